@@ -1,0 +1,208 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The answer to one take: allowed or denied, what remains, and when to come back.
+///
+/// The layer puts it into the extensions of the request and of the response.
+///
+/// Every number is of the instant at which the store decided, after the take was charged if it was
+/// allowed. All durations have a resolution of one microsecond.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Decision {
+    verdict: Verdict,
+    source: Source,
+    states: States,
+}
+
+/// What a store found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It fits, and was charged.
+    Allowed,
+    /// It does not fit now.
+    Denied {
+        /// When it will, if nobody else asks.
+        retry_after: Duration,
+    },
+    /// It costs more than a quota's max: no wait helps.
+    Never,
+}
+
+/// Most rules have one quota, and that one must not cost an allocation.
+#[derive(Clone, PartialEq, Eq)]
+enum States {
+    One(QuotaState),
+    Many(Arc<[QuotaState]>),
+}
+
+/// Who made a [`Decision`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// The memory of this process.
+    Memory,
+    /// Redis, for the whole fleet.
+    Redis,
+}
+
+/// What a [`Decision`] knows of one quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaState {
+    remaining: u64,
+    reset_after: Duration,
+}
+
+impl QuotaState {
+    /// `remaining` units, and whole again after `reset_after`.
+    #[must_use]
+    pub const fn new(remaining: u64, reset_after: Duration) -> Self {
+        Self {
+            remaining,
+            reset_after,
+        }
+    }
+
+    /// Units that still fit into this quota's window now.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// How long until this quota is whole again, if nobody asks; zero if it is.
+    #[must_use]
+    pub const fn reset_after(&self) -> Duration {
+        self.reset_after
+    }
+}
+
+impl Decision {
+    /// A decision of a store: its verdict, and the state of each quota after it, in the rule's
+    /// order.
+    pub fn new(
+        verdict: Verdict,
+        source: Source,
+        states: impl ExactSizeIterator<Item = QuotaState>,
+    ) -> Self {
+        let mut states = states;
+        let states = match (states.len(), states.next()) {
+            (1, Some(state)) => States::One(state),
+            (_, first) => States::Many(first.into_iter().chain(states).collect()),
+        };
+        Self {
+            verdict,
+            source,
+            states,
+        }
+    }
+
+    /// Whether the request may go on. It was charged then, and only then.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self.verdict, Verdict::Allowed)
+    }
+
+    /// When the same take would be allowed if nobody else asks: exactly then, not a microsecond
+    /// earlier.
+    ///
+    /// `None` if it was allowed, and if it can never be, because it costs more than a quota's max.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self.verdict {
+            Verdict::Denied { retry_after } => Some(retry_after),
+            Verdict::Allowed | Verdict::Never => None,
+        }
+    }
+
+    /// Units that the tightest quota still has.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        let remaining = self.quotas().iter().map(QuotaState::remaining);
+        remaining.min().unwrap_or(0)
+    }
+
+    /// How long until all quotas are whole again, if nobody asks.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        let resets = self.quotas().iter().map(QuotaState::reset_after);
+        resets.max().unwrap_or_default()
+    }
+
+    /// The state of each quota, in the rule's order.
+    #[must_use]
+    pub fn quotas(&self) -> &[QuotaState] {
+        match &self.states {
+            States::One(state) => std::slice::from_ref(state),
+            States::Many(states) => states,
+        }
+    }
+
+    /// What the store found.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Who decided.
+    #[must_use]
+    pub const fn source(&self) -> Source {
+        self.source
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("verdict", &self.verdict)
+            .field("source", &self.source)
+            .field("quotas", &self.quotas())
+            .finish()
+    }
+}
+
+/// The answers to several takes, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decisions(Answers);
+
+/// A single answer, the common case, stays off the heap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Answers {
+    One(Decision),
+    Many(Vec<Decision>),
+}
+
+impl Decisions {
+    /// The only answer, if there is exactly one.
+    #[must_use]
+    pub fn into_single(self) -> Option<Decision> {
+        match self.0 {
+            Answers::One(decision) => Some(decision),
+            Answers::Many(mut decisions) if decisions.len() == 1 => decisions.pop(),
+            Answers::Many(_) => None,
+        }
+    }
+}
+
+impl From<Decision> for Decisions {
+    fn from(decision: Decision) -> Self {
+        Self(Answers::One(decision))
+    }
+}
+
+impl FromIterator<Decision> for Decisions {
+    fn from_iter<I: IntoIterator<Item = Decision>>(decisions: I) -> Self {
+        Self(Answers::Many(decisions.into_iter().collect()))
+    }
+}
+
+impl std::ops::Deref for Decisions {
+    type Target = [Decision];
+
+    fn deref(&self) -> &[Decision] {
+        match &self.0 {
+            Answers::One(decision) => std::slice::from_ref(decision),
+            Answers::Many(decisions) => decisions,
+        }
+    }
+}

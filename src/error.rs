@@ -1,0 +1,95 @@
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why a store could not decide. A denial is not one of these: it is a
+/// [`Decision`](crate::Decision).
+///
+/// Cheap to clone, so that one failure can be told to many.
+#[derive(Debug, Clone)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    message: Arc<str>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// The kinds of [`StoreError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// No answer within the configured time. The take may still have been charged.
+    Timeout,
+    /// The store cannot be reached.
+    Unavailable,
+    /// The store refused: a wrong password, or a missing permission.
+    Refused,
+    /// The store takes no writes: a replica, or a master that lost its replicas.
+    ReadOnly,
+    /// The key holds something that is not a limiter's.
+    WrongType,
+    /// The store's memory is used up.
+    OutOfMemory,
+    /// The in-memory store holds as many keys as it may, and all of them still count.
+    Full,
+    /// An answer that makes no sense.
+    Protocol,
+}
+
+impl StoreError {
+    /// An error of a store of your own.
+    pub fn new(kind: StoreErrorKind, message: impl Into<Arc<str>>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// The same error with what caused it.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(Arc::from(source.into()));
+        self
+    }
+
+    /// What went wrong, for code to branch on.
+    #[must_use]
+    pub const fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// Why a [`KeyExtractor`](crate::KeyExtractor) could not tell who is asking.
+#[derive(Debug, Clone)]
+pub struct KeyError {
+    message: Arc<str>,
+}
+
+impl KeyError {
+    /// An error with a message for the log: what was missing, and where it was expected.
+    pub fn new(message: impl Into<Arc<str>>) -> Self {
+        Self {
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for KeyError {}

@@ -1,0 +1,189 @@
+use std::fmt;
+use std::time::Duration;
+
+/// The most quotas that one rule may have.
+pub(crate) const MAX_QUOTAS: usize = 16;
+
+/// A limit over a window: at most `max` units in any `window`.
+///
+/// A quota that exists is valid, so nothing that takes one has to check it again.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Quota;
+///
+/// let quota = Quota::new(5, Duration::from_secs(10))?;
+/// assert_eq!(quota.max(), 5);
+/// assert_eq!(quota.window(), Duration::from_secs(10));
+///
+/// // A hundred in every second, not one in every hundredth of a second.
+/// assert_eq!(Quota::per_second(100), Quota::new(100, Duration::from_secs(1))?);
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Quota {
+    max: u64,
+    /// Whole milliseconds, kept in microseconds: the unit of every store's clock.
+    window: u64,
+}
+
+impl Quota {
+    /// The largest `max`: 15 digits, the most that a `RateLimit-Policy` field may carry.
+    pub const LARGEST_MAX: u64 = 999_999_999_999_999;
+
+    /// The longest window: ten years of 365 days.
+    pub const LONGEST_WINDOW: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+
+    /// At most `max` units in any `window`.
+    ///
+    /// A `max` of 0 denies every request that costs anything. A window that is not a whole number
+    /// of milliseconds is rounded up to one.
+    ///
+    /// # Errors
+    ///
+    /// [`QuotaError`] if the window is zero or longer than [`Quota::LONGEST_WINDOW`], or if `max`
+    /// is above [`Quota::LARGEST_MAX`].
+    pub fn new(max: u64, window: Duration) -> Result<Self, QuotaError> {
+        if window.is_zero() {
+            return Err(QuotaError::ZeroWindow);
+        }
+        if window > Self::LONGEST_WINDOW {
+            return Err(QuotaError::WindowTooLong);
+        }
+        if max > Self::LARGEST_MAX {
+            return Err(QuotaError::MaxTooLarge);
+        }
+        let millis = window.as_nanos().div_ceil(1_000_000);
+        let window = u64::try_from(millis).expect("ten years of milliseconds fit") * 1_000;
+        Ok(Self { max, window })
+    }
+
+    /// At most `max` units in any second.
+    #[must_use]
+    pub const fn per_second(max: u32) -> Self {
+        Self::of_seconds(max, 1)
+    }
+
+    /// At most `max` units in any minute.
+    #[must_use]
+    pub const fn per_minute(max: u32) -> Self {
+        Self::of_seconds(max, 60)
+    }
+
+    /// At most `max` units in any hour.
+    #[must_use]
+    pub const fn per_hour(max: u32) -> Self {
+        Self::of_seconds(max, 60 * 60)
+    }
+
+    /// At most `max` units in any 24 hours.
+    #[must_use]
+    pub const fn per_day(max: u32) -> Self {
+        Self::of_seconds(max, 24 * 60 * 60)
+    }
+
+    const fn of_seconds(max: u32, seconds: u64) -> Self {
+        Self {
+            max: max as u64,
+            window: seconds * 1_000_000,
+        }
+    }
+
+    /// How many units fit into one window.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The window.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        Duration::from_micros(self.window)
+    }
+
+    /// The window in microseconds, a multiple of 1,000.
+    pub(crate) const fn window_micros(&self) -> u64 {
+        self.window
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} per {}", self.max, ShortWindow(self))
+    }
+}
+
+/// The window as people write it: the largest unit that divides it, such as `10s` or `500ms`.
+pub(crate) struct ShortWindow<'a>(pub(crate) &'a Quota);
+
+impl fmt::Display for ShortWindow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 5] = [
+            (86_400_000, "d"),
+            (3_600_000, "h"),
+            (60_000, "m"),
+            (1_000, "s"),
+            (1, "ms"),
+        ];
+        let millis = self.0.window / 1_000;
+        let (unit, name) = UNITS
+            .into_iter()
+            .find(|(unit, _)| millis.is_multiple_of(*unit))
+            .expect("every number is a multiple of one");
+        write!(f, "{}{name}", millis / unit)
+    }
+}
+
+/// Why a [`Quota`] cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuotaError {
+    /// The window is zero.
+    #[error("the window is zero, expected at least 1 ms")]
+    ZeroWindow,
+    /// The window is longer than [`Quota::LONGEST_WINDOW`].
+    #[error("the window is longer than ten years (3650 days)")]
+    WindowTooLong,
+    /// The count is above [`Quota::LARGEST_MAX`].
+    #[error("the max count is above {}", Quota::LARGEST_MAX)]
+    MaxTooLarge,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Quota::new(1, Duration::ZERO), Err(QuotaError::ZeroWindow));
+        assert_eq!(Quota::new(1, Duration::MAX), Err(QuotaError::WindowTooLong));
+        assert_eq!(Quota::new(u64::MAX, second), Err(QuotaError::MaxTooLarge));
+        assert!(Quota::new(Quota::LARGEST_MAX, Quota::LONGEST_WINDOW).is_ok());
+        assert!(Quota::new(0, second).is_ok());
+    }
+
+    #[test]
+    fn windows_round_up_to_milliseconds() {
+        let rounded = |nanos| {
+            Quota::new(1, Duration::from_nanos(nanos))
+                .map(|quota| quota.window_micros())
+                .ok()
+        };
+        assert_eq!(rounded(1), Some(1_000));
+        assert_eq!(rounded(1_000_000), Some(1_000));
+        assert_eq!(rounded(1_000_001), Some(2_000));
+    }
+
+    #[test]
+    fn shown_in_the_largest_unit() {
+        let shown = |millis| {
+            let quota = Quota::new(5, Duration::from_millis(millis)).expect("valid");
+            quota.to_string()
+        };
+        assert_eq!(shown(10_000), "5 per 10s");
+        assert_eq!(shown(90_000), "5 per 90s");
+        assert_eq!(shown(86_400_000), "5 per 1d");
+        assert_eq!(shown(1), "5 per 1ms");
+    }
+}
