@@ -1,0 +1,185 @@
+use std::fmt::{self, Write as _};
+
+use sha2::{Digest, Sha256};
+
+/// Longer parts are hashed, so that a client cannot fill a store with one header.
+const LONGEST_PLAIN_PART: usize = 64;
+
+/// Who is asking, as zero or more parts.
+///
+/// Two keys are equal only if they have the same parts: `("a:b", "c")` is not `("a", "b:c")`.
+/// Whatever a part holds, the key is printable, has no blanks and no `{` or `}`, and so can neither
+/// break a protocol nor choose a slot of a Redis cluster. A part of more than 64 bytes, and one that
+/// is [secret](Key::with_secret), is kept as 128 bits of its SHA-256.
+///
+/// ```
+/// use tidegate::Key;
+///
+/// let key = Key::default().with("10.0.0.7").with("acme:eu");
+/// assert_eq!(key.as_str(), "10.0.0.7:acme%3Aeu");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Key {
+    /// Escaped parts joined by `:`.
+    encoded: String,
+    parts: usize,
+}
+
+impl Key {
+    /// The same key with one more part.
+    #[must_use]
+    pub fn with(mut self, part: impl AsRef<[u8]>) -> Self {
+        let part = part.as_ref();
+        if part.len() > LONGEST_PLAIN_PART {
+            return self.with_secret(part);
+        }
+        self.separate();
+        escape(part, &mut self.encoded);
+        self
+    }
+
+    /// The same key with one more part that must not be readable where the counts are kept.
+    #[must_use]
+    pub fn with_secret(mut self, part: impl AsRef<[u8]>) -> Self {
+        self.separate();
+        self.encoded.push('#');
+        for byte in &Sha256::digest(part.as_ref())[..16] {
+            write!(self.encoded, "{byte:02x}").expect("a string takes everything");
+        }
+        self
+    }
+
+    /// The same key with one more part that says that there is nothing: not the empty part.
+    #[must_use]
+    pub fn with_nothing(mut self) -> Self {
+        self.separate();
+        self.encoded.push('~');
+        self
+    }
+
+    /// The same key with the parts of another behind its own.
+    #[must_use]
+    pub fn join(mut self, other: &Self) -> Self {
+        if other.parts > 0 {
+            self.separate();
+            self.encoded.push_str(&other.encoded);
+            self.parts += other.parts - 1;
+        }
+        self
+    }
+
+    /// The encoded parts, joined by `:`.
+    ///
+    /// No part and one empty part both give the empty string; [`Key::is_empty`] tells them apart.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.encoded
+    }
+
+    /// Whether there is no part: nobody in particular.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.parts == 0
+    }
+
+    fn separate(&mut self) {
+        if self.parts > 0 {
+            self.encoded.push(':');
+        }
+        self.parts += 1;
+    }
+}
+
+impl From<&str> for Key {
+    /// A key of one part.
+    fn from(part: &str) -> Self {
+        Self::default().with(part)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({:?})", self.encoded)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.encoded)
+    }
+}
+
+/// Percent-encodes all but ASCII letters, digits and harmless punctuation.
+///
+/// `:` separates parts, `#` and `~` mark what is not plain text, `{` and `}` choose a cluster slot.
+pub(crate) fn escape(part: &[u8], into: &mut String) {
+    for &byte in part {
+        if byte.is_ascii_alphanumeric() || b"-._/@!$&'()*+,;=?".contains(&byte) {
+            into.push(char::from(byte));
+        } else {
+            write!(into, "%{byte:02X}").expect("a string takes everything");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(parts: &[&str]) -> Key {
+        parts
+            .iter()
+            .fold(Key::default(), |key, part| key.with(part))
+    }
+
+    #[test]
+    fn parts_stay_apart() {
+        let keys = [
+            key(&[]),
+            key(&[""]),
+            key(&["", ""]),
+            key(&["a:b", "c"]),
+            key(&["a", "b:c"]),
+            key(&["a", "b", "c"]),
+            key(&["a%3Ab", "c"]),
+            key(&["~"]),
+            Key::default().with_nothing(),
+            key(&["#00"]),
+            Key::default().with_secret("a"),
+            key(&["a"]),
+        ];
+        for (i, one) in keys.iter().enumerate() {
+            for other in &keys[i + 1..] {
+                assert_ne!(one, other);
+            }
+        }
+    }
+
+    #[test]
+    fn joining_is_appending() {
+        assert_eq!(
+            key(&["a", "b"]).join(&key(&["", "c"])),
+            key(&["a", "b", "", "c"])
+        );
+        assert_eq!(key(&[]).join(&key(&[""])), key(&[""]));
+        assert_eq!(key(&[""]).join(&key(&[])), key(&[""]));
+    }
+
+    #[test]
+    fn nothing_dangerous_is_left() {
+        let nasty = key(&["{user}\r\nFLUSHALL \0\u{e9}"]);
+        assert_eq!(nasty.as_str(), "%7Buser%7D%0D%0AFLUSHALL%20%00%C3%A9");
+    }
+
+    #[test]
+    fn long_and_secret_parts_are_hashed() {
+        let long = "x".repeat(65);
+        assert_eq!(key(&[&long]).as_str().len(), 33);
+        assert_eq!(key(&[&long]), Key::default().with_secret(&long));
+        // The well-known SHA-256 of "abc", its first half.
+        assert_eq!(
+            Key::default().with_secret("abc").as_str(),
+            "#ba7816bf8f01cfea414140de5dae2223"
+        );
+    }
+}

@@ -1,0 +1,204 @@
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+use super::Policy;
+use super::policy;
+use crate::key::{KeyExtractor, escape};
+use crate::quota::{MAX_QUOTAS, Quota};
+
+/// What limits a path: one or more quotas, who is counted together, and what a request costs.
+///
+/// ```
+/// use tidegate::{PeerIp, Quota, Rule};
+///
+/// let rule = Rule::new("login", [Quota::per_minute(5), Quota::per_day(50)])?.key(PeerIp);
+/// assert_eq!(rule.path(), "login");
+/// assert_eq!(rule.policies()[1].name(), "login-1d");
+/// # Ok::<(), tidegate::RuleError>(())
+/// ```
+#[derive(Clone)]
+pub struct Rule {
+    path: Arc<str>,
+    /// The path as it stands in the names of a store's keys.
+    id: Box<str>,
+    prefix: Option<Arc<str>>,
+    policies: Box<[Policy]>,
+    /// The policies' quotas side by side, as the algorithms want them.
+    quotas: Box<[Quota]>,
+    /// The policies as a header field has them, made once.
+    policy_field: HeaderValue,
+    key: Option<Arc<dyn KeyExtractor>>,
+    cost: u64,
+    on_error: OnError,
+}
+
+/// What becomes of a request for which no decision could be made, once no error callback has
+/// answered it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum OnError {
+    /// It is answered with a 503. The default.
+    #[default]
+    Respond,
+    /// It goes on to the handler, unlimited.
+    Proceed,
+}
+
+impl Rule {
+    /// The rule of a path: any non-empty name of what is limited, and 1 to 16 quotas that all have
+    /// to have room.
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if the path is empty, if there is no quota, or more than 16.
+    pub fn new(path: &str, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, RuleError> {
+        let quotas: Vec<_> = quotas.into_iter().collect();
+        let only = quotas.len() == 1;
+        let named = |quota| Policy::unnamed(path, quota, only);
+        Self::with_policies(path, quotas.into_iter().map(named))
+    }
+
+    /// The same with names for the quotas, which clients see in the `RateLimit` fields.
+    ///
+    /// # Errors
+    ///
+    /// As [`Rule::new`], and if two quotas have the same name.
+    pub fn with_policies(
+        path: &str,
+        policies: impl IntoIterator<Item = Policy>,
+    ) -> Result<Self, RuleError> {
+        let policies: Box<[Policy]> = policies.into_iter().collect();
+        if path.is_empty() {
+            return Err(RuleError::EmptyPath);
+        }
+        if !(1..=MAX_QUOTAS).contains(&policies.len()) {
+            return Err(RuleError::NumberOfQuotas(policies.len()));
+        }
+        for (at, policy) in policies.iter().enumerate() {
+            if policies[..at]
+                .iter()
+                .any(|other| other.name() == policy.name())
+            {
+                return Err(RuleError::SameName(policy.name().to_owned()));
+            }
+        }
+        let mut id = String::with_capacity(path.len());
+        escape(path.as_bytes(), &mut id);
+        Ok(Self {
+            path: path.into(),
+            id: id.into(),
+            prefix: None,
+            quotas: policies.iter().map(Policy::quota).collect(),
+            policy_field: policy::field(&policies),
+            policies,
+            key: None,
+            cost: 1,
+            on_error: OnError::default(),
+        })
+    }
+
+    /// Who is counted together. Default: everybody who uses the path.
+    #[must_use]
+    pub fn key(mut self, key: impl KeyExtractor) -> Self {
+        self.key = Some(Arc::new(key));
+        self
+    }
+
+    /// Units that one request takes. Default: 1.
+    #[must_use]
+    pub fn cost(mut self, cost: u64) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    /// What becomes of a request without a decision. Default: [`OnError::Respond`].
+    #[must_use]
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.on_error = on_error;
+        self
+    }
+
+    /// What the names of this rule's keys in a store begin with, instead of the store's own prefix.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// The name of what is limited.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The quotas with their names.
+    #[must_use]
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// The quotas alone, in the policies' order.
+    #[must_use]
+    pub fn quotas(&self) -> &[Quota] {
+        &self.quotas
+    }
+
+    /// The path as stores name it: printable, without `:`, `{` and `}`. Two paths have two ids.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// See [`Rule::prefix`].
+    #[must_use]
+    pub fn key_prefix(&self) -> Option<&str> {
+        self.prefix.as_deref()
+    }
+
+    /// The value of `RateLimit-Policy`.
+    pub(crate) const fn policy_field(&self) -> &HeaderValue {
+        &self.policy_field
+    }
+
+    pub(crate) fn extractor(&self) -> Option<&dyn KeyExtractor> {
+        self.key.as_deref()
+    }
+
+    pub(crate) const fn request_cost(&self) -> u64 {
+        self.cost
+    }
+
+    pub(crate) const fn error_policy(&self) -> OnError {
+        self.on_error
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule")
+            .field("path", &self.path)
+            .field("policies", &self.policies)
+            .field("has_key", &self.key.is_some())
+            .field("cost", &self.cost)
+            .field("on_error", &self.on_error)
+            .field("prefix", &self.prefix)
+            .finish()
+    }
+}
+
+/// Why a [`Rule`] cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// The path is the empty string.
+    #[error("the path is empty, expected the name of what is limited")]
+    EmptyPath,
+    /// There are no quotas, or too many.
+    #[error("{0} quotas, expected 1 to {MAX_QUOTAS}")]
+    NumberOfQuotas(usize),
+    /// Two quotas have the same name.
+    #[error("two quotas are named \"{0}\", expected a name of its own for each")]
+    SameName(String),
+}

@@ -1,0 +1,66 @@
+use http::HeaderValue;
+
+use crate::key::escape;
+use crate::quota::{Quota, ShortWindow};
+
+/// A quota with the name that clients see in the `RateLimit` fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    name: String,
+    quota: Quota,
+}
+
+impl Policy {
+    /// A quota by this name. Characters that a header field cannot carry in a name are
+    /// percent-encoded.
+    #[must_use]
+    pub fn new(name: &str, quota: Quota) -> Self {
+        let mut safe = String::with_capacity(name.len());
+        for char in name.chars() {
+            if matches!(char, ' '..='~') && !matches!(char, '"' | '\\') {
+                safe.push(char);
+            } else {
+                escape(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut safe);
+            }
+        }
+        Self { name: safe, quota }
+    }
+
+    /// The only quota of a path is named like the path, several also by their windows.
+    pub(crate) fn unnamed(path: &str, quota: Quota, only: bool) -> Self {
+        match only {
+            true => Self::new(path, quota),
+            false => Self::new(&format!("{path}-{}", ShortWindow(&quota)), quota),
+        }
+    }
+
+    fn item(&self) -> String {
+        let Self { name, quota } = self;
+        let window = quota.window();
+        match window.subsec_nanos() {
+            0 => format!("\"{name}\";q={};w={}", quota.max(), window.as_secs()),
+            _ => format!("\"{name}\";q={}", quota.max()),
+        }
+    }
+
+    /// The name: printable ASCII without quotes and backslashes.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The quota.
+    #[must_use]
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+}
+
+/// The policies as a list of the structured field `RateLimit-Policy`: `"getId";q=5;w=10`.
+///
+/// `w` is in whole seconds; a window of another length is left out rather than misstated.
+pub(super) fn field(policies: &[Policy]) -> HeaderValue {
+    let items: Vec<_> = policies.iter().map(Policy::item).collect();
+    let list = items.join(",");
+    HeaderValue::try_from(list).expect("names of policies and numbers are printable")
+}
