@@ -1,0 +1,65 @@
+//! Redis: the connection that comes back by itself, and the scripts.
+
+mod reconnecting;
+mod script;
+
+pub use reconnecting::Reconnecting;
+pub(crate) use script::SLIDING_LOG;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::error::{StoreError, StoreErrorKind};
+
+/// What an error of the Redis client means to somebody who wanted a decision.
+pub(crate) fn store_error(error: RedisError) -> StoreError {
+    let kind = kind_of(&error);
+    let what = match kind {
+        StoreErrorKind::Timeout => "redis did not answer in time",
+        StoreErrorKind::Unavailable => "redis is not available",
+        StoreErrorKind::Refused => "redis refused",
+        StoreErrorKind::ReadOnly => "redis takes no writes",
+        StoreErrorKind::WrongType => "the key holds something that is not a limiter's",
+        StoreErrorKind::OutOfMemory => "redis is out of memory",
+        _ => "redis answered with an error",
+    };
+    StoreError::new(kind, format!("{what}: {error}")).with_source(error)
+}
+
+fn kind_of(error: &RedisError) -> StoreErrorKind {
+    use StoreErrorKind as To;
+    match error.kind() {
+        _ if error.is_timeout() => To::Timeout,
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => To::Refused,
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => To::ReadOnly,
+        ErrorKind::Io
+        | ErrorKind::ClusterConnectionNotFound
+        | ErrorKind::MasterNameNotFoundBySentinel
+        | ErrorKind::Server(
+            ServerErrorKind::BusyLoading
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::TryAgain,
+        ) => To::Unavailable,
+        _ => kind_by_words(&error.to_string()),
+    }
+}
+
+/// Codes that the client does not know, and errors of commands inside a script: before version 7
+/// the server puts their code into the middle of its message.
+fn kind_by_words(message: &str) -> StoreErrorKind {
+    const WORDS: [(&str, StoreErrorKind); 8] = [
+        ("WRONGTYPE", StoreErrorKind::WrongType),
+        ("OOM", StoreErrorKind::OutOfMemory),
+        ("READONLY", StoreErrorKind::ReadOnly),
+        ("NOREPLICAS", StoreErrorKind::ReadOnly),
+        ("NOAUTH", StoreErrorKind::Refused),
+        ("WRONGPASS", StoreErrorKind::Refused),
+        ("NOPERM", StoreErrorKind::Refused),
+        (
+            "can't access at least one of the keys",
+            StoreErrorKind::Refused,
+        ),
+    ];
+    let known = WORDS.iter().find(|(word, _)| message.contains(word));
+    known.map_or(StoreErrorKind::Protocol, |(_, kind)| *kind)
+}

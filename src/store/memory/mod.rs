@@ -1,0 +1,186 @@
+//! The counts of one process.
+
+mod clock;
+mod shard;
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
+
+use clock::Clock;
+#[cfg(feature = "test-util")]
+pub use clock::ManualClock;
+use shard::{NoRoom, Shard};
+
+use super::name::Name;
+use super::{Store, Take, Taking};
+use crate::decision::Decision;
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Keeps the counts in this process: for one process, for tests, and until Redis is set up.
+///
+/// It answers at once. Its clock is the process's monotonic one, as tokio sees it, so that
+/// `tokio::time::pause` and `advance` work on it.
+///
+/// Memory is bounded: it holds at most a given number of keys, and drops a key once all its quotas
+/// are whole again. It never drops a key that still counts; when it is full of those, a take of a
+/// new key is a [`StoreError`] of the kind [`Full`](StoreErrorKind::Full), so that a flood of keys
+/// cannot lift anybody's limit.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tidegate::{MemoryStore, RateLimitLayer};
+///
+/// let store = Arc::new(MemoryStore::with_max_keys(10_000));
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
+/// # let _ = layer;
+/// ```
+pub struct MemoryStore {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    clock: Clock,
+    keys: AtomicUsize,
+    max_keys: usize,
+}
+
+impl MemoryStore {
+    /// How many keys [`MemoryStore::new`] holds at most.
+    pub const DEFAULT_MAX_KEYS: usize = 100_000;
+
+    /// An empty store for at most [`DEFAULT_MAX_KEYS`](Self::DEFAULT_MAX_KEYS) keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_max_keys(Self::DEFAULT_MAX_KEYS)
+    }
+
+    /// An empty store for at most so many keys.
+    #[must_use]
+    pub fn with_max_keys(max_keys: usize) -> Self {
+        let threads = available_parallelism().map_or(1, usize::from);
+        let shards = (4 * threads).next_power_of_two().min(64);
+        Self {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            clock: Clock::default(),
+            keys: AtomicUsize::new(0),
+            max_keys,
+        }
+    }
+
+    /// Reads the time from a clock that a test moves by hand.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn clock(mut self, clock: ManualClock) -> Self {
+        self.clock = Clock::Manual(clock);
+        self
+    }
+
+    /// How many keys count for something now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let now = self.clock.now();
+        for shard in &self.shards {
+            self.freed(lock(shard).drop_forgotten(now, usize::MAX));
+        }
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing counts now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
+        let name = Name::new(take, "");
+        let mut hasher = self.hasher.build_hasher();
+        name.hash(&mut hasher);
+        let hash = hasher.finish();
+        // The upper bits: a shard's table uses the lower ones.
+        let at = (hash >> 48) as usize & (self.shards.len() - 1);
+        loop {
+            let now = self.clock.now();
+            let mut shard = lock(&self.shards[at]);
+            // Two a take: keys go at least as fast as they come.
+            self.freed(shard.drop_forgotten(now, 2));
+            let reserve = || self.reserve();
+            match shard.take(hash, name, now, take, reserve) {
+                Ok(decision) => return Ok(decision),
+                Err(NoRoom) => drop(shard),
+            }
+            if !self.make_room() {
+                return Err(self.full());
+            }
+        }
+    }
+
+    /// Counts one more key if that is allowed.
+    fn reserve(&self) -> bool {
+        let add = |keys| (keys < self.max_keys).then_some(keys + 1);
+        let relaxed = Ordering::Relaxed;
+        self.keys.fetch_update(relaxed, relaxed, add).is_ok()
+    }
+
+    fn freed(&self, keys: usize) {
+        if keys > 0 {
+            self.keys.fetch_sub(keys, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks through all shards for a key that counts no longer.
+    fn make_room(&self) -> bool {
+        let now = self.clock.now();
+        let mut shards = self.shards.iter();
+        shards.any(|shard| {
+            let dropped = lock(shard).drop_forgotten(now, usize::MAX);
+            self.freed(dropped);
+            dropped > 0
+        })
+    }
+
+    fn full(&self) -> StoreError {
+        StoreError::new(
+            StoreErrorKind::Full,
+            format!(
+                "the in-memory store holds its {} keys and all still count; a new key is refused",
+                self.max_keys
+            ),
+        )
+    }
+}
+
+/// A shard's state is whole between any two statements, so a panic elsewhere does not harm it.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for MemoryStore {
+    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
+        Taking::ready(match takes {
+            [take] => self.decide(take).map(Into::into),
+            takes => takes.iter().map(|take| self.decide(take)).collect(),
+        })
+    }
+
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("keys", &self.keys)
+            .field("max_keys", &self.max_keys)
+            .finish_non_exhaustive()
+    }
+}

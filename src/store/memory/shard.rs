@@ -1,0 +1,126 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hashbrown::HashTable;
+
+use crate::algorithm::SlidingLog;
+use crate::decision::Decision;
+use crate::store::Take;
+use crate::store::name::Name;
+
+/// A part of the keys, under one lock.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    slots: Vec<Slot>,
+    vacant: Vec<u32>,
+    by_name: HashTable<u32>,
+    /// When a slot has to be looked at: the slot's own `due` is somewhere in here, and it is never
+    /// later than the instant at which the slot's log is forgotten. Entries that are not the slot's
+    /// `due` any more are passed over.
+    due: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    name: Box<str>,
+    hash: u64,
+    log: SlidingLog,
+    due: u64,
+}
+
+/// A new key has to be kept and must not be.
+#[derive(Debug)]
+pub(super) struct NoRoom;
+
+impl Shard {
+    /// Decides a take. A key that is charged for the first time needs the word of `reserve`.
+    pub(super) fn take(
+        &mut self,
+        hash: u64,
+        name: Name<'_>,
+        now: u64,
+        take: &Take,
+        reserve: impl FnOnce() -> bool,
+    ) -> Result<Decision, NoRoom> {
+        let slots = &self.slots;
+        let is_it = |at: &u32| name.is(&slots[*at as usize].name);
+        if let Some(&at) = self.by_name.find(hash, is_it) {
+            return Ok(self.take_in(at, now, take));
+        }
+        let mut log = SlidingLog::default();
+        let decision = log.take(now, take.quotas(), take.units());
+        if log.forgotten_at() > now {
+            if !reserve() {
+                return Err(NoRoom);
+            }
+            self.insert(hash, name, log);
+        }
+        Ok(decision)
+    }
+
+    fn take_in(&mut self, at: u32, now: u64, take: &Take) -> Decision {
+        let slot = &mut self.slots[at as usize];
+        let decision = slot.log.take(now, take.quotas(), take.units());
+        // Only a shorter window, or a clock that went back, makes it earlier.
+        if slot.log.forgotten_at() < slot.due {
+            slot.due = slot.log.forgotten_at();
+            self.due.push(Reverse((slot.due, at)));
+        }
+        decision
+    }
+
+    fn insert(&mut self, hash: u64, name: Name<'_>, log: SlidingLog) {
+        let due = log.forgotten_at();
+        let slot = Slot {
+            name: name.to_string().into(),
+            hash,
+            log,
+            due,
+        };
+        let at = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            u32::try_from(self.slots.len() - 1).expect("fewer than four billion keys")
+        });
+        self.slots[at as usize] = slot;
+        self.due.push(Reverse((due, at)));
+        let slots = &self.slots;
+        let hash_of = |at: &u32| slots[*at as usize].hash;
+        self.by_name.insert_unique(hash, at, hash_of);
+    }
+
+    /// Looks at no more than so many keys that may be forgotten, drops those that are, and says how
+    /// many.
+    pub(super) fn drop_forgotten(&mut self, now: u64, most: usize) -> usize {
+        let mut dropped = 0;
+        for _ in 0..most {
+            let Some(&Reverse((due, at))) = self.due.peek() else {
+                break;
+            };
+            if due > now {
+                break;
+            }
+            self.due.pop();
+            let slot = &mut self.slots[at as usize];
+            if slot.due != due {
+                continue;
+            }
+            let forgotten_at = slot.log.forgotten_at();
+            if forgotten_at > now {
+                slot.due = forgotten_at;
+                self.due.push(Reverse((forgotten_at, at)));
+            } else {
+                self.remove(at);
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    fn remove(&mut self, at: u32) {
+        let slot = std::mem::take(&mut self.slots[at as usize]);
+        if let Ok(entry) = self.by_name.find_entry(slot.hash, |found| *found == at) {
+            entry.remove();
+        }
+        self.vacant.push(at);
+    }
+}

@@ -1,0 +1,81 @@
+//! Where the counts are kept.
+//!
+//! A [`Store`] answers takes. [`MemoryStore`] counts for one process, [`RedisStore`] for a fleet; both
+//! give the same answers to the same questions.
+
+mod memory;
+mod name;
+#[cfg(feature = "redis")]
+mod redis;
+mod take;
+mod taking;
+
+use std::fmt::Debug;
+
+#[cfg(feature = "test-util")]
+pub use memory::ManualClock;
+pub use memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use redis::RedisStore;
+pub use take::Take;
+pub use taking::Taking;
+
+use crate::decision::{Decision, Decisions};
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Keeps the counts and answers takes.
+///
+/// # Contract
+///
+/// - A take is atomic: it is charged to all quotas of its rule, or to none, whatever else is asked at
+///   the same time by anybody who shares the counts.
+/// - A denial is a [`Decision`], not an error. A denied take charges nothing and extends no expiry.
+/// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those that
+///   come with the take: when a rule changes, what was counted stays.
+/// - Every key expires once all its quotas are whole again.
+/// - The answers come in the order of the takes; takes of the same key are decided in it.
+pub trait Store: Debug + Send + Sync + 'static {
+    /// Decides these takes.
+    ///
+    /// The future is either [ready](Taking::ready) or does nothing before it is polled, so that
+    /// dropping it unpolled charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if there is no decision. Whether something was charged is then unknown.
+    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a>;
+
+    /// What this store is, for people: `memory`, or an address without secrets.
+    fn name(&self) -> String;
+}
+
+impl dyn Store {
+    /// Decides one take.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if there is no decision.
+    pub async fn take_one(&self, take: &Take) -> Result<Decision, StoreError> {
+        let decisions = self.take(std::slice::from_ref(take)).await?;
+        single(decisions)
+    }
+
+    /// How things stand for this rule and key, without charging anything: the decision on the same
+    /// take at a cost of 0.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if there is no decision.
+    pub async fn peek(&self, take: &Take) -> Result<Decision, StoreError> {
+        self.take_one(&take.clone().cost(0)).await
+    }
+}
+
+/// The answer to a single take.
+pub(crate) fn single(decisions: Decisions) -> Result<Decision, StoreError> {
+    let number = decisions.len();
+    decisions.into_single().ok_or_else(|| {
+        let message = format!("the store gave {number} answers to one take");
+        StoreError::new(StoreErrorKind::Protocol, message)
+    })
+}

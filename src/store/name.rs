@@ -1,0 +1,56 @@
+use std::hash::Hasher;
+
+use super::Take;
+
+/// What a take's count is called: the prefix, the rule's id, and the key's parts, joined by `:`.
+///
+/// Neither id nor parts hold a bare `:`, so two different takes never share a name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Name<'a> {
+    prefix: &'a str,
+    id: &'a str,
+    /// With its separator; `None` where nobody in particular is asking.
+    key: Option<&'a str>,
+}
+
+impl<'a> Name<'a> {
+    pub(super) fn new(take: &'a Take, default_prefix: &'a str) -> Self {
+        let rule = take.rule();
+        Self {
+            prefix: rule.key_prefix().unwrap_or(default_prefix),
+            id: rule.id(),
+            key: (!take.key().is_empty()).then(|| take.key().as_str()),
+        }
+    }
+
+    pub(super) fn hash(&self, hasher: &mut impl Hasher) {
+        for piece in [self.prefix, self.id, self.key.unwrap_or_default()] {
+            hasher.write(piece.as_bytes());
+        }
+    }
+
+    pub(super) fn is(&self, name: &str) -> bool {
+        let mut rest = name;
+        let mut starts_with = |piece: &str| match rest.strip_prefix(piece) {
+            Some(left) => {
+                rest = left;
+                true
+            }
+            None => false,
+        };
+        let matches = starts_with(self.prefix)
+            && starts_with(self.id)
+            && self
+                .key
+                .is_none_or(|key| starts_with(":") && starts_with(key));
+        matches && rest.is_empty()
+    }
+}
+
+impl std::fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.prefix)?;
+        f.write_str(self.id)?;
+        self.key.map_or(Ok(()), |key| write!(f, ":{key}"))
+    }
+}

@@ -1,0 +1,189 @@
+//! The counts of a fleet.
+
+mod wire;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use redis::aio::ConnectionLike;
+
+use super::name::Name;
+use super::{Store, Take, Taking};
+use crate::connection::{Reconnecting, SLIDING_LOG, store_error};
+use crate::decision::{Decision, Decisions};
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Keeps the counts in Redis, so that all processes that use the same server share them.
+///
+/// A take is one script call and one round trip. Redis decides alone and by its own clock, so
+/// processes may come and go and their clocks may be wrong.
+///
+/// A decision takes at most the [time-out](RedisStore::timeout), whatever Redis does; then it is a
+/// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). A take that timed out may still
+/// be charged when Redis gets to it.
+///
+/// The counts of a rule and key are one sorted set, named by the prefix, the rule's path and the
+/// key: `CurrentLimiter:getId`. It expires a second or two after it has ceased to matter.
+///
+/// It works over any connection of the Redis client that can be cloned; [`RedisStore::connect`]
+/// makes one that comes back by itself.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tidegate::{RateLimitLayer, RedisStore};
+///
+/// # async fn run() -> Result<(), tidegate::StoreError> {
+/// let store = Arc::new(RedisStore::connect("redis://127.0.0.1:6379").await?);
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore<C = Reconnecting> {
+    connection: C,
+    address: Arc<str>,
+    prefix: Arc<str>,
+    timeout: Duration,
+    #[cfg(feature = "test-util")]
+    clock: Option<super::memory::ManualClock>,
+}
+
+impl RedisStore {
+    /// How long [`RedisStore::connect`] waits at most.
+    pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Connects to one server: `redis://[user:password@]host[:port][/db]`, `unix:///path`, and with
+    /// the feature `tls` `rediss://...`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
+    /// if all that takes more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let connecting = tokio::time::timeout(Self::CONNECT_TIMEOUT, Reconnecting::connect(url));
+        let connection = connecting
+            .await
+            .map_err(|_| late(Self::CONNECT_TIMEOUT))?
+            .map_err(store_error)?;
+        let address = connection.address().into();
+        let mut store = Self::new(connection);
+        store.address = address;
+        Ok(store)
+    }
+}
+
+impl<C> RedisStore<C> {
+    /// The default of [`RedisStore::prefix`].
+    pub const DEFAULT_PREFIX: &'static str = "CurrentLimiter:";
+
+    /// The default of [`RedisStore::timeout`].
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
+
+    /// Keeps the counts over a connection of your own.
+    pub fn new(connection: C) -> Self {
+        Self {
+            connection,
+            address: "redis".into(),
+            prefix: Self::DEFAULT_PREFIX.into(),
+            timeout: Self::DEFAULT_TIMEOUT,
+            #[cfg(feature = "test-util")]
+            clock: None,
+        }
+    }
+
+    /// What the names of all keys begin with, for rules that do not say. Default: `CurrentLimiter:`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long a decision may take, with all waiting. Default: 50 ms.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Decides by a clock that a test moves by hand, instead of the server's.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn clock(mut self, clock: super::memory::ManualClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    #[cfg(feature = "test-util")]
+    fn now(&self) -> Option<u64> {
+        self.clock.as_ref().map(super::memory::ManualClock::now)
+    }
+
+    #[cfg(not(feature = "test-util"))]
+    fn now(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
+    async fn decide(&self, takes: &[Take]) -> Result<Decisions, StoreError> {
+        // Neighbours that differ in nothing but their cost go in one call. The calls of a batch are
+        // written one behind the other: one round trip.
+        let alike = |a: &Take, b: &Take| {
+            let same_rule = Arc::ptr_eq(a.rule(), b.rule());
+            same_rule && a.key() == b.key()
+        };
+        let calls = takes.chunk_by(alike).map(|takes| self.call(takes));
+        let decisions = try_join_all(calls).await?;
+        Ok(decisions.into_iter().flatten().collect())
+    }
+
+    /// One script call: takes of one rule and key.
+    async fn call(&self, takes: &[Take]) -> Result<Vec<Decision>, StoreError> {
+        let name = Name::new(&takes[0], &self.prefix).to_string();
+        let mut connection = self.connection.clone();
+        let arguments = |command: &mut _| wire::write(command, self.now(), takes);
+        let reply = SLIDING_LOG.call(&mut connection, &name, arguments).await;
+        wire::read(&reply.map_err(store_error)?, takes)
+    }
+}
+
+fn late(timeout: Duration) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Timeout,
+        format!("redis did not answer within {timeout:?}"),
+    )
+}
+
+impl<C> Store for RedisStore<C>
+where
+    C: ConnectionLike + Clone + Send + Sync + 'static,
+{
+    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
+        Taking::later(async move {
+            let deciding = tokio::time::timeout(self.timeout, self.decide(takes));
+            deciding.await.unwrap_or_else(|_| Err(late(self.timeout)))
+        })
+    }
+
+    fn name(&self) -> String {
+        format!("redis at {}", self.address)
+    }
+}
+
+impl<C> fmt::Debug for RedisStore<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("address", &self.address)
+            .field("prefix", &self.prefix)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
