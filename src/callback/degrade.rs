@@ -1,0 +1,64 @@
+use std::sync::Arc;
+
+use axum_core::response::{IntoResponse, Response};
+use http::request::Parts;
+
+use super::BoxFuture;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::rule::Rule;
+
+/// Answers a request that was denied, instead of the handler.
+///
+/// One callback may serve many routes: pass it on as an `Arc`. Asynchronous closures are callbacks
+/// too. The layer adds the `RateLimit` fields and `Retry-After` to the response, whatever its status
+/// is. A panic is answered with a 500.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Denied, RateLimitLayer};
+///
+/// let layer = RateLimitLayer::new("export", Duration::from_secs(60), 1)
+///     .degrade(async |denied: Denied| {
+///         let wait = denied.decision.retry_after().unwrap_or_default();
+///         format!("the report is being made, come back in {wait:?}")
+///     });
+/// # let _ = layer;
+/// ```
+pub trait DegradeCallback: Send + Sync + 'static {
+    /// The response to a denied request.
+    fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response>;
+}
+
+/// A request that was denied. Its body has not been read, and will not be.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Denied {
+    /// The rule that denied it.
+    pub rule: Arc<Rule>,
+    /// Who asked.
+    pub key: Key,
+    /// What it would have cost, in units.
+    pub cost: u64,
+    /// Why, and when to come back.
+    pub decision: Decision,
+    /// The request without its body.
+    pub head: Parts,
+}
+
+impl<F, Fut> DegradeCallback for F
+where
+    F: Fn(Denied) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoResponse> + Send + 'static,
+{
+    fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
+        let answer = self(denied);
+        Box::pin(async move { answer.await.into_response() })
+    }
+}
+
+impl<T: DegradeCallback + ?Sized> DegradeCallback for Arc<T> {
+    fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
+        T::degrade(self, denied)
+    }
+}

@@ -1,0 +1,64 @@
+use std::sync::Arc;
+
+use axum_core::response::{IntoResponse, Response};
+
+use super::{BoxFuture, Failed};
+
+/// Answers a request for which no decision could be made, or whose handler failed.
+///
+/// One callback may serve many routes: pass it on as an `Arc`. Asynchronous closures are callbacks
+/// too; they return a [`Recovery`] or a response. Several callbacks, each for a type of error, make
+/// an [`ErrorCallbackChain`](super::ErrorCallbackChain). A panic is answered with a 500.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Failed, RateLimitLayer, Recovery};
+///
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5)
+///     .on_error(async |failed: Failed| {
+///         eprintln!("unlimited for now: {failed}");
+///         Recovery::Proceed
+///     });
+/// # let _ = layer;
+/// ```
+pub trait ErrorCallback: Send + Sync + 'static {
+    /// What becomes of the request.
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery>;
+}
+
+/// What becomes of a request after a failure.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Recovery {
+    /// Goes on as if it had been allowed. For an error of the handler, which has run already, the
+    /// same as [`Recovery::Propagate`].
+    Proceed,
+    /// Is answered with this.
+    Respond(Response),
+    /// The error goes on: to the caller unchanged if it is the handler's, to the rule's
+    /// [`OnError`](crate::OnError) otherwise.
+    Propagate,
+}
+
+impl<R: IntoResponse> From<R> for Recovery {
+    fn from(response: R) -> Self {
+        Self::Respond(response.into_response())
+    }
+}
+
+impl<F, Fut> ErrorCallback for F
+where
+    F: Fn(Failed) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: Into<Recovery>> + Send + 'static,
+{
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+        let recovery = self(failed);
+        Box::pin(async move { recovery.await.into() })
+    }
+}
+
+impl<T: ErrorCallback + ?Sized> ErrorCallback for Arc<T> {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+        T::recover(self, failed)
+    }
+}

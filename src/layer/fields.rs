@@ -1,0 +1,140 @@
+use std::time::Duration;
+
+use axum_core::response::Response;
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+
+use crate::decision::{Decision, QuotaState};
+use crate::rule::{Policy, Rule};
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Which header fields tell a client of its limits.
+///
+/// All generations have `Retry-After` on denials: seconds, rounded up, never 0; none for a request
+/// that costs more than a quota's max.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Headers {
+    /// `RateLimit` and `RateLimit-Policy` of
+    /// [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/),
+    /// with an item for each quota. The default.
+    ///
+    /// `t` is when the quota is whole again, on a denial not later than `Retry-After`. Layers
+    /// within one another each add their items. A window that is not a whole number of seconds is
+    /// left out of the policy.
+    #[default]
+    Draft11,
+    /// The same fields as draft 7 had them, for the tightest quota: `limit=100, remaining=50, reset=5`.
+    Draft7,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (in seconds from now), for the tightest quota.
+    Legacy,
+    /// No fields at all, nor `Retry-After`.
+    None,
+}
+
+impl Headers {
+    /// Writes the decision into a response: the fields, and the extension.
+    ///
+    /// Fields that are no lists, and the extension, are left as an inner layer set them.
+    pub(super) fn write(self, rule: &Rule, decision: Decision, response: &mut Response) {
+        let headers = response.headers_mut();
+        match self {
+            Self::Draft11 => draft_11(rule, &decision, headers),
+            Self::Draft7 => draft_7(rule, &decision, headers),
+            Self::Legacy => legacy(rule, &decision, headers),
+            Self::None => {}
+        }
+        if self != Self::None
+            && let Some(retry_after) = decision.retry_after()
+        {
+            let seconds = HeaderValue::from(whole_seconds(retry_after));
+            headers.entry(RETRY_AFTER).or_insert(seconds);
+        }
+        let extensions = response.extensions_mut();
+        if extensions.get::<Decision>().is_none() {
+            extensions.insert(decision);
+        }
+    }
+}
+
+fn draft_11(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+    let mut items = Vec::with_capacity(64);
+    let mut digits = itoa::Buffer::new();
+    for (policy, state) in rule.policies().iter().zip(decision.quotas()) {
+        if !items.is_empty() {
+            items.push(b',');
+        }
+        items.push(b'"');
+        items.extend_from_slice(policy.name().as_bytes());
+        items.extend_from_slice(b"\";r=");
+        items.extend_from_slice(digits.format(state.remaining()).as_bytes());
+        items.extend_from_slice(b";t=");
+        items.extend_from_slice(digits.format(reset(state, decision)).as_bytes());
+    }
+    headers.append(RATELIMIT_POLICY, rule.policy_field().clone());
+    headers.append(RATELIMIT, value(&items));
+}
+
+fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+    let Some((tightest, state)) = tightest(rule, decision) else {
+        return;
+    };
+    let policies: Vec<_> = rule.policies().iter().map(draft_7_policy).collect();
+    let limit = format!(
+        "limit={}, remaining={}, reset={}",
+        tightest.quota().max(),
+        state.remaining(),
+        reset(state, decision)
+    );
+    let policies = value(policies.join(", ").as_bytes());
+    headers.entry(RATELIMIT_POLICY).or_insert(policies);
+    headers.entry(RATELIMIT).or_insert(value(limit.as_bytes()));
+}
+
+fn draft_7_policy(policy: &Policy) -> String {
+    let window = whole_seconds(policy.quota().window());
+    format!("{};w={window}", policy.quota().max())
+}
+
+fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+    let Some((tightest, state)) = tightest(rule, decision) else {
+        return;
+    };
+    for (name, number) in [
+        (X_LIMIT, tightest.quota().max()),
+        (X_REMAINING, state.remaining()),
+        (X_RESET, reset(state, decision)),
+    ] {
+        headers.entry(name).or_insert(number.into());
+    }
+}
+
+/// The quota with the fewest units left; of several, the one that is whole again last.
+fn tightest<'a>(rule: &'a Rule, decision: &'a Decision) -> Option<(&'a Policy, &'a QuotaState)> {
+    let quotas = rule.policies().iter().zip(decision.quotas());
+    quotas.min_by_key(|(_, state)| (state.remaining(), std::cmp::Reverse(state.reset_after())))
+}
+
+/// When to look again, in seconds: a client must not be told of a later time than `Retry-After`.
+fn reset(state: &QuotaState, decision: &Decision) -> u64 {
+    let reset_after = state.reset_after();
+    match decision.retry_after() {
+        Some(retry_after) => whole_seconds(retry_after.min(reset_after)),
+        None if reset_after.is_zero() => 0,
+        None => whole_seconds(reset_after),
+    }
+}
+
+/// Rounded up, never 0.
+fn whole_seconds(duration: Duration) -> u64 {
+    let begun = u64::from(duration.subsec_nanos() > 0);
+    (duration.as_secs() + begun).max(1)
+}
+
+fn value(bytes: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(bytes).expect("names of policies and numbers are printable")
+}

@@ -1,0 +1,12 @@
+//! The middleware: asks a store before the handler runs.
+
+mod fields;
+mod future;
+mod rate_limit_layer;
+mod service;
+mod settings;
+
+pub use fields::Headers;
+pub use future::ResponseFuture;
+pub use rate_limit_layer::RateLimitLayer;
+pub use service::RateLimit;

@@ -1,0 +1,158 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use tower_layer::Layer;
+
+use super::settings::{RuleSource, Settings};
+use super::{Headers, RateLimit};
+use crate::callback::{DegradeCallback, ErrorCallback};
+use crate::key::KeyExtractor;
+use crate::quota::Quota;
+use crate::rule::{Rule, SharedRules};
+use crate::store::{MemoryStore, Store};
+
+/// Wraps handlers so that a store is asked before they run.
+///
+/// On a router it counts all its routes together; on a route, that route alone. Layers of the same
+/// path that use the same store count together wherever they are: in another router, and with a
+/// [`RedisStore`](crate::RedisStore) in another process. All services that a layer makes, and all
+/// clones of it, share its state.
+///
+/// ```
+/// use std::time::Duration;
+/// use axum::{Router, routing::get};
+/// use tidegate::RateLimitLayer;
+///
+/// let limited = RateLimitLayer::new("getId", Duration::from_secs(10), 5);
+/// let app: Router = Router::new()
+///     .route("/getId", get(|| async { "1" }).layer(limited))
+///     .route("/healthz", get(|| async { "ok" }));
+/// # let _ = app;
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a layer does nothing until something is wrapped in it"]
+pub struct RateLimitLayer {
+    settings: Arc<Settings>,
+}
+
+impl RateLimitLayer {
+    /// Limits `path`, any non-empty name of what is limited, to `max` requests in any `window`.
+    ///
+    /// Counts in a [`MemoryStore`] of its own until [told otherwise](RateLimitLayer::store).
+    ///
+    /// # Panics
+    ///
+    /// If the path is empty, or if there is no such [`Quota`]: a window of zero or of more than ten
+    /// years, or a `max` of more than 15 digits. Use [`RateLimitLayer::from_rule`] where these are
+    /// not constants.
+    pub fn new(path: &str, window: Duration, max: u64) -> Self {
+        let quota = Quota::new(max, window).unwrap_or_else(|error| panic!("{error}"));
+        let rule = Rule::new(path, [quota]).unwrap_or_else(|error| panic!("{error}"));
+        Self::from_rule(rule)
+    }
+
+    /// Limits what the rule says.
+    pub fn from_rule(rule: Rule) -> Self {
+        let rule = RuleSource::Fixed(Arc::new(rule));
+        Self::with(rule, Arc::new(MemoryStore::new()))
+    }
+
+    /// Limits `path` as the rules say at each request; not at all while they have no rule for it.
+    ///
+    /// # Panics
+    ///
+    /// If the path is empty.
+    pub fn from_rules(rules: &SharedRules, path: &str, store: Arc<dyn Store>) -> Self {
+        assert!(!path.is_empty(), "the path is empty");
+        let rules = rules.clone();
+        let path = path.into();
+        Self::with(RuleSource::Named { rules, path }, store)
+    }
+
+    fn with(rule: RuleSource, store: Arc<dyn Store>) -> Self {
+        let settings = Settings {
+            rule,
+            store,
+            key: None,
+            cost: None,
+            exempt: None,
+            degrade: None,
+            on_error: None,
+            headers: Headers::default(),
+            failing: Arc::default(),
+        };
+        Self {
+            settings: Arc::new(settings),
+        }
+    }
+
+    /// Where the counts are kept. Default: a [`MemoryStore`] of this layer's own.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.change().store = store;
+        self
+    }
+
+    /// Who is counted together. Default: what the rule says, and that is everybody unless it says
+    /// something else.
+    pub fn key(mut self, key: impl KeyExtractor) -> Self {
+        self.change().key = Some(Arc::new(key));
+        self
+    }
+
+    /// What a request costs, in units. A request of cost 0 is always charged nothing. A panic is
+    /// answered with a 500. Default: what the rule says, and that is 1 unless it says something
+    /// else.
+    pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.change().cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Requests that pass as if there were no limit: CORS preflights, for example. Default: none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use http::Method;
+    /// use tidegate::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::new("api", Duration::from_secs(1), 100)
+    ///     .exempt(|head| head.method == Method::OPTIONS);
+    /// # let _ = layer;
+    /// ```
+    pub fn exempt(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.change().exempt = Some(Arc::new(exempt));
+        self
+    }
+
+    /// What answers a denied request. Default: [`Problem`](crate::Problem), a 429.
+    pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
+        self.change().degrade = Some(Arc::new(callback));
+        self
+    }
+
+    /// What answers a request for which no decision could be made, or whose handler failed.
+    /// Default: a 503 for the former, or what the rule's [`OnError`](crate::OnError) says; errors of
+    /// the handler go on.
+    pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
+        self.change().on_error = Some(Arc::new(callback));
+        self
+    }
+
+    /// Which fields the responses get. Default: [`Headers::Draft11`].
+    pub fn headers(mut self, headers: Headers) -> Self {
+        self.change().headers = headers;
+        self
+    }
+
+    fn change(&mut self) -> &mut Settings {
+        Arc::make_mut(&mut self.settings)
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit::new(inner, Arc::clone(&self.settings))
+    }
+}

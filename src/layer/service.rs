@@ -1,0 +1,105 @@
+use std::any::TypeId;
+use std::convert::Infallible;
+use std::mem::replace;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum_core::BoxError;
+use axum_core::body::Body;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body as HttpBody;
+use tower_service::Service;
+
+use super::ResponseFuture;
+use super::future::{OnInnerError, marked};
+use super::settings::{Outcome, Settings, Settled};
+
+/// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes.
+///
+/// Its error type is the inner service's. Its responses have axum's body, whatever the inner
+/// service's body is.
+#[derive(Debug, Clone)]
+pub struct RateLimit<S> {
+    inner: S,
+    settings: Arc<Settings>,
+}
+
+impl<S> RateLimit<S> {
+    pub(super) fn new(inner: S, settings: Arc<Settings>) -> Self {
+        Self { inner, settings }
+    }
+}
+
+impl<S: Clone> RateLimit<S> {
+    /// The instance that was polled ready; another one takes its place.
+    ///
+    /// A request that does not reach the handler at once must take it along: left behind unused, it
+    /// would keep what it has reserved, such as a permit of a `ConcurrencyLimit`.
+    fn take_ready(&mut self) -> S {
+        let fresh = self.inner.clone();
+        replace(&mut self.inner, fresh)
+    }
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    S::Error: Send + Sync + 'static,
+    ResBody: HttpBody<Data = Bytes> + Send + 'static,
+    ResBody::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, ReqBody>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
+        let Some(rule) = self.settings.rule() else {
+            return ResponseFuture::passing(self.inner.call(request));
+        };
+        let errors = on_inner_error::<S::Error>(&self.settings, &rule, &request);
+        let (head, body) = request.into_parts();
+        match self.settings.decide(rule, head) {
+            Settled::Now(Outcome::Proceed(head, mark)) => {
+                let future = self.inner.call(marked(head, body, mark.as_ref()));
+                ResponseFuture::calling(future, mark, errors, self.settings.headers)
+            }
+            Settled::Now(Outcome::Answer(response)) => {
+                drop(self.take_ready());
+                ResponseFuture::answering(response)
+            }
+            Settled::Later(outcome) => {
+                let inner = self.take_ready();
+                ResponseFuture::deciding(outcome, inner, body, errors, self.settings.headers)
+            }
+        }
+    }
+}
+
+/// What to do when the inner service fails: nothing, where nobody has asked for it, or where it
+/// cannot fail, as axum's.
+fn on_inner_error<E: 'static>(
+    settings: &Settings,
+    rule: &Arc<crate::rule::Rule>,
+    request: &Request<impl Sized>,
+) -> Option<Box<OnInnerError>> {
+    let callback = settings.on_error.as_ref()?;
+    if TypeId::of::<E>() == TypeId::of::<Infallible>() {
+        return None;
+    }
+    let mut head = Request::new(()).into_parts().0;
+    head.method = request.method().clone();
+    head.uri = request.uri().clone();
+    head.version = request.version();
+    head.headers = request.headers().clone();
+    head.extensions = request.extensions().clone();
+    Some(Box::new(OnInnerError {
+        callback: Arc::clone(callback),
+        rule: Arc::clone(rule),
+        head,
+    }))
+}
