@@ -1,0 +1,85 @@
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::locate;
+
+/// What is wrong with a configuration, and where: `limits.toml:7: rules.getId.window: the window is
+/// zero, expected at least 1 ms`.
+#[derive(Debug)]
+pub struct ConfigError {
+    file: Option<PathBuf>,
+    line: Option<usize>,
+    key: Option<String>,
+    message: String,
+    source: Option<io::Error>,
+}
+
+impl ConfigError {
+    pub(super) fn unreadable(file: &Path, error: io::Error) -> Self {
+        Self {
+            file: Some(file.to_owned()),
+            line: None,
+            key: None,
+            message: format!("cannot be read: {error}"),
+            source: Some(error),
+        }
+    }
+
+    pub(super) fn at(text: &str, span: Option<Range<usize>>, message: &str) -> Self {
+        let key = span.as_ref().and_then(|span| locate::key(text, span));
+        Self {
+            file: None,
+            line: span.map(|span| locate::line(text, span.start)),
+            key,
+            message: message.replace('\n', " "),
+            source: None,
+        }
+    }
+
+    pub(super) fn in_file(mut self, file: &Path) -> Self {
+        self.file = Some(file.to_owned());
+        self
+    }
+
+    /// The file, if the text came from one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// The line, counted from 1.
+    #[must_use]
+    pub const fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    /// The key with all tables around it, such as `rules.getId.window`.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(f, "{}:{line}: ", file.display())?,
+            (Some(file), None) => write!(f, "{}: ", file.display())?,
+            (None, Some(line)) => write!(f, "line {line}: ")?,
+            (None, None) => {}
+        }
+        if let Some(key) = &self.key {
+            write!(f, "{key}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for ConfigError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,39 @@
+//! Where in a TOML text something stands.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+/// The line of a byte, counted from 1.
+pub(super) fn line(text: &str, at: usize) -> usize {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// The key, with all tables around it, whose name or value is at this place.
+pub(super) fn key(text: &str, span: &Range<usize>) -> Option<String> {
+    let table = DeTable::parse(text).ok()?;
+    let mut path = Vec::new();
+    find(table.get_ref(), span, &mut path).then(|| path.join("."))
+}
+
+/// Deepest first: a table's own span may be its header alone, or hold all that is in it.
+fn find(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
+    let within = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
+    for (name, value) in table {
+        path.push(name.get_ref().to_string());
+        let inner = match value.get_ref() {
+            DeValue::Table(table) => find(table, span, path),
+            DeValue::Array(items) => items.iter().any(|item| match item.get_ref() {
+                DeValue::Table(table) => find(table, span, path),
+                _ => false,
+            }),
+            _ => false,
+        };
+        if inner || within(name.span()) || within(value.span()) {
+            return true;
+        }
+        path.pop();
+    }
+    false
+}

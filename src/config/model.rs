@@ -1,0 +1,251 @@
+//! The file as serde sees it, and the way from there to rules that cannot be wrong.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use ipnet::IpNet;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::key::KeyNames;
+use super::text::{Text, TimeUnit};
+use crate::key::{ClientIp, Forwarding};
+use crate::quota::{Quota, QuotaError};
+use crate::rule::{OnError, Policy, Rule, RuleError, Rules};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct File {
+    #[serde(default = "yes")]
+    enabled: bool,
+    prefix: Option<String>,
+    client_ip: Option<Spanned<ClientIpTable>>,
+    #[serde(default)]
+    rules: BTreeMap<Spanned<String>, Spanned<RuleTable>>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ClientIpTable {
+    trusted: Option<Vec<Text<IpNet>>>,
+    hops: Option<usize>,
+    field: Option<Text<HeaderName>>,
+    ipv6_prefix: Option<Spanned<u8>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RuleTable {
+    max_count: Option<Spanned<u64>>,
+    window: Option<Spanned<Text<Duration>>>,
+    window_time: Option<Spanned<u32>>,
+    window_time_unit: Option<Spanned<Text<TimeUnit>>>,
+    quotas: Option<Spanned<Vec<Spanned<QuotaTable>>>>,
+    key: Option<KeyNames>,
+    cost: Option<Spanned<u64>>,
+    on_error: Option<Text<OnError>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct QuotaTable {
+    name: Option<String>,
+    max_count: Option<Spanned<u64>>,
+    window: Option<Spanned<Text<Duration>>>,
+    window_time: Option<Spanned<u32>>,
+    window_time_unit: Option<Spanned<Text<TimeUnit>>>,
+}
+
+/// A mistake, and the bytes where it is.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    pub(super) span: Range<usize>,
+    pub(super) message: String,
+}
+
+fn wrong<T>(span: Range<usize>, message: impl ToString) -> Result<T, Wrong> {
+    let message = message.to_string();
+    Err(Wrong { span, message })
+}
+
+impl File {
+    pub(super) fn into_rules(self) -> Result<Rules, Wrong> {
+        let client_ip = match self.client_ip {
+            Some(table) => {
+                let span = table.span();
+                table.into_inner().into_client_ip(span)?
+            }
+            None => ClientIp::behind([]),
+        };
+        let prefix: Option<Arc<str>> = self.prefix.map(Into::into);
+        let rules = self.rules.into_iter().map(|(path, table)| {
+            let span = table.span();
+            let table = table.into_inner();
+            let rule = table.into_rule(&path, span, &client_ip)?;
+            Ok(match &prefix {
+                Some(prefix) => rule.prefix(Arc::clone(prefix)),
+                None => rule,
+            })
+        });
+        let rules = rules.collect::<Result<Rules, Wrong>>()?;
+        Ok(rules.enabled(self.enabled))
+    }
+}
+
+impl ClientIpTable {
+    fn into_client_ip(self, span: Range<usize>) -> Result<ClientIp, Wrong> {
+        let client_ip = match (self.trusted, self.hops) {
+            (Some(_), Some(_)) => {
+                return wrong(span, "both trusted and hops, expected one of them");
+            }
+            (None, Some(hops)) => ClientIp::behind_hops(hops),
+            (trusted, None) => {
+                let networks = trusted.into_iter().flatten();
+                ClientIp::behind(networks.map(|Text(network)| network))
+            }
+        };
+        let field = match self.field {
+            None => Forwarding::XForwardedFor,
+            Some(Text(name)) if name == http::header::FORWARDED => Forwarding::Forwarded,
+            Some(Text(name)) if name == "x-forwarded-for" => Forwarding::XForwardedFor,
+            Some(Text(name)) => Forwarding::Header(name),
+        };
+        let client_ip = client_ip.field(field);
+        match self.ipv6_prefix {
+            Some(bits) if *bits.get_ref() > 128 => wrong(
+                bits.span(),
+                "more bits than an address has, expected 0 to 128",
+            ),
+            Some(bits) => Ok(client_ip.ipv6_prefix(bits.into_inner())),
+            None => Ok(client_ip),
+        }
+    }
+}
+
+impl RuleTable {
+    fn into_rule(
+        self,
+        path: &Spanned<String>,
+        span: Range<usize>,
+        client_ip: &ClientIp,
+    ) -> Result<Rule, Wrong> {
+        let alone = QuotaTable {
+            name: None,
+            max_count: self.max_count,
+            window: self.window,
+            window_time: self.window_time,
+            window_time_unit: self.window_time_unit,
+        };
+        let quotas = match (self.quotas, alone.is_empty()) {
+            (None, false) => vec![(None, alone.into_quota(span.clone())?)],
+            (Some(quotas), true) => quotas
+                .into_inner()
+                .into_iter()
+                .map(QuotaTable::into_named_quota)
+                .collect::<Result<_, _>>()?,
+            (None, true) => return wrong(span, format!("no quota, expected {EXPECTED}")),
+            (Some(quotas), false) => {
+                return wrong(
+                    quotas.span(),
+                    format!("two ways at once, expected {EXPECTED}"),
+                );
+            }
+        };
+        let rule = rule(path.get_ref(), quotas).or_else(|error| match error {
+            RuleError::EmptyPath => wrong(path.span(), error),
+            _ => wrong(span, error),
+        })?;
+        let rule = match self.cost {
+            Some(cost) if *cost.get_ref() == 0 => {
+                return wrong(
+                    cost.span(),
+                    "requests that cost 0 are not limited, expected 1 or more",
+                );
+            }
+            Some(cost) => rule.cost(cost.into_inner()),
+            None => rule,
+        };
+        let rule = match self.key {
+            Some(names) => rule.key(names.extractor(client_ip)),
+            None => rule,
+        };
+        Ok(rule.on_error(
+            self.on_error
+                .map_or(OnError::default(), |Text(choice)| choice),
+        ))
+    }
+}
+
+const EXPECTED: &str = "either max-count and window, or quotas";
+
+/// Quotas without a name get the names that they have in code.
+fn rule(path: &str, quotas: Vec<(Option<String>, Quota)>) -> Result<Rule, RuleError> {
+    let only = quotas.len() == 1;
+    let policies = quotas.into_iter().map(|(name, quota)| match name {
+        Some(name) => Policy::new(&name, quota),
+        None => Policy::unnamed(path, quota, only),
+    });
+    Rule::with_policies(path, policies)
+}
+
+impl QuotaTable {
+    fn into_named_quota(table: Spanned<Self>) -> Result<(Option<String>, Quota), Wrong> {
+        let span = table.span();
+        let mut table = table.into_inner();
+        let name = table.name.take();
+        Ok((name, table.into_quota(span)?))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.max_count.is_none()
+            && self.window.is_none()
+            && self.window_time.is_none()
+            && self.window_time_unit.is_none()
+    }
+
+    fn into_quota(self, span: Range<usize>) -> Result<Quota, Wrong> {
+        let Some(max) = self.max_count else {
+            return wrong(span, "a window without max-count, expected both");
+        };
+        let (window, window_span) = match (self.window, self.window_time, self.window_time_unit) {
+            (Some(window), None, None) => {
+                let span = window.span();
+                (window.into_inner().0, span)
+            }
+            (None, Some(time), Some(unit)) => {
+                let Text(TimeUnit(unit)) = unit.into_inner();
+                (unit * *time.get_ref(), time.span())
+            }
+            (None, Some(time), None) => {
+                return wrong(
+                    time.span(),
+                    "a time without its unit, expected window-time-unit",
+                );
+            }
+            (None, None, Some(unit)) => {
+                return wrong(unit.span(), "a unit without its time, expected window-time");
+            }
+            (Some(window), _, _) => {
+                return wrong(
+                    window.span(),
+                    "both window and window-time, expected one of them",
+                );
+            }
+            (None, None, None) => {
+                return wrong(max.span(), "a max-count without a window, expected both");
+            }
+        };
+        let max_span = max.span();
+        Quota::new(max.into_inner(), window).or_else(|error| match error {
+            QuotaError::MaxTooLarge => wrong(max_span, error),
+            _ => wrong(window_span, error),
+        })
+    }
+}
