@@ -1,0 +1,89 @@
+//! Real servers for tests: each context has its own, on a free port, gone when it is dropped.
+#![allow(dead_code, unreachable_pub)]
+
+use std::time::{Duration, Instant};
+
+use redis_test::server::RedisServer;
+use tidegate::RedisStore;
+
+/// A running `redis-server`.
+pub(crate) struct Redis {
+    server: RedisServer,
+    pub(crate) url: String,
+}
+
+impl Redis {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `redis-server`: these tests never skip.
+    pub(crate) fn start() -> Self {
+        loop {
+            // Another process may take the free port first; then this server is gone at once.
+            let server = RedisServer::new();
+            let (host, port) = server.host_and_port().expect("a TCP server");
+            let url = format!("redis://{host}:{port}");
+            let mut redis = Self { server, url };
+            if redis.answers() {
+                return redis;
+            }
+        }
+    }
+
+    fn answers(&mut self) -> bool {
+        let client = redis::Client::open(&*self.url).expect("a valid address");
+        let started = Instant::now();
+        while self.server.process.try_wait().expect("our child").is_none() {
+            let pid = client.get_connection().and_then(|mut connection| {
+                redis::cmd("INFO")
+                    .arg("server")
+                    .query::<redis::InfoDict>(&mut connection)
+            });
+            let ours = i64::from(self.server.process.id());
+            if let Ok(info) = pid {
+                return info.get::<i64>("process_id") == Some(ours);
+            }
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "redis-server does not answer"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    /// A store with a time-out that only a hanging server exceeds, not a busy machine.
+    pub(crate) async fn store(&self) -> RedisStore {
+        let store = RedisStore::connect(&self.url)
+            .await
+            .expect("a running server");
+        store.timeout(Duration::from_secs(20))
+    }
+
+    /// A plain connection, to look behind the curtain.
+    pub(crate) fn connection(&self) -> redis::Connection {
+        let client = redis::Client::open(&*self.url).expect("a valid address");
+        client.get_connection().expect("a running server")
+    }
+
+    /// Sends the server a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let status = std::process::Command::new("kill")
+            .args([format!("-{name}"), self.server.process.id().to_string()])
+            .status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Ends the server at once, as a crash would.
+    pub(crate) fn kill(&mut self) {
+        self.server.stop();
+    }
+
+    /// Starts an empty server on the same port, after [`Redis::kill`].
+    pub(crate) fn restart(&mut self) {
+        let addr = self.server.addr.clone();
+        self.server = RedisServer::new_with_addr_and_modules(addr, &[], false);
+        assert!(self.answers(), "the port was taken meanwhile");
+    }
+}
