@@ -7,8 +7,8 @@
 -- ARGV[4]  ... n pairs: max, window in microseconds (a multiple of 1000)
 -- then     one or more costs, answered in order, as if each had come alone; 0 only looks
 --
--- Reply: one string of little-endian 64-bit integers: now, then for each cost
---   verdict (0 denied, 1 allowed, 2 never), retry after in microseconds,
+-- Reply: one string of little-endian 64-bit integers, for each cost
+--   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds,
 --   and for each quota: units remaining, reset after in microseconds
 --
 -- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
@@ -28,21 +28,25 @@ local MILLISECOND = 1000
 -- The expiry is set once in each slice of time, about a second, so it has to last two slices more.
 local SLICE = 1048576
 
-local key, call, pack, unpack = KEYS[1], redis.call, struct.pack, struct.unpack
+local key, call = KEYS[1], redis.call
 
+-- `now` also as text, for commands: formatting a number is slower, and not exact by default.
 local now_text = ARGV[1]
+local now
 if now_text == '' then
   local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
   now_text = time[1] .. string.sub('00000' .. time[2], -6)
+else
+  now = now_text + 0
 end
-local now = now_text + 0
 
 local total, base, floor, since, stamp, horizon = 0, 0, 0, now, now, 0
 local stale = false
 local newest = call('ZRANGE', key, '-1', '-1')[1]
 if newest then
   if #newest == ENTRY_SIZE then
-    total, base, floor, since, stamp, horizon = unpack(ENTRY, newest)
+    total, base, floor, since, stamp, horizon = struct.unpack(ENTRY, newest)
   else
     stale = true
   end
@@ -51,10 +55,10 @@ if newest then
     local first = call('ZRANGEBYSCORE', key, now_text, '+inf', 'LIMIT', '0', '1')[1]
     if first and #first == ENTRY_SIZE then
       local _
-      _, base = unpack(ENTRY, first)
+      _, base = struct.unpack(ENTRY, first)
     end
     if since > now then since = now end
-    stamp, newest = now, pack(ENTRY, total, base, floor, since, now, horizon)
+    stamp, newest = now, struct.pack(ENTRY, total, base, floor, since, now, horizon)
     call('ZREMRANGEBYSCORE', key, now_text, '+inf')
     call('ZADD', key, now_text, newest)
     call('PEXPIRE', key, string.format('%.0f', (horizon + 2 * SLICE) / MILLISECOND))
@@ -67,11 +71,13 @@ if newest then
   end
 end
 
-local quotas = ARGV[3] + 0
-local longest, longest_max, longest_at = 0, 0, 1
-local used, oldest = {}, {}
-for q = 1, quotas do
-  local max, window = ARGV[2 + 2 * q] + 0, ARGV[3 + 2 * q] + 0
+-- The quotas as a list, with one small table for each:
+--   [1] max  [2] window  [3] units used in it  [4] stamp of the oldest entry in it  [5] next quota
+-- Numbers instead of names, and no second table: both show in the time of a call.
+local quotas, longest
+local first_cost = 4 + 2 * ARGV[3]
+for at = first_cost - 2, 4, -2 do
+  local window = ARGV[at + 1] + 0
   local first_base, first_stamp = floor, since
   if since <= now - window then
     local after = '(' .. string.format('%.0f', now - window)
@@ -79,37 +85,37 @@ for q = 1, quotas do
     first_base, first_stamp = total, now
     if first and #first == ENTRY_SIZE then
       local _
-      _, first_base, _, _, first_stamp = unpack(ENTRY, first)
+      _, first_base, _, _, first_stamp = struct.unpack(ENTRY, first)
     end
   end
-  used[q], oldest[q] = (total - first_base) % MODULUS, first_stamp
-  if window > longest then longest, longest_max, longest_at = window, max, q end
+  quotas = { ARGV[at] + 0, window, (total - first_base) % MODULUS, first_stamp, quotas }
+  if not longest or window >= longest[2] then longest = quotas end
 end
 
--- What is stored now is `newest`, `stored_total` and `stamp`; `total`, `last` and `used` run on with
--- the costs.
+-- What is stored is `newest`, `stored_total` and `stamp`; `total`, `last` and what the quotas have
+-- used run on with the costs.
 local stored_total, last = total, stamp
 local merges = newest and stamp - stamp % MILLISECOND == now - now % MILLISECOND
 if not merges then base = total end
 
-local reply = pack('<I8', now)
-for c = 4 + 2 * quotas, #ARGV do
-  local cost = ARGV[c] + 0
+local reply
+for at = first_cost, #ARGV do
+  local cost = ARGV[at] + 0
   local verdict, retry = 1, 0
-  for q = 1, quotas do
-    local max = ARGV[2 + 2 * q] + 0
-    if cost > max then
-      verdict, retry = 2, 0
-      break
-    end
-    local excess = used[q] + cost - max
+  local quota = quotas
+  repeat
+    local excess = quota[3] + cost - quota[1]
     if excess > 0 then
+      if cost > quota[1] then
+        verdict, retry = 2, 0
+        break
+      end
       verdict = 0
-      -- Every entry holds at least one unit, so one too many is gone with the oldest.
-      local leaves = oldest[q]
+      -- When enough has left the window: the stamp of the last entry that has to. Every entry holds
+      -- at least one unit, so one too many is gone with the oldest.
+      local leaves = quota[4]
       if excess > 1 then
-        -- The oldest entry with whose leaving there is room, by its rank; `now` is what this very
-        -- call has charged, which is not in the set yet.
+        -- By rank, in the set; what this very call has charged is not in it yet, and stamped now.
         leaves = now
         local low, high = 0, newest and call('ZCARD', key) or 0
         if merges and total ~= stored_total then high = high - 1 end
@@ -118,50 +124,69 @@ for c = 4 + 2 * quotas, #ARGV do
           local entry = call('ZRANGE', key, middle, middle)[1]
           local entry_total, entry_stamp, _ = total, now
           if #entry == ENTRY_SIZE then
-            entry_total, _, _, _, entry_stamp = unpack(ENTRY, entry)
+            entry_total, _, _, _, entry_stamp = struct.unpack(ENTRY, entry)
           end
-          if (total - entry_total) % MODULUS + cost > max then
+          if (total - entry_total) % MODULUS + cost > quota[1] then
             low = middle + 1
           else
             high, leaves = middle, entry_stamp
           end
         end
       end
-      local wait = leaves + (ARGV[3 + 2 * q] + 0) - now
+      local wait = leaves + quota[2] - now
       if wait > retry then retry = wait end
     end
-  end
+    quota = quota[5]
+  until not quota
 
-  if verdict == 1 and cost > 0 then
-    total = (total + cost) % MODULUS
-    for q = 1, quotas do
-      if used[q] == 0 or (merges and oldest[q] == stamp) then oldest[q] = now end
-      used[q] = used[q] + cost
-    end
+  local charges = verdict == 1 and cost > 0
+  if charges then
     if not newest or (merges and since == stamp) then since = now end
+    total = (total + cost) % MODULUS
     last = now
   end
 
-  reply = reply .. pack('<I8I8', verdict, retry)
-  for q = 1, quotas do
-    local remaining, reset = ARGV[2 + 2 * q] - used[q], 0
+  local answer
+  quota = quotas
+  repeat
+    local used = quota[3]
+    if charges then
+      if used == 0 or (merges and quota[4] == stamp) then quota[4] = now end
+      used = used + cost
+      quota[3] = used
+    end
+    local remaining, reset = quota[1] - used, 0
     if remaining < 0 then remaining = 0 end
-    if used[q] > 0 then reset = last + ARGV[3 + 2 * q] - now end
-    reply = reply .. pack('<I8I8', remaining, reset)
-  end
+    if used > 0 then reset = last + quota[2] - now end
+    if answer then
+      answer = answer .. struct.pack('<I8I8', remaining, reset)
+    else
+      answer = struct.pack('<I8I8I8I8I8', now, verdict, retry, remaining, reset)
+    end
+    quota = quota[5]
+  until not quota
+  reply = reply and reply .. answer or answer
 end
 
 if total ~= stored_total then
   if stale then call('DEL', key) end
-  local bound = longest / MILLISECOND
-  if longest_max < bound then bound = longest_max end
-  if since <= now - longest and (total - floor) % MODULUS > bound then
-    call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - longest))
-    floor, since = (total - used[longest_at]) % MODULUS, oldest[longest_at]
+  local window = longest[2]
+  if since <= now - window then
+    local bound = window / MILLISECOND
+    if longest[1] < bound then bound = longest[1] end
+    if (total - floor) % MODULUS > bound then
+      call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - window))
+      floor, since = (total - longest[3]) % MODULUS, longest[4]
+    end
   end
-  call('ZADD', key, now_text, pack(ENTRY, total, base, floor, since, now, longest))
-  if merges then call('ZREM', key, newest) end
-  if not newest or longest ~= horizon or stamp - stamp % SLICE ~= now - now % SLICE then
+  local alone = not newest
+  if merges then
+    -- The newest is the last by rank, unless it has just left with the rest.
+    alone = call('ZREMRANGEBYRANK', key, '-1', '-1') == 0 or since == now
+  end
+  local entry = struct.pack(ENTRY, total, base, floor, since, now, window)
+  call('ZADD', key, now_text, entry)
+  if alone or window ~= horizon or stamp - stamp % SLICE ~= now - now % SLICE then
     call('PEXPIRE', key, ARGV[2])
   end
 end

@@ -7,6 +7,7 @@ use super::BoxFuture;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::rule::Rule;
+use crate::store::Take;
 
 /// Answers a request that was denied, instead of the handler.
 ///
@@ -44,6 +45,18 @@ pub struct Denied {
     pub decision: Decision,
     /// The request without its body.
     pub head: Parts,
+}
+
+impl Denied {
+    pub(crate) fn new(take: Take, decision: Decision, head: Parts) -> Self {
+        Self {
+            rule: Arc::clone(take.rule()),
+            cost: take.units(),
+            key: take.into_key(),
+            decision,
+            head,
+        }
+    }
 }
 
 impl<F, Fut> DegradeCallback for F

@@ -17,7 +17,7 @@ pub use defaults::{FailOpen, Problem};
 pub use degrade::{DegradeCallback, Denied};
 pub use error::{ErrorCallback, Recovery};
 pub use failed::Failed;
-pub(crate) use panic::{caught, guarded, internal_error};
+pub(crate) use panic::{Panicked, caught, guarded, internal_error};
 pub(crate) use problem::{quota_exceeded, reduced_capacity};
 
 use std::pin::Pin;

@@ -63,17 +63,21 @@ where
         };
         let errors = on_inner_error::<S::Error>(&self.settings, &rule, &request);
         let (head, body) = request.into_parts();
-        match self.settings.decide(rule, head) {
-            Settled::Now(Outcome::Proceed(head, mark)) => {
+        let halt = match self.settings.decide(rule, &head) {
+            Ok(mark) => {
                 let future = self.inner.call(marked(head, body, mark.as_ref()));
+                return ResponseFuture::calling(future, mark, errors, self.settings.headers);
+            }
+            Err(halt) => halt,
+        };
+        let mut inner = self.take_ready();
+        match self.settings.settle(halt, head) {
+            Settled::Now(Outcome::Answer(response)) => ResponseFuture::answering(response),
+            Settled::Now(Outcome::Proceed(head, mark)) => {
+                let future = inner.call(marked(head, body, mark.as_ref()));
                 ResponseFuture::calling(future, mark, errors, self.settings.headers)
             }
-            Settled::Now(Outcome::Answer(response)) => {
-                drop(self.take_ready());
-                ResponseFuture::answering(response)
-            }
             Settled::Later(outcome) => {
-                let inner = self.take_ready();
                 ResponseFuture::deciding(outcome, inner, body, errors, self.settings.headers)
             }
         }

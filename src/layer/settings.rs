@@ -7,11 +7,11 @@ use http::request::Parts;
 
 use super::Headers;
 use crate::callback::{
-    BoxFuture, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught, guarded,
+    BoxFuture, DegradeCallback, Denied, ErrorCallback, Failed, Panicked, Recovery, caught, guarded,
     quota_exceeded, reduced_capacity,
 };
 use crate::decision::Decision;
-use crate::error::StoreError;
+use crate::error::{KeyError, StoreError};
 use crate::key::{Key, KeyExtractor};
 use crate::rule::{OnError, Rule, SharedRules};
 use crate::store::{Store, Take, single};
@@ -54,6 +54,16 @@ pub(super) struct Mark {
     pub(super) decision: Decision,
 }
 
+/// Why a request does not go straight on to the handler.
+pub(super) enum Halt {
+    /// The store has to be waited for.
+    Asking(Take),
+    Denied(Take, Decision),
+    NoDecision(Take, StoreError),
+    NoKey(Arc<Rule>, KeyError),
+    Panicked(Panicked),
+}
+
 /// An outcome that is known, or one that a store or a callback still has to find.
 pub(super) enum Settled {
     Now(Outcome),
@@ -69,89 +79,93 @@ impl Settings {
         }
     }
 
-    /// Straight from a request's head to its outcome.
-    pub(super) fn decide(self: &Arc<Self>, rule: Arc<Rule>, head: Parts) -> Settled {
-        let take = match self.question(&rule, &head) {
-            Ok(Some(take)) => take,
-            Ok(None) => return Settled::Now(Outcome::Proceed(head, None)),
-            Err(Unasked::Panicked(response)) => return Settled::Now(Outcome::Answer(response)),
-            Err(Unasked::Key(error)) => {
-                return self.failed(Failed::key(rule, head.clone(), error), head);
-            }
-        };
+    /// Straight from a request's head to the handler, where the store answers at once and allows it.
+    pub(super) fn decide(&self, rule: Arc<Rule>, head: &Parts) -> Result<Option<Mark>, Halt> {
+        if self.is_exempt(&rule, head)? {
+            return Ok(None);
+        }
+        let take = self.question(rule, head)?;
         match self.store.take(std::slice::from_ref(&take)).into_ready() {
-            Some(answer) => self.settle(take, answer.and_then(single), head),
-            None => Settled::Later(Box::pin(Arc::clone(self).ask(take, head))),
+            Some(answer) => self.judge(take, answer.and_then(single)).map(Some),
+            None => Err(Halt::Asking(take)),
         }
     }
 
-    /// Runs the user's code that makes a take of a request; `None` if it is exempt.
-    fn question(&self, rule: &Arc<Rule>, head: &Parts) -> Result<Option<Take>, Unasked> {
-        let path = rule.path();
-        if let Some(exempt) = &self.exempt
-            && caught("exemption", path, || exempt(head)).map_err(Unasked::panicked)?
-        {
-            return Ok(None);
+    fn is_exempt(&self, rule: &Rule, head: &Parts) -> Result<bool, Halt> {
+        match &self.exempt {
+            Some(exempt) => Ok(caught("exemption", rule.path(), || exempt(head))?),
+            None => Ok(false),
         }
+    }
+
+    /// Runs the user's code that makes a take of a request.
+    fn question(&self, rule: Arc<Rule>, head: &Parts) -> Result<Take, Halt> {
+        let path = rule.path();
         let key = match self.key.as_deref().or(rule.extractor()) {
-            None => Key::default(),
-            Some(extractor) => caught("key extractor", path, || extractor.extract(head))
-                .map_err(Unasked::panicked)?
-                .map_err(Unasked::Key)?,
+            None => Ok(Key::default()),
+            Some(extractor) => caught("key extractor", path, || extractor.extract(head))?,
         };
-        let take = Take::new(Arc::clone(rule), key);
-        let Some(cost) = &self.cost else {
-            return Ok(Some(take));
+        let cost = match &self.cost {
+            None => None,
+            Some(cost) => Some(caught("cost", path, || cost(head))?),
         };
-        let cost = caught("cost", path, || cost(head)).map_err(Unasked::panicked)?;
-        Ok(Some(take.cost(cost)))
+        let take = match key {
+            Ok(key) => Take::new(rule, key),
+            Err(error) => return Err(Halt::NoKey(rule, error)),
+        };
+        Ok(match cost {
+            None => take,
+            Some(cost) => take.cost(cost),
+        })
+    }
+
+    fn judge(&self, take: Take, answer: Result<Decision, StoreError>) -> Result<Mark, Halt> {
+        self.tell_transition(take.rule(), &answer);
+        match answer {
+            Ok(decision) if decision.is_allowed() => Ok(Mark {
+                rule: take.into_rule(),
+                decision,
+            }),
+            Ok(decision) => Err(Halt::Denied(take, decision)),
+            Err(error) => Err(Halt::NoDecision(take, error)),
+        }
+    }
+
+    /// Finds out what becomes of a request that does not go straight on.
+    pub(super) fn settle(self: &Arc<Self>, halt: Halt, head: Parts) -> Settled {
+        match halt {
+            Halt::Asking(take) => Settled::Later(Box::pin(Arc::clone(self).ask(take, head))),
+            Halt::Denied(take, decision) => self.denied(take, decision, head),
+            Halt::NoDecision(take, error) => {
+                self.failed(Failed::store(take.into_rule(), head.clone(), error), head)
+            }
+            Halt::NoKey(rule, error) => self.failed(Failed::key(rule, head.clone(), error), head),
+            Halt::Panicked(panicked) => Settled::Now(Outcome::Answer(panicked.into())),
+        }
     }
 
     async fn ask(self: Arc<Self>, take: Take, head: Parts) -> Outcome {
         let answer = self.store.take(std::slice::from_ref(&take)).await;
-        match self.settle(take, answer.and_then(single), head) {
-            Settled::Now(outcome) => outcome,
-            Settled::Later(outcome) => outcome.await,
+        match self.judge(take, answer.and_then(single)) {
+            Ok(mark) => Outcome::Proceed(head, Some(mark)),
+            Err(halt) => match self.settle(halt, head) {
+                Settled::Now(outcome) => outcome,
+                Settled::Later(outcome) => outcome.await,
+            },
         }
     }
 
-    fn settle(
-        self: &Arc<Self>,
-        take: Take,
-        answer: Result<Decision, StoreError>,
-        head: Parts,
-    ) -> Settled {
-        self.tell_transition(take.rule(), &answer);
-        match answer {
-            Ok(decision) if decision.is_allowed() => {
-                let rule = Arc::clone(take.rule());
-                Settled::Now(Outcome::Proceed(head, Some(Mark { rule, decision })))
-            }
-            Ok(decision) => self.denied(take, decision, head),
-            Err(error) => {
-                let rule = Arc::clone(take.rule());
-                self.failed(Failed::store(rule, head.clone(), error), head)
-            }
-        }
-    }
-
-    fn denied(self: &Arc<Self>, take: Take, decision: Decision, head: Parts) -> Settled {
-        let rule = Arc::clone(take.rule());
-        let cost = take.units();
+    fn denied(&self, take: Take, decision: Decision, head: Parts) -> Settled {
+        let headers = self.headers;
         let Some(callback) = self.degrade.clone() else {
-            let mut response = quota_exceeded(&rule, &decision, cost);
-            self.headers.write(&rule, decision, &mut response);
+            let rule = take.rule();
+            let mut response = quota_exceeded(rule, &decision, take.units());
+            headers.write(rule, decision, &mut response);
             return Settled::Now(Outcome::Answer(response));
         };
-        let headers = self.headers;
         Settled::Later(Box::pin(async move {
-            let denied = Denied {
-                rule: Arc::clone(&rule),
-                key: take.into_key(),
-                cost,
-                decision: decision.clone(),
-                head,
-            };
+            let rule = Arc::clone(take.rule());
+            let denied = Denied::new(take, decision.clone(), head);
             let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
             let mut response = response.await.unwrap_or_else(Into::into);
             headers.write(&rule, decision, &mut response);
@@ -159,7 +173,7 @@ impl Settings {
         }))
     }
 
-    fn failed(self: &Arc<Self>, failed: Failed, head: Parts) -> Settled {
+    fn failed(&self, failed: Failed, head: Parts) -> Settled {
         let rule = Arc::clone(&failed.rule);
         let Some(callback) = self.on_error.clone() else {
             return Settled::Now(without_decision(&rule, head));
@@ -208,15 +222,9 @@ fn without_decision(rule: &Rule, head: Parts) -> Outcome {
     }
 }
 
-/// Why there is nothing to ask the store.
-enum Unasked {
-    Key(crate::error::KeyError),
-    Panicked(Response),
-}
-
-impl Unasked {
-    fn panicked(panicked: impl Into<Response>) -> Self {
-        Self::Panicked(panicked.into())
+impl From<Panicked> for Halt {
+    fn from(panicked: Panicked) -> Self {
+        Self::Panicked(panicked)
     }
 }
 

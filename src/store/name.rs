@@ -30,20 +30,28 @@ impl<'a> Name<'a> {
     }
 
     pub(super) fn is(&self, name: &str) -> bool {
-        let mut rest = name;
-        let mut starts_with = |piece: &str| match rest.strip_prefix(piece) {
-            Some(left) => {
+        let separator = if self.key.is_some() { ":" } else { "" };
+        let pieces = [
+            self.prefix,
+            self.id,
+            separator,
+            self.key.unwrap_or_default(),
+        ];
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if name.len() != length {
+            return false;
+        }
+        let mut rest = name.as_bytes();
+        pieces
+            .into_iter()
+            // Comparing nothing is not free: the C library's way to do it is slow where there is no
+            // memory behind the pointer.
+            .filter(|piece| !piece.is_empty())
+            .all(|piece| {
+                let (start, left) = rest.split_at(piece.len());
                 rest = left;
-                true
-            }
-            None => false,
-        };
-        let matches = starts_with(self.prefix)
-            && starts_with(self.id)
-            && self
-                .key
-                .is_none_or(|key| starts_with(":") && starts_with(key));
-        matches && rest.is_empty()
+                *start == *piece.as_bytes()
+            })
     }
 }
 

@@ -51,6 +51,10 @@ impl Take {
         self.rule.quotas()
     }
 
+    pub(crate) fn into_rule(self) -> Arc<Rule> {
+        self.rule
+    }
+
     pub(crate) fn into_key(self) -> Key {
         self.key
     }

@@ -33,22 +33,21 @@ pub(super) fn write(command: &mut redis::Cmd, now: Option<u64>, takes: &[Take]) 
 
 /// The decisions in the order of the takes.
 pub(super) fn read(reply: &Value, takes: &[Take]) -> Result<Vec<Decision>, StoreError> {
-    let expected: usize = takes.iter().map(|take| 2 + 2 * take.quotas().len()).sum();
+    let expected: usize = takes.iter().map(|take| 3 + 2 * take.quotas().len()).sum();
     let Value::BulkString(bytes) = reply else {
         return Err(nonsense());
     };
     let (numbers, []) = bytes.as_chunks() else {
         return Err(nonsense());
     };
-    if numbers.len() != 1 + expected {
+    if numbers.len() != expected {
         return Err(nonsense());
     }
     let mut numbers = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes));
     let mut next = || numbers.next().expect("as many numbers as expected");
 
-    let _now = next();
     let decisions = takes.iter().map(|take| {
-        let (verdict, retry_after) = (next(), next());
+        let (_now, verdict, retry_after) = (next(), next(), next());
         let verdict = match verdict {
             0 => Verdict::Denied {
                 retry_after: Duration::from_micros(retry_after),
