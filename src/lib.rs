@@ -40,4 +40,4 @@ pub use rule::{OnError, Policy, Rule, RuleError, Rules, SharedRules};
 pub use store::ManualClock;
 #[cfg(feature = "redis")]
 pub use store::RedisStore;
-pub use store::{MemoryStore, Store, Take, Taking};
+pub use store::{MemoryStore, Store, StoreExt, Take, Taking};

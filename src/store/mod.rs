@@ -49,15 +49,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn name(&self) -> String;
 }
 
-impl dyn Store {
+/// What every [`Store`] can do besides.
+pub trait StoreExt: Store {
     /// Decides one take.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if there is no decision.
-    pub async fn take_one(&self, take: &Take) -> Result<Decision, StoreError> {
-        let decisions = self.take(std::slice::from_ref(take)).await?;
-        single(decisions)
+    fn take_one(&self, take: &Take) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        async { single(self.take(std::slice::from_ref(take)).await?) }
     }
 
     /// How things stand for this rule and key, without charging anything: the decision on the same
@@ -66,10 +66,13 @@ impl dyn Store {
     /// # Errors
     ///
     /// [`StoreError`] if there is no decision.
-    pub async fn peek(&self, take: &Take) -> Result<Decision, StoreError> {
-        self.take_one(&take.clone().cost(0)).await
+    fn peek(&self, take: &Take) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        let look = take.clone().cost(0);
+        async move { self.take_one(&look).await }
     }
 }
+
+impl<S: Store + ?Sized> StoreExt for S {}
 
 /// The answer to a single take.
 pub(crate) fn single(decisions: Decisions) -> Result<Decision, StoreError> {

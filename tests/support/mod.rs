@@ -67,6 +67,13 @@ impl Redis {
         client.get_connection().expect("a running server")
     }
 
+    /// The same for a server that wants a password by now.
+    pub(crate) fn connection_with_password(&self, password: &str) -> redis::Connection {
+        let url = self.url.replace("//", &format!("//:{password}@"));
+        let client = redis::Client::open(url).expect("a valid address");
+        client.get_connection().expect("a running server")
+    }
+
     /// Sends the server a signal, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
         let status = std::process::Command::new("kill")

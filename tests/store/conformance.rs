@@ -1,0 +1,304 @@
+//! One suite, stamped on every store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidegate::{Decision, Key, ManualClock, MemoryStore, Quota, Store, StoreExt, Verdict};
+
+use crate::support::Redis;
+use crate::{allowed, ask, take};
+
+/// A store whose time the test moves, and what has to live as long as the store.
+struct Context {
+    store: Arc<dyn Store>,
+    clock: ManualClock,
+    _server: Option<Redis>,
+}
+
+impl Context {
+    /// Some day in 2027, and not at the beginning of a millisecond.
+    const START: u64 = 1_800_000_000_000_777;
+
+    fn clock() -> ManualClock {
+        let clock = ManualClock::default();
+        clock.set(Self::START);
+        clock
+    }
+
+    async fn memory() -> Self {
+        let clock = Self::clock();
+        Self {
+            store: Arc::new(MemoryStore::new().clock(clock.clone())),
+            clock,
+            _server: None,
+        }
+    }
+
+    async fn redis() -> Self {
+        let clock = Self::clock();
+        let server = Redis::start();
+        Self {
+            store: Arc::new(server.store().await.clock(clock.clone())),
+            clock,
+            _server: Some(server),
+        }
+    }
+
+    fn advance(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).expect("a short time");
+        self.clock.set(self.clock.now() + micros);
+    }
+}
+
+fn quota(max: u64, window: Duration) -> Quota {
+    Quota::new(max, window).expect("a valid quota")
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// Law 1, at its simplest: `max` in a window, and not one more.
+async fn never_more_than_max(context: &Context) {
+    let take = take("p", &[quota(5, 10 * SECOND)]);
+    assert_eq!(allowed(&*context.store, &take, 12).await, 5);
+    context.advance(10 * SECOND - MICROSECOND);
+    assert_eq!(allowed(&*context.store, &take, 12).await, 0);
+    context.advance(MICROSECOND);
+    assert_eq!(allowed(&*context.store, &take, 12).await, 5);
+}
+
+/// Law 1, in every window and not only in aligned ones.
+async fn every_window_holds(context: &Context) {
+    let window = 10 * SECOND;
+    let take = take("p", &[quota(7, window)]);
+    let mut admissions: Vec<(u64, u64)> = Vec::new();
+    for step in 0..400_u64 {
+        context.advance(Duration::from_micros(37_013 * (step % 11)));
+        let cost = 1 + step % 3;
+        if ask(&*context.store, &take.clone().cost(cost))
+            .await
+            .is_allowed()
+        {
+            admissions.push((context.clock.now(), cost));
+        }
+    }
+    assert!(admissions.len() > 20);
+    let micros = 10_000_000;
+    for (end, _) in &admissions {
+        let inside = admissions
+            .iter()
+            .filter(|(at, _)| at <= end && at + micros > *end);
+        assert!(inside.map(|(_, cost)| cost).sum::<u64>() <= 7);
+    }
+}
+
+/// Law 2: a take that is denied changes nothing, however often it comes.
+async fn denied_means_untouched(context: &Context) {
+    let take = take("p", &[quota(2, SECOND)]);
+    allowed(&*context.store, &take, 2).await;
+    context.advance(SECOND / 2);
+    let first = ask(&*context.store, &take).await;
+    for _ in 0..50 {
+        assert_eq!(ask(&*context.store, &take).await, first);
+    }
+    context.advance(SECOND / 2);
+    assert_eq!(allowed(&*context.store, &take, 3).await, 2);
+}
+
+/// Law 3: allowed exactly at the announced instant, denied a microsecond before.
+async fn retry_after_is_the_truth(context: &Context) {
+    let quotas = [quota(10, SECOND), quota(15, 7 * SECOND)];
+    let take = take("p", &quotas);
+    let mut denials = 0;
+    for step in 0..300_u64 {
+        context.advance(Duration::from_micros(7_919 * (step % 17)));
+        let take = take.clone().cost(1 + step % 6);
+        let decision = ask(&*context.store, &take).await;
+        if let Some(retry_after) = decision.retry_after() {
+            denials += 1;
+            context.advance(retry_after - MICROSECOND);
+            let early = ask(&*context.store, &take).await;
+            assert_eq!(early.retry_after(), Some(MICROSECOND));
+            context.advance(MICROSECOND);
+            assert!(ask(&*context.store, &take).await.is_allowed());
+        }
+    }
+    assert!(denials > 20);
+}
+
+async fn reset_after_is_the_truth(context: &Context) {
+    let take = take("p", &[quota(3, SECOND)]);
+    ask(&*context.store, &take).await;
+    context.advance(SECOND / 4);
+    let decision = ask(&*context.store, &take).await;
+    assert_eq!((decision.remaining(), decision.reset_after()), (1, SECOND));
+    context.advance(SECOND - MICROSECOND);
+    let before = peek(context, &take).await;
+    assert_eq!((before.remaining(), before.reset_after()), (2, MICROSECOND));
+    context.advance(MICROSECOND);
+    let after = peek(context, &take).await;
+    assert_eq!(
+        (after.remaining(), after.reset_after()),
+        (3, Duration::ZERO)
+    );
+}
+
+async fn peek(context: &Context, take: &tidegate::Take) -> Decision {
+    context.store.peek(take).await.expect("a decision")
+}
+
+async fn peeking_charges_nothing(context: &Context) {
+    let take = take("p", &[quota(2, SECOND)]);
+    for _ in 0..5 {
+        let decision = peek(context, &take).await;
+        assert!(decision.is_allowed());
+        assert_eq!(decision.remaining(), 2);
+    }
+    assert_eq!(allowed(&*context.store, &take, 5).await, 2);
+    assert_eq!(peek(context, &take).await.remaining(), 0);
+}
+
+async fn costs_are_weights(context: &Context) {
+    let take = take("p", &[quota(10, SECOND)]);
+    let six = take.clone().cost(6);
+    assert!(ask(&*context.store, &six).await.is_allowed());
+    let denied = ask(&*context.store, &six).await;
+    assert_eq!((denied.is_allowed(), denied.remaining()), (false, 4));
+    assert_eq!(allowed(&*context.store, &take, 10).await, 4);
+}
+
+async fn what_can_never_be_has_no_retry_after(context: &Context) {
+    let five = take("five", &[quota(5, SECOND)]);
+    let never = ask(&*context.store, &five.clone().cost(6)).await;
+    assert_eq!(never.verdict(), Verdict::Never);
+    assert_eq!((never.retry_after(), never.remaining()), (None, 5));
+
+    let none = take("none", &[quota(0, SECOND)]);
+    assert_eq!(ask(&*context.store, &none).await.verdict(), Verdict::Never);
+    let huge = five.cost(u64::MAX);
+    assert_eq!(ask(&*context.store, &huge).await.verdict(), Verdict::Never);
+}
+
+/// All quotas are charged, or none: a take that the second one denies must not use up the first.
+async fn quotas_are_charged_together(context: &Context) {
+    let take = take("p", &[quota(3, SECOND), quota(5, 60 * SECOND)]);
+    assert_eq!(allowed(&*context.store, &take, 9).await, 3);
+    context.advance(SECOND);
+    assert_eq!(allowed(&*context.store, &take, 9).await, 2);
+    let denied = ask(&*context.store, &take).await;
+    let remaining: Vec<_> = denied
+        .quotas()
+        .iter()
+        .map(|state| state.remaining())
+        .collect();
+    assert_eq!(remaining, [1, 0]);
+    assert_eq!(denied.retry_after(), Some(59 * SECOND));
+}
+
+async fn keys_and_paths_are_counted_apart(context: &Context) {
+    let one = take("one", &[quota(1, SECOND)]);
+    let of = |key: Key| tidegate::Take::new(Arc::clone(one.rule()), key);
+    let keys = [
+        Key::default(),
+        Key::from(""),
+        Key::from("a"),
+        Key::from("a").with("b"),
+        Key::from("a:b"),
+    ];
+    for key in keys {
+        assert_eq!(allowed(&*context.store, &of(key), 3).await, 1);
+    }
+    assert_eq!(
+        allowed(&*context.store, &take("one:a", &[quota(1, SECOND)]), 3).await,
+        1
+    );
+}
+
+/// A batch is answered as if each take had come alone, in order.
+async fn batches_are_in_order(context: &Context) {
+    let take_one = take("p", &[quota(4, SECOND)]);
+    let other = take("q", &[quota(1, SECOND)]);
+    let takes = [
+        take_one.clone().cost(3),
+        take_one.clone().cost(2),
+        take_one.clone(),
+        other.clone(),
+        other,
+        take_one.clone().cost(0),
+        take_one,
+    ];
+    let decisions = context.store.take(&takes).await.expect("decisions");
+    let verdicts: Vec<_> = decisions.iter().map(Decision::is_allowed).collect();
+    assert_eq!(verdicts, [true, false, true, true, false, true, false]);
+    let empty = context.store.take(&[]).await.expect("no decisions");
+    assert!(empty.is_empty());
+}
+
+/// A rule that changes keeps what was counted.
+async fn a_changed_rule_keeps_the_count(context: &Context) {
+    let five = take("p", &[quota(5, 10 * SECOND)]);
+    assert_eq!(allowed(&*context.store, &five, 9).await, 5);
+    let eight = take("p", &[quota(8, 10 * SECOND)]);
+    assert_eq!(allowed(&*context.store, &eight, 9).await, 3);
+    let two = take("p", &[quota(2, 10 * SECOND)]);
+    assert_eq!(ask(&*context.store, &two).await.remaining(), 0);
+    let longer = take("p", &[quota(8, 60 * SECOND)]);
+    context.advance(9 * SECOND);
+    assert_eq!(
+        ask(&*context.store, &longer).await.retry_after(),
+        Some(51 * SECOND)
+    );
+}
+
+/// Law 1 under concurrency: many tasks on many threads, and exactly `max` get through.
+async fn exact_under_concurrency(context: &Context) {
+    let take = take("p", &[quota(100, 3600 * SECOND)]);
+    let admitted = Arc::new(AtomicUsize::new(0));
+    let tasks = (0..64).map(|_| {
+        let (store, take) = (Arc::clone(&context.store), take.clone());
+        let admitted = Arc::clone(&admitted);
+        tokio::spawn(async move {
+            let mine = allowed(&*store, &take, 20).await;
+            admitted.fetch_add(mine, Ordering::Relaxed);
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("no panic");
+    }
+    assert_eq!(admitted.load(Ordering::Relaxed), 100);
+}
+
+macro_rules! stamp {
+    ($($law:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $law() {
+                super::$law(&super::Context::memory().await).await;
+            })+
+        }
+
+        mod redis {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $law() {
+                super::$law(&super::Context::redis().await).await;
+            })+
+        }
+    };
+}
+
+stamp!(
+    never_more_than_max,
+    every_window_holds,
+    denied_means_untouched,
+    retry_after_is_the_truth,
+    reset_after_is_the_truth,
+    peeking_charges_nothing,
+    costs_are_weights,
+    what_can_never_be_has_no_retry_after,
+    quotas_are_charged_together,
+    keys_and_paths_are_counted_apart,
+    batches_are_in_order,
+    a_changed_rule_keeps_the_count,
+    exact_under_concurrency,
+);

@@ -1,0 +1,104 @@
+//! What only the memory store promises: a bound on its keys, and tokio's clock.
+
+use std::time::Duration;
+
+use tidegate::{Key, ManualClock, MemoryStore, Quota, Store, StoreErrorKind, StoreExt, Take};
+
+use crate::{allowed, ask, take};
+
+fn of(template: &Take, key: usize) -> Take {
+    Take::new(template.rule().clone(), Key::from(&*key.to_string()))
+}
+
+/// A flood of keys can neither grow the store nor lift anybody's limit.
+#[tokio::test]
+async fn full_of_live_keys_it_refuses_new_ones() {
+    let clock = ManualClock::default();
+    let store: &dyn Store = &MemoryStore::with_max_keys(100).clock(clock.clone());
+    let take = take("p", &[Quota::per_second(1)]);
+    for key in 0..100 {
+        assert!(ask(store, &of(&take, key)).await.is_allowed());
+    }
+    for key in 100..1_100 {
+        let error = store.take_one(&of(&take, key)).await.expect_err("no room");
+        assert_eq!(error.kind(), StoreErrorKind::Full);
+    }
+    assert!(store.take_one(&of(&take, 1_100)).await.is_err_and(|error| {
+        error.to_string()
+            == "the in-memory store holds its 100 keys and all still count; a new key is refused"
+    }));
+    for key in 0..100 {
+        assert!(
+            !ask(store, &of(&take, key)).await.is_allowed(),
+            "a limited key was dropped"
+        );
+    }
+    // Looking, and asking for what can never be, need no room.
+    assert!(store.peek(&of(&take, 1_200)).await.is_ok());
+    assert!(store.take_one(&of(&take, 1_200).cost(2)).await.is_ok());
+}
+
+/// One key that is whole again makes room for one, wherever it is.
+#[tokio::test]
+async fn keys_that_count_no_longer_make_room() {
+    let clock = ManualClock::default();
+    let store: &dyn Store = &MemoryStore::with_max_keys(50).clock(clock.clone());
+    let take = take("p", &[Quota::per_second(1)]);
+    for key in 0..50 {
+        clock.set(key as u64 * 10);
+        assert!(ask(store, &of(&take, key)).await.is_allowed());
+    }
+    for key in 0..50 {
+        clock.set(1_000_000 + key as u64 * 10 - 1);
+        assert!(store.take_one(&of(&take, 50 + key)).await.is_err());
+        clock.set(1_000_000 + key as u64 * 10);
+        assert!(ask(store, &of(&take, 50 + key)).await.is_allowed());
+    }
+}
+
+/// Law 4: nothing is left behind.
+#[tokio::test]
+async fn idle_keys_are_dropped() {
+    let clock = ManualClock::default();
+    let memory = MemoryStore::new().clock(clock.clone());
+    let store: &dyn Store = &memory;
+    let second = take("p", &[Quota::per_second(3)]);
+    let minute = take("q", &[Quota::per_second(3), Quota::per_minute(3)]);
+    for key in 0..1_000 {
+        ask(store, &of(&second, key)).await;
+        ask(store, &of(&minute, key)).await;
+    }
+    assert_eq!(memory.len(), 2_000);
+    clock.set(1_000_000);
+    assert_eq!(memory.len(), 1_000);
+    clock.set(59_999_999);
+    assert_eq!(memory.len(), 1_000);
+    clock.set(60_000_000);
+    assert!(memory.is_empty());
+}
+
+/// A window that is made shorter makes room earlier, too.
+#[tokio::test]
+async fn a_shorter_window_is_seen() {
+    let clock = ManualClock::default();
+    let store: &dyn Store = &MemoryStore::with_max_keys(1).clock(clock.clone());
+    ask(store, &take("p", &[Quota::per_day(5)])).await;
+    ask(store, &take("p", &[Quota::per_second(5)])).await;
+    clock.set(1_000_000);
+    assert!(
+        store
+            .take_one(&take("q", &[Quota::per_day(5)]))
+            .await
+            .is_ok()
+    );
+}
+
+/// Tests of applications can pause and advance tokio's time.
+#[tokio::test(start_paused = true)]
+async fn the_clock_is_tokios() {
+    let store: &dyn Store = &MemoryStore::new();
+    let take = take("p", &[Quota::per_minute(2)]);
+    assert_eq!(allowed(store, &take, 5).await, 2);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(allowed(store, &take, 5).await, 2);
+}

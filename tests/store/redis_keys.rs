@@ -1,0 +1,283 @@
+//! What stands in Redis: names, expiry, size, and what becomes of values that are not ours.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Commands, cmd};
+use tidegate::{Key, ManualClock, Quota, Rule, Store, StoreErrorKind, StoreExt, Take};
+
+use crate::support::Redis;
+use crate::{allowed, ask, take};
+
+fn quota(max: u64, millis: u64) -> Quota {
+    Quota::new(max, Duration::from_millis(millis)).expect("a valid quota")
+}
+
+/// Calls of each command so far, as the server counts them.
+fn calls(connection: &mut redis::Connection, command: &str) -> u64 {
+    let stats: redis::InfoDict = cmd("INFO")
+        .arg("commandstats")
+        .query(connection)
+        .expect("stats");
+    let stat = stats
+        .get::<String>(&format!("cmdstat_{command}"))
+        .unwrap_or_default();
+    let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+#[tokio::test]
+async fn one_script_call_for_a_take() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    cmd("CONFIG")
+        .arg("RESETSTAT")
+        .exec(&mut connection)
+        .expect("resets");
+    let take = take("p", &[quota(5, 10_000), quota(50, 60_000)]);
+    assert_eq!(allowed(&store, &take, 20).await, 5);
+    let batch = vec![take; 30];
+    store.take(&batch).await.expect("decisions");
+    assert_eq!(calls(&mut connection, "evalsha"), 21);
+    for command in [
+        "eval",
+        "script|load",
+        "time|",
+        "multi",
+        "client|setinfo",
+        "hello",
+    ] {
+        assert_eq!(calls(&mut connection, command), 0, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn names_are_prefix_path_and_key() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    let ours = store.clone().prefix("ours:");
+    let rule = Rule::new("getId", [quota(5, 60_000)]).expect("valid");
+    let own = Arc::new(rule.clone().prefix("own:"));
+    let rule = Arc::new(rule);
+    let key = Key::default().with("{x}").with("a b");
+    for (store, take) in [
+        (&store, Take::new(rule.clone(), Key::default())),
+        (&store, Take::new(rule.clone(), key)),
+        (&ours, Take::new(rule, Key::default())),
+        (&ours, Take::new(own, Key::default())),
+    ] {
+        ask(store, &take).await;
+    }
+    let mut names: Vec<String> = connection.keys("*").expect("names");
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "CurrentLimiter:getId",
+            "CurrentLimiter:getId:%7Bx%7D:a%20b",
+            "ours:getId",
+            "own:getId",
+        ]
+    );
+}
+
+/// Law 4: the expiry covers the longest window, and not much more; denials and looks leave it alone.
+#[tokio::test]
+async fn every_key_expires() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    let take = take("p", &[quota(1, 300), quota(5, 60_000)]);
+    ask(&store, &take).await;
+    let expiry = |connection: &mut redis::Connection| -> i64 {
+        connection.pttl("CurrentLimiter:p").expect("a time to live")
+    };
+    let first = expiry(&mut connection);
+    assert!((60_000..=62_100).contains(&first), "{first}");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let denied = ask(&store, &take).await;
+    assert!(!denied.is_allowed());
+    store.peek(&take).await.expect("a decision");
+    assert!(expiry(&mut connection) < first);
+
+    // Every later charge covers its own window, too.
+    for _ in 0..8 {
+        tokio::time::sleep(Duration::from_millis(310)).await;
+        let decision = ask(&store, &take).await;
+        if decision.is_allowed() {
+            assert!(expiry(&mut connection) >= 60_000);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_idle_limiter_leaves_nothing_behind() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    allowed(&store, &take("p", &[quota(3, 5)]), 5).await;
+    allowed(&store, &take("q", &[quota(0, 5)]), 5).await;
+    store
+        .peek(&take("r", &[quota(1, 5)]))
+        .await
+        .expect("a decision");
+    let names: Vec<String> = connection.keys("*").expect("names");
+    assert_eq!(names, ["CurrentLimiter:p"], "a denial or a look made a key");
+    tokio::time::sleep(Duration::from_millis(2_300)).await;
+    assert_eq!(
+        cmd("DBSIZE")
+            .query::<usize>(&mut connection)
+            .expect("a number"),
+        0
+    );
+}
+
+/// The set is bounded by the smaller of max and the window in milliseconds.
+#[tokio::test]
+async fn the_set_stays_small() {
+    let server = Redis::start();
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_000);
+    let store = server.store().await.clock(clock.clone());
+    let mut connection = server.connection();
+    for (path, max, millis) in [("few", 20, 60_000), ("short", 1_000_000, 50)] {
+        let take = take(path, &[quota(max, millis)]);
+        for step in 0..3_000_u64 {
+            clock.set(clock.now() + 400 * (step % 5));
+            ask(&store, &take).await;
+        }
+        let members: u64 = connection
+            .zcard(format!("CurrentLimiter:{path}"))
+            .expect("a set");
+        // A window that does not begin with a millisecond touches one more.
+        assert!(members <= max.min(millis) + 1, "{path}: {members}");
+    }
+}
+
+/// Law 7: the stamps are the server's.
+#[tokio::test]
+async fn the_clock_is_the_servers() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    let mut time = || -> u64 {
+        let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut connection).expect("the time");
+        seconds * 1_000_000 + micros
+    };
+    let before = time();
+    ask(&store, &take("p", &[quota(5, 60_000)])).await;
+    let after = time();
+    let set: Vec<(Vec<u8>, f64)> = server
+        .connection()
+        .zrange_withscores("CurrentLimiter:p", 0, -1)
+        .expect("the set");
+    let [(_, stamp)] = &*set else {
+        panic!("one take, but {} members", set.len());
+    };
+    assert!((before..=after).contains(&(*stamp as u64)));
+}
+
+/// Law 10: a foreign value is a typed error and stays as it is.
+#[tokio::test]
+async fn another_type_is_a_typed_error() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    let _: () = connection.set("CurrentLimiter:p", "mine").expect("is set");
+    let store: &dyn Store = &store;
+    let take = take("p", &[quota(5, 60_000)]);
+    let error = store.take_one(&take).await.expect_err("a string is no set");
+    assert_eq!(error.kind(), StoreErrorKind::WrongType);
+    let value: String = connection.get("CurrentLimiter:p").expect("still there");
+    assert_eq!(value, "mine");
+    let _: () = connection.del("CurrentLimiter:p").expect("is gone");
+    assert_eq!(allowed(store, &take, 9).await, 5);
+}
+
+/// Law 10: a sorted set that somebody else wrote, or that lost members, heals by itself.
+#[tokio::test]
+async fn a_damaged_set_heals() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    let now = 1_000.0
+        * std::time::UNIX_EPOCH
+            .elapsed()
+            .expect("after 1970")
+            .as_millis() as f64;
+    let take = take("p", &[quota(3, 200)]);
+    let key = "CurrentLimiter:p";
+    let foreign: [(f64, &[u8]); 4] = [
+        (now, b"10.0.0.1:1795141794256:0.123"),
+        (now + 9e15, b"from the future"),
+        (f64::INFINITY, b""),
+        (now, &[0xff; 42]),
+    ];
+    for (score, member) in foreign {
+        let _: () = connection.zadd(key, member, score).expect("is added");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        ask(&store, &take).await;
+        tokio::time::sleep(Duration::from_millis(450)).await;
+        assert_eq!(
+            allowed(&store, &take, 9).await,
+            3,
+            "after {member:?} at {score}"
+        );
+        let expiry: i64 = connection.pttl(key).expect("a time to live");
+        assert!((0..=2_400).contains(&expiry), "{expiry}");
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    // Each member on its own, and none at all.
+    for rank in [0, 1, 2] {
+        let _: () = connection.del(key).expect("is gone");
+        for _ in 0..3 {
+            ask(&store, &take).await;
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+        let _: () = connection
+            .zremrangebyrank(key, rank, rank)
+            .expect("is removed");
+        let decision = ask(&store, &take).await;
+        assert!(decision.retry_after().unwrap_or_default() <= Duration::from_millis(200));
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        assert_eq!(allowed(&store, &take, 9).await, 3);
+    }
+}
+
+#[tokio::test]
+async fn a_flushed_script_cache_is_no_error() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    let take = take("p", &[quota(50, 60_000)]);
+    let other = crate::take("q", &[quota(50, 60_000)]);
+    for _ in 0..3 {
+        cmd("SCRIPT")
+            .arg("FLUSH")
+            .exec(&mut connection)
+            .expect("flushes");
+        assert!(ask(&store, &take).await.is_allowed());
+        cmd("SCRIPT")
+            .arg("FLUSH")
+            .exec(&mut connection)
+            .expect("flushes");
+        let batch = [take.clone(), other.clone(), take.clone()];
+        let decisions = store.take(&batch).await.expect("decisions");
+        assert!(decisions.iter().all(tidegate::Decision::is_allowed));
+    }
+    assert_eq!(store.peek_remaining(&take).await, 50 - 9);
+    assert_eq!(store.peek_remaining(&other).await, 50 - 3);
+}
+
+trait PeekRemaining {
+    async fn peek_remaining(&self, take: &Take) -> u64;
+}
+
+impl PeekRemaining for tidegate::RedisStore {
+    async fn peek_remaining(&self, take: &Take) -> u64 {
+        let store: &dyn Store = self;
+        store.peek(take).await.expect("a decision").remaining()
+    }
+}
