@@ -1,0 +1,215 @@
+//! What clients see: header fields and problem documents.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{Request, Response};
+use tidegate::{Headers, ManualClock, MemoryStore, Policy, Quota, RateLimitLayer, Rule};
+use tower::ServiceExt;
+
+use crate::{send, text};
+
+fn quota(max: u64, millis: u64) -> Quota {
+    Quota::new(max, Duration::from_millis(millis)).expect("valid")
+}
+
+/// Status, all fields that are not axum's, and the body.
+async fn show(response: Response<Body>) -> String {
+    let mut shown = format!("{}\n", response.status());
+    for (name, value) in response.headers() {
+        if name != "content-length" {
+            shown += &format!("{name}: {}\n", value.to_str().expect("printable"));
+        }
+    }
+    shown + &text(response).await
+}
+
+/// So many requests 250 ms apart; what the last of them got.
+async fn after(rule: Rule, headers: Headers, requests: usize, cost: u64) -> String {
+    let clock = ManualClock::default();
+    let store = MemoryStore::new().clock(clock.clone());
+    let layer = RateLimitLayer::from_rule(rule)
+        .store(Arc::new(store))
+        .headers(headers);
+    let layer = layer.cost(move |head| if head.uri.query().is_some() { cost } else { 1 });
+    let app = Router::new().route("/", get(|| async { "1" }).layer(layer));
+    for _ in 1..requests {
+        send(&app, "/").await;
+        clock.set(clock.now() + 250_000);
+    }
+    let request = Request::get("/?last").body(Body::empty()).expect("valid");
+    show(app.oneshot(request).await.expect("axum does not fail")).await
+}
+
+fn one() -> Rule {
+    Rule::new("getId", [quota(2, 10_000)]).expect("valid")
+}
+
+fn two() -> Rule {
+    let policies = [
+        Policy::new("burst", quota(2, 10_000)),
+        Policy::new("daily", quota(1_000, 86_400_000)),
+    ];
+    Rule::with_policies("login", policies).expect("valid")
+}
+
+#[tokio::test]
+async fn draft_11() {
+    insta::assert_snapshot!(after(one(), Headers::Draft11, 1, 1).await, @r#"
+    200 OK
+    content-type: text/plain; charset=utf-8
+    ratelimit-policy: "getId";q=2;w=10
+    ratelimit: "getId";r=1;t=10
+    1
+    "#);
+    insta::assert_snapshot!(after(one(), Headers::Draft11, 3, 1).await, @r#"
+    429 Too Many Requests
+    content-type: application/problem+json
+    ratelimit-policy: "getId";q=2;w=10
+    ratelimit: "getId";r=0;t=10
+    retry-after: 10
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    "#);
+    insta::assert_snapshot!(after(two(), Headers::Draft11, 3, 1).await, @r#"
+    429 Too Many Requests
+    content-type: application/problem+json
+    ratelimit-policy: "burst";q=2;w=10,"daily";q=1000;w=86400
+    ratelimit: "burst";r=0;t=10,"daily";r=998;t=10
+    retry-after: 10
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["burst"]}
+    "#);
+}
+
+/// A request that can never be allowed is not told to come back.
+#[tokio::test]
+async fn never_has_no_retry_after() {
+    insta::assert_snapshot!(after(one(), Headers::Draft11, 2, 3).await, @r#"
+    429 Too Many Requests
+    content-type: application/problem+json
+    ratelimit-policy: "getId";q=2;w=10
+    ratelimit: "getId";r=1;t=10
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    "#);
+}
+
+/// Rounded up, never 0; and no window is stated that is not the quota's.
+#[tokio::test]
+async fn short_windows() {
+    let rule = Rule::new("fast", [quota(1, 300)]).expect("valid");
+    insta::assert_snapshot!(after(rule, Headers::Draft11, 2, 1).await, @r#"
+    429 Too Many Requests
+    content-type: application/problem+json
+    ratelimit-policy: "fast";q=1
+    ratelimit: "fast";r=0;t=1
+    retry-after: 1
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["fast"]}
+    "#);
+}
+
+#[tokio::test]
+async fn names_are_safe() {
+    let rule = Rule::new("caf\u{e9} \"x\"\\\r\n", [quota(9, 1_000)]).expect("valid");
+    insta::assert_snapshot!(after(rule, Headers::Draft11, 1, 1).await, @r#"
+    200 OK
+    content-type: text/plain; charset=utf-8
+    ratelimit-policy: "caf%C3%A9 %22x%22%5C%0D%0A";q=9;w=1
+    ratelimit: "caf%C3%A9 %22x%22%5C%0D%0A";r=8;t=1
+    1
+    "#);
+}
+
+#[tokio::test]
+async fn draft_7() {
+    insta::assert_snapshot!(after(two(), Headers::Draft7, 1, 1).await, @"
+    200 OK
+    content-type: text/plain; charset=utf-8
+    ratelimit-policy: 2;w=10, 1000;w=86400
+    ratelimit: limit=2, remaining=1, reset=10
+    1
+    ");
+    insta::assert_snapshot!(after(one(), Headers::Draft7, 3, 1).await, @r#"
+    429 Too Many Requests
+    content-type: application/problem+json
+    ratelimit-policy: 2;w=10
+    ratelimit: limit=2, remaining=0, reset=10
+    retry-after: 10
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    "#);
+}
+
+#[tokio::test]
+async fn legacy() {
+    insta::assert_snapshot!(after(one(), Headers::Legacy, 1, 1).await, @"
+    200 OK
+    content-type: text/plain; charset=utf-8
+    x-ratelimit-limit: 2
+    x-ratelimit-remaining: 1
+    x-ratelimit-reset: 10
+    1
+    ");
+    insta::assert_snapshot!(after(one(), Headers::Legacy, 3, 1).await, @r#"
+    429 Too Many Requests
+    content-type: application/problem+json
+    x-ratelimit-limit: 2
+    x-ratelimit-remaining: 0
+    x-ratelimit-reset: 10
+    retry-after: 10
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    "#);
+}
+
+#[tokio::test]
+async fn none() {
+    insta::assert_snapshot!(after(one(), Headers::None, 3, 1).await, @r#"
+    429 Too Many Requests
+    content-type: application/problem+json
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
+    "#);
+}
+
+/// A degrade callback's response gets the same fields.
+#[tokio::test]
+async fn degraded() {
+    let layer = RateLimitLayer::new("export", Duration::from_secs(60), 0);
+    let layer = layer.degrade(async |_: tidegate::Denied| "the last report");
+    let app = Router::new().route("/", get(|| async { "" }).layer(layer));
+    insta::assert_snapshot!(show(send(&app, "/").await).await, @r#"
+    200 OK
+    content-type: text/plain; charset=utf-8
+    ratelimit-policy: "export";q=0;w=60
+    ratelimit: "export";r=0;t=0
+    the last report
+    "#);
+}
+
+/// A layer on a router around a layer on a route: each adds its own.
+#[tokio::test]
+async fn layers_within_layers() {
+    let limited = |path, max| RateLimitLayer::new(path, Duration::from_secs(60), max);
+    let app = Router::new()
+        .route("/", get(|| async { "" }).layer(limited("route", 1)))
+        .layer(limited("router", 9));
+    send(&app, "/").await;
+    let response = send(&app, "/").await;
+    let decision = response
+        .extensions()
+        .get::<tidegate::Decision>()
+        .expect("a decision");
+    assert!(
+        !decision.is_allowed(),
+        "the inner layer's decision is the one that counts"
+    );
+    insta::assert_snapshot!(show(response).await, @r#"
+    429 Too Many Requests
+    content-type: application/problem+json
+    ratelimit-policy: "route";q=1;w=60
+    ratelimit-policy: "router";q=9;w=60
+    ratelimit: "route";r=0;t=60
+    ratelimit: "router";r=7;t=60
+    retry-after: 60
+    {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["route"]}
+    "#);
+}
