@@ -65,6 +65,18 @@ impl Limits {
         Ok(Self::new(Rules::from_toml(text)?))
     }
 
+    /// Replaces all rules by those of a file, also in the layers that were made already. If something
+    /// is wrong with it, the rules stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limits::from_file`].
+    #[cfg(feature = "config")]
+    pub fn reload(&self, path: impl AsRef<std::path::Path>) -> Result<(), crate::ConfigError> {
+        self.rules.replace(Rules::from_file(path)?);
+        Ok(())
+    }
+
     /// Where the counts are kept: for layers made from now on. Default: a [`MemoryStore`].
     #[must_use]
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {

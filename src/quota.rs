@@ -142,10 +142,10 @@ pub enum QuotaError {
     #[error("the window is zero, expected at least 1 ms")]
     ZeroWindow,
     /// The window is longer than [`Quota::LONGEST_WINDOW`].
-    #[error("the window is longer than ten years (3650 days)")]
+    #[error("the window is too long, expected at most ten years (3650 days)")]
     WindowTooLong,
     /// The count is above [`Quota::LARGEST_MAX`].
-    #[error("the max count is above {}", Quota::LARGEST_MAX)]
+    #[error("the max count is too large, expected at most {}", Quota::LARGEST_MAX)]
     MaxTooLarge,
 }
 

@@ -90,7 +90,10 @@ impl<'de> Visitor<'de> for KeyNamesVisitor {
             names.push(name);
         }
         if names.is_empty() {
-            return Err(serde::de::Error::invalid_length(0, &self));
+            return Err(serde::de::Error::custom(format!(
+                "an empty list, expected {}",
+                KeyName::EXPECTED
+            )));
         }
         Ok(KeyNames(names))
     }

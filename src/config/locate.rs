@@ -17,11 +17,20 @@ pub(super) fn key(text: &str, span: &Range<usize>) -> Option<String> {
     find(table.get_ref(), span, &mut path).then(|| path.join("."))
 }
 
+/// A name as it has to stand in a dotted key.
+fn quoted(name: &str) -> String {
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    match !name.is_empty() && name.bytes().all(bare) {
+        true => name.to_owned(),
+        false => format!("{name:?}"),
+    }
+}
+
 /// Deepest first: a table's own span may be its header alone, or hold all that is in it.
 fn find(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
     let within = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
     for (name, value) in table {
-        path.push(name.get_ref().to_string());
+        path.push(quoted(name.get_ref()));
         let inner = match value.get_ref() {
             DeValue::Table(table) => find(table, span, path),
             DeValue::Array(items) => items.iter().any(|item| match item.get_ref() {

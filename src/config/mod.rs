@@ -35,6 +35,7 @@ mod error;
 mod key;
 mod locate;
 mod model;
+mod number;
 mod text;
 
 use std::fs;

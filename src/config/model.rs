@@ -11,6 +11,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::key::KeyNames;
+use super::number::Number;
 use super::text::{Text, TimeUnit};
 use crate::key::{ClientIp, Forwarding};
 use crate::quota::{Quota, QuotaError};
@@ -35,21 +36,21 @@ fn yes() -> bool {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ClientIpTable {
     trusted: Option<Vec<Text<IpNet>>>,
-    hops: Option<usize>,
+    hops: Option<Number>,
     field: Option<Text<HeaderName>>,
-    ipv6_prefix: Option<Spanned<u8>>,
+    ipv6_prefix: Option<Spanned<Number>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RuleTable {
-    max_count: Option<Spanned<u64>>,
+    max_count: Option<Spanned<Number>>,
     window: Option<Spanned<Text<Duration>>>,
-    window_time: Option<Spanned<u32>>,
+    window_time: Option<Spanned<Number>>,
     window_time_unit: Option<Spanned<Text<TimeUnit>>>,
     quotas: Option<Spanned<Vec<Spanned<QuotaTable>>>>,
     key: Option<KeyNames>,
-    cost: Option<Spanned<u64>>,
+    cost: Option<Spanned<Number>>,
     on_error: Option<Text<OnError>>,
 }
 
@@ -57,9 +58,9 @@ struct RuleTable {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct QuotaTable {
     name: Option<String>,
-    max_count: Option<Spanned<u64>>,
+    max_count: Option<Spanned<Number>>,
     window: Option<Spanned<Text<Duration>>>,
-    window_time: Option<Spanned<u32>>,
+    window_time: Option<Spanned<Number>>,
     window_time_unit: Option<Spanned<Text<TimeUnit>>>,
 }
 
@@ -105,7 +106,9 @@ impl ClientIpTable {
             (Some(_), Some(_)) => {
                 return wrong(span, "both trusted and hops, expected one of them");
             }
-            (None, Some(hops)) => ClientIp::behind_hops(hops),
+            (None, Some(Number(hops))) => {
+                ClientIp::behind_hops(hops.try_into().unwrap_or(usize::MAX))
+            }
             (trusted, None) => {
                 let networks = trusted.into_iter().flatten();
                 ClientIp::behind(networks.map(|Text(network)| network))
@@ -118,13 +121,15 @@ impl ClientIpTable {
             Some(Text(name)) => Forwarding::Header(name),
         };
         let client_ip = client_ip.field(field);
-        match self.ipv6_prefix {
-            Some(bits) if *bits.get_ref() > 128 => wrong(
+        let Some(bits) = self.ipv6_prefix else {
+            return Ok(client_ip);
+        };
+        match u8::try_from(bits.get_ref().0) {
+            Ok(bits @ 0..=128) => Ok(client_ip.ipv6_prefix(bits)),
+            _ => wrong(
                 bits.span(),
                 "more bits than an address has, expected 0 to 128",
             ),
-            Some(bits) => Ok(client_ip.ipv6_prefix(bits.into_inner())),
-            None => Ok(client_ip),
         }
     }
 }
@@ -163,13 +168,13 @@ impl RuleTable {
             _ => wrong(span, error),
         })?;
         let rule = match self.cost {
-            Some(cost) if *cost.get_ref() == 0 => {
+            Some(cost) if cost.get_ref().0 == 0 => {
                 return wrong(
                     cost.span(),
                     "requests that cost 0 are not limited, expected 1 or more",
                 );
             }
-            Some(cost) => rule.cost(cost.into_inner()),
+            Some(cost) => rule.cost(cost.into_inner().0),
             None => rule,
         };
         let rule = match self.key {
@@ -221,7 +226,10 @@ impl QuotaTable {
             }
             (None, Some(time), Some(unit)) => {
                 let Text(TimeUnit(unit)) = unit.into_inner();
-                (unit * *time.get_ref(), time.span())
+                let time_span = time.span();
+                // Beyond this any unit is too long.
+                let time = u32::try_from(time.into_inner().0).unwrap_or(u32::MAX);
+                (unit.saturating_mul(time), time_span)
             }
             (None, Some(time), None) => {
                 return wrong(
@@ -243,7 +251,7 @@ impl QuotaTable {
             }
         };
         let max_span = max.span();
-        Quota::new(max.into_inner(), window).or_else(|error| match error {
+        Quota::new(max.into_inner().0, window).or_else(|error| match error {
             QuotaError::MaxTooLarge => wrong(max_span, error),
             _ => wrong(window_span, error),
         })

@@ -1,0 +1,237 @@
+//! Who is asking, as forwarding fields and attackers have it.
+
+use std::net::SocketAddr;
+
+use axum::extract::ConnectInfo;
+use http::{HeaderName, Request};
+use tidegate::{
+    ClientIp, Forwarding, Header, Joined, Key, KeyExtractor, MatchedPath, PeerAddr, PeerIp,
+};
+
+/// The key of a request from this peer with these lines of a field.
+fn key(extractor: &impl KeyExtractor, peer: &str, field: &str, lines: &[&str]) -> String {
+    let peer = SocketAddr::new(peer.parse().expect("an address"), 4711);
+    let mut request = Request::get("/").extension(ConnectInfo(peer));
+    for line in lines {
+        request = request.header(field, *line);
+    }
+    let (head, ()) = request.body(()).expect("a valid request").into_parts();
+    let key = extractor.extract(&head).expect("a key").to_string();
+    key.replace("%3A", ":")
+}
+
+fn xff(extractor: &ClientIp, peer: &str, lines: &[&str]) -> String {
+    key(extractor, peer, "x-forwarded-for", lines)
+}
+
+fn behind(networks: &[&str]) -> ClientIp {
+    ClientIp::behind(
+        networks
+            .iter()
+            .map(|network| network.parse().expect("a network")),
+    )
+}
+
+#[test]
+fn an_untrusted_peer_says_nothing_of_others() {
+    let trusting = behind(&["10.0.0.0/8"]);
+    assert_eq!(xff(&trusting, "203.0.113.9", &["1.1.1.1"]), "203.0.113.9");
+    assert_eq!(xff(&behind(&[]), "10.0.0.1", &["1.1.1.1"]), "10.0.0.1");
+}
+
+#[test]
+fn the_first_untrusted_hop_from_the_right_is_the_client() {
+    let trusting = behind(&["10.0.0.0/8", "fd00::/8"]);
+    let of = |lines: &[&str]| xff(&trusting, "10.0.0.1", lines);
+    assert_eq!(of(&["1.1.1.1"]), "1.1.1.1");
+    assert_eq!(
+        of(&["6.6.6.6, 1.1.1.1, 10.0.0.2"]),
+        "1.1.1.1",
+        "the leftmost is a client's claim"
+    );
+    assert_eq!(
+        of(&["6.6.6.6", "1.1.1.1", "10.0.0.3,fd00::1"]),
+        "1.1.1.1",
+        "lines are one list"
+    );
+    assert_eq!(
+        of(&["10.0.0.5, 10.0.0.4"]),
+        "10.0.0.5",
+        "all trusted: the leftmost"
+    );
+    assert_eq!(of(&[]), "10.0.0.1");
+    assert_eq!(
+        of(&["1.1.1.1, garbage, 10.0.0.2"]),
+        "10.0.0.2",
+        "garbage ends the walk"
+    );
+    assert_eq!(of(&["garbage"]), "10.0.0.1");
+}
+
+#[test]
+fn hops_are_counted_from_the_right() {
+    let of = |hops, lines: &[&str]| xff(&ClientIp::behind_hops(hops), "198.51.100.1", lines);
+    assert_eq!(of(1, &["6.6.6.6, 1.1.1.1"]), "1.1.1.1");
+    assert_eq!(of(2, &["6.6.6.6, 1.1.1.1", "2.2.2.2"]), "1.1.1.1");
+    assert_eq!(
+        of(3, &["1.1.1.1, 2.2.2.2"]),
+        "198.51.100.1",
+        "it did not come through all of them"
+    );
+    assert_eq!(of(0, &["1.1.1.1"]), "198.51.100.1");
+    assert_eq!(of(2, &["garbage, 2.2.2.2"]), "2.2.2.2");
+}
+
+#[test]
+fn only_the_one_field_is_believed() {
+    let trusting = behind(&["10.0.0.0/8"]);
+    assert_eq!(
+        key(&trusting, "10.0.0.1", "forwarded", &["for=1.1.1.1"]),
+        "10.0.0.1"
+    );
+    let forwarded = trusting.clone().field(Forwarding::Forwarded);
+    let of = |lines: &[&str]| key(&forwarded, "10.0.0.1", "forwarded", lines);
+    assert_eq!(
+        of(&["for=6.6.6.6", "for=\"[2001:db8::1]:443\";proto=https"]),
+        "2001:db8::/64"
+    );
+    assert_eq!(of(&["for=_hidden"]), "10.0.0.1");
+    assert_eq!(xff(&forwarded, "10.0.0.1", &["1.1.1.1"]), "10.0.0.1");
+    let own = trusting.field(Forwarding::Header(HeaderName::from_static(
+        "cf-connecting-ip",
+    )));
+    assert_eq!(
+        key(&own, "10.0.0.1", "cf-connecting-ip", &["1.1.1.1"]),
+        "1.1.1.1"
+    );
+}
+
+#[test]
+fn ports_brackets_and_mapped_addresses() {
+    let trusting = behind(&["10.0.0.0/8"]);
+    let of = |hop: &str| xff(&trusting, "::ffff:10.0.0.1", &[hop]);
+    assert_eq!(of("1.1.1.1:8080"), "1.1.1.1");
+    assert_eq!(of("[2001:db8:1:2:3::4]:8080"), "2001:db8:1:2::/64");
+    assert_eq!(of("[2001:db8:1:2:3::4]"), "2001:db8:1:2::/64");
+    assert_eq!(of("2001:db8:1:2:3::4"), "2001:db8:1:2::/64");
+    assert_eq!(of("::ffff:1.1.1.1"), "1.1.1.1");
+    let mapped = behind(&["::ffff:10.0.0.0/104"]);
+    assert_eq!(xff(&mapped, "10.0.0.1", &["1.1.1.1"]), "1.1.1.1");
+}
+
+#[test]
+fn ipv6_counts_by_its_network() {
+    let of = |bits| xff(&behind(&[]).ipv6_prefix(bits), "2001:db8:1:2:3:4:5:6", &[]);
+    assert_eq!(of(64), "2001:db8:1:2::/64");
+    assert_eq!(of(48), "2001:db8:1::/48");
+    assert_eq!(of(128), "2001:db8:1:2:3:4:5:6");
+    assert_eq!(of(255), "2001:db8:1:2:3:4:5:6");
+    assert_eq!(of(0), "::/0");
+    assert_eq!(key(&PeerIp, "2001:db8::1", "x", &[]), "2001:db8::/64");
+}
+
+#[test]
+fn huge_fields_are_bounded() {
+    let trusting = behind(&["10.0.0.0/8"]);
+    let many = vec!["10.0.0.9"; 10_000].join(",");
+    assert_eq!(xff(&trusting, "10.0.0.1", &["1.1.1.1", &many]), "10.0.0.9");
+    let lines = vec!["10.0.0.9"; 500];
+    assert_eq!(xff(&trusting, "10.0.0.1", &lines), "10.0.0.9");
+    let blanks = format!("1.1.1.1{}", ", ".repeat(20_000));
+    assert_eq!(xff(&trusting, "10.0.0.1", &[&blanks]), "10.0.0.1");
+}
+
+#[test]
+fn without_a_peer_there_is_no_key() {
+    let (head, ()) = Request::get("/").body(()).expect("valid").into_parts();
+    let error = PeerIp.extract(&head).expect_err("no peer");
+    assert!(
+        error
+            .to_string()
+            .contains("into_make_service_with_connect_info")
+    );
+    let given = PeerAddr(([192, 0, 2, 1], 1).into());
+    let (head, ()) = Request::get("/")
+        .extension(given)
+        .body(())
+        .expect("valid")
+        .into_parts();
+    assert_eq!(PeerIp.extract(&head).expect("a key").as_str(), "192.0.2.1");
+}
+
+#[test]
+fn parts_join() {
+    let tenant = || Header::new(HeaderName::from_static("x-tenant"));
+    let (head, ()) = Request::get("/")
+        .extension(PeerAddr(([192, 0, 2, 1], 1).into()))
+        .header("x-tenant", "a:b")
+        .body(())
+        .expect("valid")
+        .into_parts();
+    let tuple = (PeerIp, tenant(), MatchedPath)
+        .extract(&head)
+        .expect("a key");
+    assert_eq!(tuple.as_str(), "192.0.2.1:a%3Ab:~");
+    let list = Joined::new([
+        std::sync::Arc::new(PeerIp) as std::sync::Arc<dyn KeyExtractor>,
+        std::sync::Arc::new(tenant()),
+        std::sync::Arc::new(MatchedPath),
+    ]);
+    assert_eq!(list.extract(&head).expect("a key"), tuple);
+}
+
+#[test]
+fn secrets_are_hashed() {
+    let of = |name: &'static str, header: Header| -> Key {
+        let (head, ()) = Request::get("/")
+            .header(name, "Bearer t0ken")
+            .body(())
+            .expect("valid")
+            .into_parts();
+        header.extract(&head).expect("a key")
+    };
+    for name in ["authorization", "cookie", "x-api-key"] {
+        let key = of(name, Header::new(HeaderName::from_static(name)));
+        assert!(key.as_str().starts_with('#') && !key.as_str().contains("t0ken"));
+    }
+    let plain = Header::new(HeaderName::from_static("x-session"));
+    assert_eq!(of("x-session", plain.clone()).as_str(), "Bearer%20t0ken");
+    assert!(of("x-session", plain.secret()).as_str().starts_with('#'));
+}
+
+proptest::proptest! {
+    /// Whatever a client sends, there is an answer, and it is printable and without blanks.
+    #[test]
+    fn any_bytes_give_a_key(value in proptest::collection::vec(32_u8..=255, 0..300), hops in 0..4_usize) {
+        let value = http::HeaderValue::from_bytes(&value.iter().map(|b| if *b == 127 { 126 } else { *b }).collect::<Vec<_>>());
+        let value = value.expect("visible bytes are a value");
+        let fields = [Forwarding::XForwardedFor, Forwarding::Forwarded];
+        for (field, name) in fields.into_iter().zip(["x-forwarded-for", "forwarded"]) {
+            for client in [ClientIp::behind_hops(hops), behind(&["0.0.0.0/0", "::/0"])] {
+                let (head, ()) = Request::get("/")
+                    .extension(PeerAddr(([192, 0, 2, 1], 1).into()))
+                    .header(name, value.clone())
+                    .body(())
+                    .expect("valid")
+                    .into_parts();
+                let key = client.field(field.clone()).extract(&head).expect("a key");
+                proptest::prop_assert!(key.as_str().bytes().all(|byte| byte.is_ascii_graphic()));
+            }
+        }
+    }
+
+    /// Keys are equal only if their parts are.
+    #[test]
+    fn keys_are_injective(a in parts(), b in parts()) {
+        let key = |parts: &[String]| parts.iter().fold(Key::default(), |key, part| key.with(part));
+        proptest::prop_assert_eq!(a == b, key(&a) == key(&b));
+        let text = |parts: &[String]| key(parts).as_str().to_owned();
+        if !a.is_empty() && !b.is_empty() {
+            proptest::prop_assert_eq!(a == b, text(&a) == text(&b));
+        }
+    }
+}
+
+fn parts() -> impl proptest::strategy::Strategy<Value = Vec<String>> {
+    proptest::collection::vec("[ab:%~#{}\r\n\u{e9}]{0,3}", 0..4)
+}

@@ -1,0 +1,216 @@
+//! Configuration files: what they mean, and what is said of mistakes.
+
+use std::fs;
+
+use tidegate::{Limits, Rules};
+
+const EXAMPLE: &str = r#"
+enabled = true
+prefix = "CurrentLimiter:"
+
+[client-ip]
+trusted = ["10.0.0.0/8", "192.0.2.1"]
+field = "Forwarded"
+ipv6-prefix = 56
+
+[rules.getId]
+max-count = 5
+window = "10s"
+
+[rules.export]
+max-count = 1
+window-time = 2
+window-time-unit = "MINUTES"
+
+[rules."/odd: {path}"]
+max-count = 1_000_000
+window = "1h 30m"
+
+[rules.login]
+quotas = [
+  { max-count = 5, window = "1m" },
+  { max-count = 50, window = "1d", name = "daily" },
+]
+key = ["client-ip", "header:x-tenant"]
+cost = 2
+on-error = "proceed"
+"#;
+
+#[test]
+fn the_example() {
+    let rules = Rules::from_toml(EXAMPLE).expect("a valid file");
+    let shown: Vec<_> = rules
+        .iter()
+        .map(|rule| {
+            let policies = rule.policies().iter();
+            let policies = policies.map(|policy| format!("{} {}", policy.name(), policy.quota()));
+            format!(
+                "{} = {}",
+                rule.path(),
+                policies.collect::<Vec<_>>().join(", ")
+            )
+        })
+        .collect();
+    insta::assert_snapshot!(shown.join("\n"), @"
+    /odd: {path} = /odd: {path} 1000000 per 90m
+    export = export 1 per 2m
+    getId = getId 5 per 10s
+    login = login-1m 5 per 1m, daily 50 per 1d
+    ");
+    assert!(
+        rules
+            .iter()
+            .all(|rule| rule.key_prefix() == Some("CurrentLimiter:"))
+    );
+    assert!(rules.is_enabled());
+}
+
+#[test]
+fn nothing_is_a_valid_configuration() {
+    let rules = Rules::from_toml("").expect("a valid file");
+    assert!(rules.is_enabled() && rules.iter().next().is_none());
+    let rules = Rules::from_toml(&EXAMPLE.replace("enabled = true", "enabled = false"));
+    let rules = rules.expect("a valid file");
+    assert!(rules.get("getId").is_none() && rules.iter().count() == 4);
+}
+
+/// What is said of a text, without a file.
+fn said(text: &str) -> String {
+    match Rules::from_toml(text) {
+        Ok(_) => "nothing".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// What is said of a rule with these lines; the first of them is line 3.
+fn of_rule(lines: &str) -> String {
+    said(&format!(
+        "# limits\n[rules.getId]\n{lines}\n[rules.last]\nmax-count = 1\nwindow = \"1s\"\n"
+    ))
+}
+
+#[test]
+fn mistakes_in_windows() {
+    let window = |value: &str| of_rule(&format!("max-count = 5\nwindow = {value}"));
+    insta::assert_snapshot!(window("\"0s\""), @"line 4: rules.getId.window: the window is zero, expected at least 1 ms");
+    insta::assert_snapshot!(window("\"10 parsecs\""), @r#"line 4: rules.getId.window: "10 parsecs" is not a duration (unknown time unit "parsecs", supported units: ns, us/µs, ms, sec, min, hours, days, weeks, months, years (and few variations)), expected a duration such as "10s", "500ms" or "1h 30m""#);
+    insta::assert_snapshot!(window("\"10\""), @r#"line 4: rules.getId.window: "10" is not a duration (time unit needed, for example 10sec or 10ms), expected a duration such as "10s", "500ms" or "1h 30m""#);
+    insta::assert_snapshot!(window("\"99999999999999999999y\""), @r#"line 4: rules.getId.window: "99999999999999999999y" is not a duration (number is too large or cannot be represented without a lack of precision (values below 1ns are not supported)), expected a duration such as "10s", "500ms" or "1h 30m""#);
+    insta::assert_snapshot!(window("\"20y\""), @"line 4: rules.getId.window: the window is too long, expected at most ten years (3650 days)");
+    insta::assert_snapshot!(window("10"), @r#"line 4: rules.getId.window: invalid type: integer `10`, expected a duration such as "10s", "500ms" or "1h 30m""#);
+
+    let time = |lines: &str| of_rule(&format!("max-count = 5\n{lines}"));
+    insta::assert_snapshot!(time("window-time = 10\nwindow-time-unit = \"FORTNIGHTS\""), @r#"line 5: rules.getId.window-time-unit: unknown unit "FORTNIGHTS", expected "MILLISECONDS", "SECONDS", "MINUTES", "HOURS" or "DAYS""#);
+    insta::assert_snapshot!(time("window-time = 0\nwindow-time-unit = \"SECONDS\""), @"line 4: rules.getId.window-time: the window is zero, expected at least 1 ms");
+    insta::assert_snapshot!(time("window-time = 4000000000\nwindow-time-unit = \"DAYS\""), @"line 4: rules.getId.window-time: the window is too long, expected at most ten years (3650 days)");
+    insta::assert_snapshot!(time("window-time = 10"), @"line 4: rules.getId.window-time: a time without its unit, expected window-time-unit");
+    insta::assert_snapshot!(time("window-time-unit = \"SECONDS\""), @"line 4: rules.getId.window-time-unit: a unit without its time, expected window-time");
+    insta::assert_snapshot!(time("window = \"1s\"\nwindow-time = 10"), @"line 4: rules.getId.window: both window and window-time, expected one of them");
+    insta::assert_snapshot!(time(""), @"line 3: rules.getId.max-count: a max-count without a window, expected both");
+}
+
+#[test]
+fn mistakes_in_counts() {
+    let max = |value: &str| of_rule(&format!("window = \"1s\"\nmax-count = {value}"));
+    insta::assert_snapshot!(max("-1"), @"line 4: rules.getId.max-count: invalid value: integer `-1`, expected a whole number, 0 or more");
+    insta::assert_snapshot!(max("1.5"), @"line 4: rules.getId.max-count: invalid type: floating point `1.5`, expected a whole number, 0 or more");
+    insta::assert_snapshot!(max("9999999999999999"), @"line 4: rules.getId.max-count: the max count is too large, expected at most 999999999999999");
+    insta::assert_snapshot!(max("99999999999999999999"), @"line 4: rules.getId.max-count: 99999999999999999999 is too large");
+    insta::assert_snapshot!(of_rule("window = \"1s\""), @"line 2: rules.getId: a window without max-count, expected both");
+    insta::assert_snapshot!(of_rule("max-count = 1\nwindow = \"1s\"\ncost = 0"), @"line 5: rules.getId.cost: requests that cost 0 are not limited, expected 1 or more");
+    insta::assert_snapshot!(of_rule("key = \"path\""), @"line 2: rules.getId: no quota, expected either max-count and window, or quotas");
+    insta::assert_snapshot!(of_rule("quotas = []"), @"line 2: rules.getId: 0 quotas, expected 1 to 16");
+    insta::assert_snapshot!(of_rule("max-count = 1\nquotas = [{ max-count = 5, window = \"1m\" }]"), @"line 4: rules.getId.quotas: two ways at once, expected either max-count and window, or quotas");
+    insta::assert_snapshot!(of_rule("quotas = [\n  { max-count = 5, window = \"1m\" },\n  { max-count = 9, window = \"1mm\" },\n]"), @r#"line 5: rules.getId.quotas.window: "1mm" is not a duration (unknown time unit "mm", supported units: ns, us/µs, ms, sec, min, hours, days, weeks, months, years (and few variations)), expected a duration such as "10s", "500ms" or "1h 30m""#);
+    insta::assert_snapshot!(of_rule("quotas = [{ max-count = 5, window = \"1m\" }, { max-count = 9, window = \"1m\" }]"), @r#"line 2: rules.getId: two quotas are named "getId-1m", expected a name of its own for each"#);
+}
+
+#[test]
+fn mistakes_in_names() {
+    let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `key`, `cost`, `on-error`");
+    insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: unknown key "ip", expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
+    insta::assert_snapshot!(with("key = [\"client-ip\", \"header:a b\"]"), @r#"line 5: rules.getId.key: "a b" cannot be one, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
+    insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
+    insta::assert_snapshot!(with("key = 7"), @r#"line 5: rules.getId.key: invalid type: integer `7`, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>", or a list of these"#);
+    insta::assert_snapshot!(with("on-error = \"ignore\""), @r#"line 5: rules.getId.on-error: unknown choice "ignore", expected "respond" or "proceed""#);
+    insta::assert_snapshot!(said("enable = true"), @"line 1: enable: unknown field `enable`, expected one of `enabled`, `prefix`, `client-ip`, `rules`");
+    insta::assert_snapshot!(said("[rule.getId]\nmax-count = 1"), @"line 1: rule.getId: unknown field `rule`, expected one of `enabled`, `prefix`, `client-ip`, `rules`");
+    insta::assert_snapshot!(said("[rules.\"\"]\nmax-count = 1\nwindow = \"1s\""), @r#"line 1: rules."": the path is empty, expected the name of what is limited"#);
+    insta::assert_snapshot!(said("rules = 7"), @"line 1: rules: invalid type: integer `7`, expected a map");
+    insta::assert_snapshot!(said("enabled = \"yes\""), @r#"line 1: enabled: invalid type: string "yes", expected a boolean"#);
+    insta::assert_snapshot!(said("[client-ip]\ntrusted = [\"10.0.0.0/33\"]"), @r#"line 2: client-ip.trusted: "10.0.0.0/33" is not a network, expected a network such as "10.0.0.0/8", or an address"#);
+    insta::assert_snapshot!(said("[client-ip]\ntrusted = []\nhops = 1"), @"line 1: client-ip: both trusted and hops, expected one of them");
+    insta::assert_snapshot!(said("[client-ip]\nfield = \"a b\""), @r#"line 2: client-ip.field: "a b" cannot be one, expected the name of a header field"#);
+    insta::assert_snapshot!(said("[client-ip]\nipv6-prefix = 129"), @"line 2: client-ip.ipv6-prefix: more bits than an address has, expected 0 to 128");
+}
+
+#[test]
+fn mistakes_in_toml() {
+    insta::assert_snapshot!(said("[rules.getId\nmax-count = 5"), @"line 1: unclosed table, expected `]`");
+    insta::assert_snapshot!(said("[rules.a]\nmax-count = 5\nwindow = \"1s\"\n[rules.a]\nmax-count = 5"), @"line 4: duplicate key");
+    insta::assert_snapshot!(said("\n\nwindow = "), @"line 3: string values must be quoted, expected literal string");
+}
+
+#[test]
+fn files_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("limits.toml");
+    let show = |error: &dyn std::error::Error| {
+        error
+            .to_string()
+            .replace(folder.path().to_str().expect("a path of text"), "")
+    };
+    let error = Rules::from_file(&path).expect_err("no such file");
+    insta::assert_snapshot!(show(&error), @"/limits.toml: cannot be read: No such file or directory (os error 2)");
+    assert!(std::error::Error::source(&error).is_some());
+
+    fs::write(&path, "[rules.getId]\nmax-count = 5\nwindow = \"0s\"\n").expect("is written");
+    let error = Rules::from_file(&path).expect_err("a zero window");
+    insta::assert_snapshot!(show(&error), @"/limits.toml:3: rules.getId.window: the window is zero, expected at least 1 ms");
+    assert_eq!(
+        (error.line(), error.key()),
+        (Some(3), Some("rules.getId.window"))
+    );
+    assert_eq!(error.file(), Some(&*path));
+
+    fs::write(&path, b"\xff\xfe").expect("is written");
+    insta::assert_snapshot!(show(&Rules::from_file(&path).expect_err("no text")), @"/limits.toml: cannot be read: stream did not contain valid UTF-8");
+}
+
+/// Law 12: a bad reload keeps the old rules and says why.
+#[test]
+fn a_bad_reload_keeps_the_old_rules() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("limits.toml");
+    fs::write(&path, EXAMPLE).expect("is written");
+    let limits = Limits::from_file(&path).expect("a valid file");
+    fs::write(&path, EXAMPLE.replace("\"10s\"", "\"10x\"")).expect("is written");
+    let error = limits.reload(&path).expect_err("an unknown unit");
+    assert_eq!(error.key(), Some("rules.getId.window"));
+    assert_eq!(limits.rules().load().iter().count(), 4);
+    fs::write(&path, "enabled = false").expect("is written");
+    limits.reload(&path).expect("a valid file");
+    assert!(!limits.rules().load().is_enabled());
+}
+
+proptest::proptest! {
+    /// Whatever stands in a file, it is rules or one line that says where.
+    #[test]
+    fn any_text_is_rules_or_an_error(text in "([a-z-]{1,9} = |\\[[a-z.]{1,12}\\]|[0-9\"{}\\[\\],\n= ]){0,30}") {
+        if let Err(error) = Rules::from_toml(&text) {
+            proptest::prop_assert!(!error.to_string().contains('\n'));
+        }
+    }
+
+    /// A valid file with one character changed never panics, and never loads in half.
+    #[test]
+    fn a_slip_of_the_pen(at in 0..EXAMPLE.len(), char in "[ -~\n]") {
+        let mut text = EXAMPLE.to_owned();
+        text.replace_range(at..=at, &char);
+        match Rules::from_toml(&text) {
+            Ok(rules) => proptest::prop_assert!(rules.iter().count() >= 2),
+            Err(error) => proptest::prop_assert!(!error.to_string().contains('\n')),
+        }
+    }
+}
