@@ -99,6 +99,11 @@ fn mistakes_in_windows() {
     insta::assert_snapshot!(window("\"20y\""), @"line 4: rules.getId.window: the window is too long, expected at most ten years (3650 days)");
     insta::assert_snapshot!(window("10"), @r#"line 4: rules.getId.window: invalid type: integer `10`, expected a duration such as "10s", "500ms" or "1h 30m""#);
 
+    let days = "max-count = 5\nwindow-time = 5000000000\nwindow-time-unit = \"MILLISECONDS\"";
+    let rules = Rules::from_toml(&format!("[rules.a]\n{days}")).expect("57 days");
+    let window = rules.get("a").expect("the rule").quotas()[0].window();
+    assert_eq!(window.as_millis(), 5_000_000_000);
+
     let time = |lines: &str| of_rule(&format!("max-count = 5\n{lines}"));
     insta::assert_snapshot!(time("window-time = 10\nwindow-time-unit = \"FORTNIGHTS\""), @r#"line 5: rules.getId.window-time-unit: unknown unit "FORTNIGHTS", expected "MILLISECONDS", "SECONDS", "MINUTES", "HOURS" or "DAYS""#);
     insta::assert_snapshot!(time("window-time = 0\nwindow-time-unit = \"SECONDS\""), @"line 4: rules.getId.window-time: the window is zero, expected at least 1 ms");

@@ -225,11 +225,9 @@ impl QuotaTable {
                 (window.into_inner().0, span)
             }
             (None, Some(time), Some(unit)) => {
-                let Text(TimeUnit(unit)) = unit.into_inner();
-                let time_span = time.span();
-                // Beyond this any unit is too long.
-                let time = u32::try_from(time.into_inner().0).unwrap_or(u32::MAX);
-                (unit.saturating_mul(time), time_span)
+                let Text(TimeUnit(millis)) = unit.into_inner();
+                let window = millis.saturating_mul(time.get_ref().0);
+                (Duration::from_millis(window), time.span())
             }
             (None, Some(time), None) => {
                 return wrong(

@@ -58,9 +58,9 @@ impl FromText for Duration {
     }
 }
 
-/// A unit of time as Java's `TimeUnit` names it.
+/// A unit of time as Java's `TimeUnit` names it, in milliseconds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TimeUnit(pub(super) Duration);
+pub(super) struct TimeUnit(pub(super) u64);
 
 impl FromText for TimeUnit {
     const EXPECTED: &'static str =
@@ -75,7 +75,7 @@ impl FromText for TimeUnit {
             "DAYS" => 86_400_000,
             _ => return Err(format!("unknown unit \"{text}\"")),
         };
-        Ok(Self(Duration::from_millis(millis)))
+        Ok(Self(millis))
     }
 }
 
