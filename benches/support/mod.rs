@@ -1,28 +1,28 @@
 //! Contenders side by side: each round times all of them, so that a noisy neighbour hits them alike,
 //! and what is compared are the ratios within a round.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code)]
 
 use std::time::Instant;
 
 /// A table of measurements, as Markdown.
-pub struct Table {
-    pub head: Vec<&'static str>,
-    pub rows: Vec<Vec<String>>,
+pub(crate) struct Table {
+    pub(crate) head: Vec<&'static str>,
+    pub(crate) rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub fn new(head: &[&'static str]) -> Self {
+    pub(crate) fn new(head: &[&'static str]) -> Self {
         Self {
             head: head.to_vec(),
             rows: Vec::new(),
         }
     }
 
-    pub fn row(&mut self, cells: &[String]) {
+    pub(crate) fn row(&mut self, cells: &[String]) {
         self.rows.push(cells.to_vec());
     }
 
-    pub fn print(&self) {
+    pub(crate) fn print(&self) {
         println!("| {} |", self.head.join(" | "));
         let line = self.head.iter().enumerate();
         let line: Vec<_> = line
@@ -37,18 +37,18 @@ impl Table {
 }
 
 /// A named piece of work.
-pub struct Contender<'a> {
-    pub name: &'static str,
-    pub run: Box<dyn FnMut() + 'a>,
+pub(crate) struct Contender<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) run: Box<dyn FnMut() + 'a>,
 }
 
-pub fn contender<'a>(name: &'static str, run: impl FnMut() + 'a) -> Contender<'a> {
+pub(crate) fn contender<'a>(name: &'static str, run: impl FnMut() + 'a) -> Contender<'a> {
     let run = Box::new(run);
     Contender { name, run }
 }
 
 /// Nanoseconds of each contender in each round: `rounds[round][contender]`.
-pub fn rounds(contenders: &mut [Contender<'_>], rounds: usize, calls: usize) -> Vec<Vec<f64>> {
+pub(crate) fn rounds(contenders: &mut [Contender<'_>], rounds: usize, calls: usize) -> Vec<Vec<f64>> {
     for contender in &mut *contenders {
         (0..calls).for_each(|_| (contender.run)());
     }
@@ -62,7 +62,7 @@ pub fn rounds(contenders: &mut [Contender<'_>], rounds: usize, calls: usize) -> 
         .collect()
 }
 
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]

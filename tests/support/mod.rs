@@ -1,5 +1,5 @@
 //! Real servers for tests: each context has its own, on a free port, gone when it is dropped.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code)]
 
 use std::time::{Duration, Instant};
 
