@@ -1,4 +1,78 @@
-//! Distributed rate limiting for tower and axum.
+//! Rate limiting for tower and axum services that run in more than one process.
+//!
+//! A [`RateLimitLayer`] wraps a handler. Before it runs, a [`Store`] decides whether the request still
+//! fits: [`RedisStore`] for a whole fleet, by one Lua script and Redis's clock, or
+//! [`MemoryStore`] for one process. A denied request gets a [`DegradeCallback`] instead of the handler; one for
+//! which no decision could be made, an [`ErrorCallback`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use axum::{Router, body::Body, routing::get};
+//! use http::{Request, StatusCode};
+//! use tidegate::RateLimitLayer;
+//! use tower::ServiceExt;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // At most 2 requests in any 10 seconds.
+//! let limited = RateLimitLayer::new("getId", Duration::from_secs(10), 2);
+//! let app: Router = Router::new().route("/getId", get(|| async { "1" }).layer(limited));
+//!
+//! for expected in [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+//!     let request = Request::get("/getId").body(Body::empty())?;
+//!     let response = app.clone().oneshot(request).await?;
+//!     assert_eq!(response.status(), expected);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where to look
+//!
+//! | | |
+//! |---|---|
+//! | wrap a handler | [`RateLimitLayer`]; by path, from a file: [`Limits`] |
+//! | what is limited | [`Quota`], [`Rule`], [`Rules`]; as TOML: [`config`] |
+//! | who is counted together | [`KeyExtractor`]: [`PathOnly`], [`PeerIp`], [`ClientIp`], [`Header`], [`MatchedPath`], closures, tuples |
+//! | where it is counted | [`Store`]: [`MemoryStore`], [`RedisStore`] |
+//! | what a decision says | [`Decision`], and [`Headers`] for clients |
+//! | what answers instead | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] |
+//! | the algorithm | [`SlidingLog`] |
+//!
+//! # When a request is charged
+//!
+//! At the decision that allows it, to all quotas of its rule at once; a denied request is charged
+//! nothing. A request whose decision timed out, or whose future was dropped while the store was asked,
+//! may have been charged. Nothing is refunded if the handler fails.
+//!
+//! # The order of layers
+//!
+//! A 429 needs CORS fields to be readable by a browser: put the CORS layer outside of this one, or
+//! exempt preflights with [`RateLimitLayer::exempt`]. A layer on a `Router` also sees requests that match
+//! no route; a `route_layer` does not.
+//!
+//! # Features
+//!
+//! - `axum` (default): axum's `ConnectInfo` as the peer's address, `MatchedPath` as a key;
+//! - `config` (default): rules from TOML;
+//! - `redis` (default): `RedisStore`;
+//! - `tls`: `rediss://` addresses;
+//! - `tracing`: events when decisions begin to fail, are made again, and when a callback panicked;
+//! - `test-util`: `ManualClock`, a clock that tests move by hand;
+//! - `full`: all of these.
+//!
+#![cfg_attr(feature = "axum", doc = "[`MatchedPath`]: crate::MatchedPath")]
+#![cfg_attr(feature = "config", doc = "[`config`]: crate::config")]
+#![cfg_attr(feature = "redis", doc = "[`RedisStore`]: crate::RedisStore")]
+#![cfg_attr(
+    not(feature = "axum"),
+    doc = "[`MatchedPath`]: https://docs.rs/tidegate"
+)]
+#![cfg_attr(not(feature = "config"), doc = "[`config`]: https://docs.rs/tidegate")]
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "[`RedisStore`]: https://docs.rs/tidegate"
+)]
 
 mod algorithm;
 mod callback;
@@ -41,3 +115,8 @@ pub use store::ManualClock;
 #[cfg(feature = "redis")]
 pub use store::RedisStore;
 pub use store::{MemoryStore, Store, StoreExt, Take, Taking};
+
+/// The examples of the README, compiled.
+#[cfg(all(doctest, feature = "axum", feature = "config", feature = "redis"))]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

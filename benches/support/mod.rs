@@ -48,7 +48,11 @@ pub(crate) fn contender<'a>(name: &'static str, run: impl FnMut() + 'a) -> Conte
 }
 
 /// Nanoseconds of each contender in each round: `rounds[round][contender]`.
-pub(crate) fn rounds(contenders: &mut [Contender<'_>], rounds: usize, calls: usize) -> Vec<Vec<f64>> {
+pub(crate) fn rounds(
+    contenders: &mut [Contender<'_>],
+    rounds: usize,
+    calls: usize,
+) -> Vec<Vec<f64>> {
     for contender in &mut *contenders {
         (0..calls).for_each(|_| (contender.run)());
     }

@@ -15,9 +15,9 @@ use crate::store::{MemoryStore, Store};
 /// Wraps handlers so that a store is asked before they run.
 ///
 /// On a router it counts all its routes together; on a route, that route alone. Layers of the same
-/// path that use the same store count together wherever they are: in another router, and with a
-/// [`RedisStore`](crate::RedisStore) in another process. All services that a layer makes, and all
-/// clones of it, share its state.
+/// path that use the same store count together wherever they are: in another router, and if the
+/// store is Redis in another process. All services that a layer makes, and all clones of it, share
+/// its state.
 ///
 /// ```
 /// use std::time::Duration;

@@ -65,6 +65,10 @@ pub(super) enum Halt {
 }
 
 /// An outcome that is known, or one that a store or a callback still has to find.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lives for one call, and a denial should not cost an allocation more"
+)]
 pub(super) enum Settled {
     Now(Outcome),
     Later(BoxFuture<'static, Outcome>),
