@@ -1,23 +1,13 @@
 //! Events for `tracing`, where that feature is on.
 
-/// `tracing::error!`, or nothing.
-macro_rules! error {
-    ($($field:ident),+, $message:literal) => {{
+/// `tracing::error!` or another level's macro, by its name; or nothing.
+macro_rules! event {
+    ($level:ident: $($field:ident),+, $message:literal) => {{
         #[cfg(feature = "tracing")]
-        tracing::error!($($field),+, $message);
+        tracing::$level!($($field),+, $message);
         #[cfg(not(feature = "tracing"))]
         let _ = ($($field),+);
     }};
 }
 
-/// `tracing::warn!`, or nothing.
-macro_rules! warning {
-    ($($field:ident),+, $message:literal) => {{
-        #[cfg(feature = "tracing")]
-        tracing::warn!($($field),+, $message);
-        #[cfg(not(feature = "tracing"))]
-        let _ = ($($field),+);
-    }};
-}
-
-pub(crate) use {error, warning};
+pub(crate) use event;

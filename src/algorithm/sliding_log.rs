@@ -51,7 +51,7 @@ impl SlidingLog {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
     /// all if so. A cost of 0 only looks.
     ///
-    /// At most 16 quotas are looked at, the most that a rule may have.
+    /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
         let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
         self.follow_clock_back(now);
@@ -148,9 +148,10 @@ impl SlidingLog {
             Some(newest) if newest.stamp / MILLISECOND == now / MILLISECOND => *newest = entry,
             _ => self.entries.push_back(entry),
         }
-        let longest = longest(quotas);
-        self.horizon = longest.window_micros();
-        self.drop_outside_if_full(now, longest);
+        if let Some(longest) = longest(quotas) {
+            self.horizon = longest.window_micros();
+            self.drop_outside_if_full(now, longest);
+        }
     }
 
     fn drop_outside_if_full(&mut self, now: u64, longest: &Quota) {
@@ -187,8 +188,10 @@ impl SlidingLog {
 }
 
 /// The quota with the longest window, the first of several.
-fn longest(quotas: &[Quota]) -> &Quota {
-    let longer = |a: &&Quota, b: &&Quota| a.window_micros().cmp(&b.window_micros());
-    let last_of_equals_first = quotas.iter().rev().max_by(longer);
-    last_of_equals_first.expect("a rule has at least one quota")
+fn longest(quotas: &[Quota]) -> Option<&Quota> {
+    // Of equals `max_by_key` takes the last.
+    quotas
+        .iter()
+        .rev()
+        .max_by_key(|quota| quota.window_micros())
 }

@@ -201,10 +201,10 @@ impl Settings {
         }
         let path = rule.path();
         match answer {
-            Ok(_) => trace::warning!(path, "decisions are made again"),
+            Ok(_) => trace::event!(warn: path, "decisions are made again"),
             Err(error) => {
                 let error = error.to_string();
-                trace::warning!(path, error, "no decisions: the error callbacks answer");
+                trace::event!(warn: path, error, "no decisions: the error callbacks answer");
             }
         }
     }

@@ -111,7 +111,7 @@ async fn unix_sockets() {
     server.wait().expect("our child");
 }
 
-/// Without the feature a `rediss://` address must not be taken for a plain one.
+/// A `rediss://` address must not be taken for a plain one.
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_is_not_plain() {
@@ -121,4 +121,78 @@ async fn tls_is_not_plain() {
         error.kind(),
         StoreErrorKind::Unavailable | StoreErrorKind::Timeout
     ));
+}
+
+/// A certificate that the system trusts is good, and another is not.
+#[cfg(feature = "tls")]
+mod tls {
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
+    use redis::ConnectionAddr;
+    use redis_test::server::RedisServer;
+    use redis_test::utils::{build_keys_and_certs_for_tls_ext, get_random_available_port};
+
+    use super::*;
+
+    const URL: &str = "TIDEGATE_TEST_TLS_URL";
+
+    /// Connects from a process of its own, since what a process trusts is in its environment.
+    fn connects(url: &str, trusted: Option<&Path>) -> bool {
+        let mut worker = Command::new(std::env::current_exe().expect("this test"));
+        worker
+            .args([
+                "--exact",
+                "redis_url::tls::worker_takes",
+                "--include-ignored",
+            ])
+            .env(URL, url)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(trusted) = trusted {
+            worker.env("SSL_CERT_FILE", trusted);
+        }
+        worker.status().expect("this test starts").success()
+    }
+
+    #[tokio::test]
+    #[ignore = "is started by another test"]
+    async fn worker_takes() {
+        let Ok(url) = std::env::var(URL) else { return };
+        let store = RedisStore::connect(&url).await.expect("a trusted server");
+        let store = store.timeout(Duration::from_secs(20));
+        let take = take("p", &[Quota::per_minute(1)]);
+        assert!(ask(&store, &take).await.is_allowed());
+    }
+
+    #[test]
+    fn only_what_is_trusted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let certificates = build_keys_and_certs_for_tls_ext(&folder, true);
+        let trusted = certificates.ca_crt.clone();
+        let port = get_random_available_port();
+        let addr = ConnectionAddr::TcpTls {
+            host: "127.0.0.1".to_owned(),
+            port,
+            insecure: false,
+            tls_params: None,
+        };
+        let spawn = |command: &mut Command| command.spawn().expect("redis-server starts");
+        let certificates = Some(certificates);
+        let _server = RedisServer::new_with_addr_tls_modules_and_spawner(
+            addr,
+            None,
+            certificates,
+            false,
+            None,
+            &[],
+            spawn,
+        );
+        let url = format!("rediss://127.0.0.1:{port}");
+        let started = Instant::now();
+        while !connects(&url, Some(&trusted)) {
+            assert!(started.elapsed() < Duration::from_secs(20), "no connection");
+        }
+        assert!(!connects(&url, None), "an unknown authority was trusted");
+    }
 }
