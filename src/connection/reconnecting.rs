@@ -15,8 +15,8 @@ use super::SLIDING_LOG;
 
 /// How long after a failed attempt the next one starts; spread over processes by up to half of it.
 const RECONNECT_DELAY: Duration = Duration::from_millis(120);
-/// How long one attempt to connect may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long one attempt to connect again may take.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A peer that vanished without a word is noticed after about so long.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
@@ -56,19 +56,21 @@ struct Link {
 }
 
 impl Reconnecting {
-    /// Connects, within a second or so, and loads the scripts.
+    /// Connects and loads the scripts, within `timeout`. A server that is still loading its data is
+    /// waited for.
     ///
     /// # Errors
     ///
-    /// What the client says of a wrong address, a server that cannot be reached, or a refusal.
+    /// What the client says of a wrong address, a server that cannot be reached, or a refusal; or
+    /// that it took too long.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub async fn connect(server: impl IntoConnectionInfo) -> RedisResult<Self> {
+    pub async fn connect(server: impl IntoConnectionInfo, timeout: Duration) -> RedisResult<Self> {
         let client = client(server)?;
         let (lost, losses) = watch::channel(0);
-        let link = open(&client, 1, &lost).await?;
+        let link = within(timeout, first(&client, &lost)).await?;
         let (state_tx, state) = watch::channel(State::Up(link));
         let info = client.get_connection_info();
         let address = info.addr().to_string();
@@ -169,6 +171,18 @@ fn client(server: impl IntoConnectionInfo) -> RedisResult<Client> {
     Client::open(info)
 }
 
+/// The first connection. "Loading" is the one answer that is worth asking again for.
+async fn first(client: &Client, lost: &watch::Sender<u64>) -> RedisResult<Link> {
+    loop {
+        match open(client, 1, lost).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::BusyLoading) => {
+                sleep(RECONNECT_DELAY).await;
+            }
+            link => return link,
+        }
+    }
+}
+
 async fn open(client: &Client, generation: u64, lost: &watch::Sender<u64>) -> RedisResult<Link> {
     let lost = lost.clone();
     let on_push = move |push: PushInfo| {
@@ -177,28 +191,35 @@ async fn open(client: &Client, generation: u64, lost: &watch::Sender<u64>) -> Re
         }
         Ok::<_, redis::aio::SendError>(())
     };
+    // Whoever calls bounds the whole of its waiting.
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        // Whoever calls bounds the whole of its waiting.
+        .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_push_sender(on_push);
-    let connect = async {
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        SLIDING_LOG.load(&mut connection).await?;
-        Ok(Link {
-            connection,
-            generation,
-        })
-    };
-    match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
-        Ok(link) => link,
-        Err(_) => Err(RedisError::from(std::io::Error::new(
+    let mut connection = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?;
+    SLIDING_LOG.load(&mut connection).await?;
+    Ok(Link {
+        connection,
+        generation,
+    })
+}
+
+async fn within<T>(
+    timeout: Duration,
+    work: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    let late = |_| {
+        let late = format!("no connection within {timeout:?}");
+        Err(RedisError::from(std::io::Error::new(
             std::io::ErrorKind::TimedOut,
-            "the server did not greet in time",
-        ))),
-    }
+            late,
+        )))
+    };
+    tokio::time::timeout(timeout, work)
+        .await
+        .unwrap_or_else(late)
 }
 
 /// The background task: waits for a loss, then connects until it succeeds.
@@ -230,7 +251,8 @@ impl Keeper {
     async fn reconnect(&mut self) {
         loop {
             self.generation += 1;
-            match open(&self.client, self.generation, &self.lost).await {
+            let link = open(&self.client, self.generation, &self.lost);
+            match within(RECONNECT_TIMEOUT, link).await {
                 Ok(link) => {
                     self.state.send_replace(State::Up(link));
                     return;

@@ -112,6 +112,22 @@ async fn every_key_expires() {
     }
 }
 
+/// The expiry is not set anew at every charge, but it is when a rule's window became longer.
+#[tokio::test]
+async fn a_longer_window_lives_longer() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    for round in 0..5 {
+        let path = format!("p{round}");
+        ask(&store, &take(&path, &[quota(5, 100)])).await;
+        ask(&store, &take(&path, &[quota(5, 60_000)])).await;
+        let key = format!("CurrentLimiter:{path}");
+        let expiry: i64 = connection.pttl(key).expect("a time to live");
+        assert!(expiry >= 60_000, "{expiry}");
+    }
+}
+
 #[tokio::test]
 async fn an_idle_limiter_leaves_nothing_behind() {
     let server = Redis::start();

@@ -39,6 +39,74 @@ async fn connecting_is_bounded() {
     assert!(started.elapsed() < RedisStore::CONNECT_TIMEOUT + Duration::from_secs(2));
 }
 
+/// A server that is still loading its data is waited for.
+#[tokio::test]
+async fn a_loading_server_is_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = redis_test::utils::get_random_available_port().to_string();
+    let start = |delay: &str| {
+        std::process::Command::new("redis-server")
+            .args([
+                "--port",
+                &port,
+                "--save",
+                "",
+                "--enable-debug-command",
+                "yes",
+            ])
+            .args([
+                "--key-load-delay",
+                delay,
+                "--loading-process-events-interval-bytes",
+                "1024",
+            ])
+            .current_dir(folder.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("redis-server starts")
+    };
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).expect("valid");
+    let mut server = start("0");
+    let mut connection = loop {
+        match client.get_connection() {
+            Ok(connection) => break connection,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    cmd("DEBUG")
+        .arg("POPULATE")
+        .arg(2_000)
+        .exec(&mut connection)
+        .expect("is filled");
+    cmd("SAVE").exec(&mut connection).expect("is saved");
+    server.kill().expect("our child");
+    server.wait().expect("our child");
+
+    // 2,000 keys at half a millisecond each.
+    let mut server = start("500");
+    let loading = loop {
+        let mut connection = client.get_connection();
+        let pong = connection
+            .as_mut()
+            .map(|connection| cmd("PING").exec(connection));
+        match pong {
+            Ok(Err(error)) => break error.code() == Some("LOADING"),
+            Ok(Ok(())) => break false,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    assert!(loading, "it was too fast for this test");
+    let store = RedisStore::connect(&format!("redis://127.0.0.1:{port}")).await;
+    let store = store.expect("waited for").timeout(Duration::from_secs(20));
+    assert!(
+        ask(&store, &take("p", &[Quota::per_minute(1)]))
+            .await
+            .is_allowed()
+    );
+    server.kill().expect("our child");
+    server.wait().expect("our child");
+}
+
 #[tokio::test]
 async fn nonsense_is_an_error() {
     for url in [

@@ -62,16 +62,14 @@ impl RedisStore {
     /// # Errors
     ///
     /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
-    /// if all that takes more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
+    /// if all that, with a server that is still loading its data, takes more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let connecting = tokio::time::timeout(Self::CONNECT_TIMEOUT, Reconnecting::connect(url));
-        let connection = connecting
+        let connection = Reconnecting::connect(url, Self::CONNECT_TIMEOUT)
             .await
-            .map_err(|_| late(Self::CONNECT_TIMEOUT))?
             .map_err(store_error)?;
         let address = connection.address().into();
         let mut store = Self::new(connection);
