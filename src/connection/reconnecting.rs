@@ -131,16 +131,15 @@ impl Drop for Shared {
     }
 }
 
-/// Not only broken connections: a refused login, a server that became a replica or lost its master
-/// may be another one by the time that it is asked again.
+/// Not only broken connections: a server that became a replica, or lost its master, may be another
+/// one by the time that it is asked again.
 fn needs_another_connection(error: &RedisError) -> bool {
     let broken = error.is_unrecoverable_error() || error.is_connection_dropped();
-    broken
-        || matches!(
-            error.kind(),
-            ErrorKind::AuthenticationFailed
-                | ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-        )
+    let wrong_server = matches!(
+        error.kind(),
+        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+    );
+    broken || wrong_server
 }
 
 fn tell_lost(lost: &watch::Sender<u64>, generation: u64) {
