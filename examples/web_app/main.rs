@@ -1,0 +1,96 @@
+//! A web app with limited routes, and a page that shows what the limits do.
+//!
+//! ```sh
+//! cargo run --example web_app                                    # then open http://127.0.0.1:3000
+//! REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # shares its limits through Redis
+//! PORT=3001 REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # with this one
+//! LIMITS=my.toml cargo run --example web_app                     # other rules
+//! ```
+//!
+//! How an app uses the library is in `routes.rs`; what answers in place of a handler is in
+//! `export.rs` and `outage.rs`.
+
+mod export;
+mod outage;
+mod routes;
+mod serve;
+mod settings;
+mod status;
+mod url;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use settings::Settings;
+use tidegate::{Limits, MemoryStore, RedisStore, Rule, Rules, Store};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("web_app: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), String> {
+    let settings = Settings::from_env()?;
+    let rules = Rules::from_file(&settings.limits).map_err(|error| error.to_string())?;
+    let listener = serve::listen(settings.port).await?;
+    let store = store(settings.redis_url.as_deref()).await?;
+
+    let limits = Limits::new(rules.clone()).store(Arc::clone(&store));
+    let app = routes::router(&limits, store.name());
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    announce(&format!(
+        "listening on http://{address}\ndecided by {}\nrules: {}\n",
+        decider(&*store),
+        in_force(&rules)
+    ));
+    serve::until_stopped(listener, app).await
+}
+
+async fn store(redis_url: Option<&str>) -> Result<Arc<dyn Store>, String> {
+    Ok(match redis_url {
+        None => Arc::new(MemoryStore::new()),
+        Some(url) => {
+            // Not the address: it may hold a password.
+            let without = |error| format!("no store at REDIS_URL: {error}");
+            Arc::new(RedisStore::connect(url).await.map_err(without)?)
+        }
+    })
+}
+
+fn decider(store: &dyn Store) -> String {
+    match store.name() {
+        name if name == "memory" => "the memory of this process".to_owned(),
+        name => format!("{name}, for all processes that use it"),
+    }
+}
+
+fn in_force(rules: &Rules) -> String {
+    if !rules.is_enabled() {
+        return "none, limiting is disabled".to_owned();
+    }
+    let rules: Vec<_> = rules.iter().map(|rule| one_line(rule)).collect();
+    match rules.is_empty() {
+        true => "none".to_owned(),
+        false => rules.join("; "),
+    }
+}
+
+fn one_line(rule: &Rule) -> String {
+    let quotas: Vec<_> = rule.quotas().iter().map(ToString::to_string).collect();
+    // Escaped, because a path may hold line feeds.
+    format!("{} {}", rule.path().escape_debug(), quotas.join(" and "))
+}
+
+/// Nobody has to be there to read it: `println!` would panic on a closed pipe.
+fn announce(text: &str) {
+    let mut stdout = std::io::stdout();
+    let _ = stdout.write_all(text.as_bytes());
+    let _ = stdout.flush();
+}

@@ -1,0 +1,77 @@
+//! Tells when decisions cease to be made, and when they are made again; not at each request.
+
+use std::future::ready;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::response::Response;
+use tidegate::{BoxFuture, Decision, ErrorCallback, Failed, Recovery};
+
+/// An outage that comes and goes is told of at most this often.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The error callback of all limited routes.
+#[derive(Default)]
+pub(crate) struct Outage(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    since: Option<Instant>,
+    /// Requests without a decision since then.
+    requests: u64,
+    /// Whether its beginning was told, so that its end is of interest.
+    told: bool,
+    last_told: Option<Instant>,
+}
+
+/// Every error goes on, to what the rule's `on-error` says: a 503 unless it says something else.
+impl ErrorCallback for Outage {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+        self.change(|state| state.fails(&failed));
+        Box::pin(ready(Recovery::Propagate))
+    }
+}
+
+impl Outage {
+    /// A response that carries a decision ends an outage.
+    pub(crate) fn look_at(&self, response: &Response) {
+        if response.extensions().get::<Decision>().is_some() {
+            self.change(State::decides);
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl State {
+    fn fails(&mut self, failed: &Failed) {
+        self.requests += 1;
+        if self.since.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        self.since = Some(now);
+        self.told = self
+            .last_told
+            .is_none_or(|last| now.duration_since(last) >= PAUSE);
+        if self.told {
+            self.last_told = Some(now);
+            eprintln!("web_app: {failed}");
+        }
+    }
+
+    fn decides(&mut self) {
+        let Some(since) = self.since.take() else {
+            return;
+        };
+        let requests = std::mem::take(&mut self.requests);
+        if self.told {
+            let seconds = since.elapsed().as_secs_f64();
+            eprintln!(
+                "web_app: decisions are made again after {seconds:.1} s; requests without one: {requests}"
+            );
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Listening, and an end that is neither abrupt nor endless.
+
+use std::future::IntoFuture;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// How long requests under way may take once the app was asked to stop.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Takes the port, on this machine only.
+pub(crate) async fn listen(port: u16) -> Result<TcpListener, String> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let taken = |error| format!("cannot listen on {address}: {error}; PORT names another one");
+    TcpListener::bind(address).await.map_err(taken)
+}
+
+/// Answers requests until Ctrl-C or SIGTERM.
+pub(crate) async fn until_stopped(listener: TcpListener, app: Router) -> Result<(), String> {
+    // With the peer's address, which the key `client-ip` starts from.
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let graceful = axum::serve(listener, app).with_graceful_shutdown(async move {
+        let _ = stopped.await;
+    });
+    let mut serving = pin!(graceful.into_future());
+    tokio::select! {
+        ended = &mut serving => return ended.map_err(|error| error.to_string()),
+        asked = asked_to_stop() => asked.map_err(|error| error.to_string())?,
+    }
+    drop(stop);
+    if tokio::time::timeout(GRACE, serving).await.is_err() {
+        eprintln!("web_app: closed what was still open after {GRACE:?}");
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+async fn asked_to_stop() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => pressed,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+async fn asked_to_stop() -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await
+}

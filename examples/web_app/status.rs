@@ -1,0 +1,32 @@
+//! What the page wants to know before it asks anything.
+
+use serde_json::{Value, json};
+use tidegate::{Key, Policy, Rules, Take};
+
+use crate::routes::Route;
+
+/// Who decides, whether anything is limited, and the rules with the URLs to try them at.
+pub(crate) fn document(store: &str, rules: &Rules, routes: &[Route]) -> Value {
+    let rules_with_urls = rules.iter().filter_map(|rule| {
+        let route = routes.iter().find(|route| route.path == rule.path())?;
+        let policies: Vec<_> = rule.policies().iter().map(policy).collect();
+        Some(json!({
+            "path": rule.path(),
+            "url": route.url,
+            "cost": Take::new(rule.clone(), Key::default()).units(),
+            "policies": policies,
+        }))
+    });
+    json!({
+        "store": store,
+        "enabled": rules.is_enabled(),
+        "rules": rules_with_urls.collect::<Vec<_>>(),
+    })
+}
+
+fn policy(policy: &Policy) -> Value {
+    let quota = policy.quota();
+    // No number of milliseconds in ten years is too large.
+    let window = u64::try_from(quota.window().as_millis()).unwrap_or(u64::MAX);
+    json!({ "name": policy.name(), "max": quota.max(), "window_ms": window })
+}
