@@ -33,6 +33,8 @@ pub enum StoreErrorKind {
     Full,
     /// An answer that makes no sense.
     Protocol,
+    /// The store was set up in a way that cannot work, such as with an address that is none.
+    Configuration,
 }
 
 impl StoreError {

@@ -1,7 +1,7 @@
 //! What the page wants to know before it asks anything.
 
 use serde_json::{Value, json};
-use tidegate::{Key, Policy, Rules, Take};
+use tidegate::{Policy, Rules};
 
 use crate::routes::Route;
 
@@ -13,7 +13,7 @@ pub(crate) fn document(store: &str, rules: &Rules, routes: &[Route]) -> Value {
         Some(json!({
             "path": rule.path(),
             "url": route.url,
-            "cost": Take::new(rule.clone(), Key::default()).units(),
+            "cost": rule.request_cost(),
             "policies": policies,
         }))
     });

@@ -10,19 +10,20 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// What an error of the Redis client means to somebody who wanted a decision.
-pub(crate) fn store_error(error: RedisError) -> StoreError {
+/// What an error of the Redis client at this address means to somebody who wanted a decision.
+pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
     let kind = kind_of(&error);
     let what = match kind {
-        StoreErrorKind::Timeout => "redis did not answer in time",
-        StoreErrorKind::Unavailable => "redis is not available",
-        StoreErrorKind::Refused => "redis refused",
-        StoreErrorKind::ReadOnly => "redis takes no writes",
-        StoreErrorKind::WrongType => "the key holds something that is not a limiter's",
-        StoreErrorKind::OutOfMemory => "redis is out of memory",
-        _ => "redis answered with an error",
+        StoreErrorKind::Timeout => "did not answer in time",
+        StoreErrorKind::Unavailable => "is not available",
+        StoreErrorKind::Refused => "refused",
+        StoreErrorKind::ReadOnly => "takes no writes",
+        StoreErrorKind::WrongType => "has something under this key that is not a limiter's",
+        StoreErrorKind::OutOfMemory => "is out of memory",
+        StoreErrorKind::Configuration => "cannot be addressed like this",
+        _ => "answered with an error",
     };
-    StoreError::new(kind, format!("{what}: {error}")).with_source(error)
+    StoreError::new(kind, format!("{address} {what}: {error}")).with_source(error)
 }
 
 fn kind_of(error: &RedisError) -> StoreErrorKind {
@@ -31,6 +32,7 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
         _ if error.is_timeout() => To::Timeout,
         ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => To::Refused,
         ErrorKind::Server(ServerErrorKind::ReadOnly) => To::ReadOnly,
+        ErrorKind::InvalidClientConfig => To::Configuration,
         ErrorKind::Io
         | ErrorKind::ClusterConnectionNotFound
         | ErrorKind::MasterNameNotFoundBySentinel

@@ -95,12 +95,6 @@ impl Reconnecting {
         })
     }
 
-    /// Host and port, or the path of the socket; without user and password.
-    #[must_use]
-    pub fn address(&self) -> &str {
-        &self.shared.address
-    }
-
     async fn link(&self) -> RedisResult<Link> {
         let mut state = self.shared.state.clone();
         loop {

@@ -166,7 +166,9 @@ impl Rule {
         self.key.as_deref()
     }
 
-    pub(crate) const fn request_cost(&self) -> u64 {
+    /// Units that one request takes.
+    #[must_use]
+    pub const fn request_cost(&self) -> u64 {
         self.cost
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use redis::IntoConnectionInfo;
 use redis::aio::ConnectionLike;
 
 use super::name::Name;
@@ -45,6 +46,7 @@ use crate::error::{StoreError, StoreErrorKind};
 #[derive(Clone)]
 pub struct RedisStore<C = Reconnecting> {
     connection: C,
+    /// For people: no user and no password.
     address: Arc<str>,
     prefix: Arc<str>,
     timeout: Duration,
@@ -68,12 +70,14 @@ impl RedisStore {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let connection = Reconnecting::connect(url, Self::CONNECT_TIMEOUT)
-            .await
-            .map_err(store_error)?;
-        let address = connection.address().into();
+        let info = url.into_connection_info();
+        // Nothing of an address that makes no sense is repeated: it may hold a password.
+        let info = info.map_err(|error| store_error("redis", error))?;
+        let address = format!("redis at {}", info.addr());
+        let connection = Reconnecting::connect(info, Self::CONNECT_TIMEOUT).await;
+        let connection = connection.map_err(|error| store_error(&address, error))?;
         let mut store = Self::new(connection);
-        store.address = address;
+        store.address = address.into();
         Ok(store)
     }
 }
@@ -119,6 +123,14 @@ impl<C> RedisStore<C> {
         self
     }
 
+    fn late(&self) -> StoreError {
+        let Self {
+            address, timeout, ..
+        } = self;
+        let message = format!("{address} did not answer within {timeout:?}");
+        StoreError::new(StoreErrorKind::Timeout, message)
+    }
+
     #[cfg(feature = "test-util")]
     fn now(&self) -> Option<u64> {
         self.clock.as_ref().map(super::memory::ManualClock::now)
@@ -149,15 +161,9 @@ impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
         let mut connection = self.connection.clone();
         let arguments = |command: &mut _| wire::write(command, self.now(), takes);
         let reply = SLIDING_LOG.call(&mut connection, &name, arguments).await;
-        wire::read(&reply.map_err(store_error)?, takes)
+        let reply = reply.map_err(|error| store_error(&self.address, error))?;
+        wire::read(&reply, takes)
     }
-}
-
-fn late(timeout: Duration) -> StoreError {
-    StoreError::new(
-        StoreErrorKind::Timeout,
-        format!("redis did not answer within {timeout:?}"),
-    )
 }
 
 impl<C> Store for RedisStore<C>
@@ -167,12 +173,12 @@ where
     fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
         Taking::later(async move {
             let deciding = tokio::time::timeout(self.timeout, self.decide(takes));
-            deciding.await.unwrap_or_else(|_| Err(late(self.timeout)))
+            deciding.await.unwrap_or_else(|_| Err(self.late()))
         })
     }
 
     fn name(&self) -> String {
-        format!("redis at {}", self.address)
+        self.address.to_string()
     }
 }
 
