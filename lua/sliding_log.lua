@@ -12,17 +12,18 @@
 --   and for each quota: units remaining, reset after in microseconds
 --
 -- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
--- member itself is six integers of 7 bytes:
+-- member itself is a byte that no text begins with, and six big-endian integers of 7 bytes, so that
+-- members of one score are in the order of their totals:
 --   total    running total of all costs, with this entry, modulo 2^52
 --   base     the same before this entry: the sum inside a window is one subtraction
 --   floor    the base of the oldest entry of the set
 --   since    the score of the oldest entry of the set
 --   stamp    this entry's score, so that nobody has to ask for it
 --   horizon  the longest window when this entry was written
--- Entries that have left the longest window are removed only when the set is full. A key that holds
--- anything else in a sorted set is started afresh.
+-- Entries that have left the longest window are removed only when the set is full. A set whose newest
+-- member is anything else is started afresh at the next charge.
 
-local ENTRY, ENTRY_SIZE = '<I7I7I7I7I7I7', 42
+local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7', 43, 247
 local MODULUS = 4503599627370496
 local MILLISECOND = 1000
 -- The expiry is set once in each slice of time, about a second, so it has to last two slices more.
@@ -45,20 +46,21 @@ local total, base, floor, since, stamp, horizon = 0, 0, 0, now, now, 0
 local stale = false
 local newest = call('ZRANGE', key, '-1', '-1')[1]
 if newest then
+  local mark
   if #newest == ENTRY_SIZE then
-    total, base, floor, since, stamp, horizon = struct.unpack(ENTRY, newest)
-  else
-    stale = true
+    mark, total, base, floor, since, stamp, horizon = struct.unpack(ENTRY, newest)
   end
-  if stamp > now then
+  if mark ~= MARK then
+    stale = true
+  elseif stamp > now then
     -- The clock went back: what lies in its future counts as of now.
     local first = call('ZRANGEBYSCORE', key, now_text, '+inf', 'LIMIT', '0', '1')[1]
     if first and #first == ENTRY_SIZE then
       local _
-      _, base = struct.unpack(ENTRY, first)
+      _, _, base = struct.unpack(ENTRY, first)
     end
     if since > now then since = now end
-    stamp, newest = now, struct.pack(ENTRY, total, base, floor, since, now, horizon)
+    stamp, newest = now, struct.pack(ENTRY, MARK, total, base, floor, since, now, horizon)
     call('ZREMRANGEBYSCORE', key, now_text, '+inf')
     call('ZADD', key, now_text, newest)
     call('PEXPIRE', key, string.format('%.0f', (horizon + 2 * SLICE) / MILLISECOND))
@@ -85,7 +87,7 @@ for at = first_cost - 2, 4, -2 do
     first_base, first_stamp = total, now
     if first and #first == ENTRY_SIZE then
       local _
-      _, first_base, _, _, first_stamp = struct.unpack(ENTRY, first)
+      _, _, first_base, _, _, first_stamp = struct.unpack(ENTRY, first)
     end
   end
   quotas = { ARGV[at] + 0, window, (total - first_base) % MODULUS, first_stamp, quotas }
@@ -98,14 +100,14 @@ local stored_total, last = total, stamp
 local merges = newest and stamp - stamp % MILLISECOND == now - now % MILLISECOND
 if not merges then base = total end
 
-local reply
+local reply, replies
 for at = first_cost, #ARGV do
   local cost = ARGV[at] + 0
   local verdict, retry = 1, 0
   local quota = quotas
   repeat
     local excess = quota[3] + cost - quota[1]
-    if excess > 0 then
+    if excess > 0 and cost > 0 then
       if cost > quota[1] then
         verdict, retry = 2, 0
         break
@@ -124,7 +126,7 @@ for at = first_cost, #ARGV do
           local entry = call('ZRANGE', key, middle, middle)[1]
           local entry_total, entry_stamp, _ = total, now
           if #entry == ENTRY_SIZE then
-            entry_total, _, _, _, entry_stamp = struct.unpack(ENTRY, entry)
+            _, entry_total, _, _, _, entry_stamp = struct.unpack(ENTRY, entry)
           end
           if (total - entry_total) % MODULUS + cost > quota[1] then
             low = middle + 1
@@ -157,7 +159,7 @@ for at = first_cost, #ARGV do
     end
     local remaining, reset = quota[1] - used, 0
     if remaining < 0 then remaining = 0 end
-    if used > 0 then reset = last + quota[2] - now end
+    if used > 0 and last + quota[2] > now then reset = last + quota[2] - now end
     if answer then
       answer = answer .. struct.pack('<I8I8', remaining, reset)
     else
@@ -165,7 +167,12 @@ for at = first_cost, #ARGV do
     end
     quota = quota[5]
   until not quota
-  reply = reply and reply .. answer or answer
+  if at == first_cost then
+    reply = answer
+  else
+    replies = replies or { reply }
+    replies[#replies + 1] = answer
+  end
 end
 
 if total ~= stored_total then
@@ -179,16 +186,12 @@ if total ~= stored_total then
       floor, since = (total - longest[3]) % MODULUS, longest[4]
     end
   end
-  local alone = not newest
-  if merges then
-    -- The newest is the last by rank, unless it has just left with the rest.
-    alone = call('ZREMRANGEBYRANK', key, '-1', '-1') == 0 or since == now
-  end
-  local entry = struct.pack(ENTRY, total, base, floor, since, now, window)
-  call('ZADD', key, now_text, entry)
-  if alone or window ~= horizon or stamp - stamp % SLICE ~= now - now % SLICE then
+  call('ZADD', key, now_text, struct.pack(ENTRY, MARK, total, base, floor, since, now, window))
+  -- After the new one, so that the key, and with it the expiry, is there all the time.
+  if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
+  if not newest or window ~= horizon or stamp - stamp % SLICE ~= now - now % SLICE then
     call('PEXPIRE', key, ARGV[2])
   end
 end
 
-return reply
+return replies and table.concat(replies) or reply

@@ -222,8 +222,7 @@ impl Monitor {
         Self { child, lines }
     }
 
-    /// From `"ZADD" "CurrentLimiter:weighted" "<stamp>" "<entry>"`: an entry begins with the running
-    /// total, so the difference to the one before is what was granted.
+    /// From `"ZADD" "CurrentLimiter:weighted" "<stamp>" "<entry>"`: an entry has the running total, so the difference to the one before is what was granted.
     fn grants(&mut self) -> Vec<Grant> {
         let mut grants = Vec::new();
         let mut before = 0;
@@ -233,7 +232,7 @@ impl Monitor {
                 continue;
             };
             let (stamp, entry) = entry.split_once("\" \"").expect("a score and a member");
-            let total = u64::from_le_bytes(first_seven_bytes(entry));
+            let total = total_of(entry);
             // A log that was forgotten as a whole starts again at zero.
             let cost = total.checked_sub(before).unwrap_or(total);
             before = total;
@@ -251,13 +250,12 @@ impl Drop for Monitor {
     }
 }
 
-/// Undoes the quoting of `MONITOR`.
-fn first_seven_bytes(quoted: &str) -> [u8; 8] {
-    let mut bytes = [0; 8];
+/// The seven bytes behind the first one, out of the quoting of `MONITOR`.
+fn total_of(quoted: &str) -> u64 {
     let mut chars = quoted.bytes();
-    for byte in &mut bytes[..7] {
+    let mut byte = || {
         let mut next = || chars.next().expect("an entry is longer");
-        *byte = match next() {
+        match next() {
             b'\\' => match next() {
                 b'x' => {
                     let digits = [next(), next()];
@@ -272,7 +270,8 @@ fn first_seven_bytes(quoted: &str) -> [u8; 8] {
                 plain => plain,
             },
             plain => plain,
-        };
-    }
-    bytes
+        }
+    };
+    let _mark = byte();
+    (0..7).fold(0, |total, _| (total << 8) | u64::from(byte()))
 }

@@ -49,7 +49,7 @@ struct Entry {
 
 impl SlidingLog {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
-    /// all if so. A cost of 0 only looks.
+    /// all if so. A cost of 0 only looks, and is always allowed.
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
@@ -71,7 +71,7 @@ impl SlidingLog {
         let states = quotas.iter().zip(used).map(|(quota, used)| {
             let reset = match used {
                 0 => 0,
-                _ => newest + quota.window_micros() - now,
+                _ => leaves(newest, quota) - now,
             };
             QuotaState::new(
                 quota.max().saturating_sub(used),
@@ -84,10 +84,14 @@ impl SlidingLog {
     /// The instant from which on this log counts for nothing and may be dropped.
     #[must_use]
     pub fn forgotten_at(&self) -> u64 {
-        self.newest().map_or(0, |newest| newest + self.horizon)
+        self.newest()
+            .map_or(0, |newest| newest.saturating_add(self.horizon))
     }
 
     fn verdict(&self, now: u64, quotas: &[Quota], used: &[u64], cost: u64) -> Verdict {
+        if cost == 0 {
+            return Verdict::Allowed;
+        }
         if quotas.iter().any(|quota| cost > quota.max()) {
             return Verdict::Never;
         }
@@ -121,7 +125,7 @@ impl SlidingLog {
 
     /// How many of the oldest entries have left the quota's window.
     fn outside(&self, now: u64, quota: &Quota) -> usize {
-        let has_left = |entry: &Entry| entry.stamp + quota.window_micros() <= now;
+        let has_left = |entry: &Entry| leaves(entry.stamp, quota) <= now;
         match self.entries.front() {
             Some(oldest) if has_left(oldest) => self.entries.partition_point(has_left),
             _ => 0,
@@ -135,7 +139,7 @@ impl SlidingLog {
             (total.wrapping_sub(entry.total) & MODULUS_MASK) + cost > quota.max()
         });
         let last_to_leave = self.entries.get(too_few).or(self.entries.back());
-        last_to_leave.map_or(0, |entry| entry.stamp + quota.window_micros() - now)
+        last_to_leave.map_or(0, |entry| leaves(entry.stamp, quota).saturating_sub(now))
     }
 
     fn charge(&mut self, now: u64, quotas: &[Quota], cost: u64) {
@@ -185,6 +189,11 @@ impl SlidingLog {
     fn total(&self) -> u64 {
         self.entries.back().map_or(self.floor, |entry| entry.total)
     }
+}
+
+/// When what was stamped then leaves the quota's window.
+fn leaves(stamp: u64, quota: &Quota) -> u64 {
+    stamp.saturating_add(quota.window_micros())
 }
 
 /// The quota with the longest window, the first of several.

@@ -102,8 +102,9 @@ impl MemoryStore {
         // The upper bits: a shard's table uses the lower ones.
         let at = (hash >> 48) as usize & (self.shards.len() - 1);
         loop {
-            let now = self.clock.now();
             let mut shard = lock(&self.shards[at]);
+            // Not before the lock: who has to wait for it would come with an instant that is past.
+            let now = self.clock.now();
             // Two a take: keys go at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
             let reserve = || self.reserve();
