@@ -36,11 +36,15 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S, F, E, B> {
-        /// The store, or a callback in place of the handler, is at work.
+        /// The store, or an error callback, is at work.
         Deciding {
             outcome: BoxFuture<'static, Outcome>,
             waiting: Option<(S, B)>,
             errors: Option<Box<OnInnerError>>,
+        },
+        /// A callback is at work in place of the handler, which is not held any more.
+        Degrading {
+            response: BoxFuture<'static, Response<Body>>,
         },
         /// The handler is at work.
         Calling {
@@ -91,24 +95,36 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         Self::new(state, headers)
     }
 
-    pub(super) fn answering(response: Response<Body>) -> Self {
-        let response = Some(response);
-        Self::new(State::Answering { response }, Headers::None)
-    }
-
+    /// The outcome may be known by now, or not.
     pub(super) fn deciding(
-        outcome: BoxFuture<'static, Outcome>,
+        outcome: Outcome,
         inner: S,
         body: B,
         errors: Option<Box<OnInnerError>>,
         headers: Headers,
     ) -> Self {
-        let state = State::Deciding {
-            outcome,
-            waiting: Some((inner, body)),
-            errors,
-        };
-        Self::new(state, headers)
+        Self::new(State::after(outcome, inner, body, errors), headers)
+    }
+}
+
+impl<S: Service<Request<B>>, B> State<S, S::Future, S::Error, B> {
+    fn after(outcome: Outcome, mut inner: S, body: B, errors: Option<Box<OnInnerError>>) -> Self {
+        match outcome {
+            Outcome::Proceed(head, mark) => Self::Calling {
+                future: inner.call(marked(head, body, mark.as_ref())),
+                mark,
+                errors,
+            },
+            Outcome::Answer(response) => Self::Answering {
+                response: Some(response),
+            },
+            Outcome::Answering(response) => Self::Degrading { response },
+            Outcome::Undecided(outcome) => Self::Deciding {
+                outcome,
+                waiting: Some((inner, body)),
+                errors,
+            },
+        }
     }
 }
 
@@ -131,19 +147,11 @@ where
                     errors,
                 } => {
                     let outcome = ready!(outcome.as_mut().poll(cx));
-                    let waiting = waiting.take();
-                    match outcome {
-                        Outcome::Answer(response) => return Poll::Ready(Ok(response)),
-                        Outcome::Proceed(head, mark) => {
-                            let (mut inner, body) = waiting.expect("polled after completion");
-                            let request = marked(head, body, mark.as_ref());
-                            State::Calling {
-                                future: inner.call(request),
-                                mark,
-                                errors: errors.take(),
-                            }
-                        }
-                    }
+                    let (inner, body) = waiting.take().expect("polled after completion");
+                    State::after(outcome, inner, body, errors.take())
+                }
+                StateProj::Degrading { response } => {
+                    return Poll::Ready(Ok(ready!(response.as_mut().poll(cx))));
                 }
                 StateProj::Calling {
                     future,
@@ -214,6 +222,7 @@ impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
             State::Deciding { .. } => "ResponseFuture::Deciding",
+            State::Degrading { .. } => "ResponseFuture::Degrading",
             State::Calling { .. } => "ResponseFuture::Calling",
             State::Recovering { .. } => "ResponseFuture::Recovering",
             State::Answering { .. } => "ResponseFuture::Answering",

@@ -5,6 +5,7 @@ mod future;
 mod rate_limit_layer;
 mod service;
 mod settings;
+mod trouble;
 
 pub use fields::Headers;
 pub use future::ResponseFuture;

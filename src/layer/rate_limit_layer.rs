@@ -80,7 +80,7 @@ impl RateLimitLayer {
             degrade: None,
             on_error: None,
             headers: Headers::default(),
-            failing: Arc::default(),
+            trouble: Arc::default(),
         };
         Self {
             settings: Arc::new(settings),
@@ -89,7 +89,9 @@ impl RateLimitLayer {
 
     /// Where the counts are kept. Default: a [`MemoryStore`] of this layer's own.
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
-        self.change().store = store;
+        let settings = self.change();
+        settings.store = store;
+        settings.trouble = Arc::default();
         self
     }
 

@@ -7,13 +7,15 @@ use std::task::{Context, Poll};
 use axum_core::BoxError;
 use axum_core::body::Body;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
 use super::ResponseFuture;
 use super::future::{OnInnerError, marked};
-use super::settings::{Outcome, Settings, Settled};
+use super::settings::Settings;
+use crate::rule::Rule;
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes.
 ///
@@ -61,26 +63,24 @@ where
         let Some(rule) = self.settings.rule() else {
             return ResponseFuture::passing(self.inner.call(request));
         };
-        let errors = on_inner_error::<S::Error>(&self.settings, &rule, &request);
+        let headers = self.settings.headers;
+        let errors = |head: &_, rule: &_| on_inner_error::<S::Error>(&self.settings, rule, head);
         let (head, body) = request.into_parts();
         let halt = match self.settings.decide(rule, &head) {
-            Ok(mark) => {
-                let future = self.inner.call(marked(head, body, mark.as_ref()));
-                return ResponseFuture::calling(future, mark, errors, self.settings.headers);
+            Ok(None) => {
+                let request = Request::from_parts(head, body);
+                return ResponseFuture::passing(self.inner.call(request));
+            }
+            Ok(Some(mark)) => {
+                let errors = errors(&head, &mark.rule);
+                let future = self.inner.call(marked(head, body, Some(&mark)));
+                return ResponseFuture::calling(future, Some(mark), errors, headers);
             }
             Err(halt) => halt,
         };
-        let mut inner = self.take_ready();
-        match self.settings.settle(halt, head) {
-            Settled::Now(Outcome::Answer(response)) => ResponseFuture::answering(response),
-            Settled::Now(Outcome::Proceed(head, mark)) => {
-                let future = inner.call(marked(head, body, mark.as_ref()));
-                ResponseFuture::calling(future, mark, errors, self.settings.headers)
-            }
-            Settled::Later(outcome) => {
-                ResponseFuture::deciding(outcome, inner, body, errors, self.settings.headers)
-            }
-        }
+        let errors = halt.rule().and_then(|rule| errors(&head, rule));
+        let outcome = self.settings.settle(halt, head);
+        ResponseFuture::deciding(outcome, self.take_ready(), body, errors, headers)
     }
 }
 
@@ -88,22 +88,16 @@ where
 /// cannot fail, as axum's.
 fn on_inner_error<E: 'static>(
     settings: &Settings,
-    rule: &Arc<crate::rule::Rule>,
-    request: &Request<impl Sized>,
+    rule: &Arc<Rule>,
+    head: &Parts,
 ) -> Option<Box<OnInnerError>> {
     let callback = settings.on_error.as_ref()?;
     if TypeId::of::<E>() == TypeId::of::<Infallible>() {
         return None;
     }
-    let mut head = Request::new(()).into_parts().0;
-    head.method = request.method().clone();
-    head.uri = request.uri().clone();
-    head.version = request.version();
-    head.headers = request.headers().clone();
-    head.extensions = request.extensions().clone();
     Some(Box::new(OnInnerError {
         callback: Arc::clone(callback),
         rule: Arc::clone(rule),
-        head,
+        head: head.clone(),
     }))
 }

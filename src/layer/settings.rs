@@ -1,11 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum_core::response::Response;
 use http::request::Parts;
 
 use super::Headers;
+use super::trouble::Trouble;
 use crate::callback::{
     BoxFuture, DegradeCallback, Denied, ErrorCallback, Failed, Panicked, Recovery, caught, guarded,
     quota_exceeded, reduced_capacity,
@@ -14,8 +14,7 @@ use crate::decision::Decision;
 use crate::error::{KeyError, StoreError};
 use crate::key::{Key, KeyExtractor};
 use crate::rule::{OnError, Rule, SharedRules};
-use crate::store::{Store, Take, single};
-use crate::trace;
+use crate::store::{Store, StoreExt, Take};
 
 /// What a layer was told, shared by all services that it made.
 #[derive(Clone)]
@@ -28,8 +27,8 @@ pub(super) struct Settings {
     pub(super) degrade: Option<Arc<dyn DegradeCallback>>,
     pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
     pub(super) headers: Headers,
-    /// Whether the last decision failed: told once when it begins and once when it ends.
-    pub(super) failing: Arc<AtomicBool>,
+    /// Of this store: another one has troubles of its own.
+    pub(super) trouble: Arc<Trouble>,
 }
 
 type Cost = dyn Fn(&Parts) -> u64 + Send + Sync;
@@ -46,6 +45,10 @@ pub(super) enum Outcome {
     /// On to the handler; the mark is missing where there is no decision.
     Proceed(Parts, Option<Mark>),
     Answer(Response),
+    /// A callback answers: the handler is out of the game.
+    Answering(BoxFuture<'static, Response>),
+    /// The store is asked, or an error callback that may still let it go on.
+    Undecided(BoxFuture<'static, Outcome>),
 }
 
 /// What an allowed request's response has to show.
@@ -64,14 +67,15 @@ pub(super) enum Halt {
     Panicked(Panicked),
 }
 
-/// An outcome that is known, or one that a store or a callback still has to find.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "lives for one call, and a denial should not cost an allocation more"
-)]
-pub(super) enum Settled {
-    Now(Outcome),
-    Later(BoxFuture<'static, Outcome>),
+impl Halt {
+    /// The rule of a request that may still reach the handler.
+    pub(super) fn rule(&self) -> Option<&Arc<Rule>> {
+        match self {
+            Self::Asking(take) | Self::NoDecision(take, _) => Some(take.rule()),
+            Self::NoKey(rule, _) => Some(rule),
+            Self::Denied(..) | Self::Panicked(_) => None,
+        }
+    }
 }
 
 impl Settings {
@@ -83,14 +87,15 @@ impl Settings {
         }
     }
 
-    /// Straight from a request's head to the handler, where the store answers at once and allows it.
+    /// Straight from a request's head to the handler, where the store answers at once and allows it;
+    /// without a mark where the request is exempt.
     pub(super) fn decide(&self, rule: Arc<Rule>, head: &Parts) -> Result<Option<Mark>, Halt> {
         if self.is_exempt(&rule, head)? {
             return Ok(None);
         }
         let take = self.question(rule, head)?;
-        match self.store.take(std::slice::from_ref(&take)).into_ready() {
-            Some(answer) => self.judge(take, answer.and_then(single)).map(Some),
+        match self.store.try_take(&take) {
+            Some(answer) => self.judge(take, answer).map(Some),
             None => Err(Halt::Asking(take)),
         }
     }
@@ -110,21 +115,23 @@ impl Settings {
             Some(extractor) => caught("key extractor", path, || extractor.extract(head))?,
         };
         let cost = match &self.cost {
-            None => None,
-            Some(cost) => Some(caught("cost", path, || cost(head))?),
+            None => rule.request_cost(),
+            Some(cost) => caught("cost", path, || cost(head))?,
         };
-        let take = match key {
-            Ok(key) => Take::new(rule, key),
-            Err(error) => return Err(Halt::NoKey(rule, error)),
-        };
-        Ok(match cost {
-            None => take,
-            Some(cost) => take.cost(cost),
-        })
+        match key {
+            Ok(key) => Ok(Take::new(rule, key).cost(cost)),
+            Err(error) => {
+                self.trouble.begins(path, &error);
+                Err(Halt::NoKey(rule, error))
+            }
+        }
     }
 
     fn judge(&self, take: Take, answer: Result<Decision, StoreError>) -> Result<Mark, Halt> {
-        self.tell_transition(take.rule(), &answer);
+        match &answer {
+            Ok(_) => self.trouble.ends(take.rule().path()),
+            Err(error) => self.trouble.begins(take.rule().path(), error),
+        }
         match answer {
             Ok(decision) if decision.is_allowed() => Ok(Mark {
                 rule: take.into_rule(),
@@ -136,77 +143,56 @@ impl Settings {
     }
 
     /// Finds out what becomes of a request that does not go straight on.
-    pub(super) fn settle(self: &Arc<Self>, halt: Halt, head: Parts) -> Settled {
+    pub(super) fn settle(self: &Arc<Self>, halt: Halt, head: Parts) -> Outcome {
         match halt {
-            Halt::Asking(take) => Settled::Later(Box::pin(Arc::clone(self).ask(take, head))),
+            Halt::Asking(take) => Outcome::Undecided(Box::pin(Arc::clone(self).ask(take, head))),
             Halt::Denied(take, decision) => self.denied(take, decision, head),
             Halt::NoDecision(take, error) => {
                 self.failed(Failed::store(take.into_rule(), head.clone(), error), head)
             }
             Halt::NoKey(rule, error) => self.failed(Failed::key(rule, head.clone(), error), head),
-            Halt::Panicked(panicked) => Settled::Now(Outcome::Answer(panicked.into())),
+            Halt::Panicked(panicked) => Outcome::Answer(panicked.into()),
         }
     }
 
     async fn ask(self: Arc<Self>, take: Take, head: Parts) -> Outcome {
-        let answer = self.store.take(std::slice::from_ref(&take)).await;
-        match self.judge(take, answer.and_then(single)) {
+        let answer = self.store.take_one(&take).await;
+        match self.judge(take, answer) {
             Ok(mark) => Outcome::Proceed(head, Some(mark)),
-            Err(halt) => match self.settle(halt, head) {
-                Settled::Now(outcome) => outcome,
-                Settled::Later(outcome) => outcome.await,
-            },
+            Err(halt) => self.settle(halt, head),
         }
     }
 
-    fn denied(&self, take: Take, decision: Decision, head: Parts) -> Settled {
+    fn denied(&self, take: Take, decision: Decision, head: Parts) -> Outcome {
         let headers = self.headers;
         let Some(callback) = self.degrade.clone() else {
             let rule = take.rule();
             let mut response = quota_exceeded(rule, &decision, take.units());
             headers.write(rule, decision, &mut response);
-            return Settled::Now(Outcome::Answer(response));
+            return Outcome::Answer(response);
         };
-        Settled::Later(Box::pin(async move {
+        Outcome::Answering(Box::pin(async move {
             let rule = Arc::clone(take.rule());
             let denied = Denied::new(take, decision.clone(), head);
             let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
             let mut response = response.await.unwrap_or_else(Into::into);
             headers.write(&rule, decision, &mut response);
-            Outcome::Answer(response)
+            response
         }))
     }
 
-    fn failed(&self, failed: Failed, head: Parts) -> Settled {
+    fn failed(&self, failed: Failed, head: Parts) -> Outcome {
         let rule = Arc::clone(&failed.rule);
         let Some(callback) = self.on_error.clone() else {
-            return Settled::Now(without_decision(&rule, head));
+            return without_decision(&rule, head);
         };
-        Settled::Later(Box::pin(async move {
+        Outcome::Undecided(Box::pin(async move {
             match recover(&*callback, failed).await {
                 Recovery::Proceed => Outcome::Proceed(head, None),
                 Recovery::Respond(response) => Outcome::Answer(response),
                 Recovery::Propagate => without_decision(&rule, head),
             }
         }))
-    }
-
-    fn tell_transition(&self, rule: &Rule, answer: &Result<Decision, StoreError>) {
-        let failing = answer.is_err();
-        // The common case only reads, so that requests do not fight for the line.
-        if self.failing.load(Ordering::Relaxed) == failing
-            || self.failing.swap(failing, Ordering::Relaxed) == failing
-        {
-            return;
-        }
-        let path = rule.path();
-        match answer {
-            Ok(_) => trace::event!(warn: path, "decisions are made again"),
-            Err(error) => {
-                let error = error.to_string();
-                trace::event!(warn: path, error, "no decisions: the error callbacks answer");
-            }
-        }
     }
 }
 

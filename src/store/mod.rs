@@ -33,7 +33,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those that
 ///   come with the take: when a rule changes, what was counted stays.
 /// - Every key expires once all its quotas are whole again.
-/// - The answers come in the order of the takes; takes of the same key are decided in it.
+/// - The answers come in the order of the takes; neighbours of the same key are decided in it.
 pub trait Store: Debug + Send + Sync + 'static {
     /// Decides these takes.
     ///
@@ -44,6 +44,13 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`] if there is no decision. Whether something was charged is then unknown.
     fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a>;
+
+    /// Decides this take if that is possible without waiting, as memory does and a local shortcut;
+    /// `None` otherwise, and then nothing has happened. Default: `None`.
+    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
+        let _ = take;
+        None
+    }
 
     /// What this store is, for people: `memory`, or an address without secrets.
     fn name(&self) -> String;
@@ -75,7 +82,7 @@ pub trait StoreExt: Store {
 impl<S: Store + ?Sized> StoreExt for S {}
 
 /// The answer to a single take.
-pub(crate) fn single(decisions: Decisions) -> Result<Decision, StoreError> {
+fn single(decisions: Decisions) -> Result<Decision, StoreError> {
     let number = decisions.len();
     decisions.into_single().ok_or_else(|| {
         let message = format!("the store gave {number} answers to one take");

@@ -28,14 +28,6 @@ impl<'a> Taking<'a> {
     pub fn later(answer: impl Future<Output = Result<Decisions, StoreError>> + Send + 'a) -> Self {
         Self(Inner::Later(Box::pin(answer)))
     }
-
-    /// The answer, if it is here already. Otherwise nothing has happened yet.
-    pub(crate) fn into_ready(self) -> Option<Answer> {
-        match self.0 {
-            Inner::Ready(answer) => Some(answer.into_inner()),
-            Inner::Later(_) => None,
-        }
-    }
 }
 
 impl Future for Taking<'_> {

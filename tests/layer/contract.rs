@@ -132,6 +132,60 @@ async fn a_denial_gives_the_readiness_back() {
     }
 }
 
+/// Nor may it while a degrade callback takes its time.
+#[tokio::test]
+async fn a_slow_degrade_callback_holds_nothing() {
+    let stores = Stores::start().await;
+    for store in &stores.all {
+        let (started, mut has_started) = tokio::sync::mpsc::channel(1);
+        let never = move |_: tidegate::Denied| {
+            let started = started.clone();
+            async move {
+                let _ = started.send(()).await;
+                std::future::pending::<()>().await;
+            }
+        };
+        let mut first = ServiceBuilder::new()
+            .layer(layer(store, 0).degrade(never))
+            .layer(ConcurrencyLimitLayer::new(1))
+            .service(Strict::default());
+        let mut second = first.clone();
+        let ready = first.ready().await.expect("ready");
+        let denied = tokio::spawn(ready.call(get("/")));
+        has_started.recv().await.expect("the callback starts");
+        let ready = tokio::time::timeout(Duration::from_secs(20), second.ready()).await;
+        assert!(ready.is_ok(), "the denied request still holds the permit");
+        denied.abort();
+    }
+}
+
+/// One request is one question to the store.
+#[tokio::test]
+async fn the_store_is_asked_once() {
+    #[derive(Debug)]
+    struct Counting(Arc<dyn Store>, Arc<AtomicUsize>);
+
+    impl Store for Counting {
+        fn take<'a>(&'a self, takes: &'a [tidegate::Take]) -> tidegate::Taking<'a> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.take(takes)
+        }
+
+        fn name(&self) -> String {
+            self.0.name()
+        }
+    }
+
+    let stores = Stores::start().await;
+    for store in &stores.all {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let store: Arc<dyn Store> = Arc::new(Counting(store.clone(), asked.clone()));
+        let service = layer(&store, 2).layer(Strict::default());
+        assert_eq!(statuses(service, 3).await, [200, 200, 429]);
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+}
+
 /// A future that is dropped while the store is asked gives it back as well.
 #[tokio::test]
 async fn a_dropped_future_gives_the_readiness_back() {

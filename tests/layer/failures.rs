@@ -203,6 +203,17 @@ async fn an_error_of_the_inner_service_goes_through_the_chain() {
     assert_eq!(text(response).await, "was broken 7");
 }
 
+/// An exempt request is none of our business, and neither is its error.
+#[tokio::test]
+async fn an_error_of_an_exempt_request_goes_on() {
+    let broken = service_fn(|_: Request<Body>| async { Err::<Response<Body>, _>(Broken(7)) });
+    let layer = RateLimitLayer::new("p", WINDOW, 5)
+        .exempt(|_| true)
+        .on_error(async |_: Failed| "answered");
+    let error = layer.layer(broken).oneshot(crate::get("/p")).await;
+    assert_eq!(error.expect_err("goes on"), Broken(7));
+}
+
 /// Errors in boxes, as `tower`'s own middleware has them.
 #[tokio::test(start_paused = true)]
 async fn boxed_errors_are_found_by_what_is_in_the_box() {

@@ -159,6 +159,16 @@ async fn peeking_charges_nothing(context: &Context) {
     assert_eq!(peek(context, &take).await.remaining(), 0);
 }
 
+/// Also after a quota was lowered: looking is always allowed.
+async fn peeking_is_never_denied(context: &Context) {
+    let five = take("p", &[quota(5, SECOND)]);
+    assert_eq!(allowed(&*context.store, &five, 5).await, 5);
+    let two = take("p", &[quota(2, SECOND)]);
+    let decision = peek(context, &two).await;
+    assert!(decision.is_allowed());
+    assert_eq!(decision.remaining(), 0);
+}
+
 async fn costs_are_weights(context: &Context) {
     let take = take("p", &[quota(10, SECOND)]);
     let six = take.clone().cost(6);
@@ -294,6 +304,7 @@ stamp!(
     retry_after_is_the_truth,
     reset_after_is_the_truth,
     peeking_charges_nothing,
+    peeking_is_never_denied,
     costs_are_weights,
     what_can_never_be_has_no_retry_after,
     quotas_are_charged_together,

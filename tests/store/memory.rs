@@ -93,6 +93,47 @@ async fn a_shorter_window_is_seen() {
     );
 }
 
+/// Law 1 under threads and a real clock: the instants just before and after each grant bound when it
+/// was made, and what is certainly inside one window never exceeds max.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn every_window_holds_under_threads() {
+    const MAX: usize = 2_000;
+    const WINDOW: Duration = Duration::from_millis(50);
+    let quota = Quota::new(MAX as u64, WINDOW).expect("valid");
+    let store = std::sync::Arc::new(MemoryStore::new());
+    let take = take("p", &[quota]);
+    let until = std::time::Instant::now() + Duration::from_millis(700);
+    let tasks = (0..8).map(|_| {
+        let (store, take) = (store.clone(), take.clone());
+        tokio::spawn(async move {
+            let mut grants = Vec::new();
+            loop {
+                let before = std::time::Instant::now();
+                if before > until {
+                    return grants;
+                }
+                if ask(&*store, &take).await.is_allowed() {
+                    grants.push((before, std::time::Instant::now()));
+                }
+            }
+        })
+    });
+    let mut grants = Vec::new();
+    for task in tasks.collect::<Vec<_>>() {
+        grants.extend(task.await.expect("no panic"));
+    }
+    grants.sort_unstable();
+    assert!(grants.len() > 5 * MAX, "this test asked for too little");
+    for (at, (first, _)) in grants.iter().enumerate().step_by(7) {
+        let later = &grants[at..];
+        let started_inside = later
+            .iter()
+            .take_while(|(before, _)| *before < *first + WINDOW);
+        let inside = started_inside.filter(|(_, after)| *after < *first + WINDOW);
+        assert!(inside.count() <= MAX);
+    }
+}
+
 /// Tests of applications can pause and advance tokio's time.
 #[tokio::test(start_paused = true)]
 async fn the_clock_is_tokios() {

@@ -195,6 +195,78 @@ async fn the_clock_is_the_servers() {
     assert!((before..=after).contains(&(*stamp as u64)));
 }
 
+/// Law 7: whatever the application's clock says, it is not sent along.
+#[tokio::test]
+async fn no_time_is_sent() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut monitor = std::process::Command::new("redis-cli")
+        .args(["-u", &server.url, "MONITOR"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("redis-cli starts");
+    let lines = std::io::BufReader::new(monitor.stdout.take().expect("is piped"));
+    let mut lines = std::io::BufRead::lines(lines).map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("OK"));
+    ask(&store, &take("p", &[quota(5, 60_000)])).await;
+    let call = lines
+        .find(|line| line.contains("\"EVALSHA\""))
+        .expect("the call");
+    assert!(
+        call.ends_with(r#""CurrentLimiter:p" "" "62098" "1" "5" "60000000" "1""#),
+        "{call}"
+    );
+    monitor.kill().expect("our child");
+    monitor.wait().expect("our child");
+}
+
+/// A merge never leaves the key without its expiry, whatever was removed meanwhile.
+#[tokio::test]
+async fn a_key_without_its_oldest_entry_still_expires() {
+    let server = Redis::start();
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_000);
+    let store = server.store().await.clock(clock.clone());
+    let mut connection = server.connection();
+    let take = take("p", &[quota(9, 60_000)]);
+    ask(&store, &take).await;
+    clock.set(clock.now() + 3_000);
+    ask(&store, &take).await;
+    let _: () = connection
+        .zremrangebyrank("CurrentLimiter:p", 0, 0)
+        .expect("is removed");
+    clock.set(clock.now() + 1);
+    ask(&store, &take).await;
+    let expiry: i64 = connection.pttl("CurrentLimiter:p").expect("a time to live");
+    assert!(expiry > 0, "{expiry}");
+}
+
+/// A long batch is as many answers, and not a minute of everybody else's time.
+#[tokio::test]
+async fn long_batches() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let take = take("p", &[quota(15_000, 60_000), quota(20_000, 3_600_000)]);
+    let decisions = store.take(&vec![take; 20_000]).await.expect("decisions");
+    let allowed = decisions
+        .iter()
+        .filter(|decision| decision.is_allowed())
+        .count();
+    assert_eq!((decisions.len(), allowed), (20_000, 15_000));
+    let slowest: Vec<Vec<redis::Value>> = cmd("SLOWLOG")
+        .arg("GET")
+        .arg(100)
+        .query(&mut server.connection())
+        .expect("the log");
+    for entry in slowest {
+        let micros: u64 = redis::from_redis_value(entry[2].clone()).expect("microseconds");
+        assert!(
+            micros < 500_000,
+            "one call took {micros} us of the server's time"
+        );
+    }
+}
+
 /// Law 10: a foreign value is a typed error and stays as it is.
 #[tokio::test]
 async fn another_type_is_a_typed_error() {
@@ -225,7 +297,9 @@ async fn a_damaged_set_heals() {
             .as_millis() as f64;
     let take = take("p", &[quota(3, 200)]);
     let key = "CurrentLimiter:p";
-    let foreign: [(f64, &[u8]); 4] = [
+    let foreign: [(f64, &[u8]); 5] = [
+        // As long as an entry of ours.
+        (now, b"10.0.0.12:1795149017795:0.72317420299714691"),
         (now, b"10.0.0.1:1795141794256:0.123"),
         (now + 9e15, b"from the future"),
         (f64::INFINITY, b""),

@@ -166,6 +166,10 @@ impl Store for MemoryStore {
         })
     }
 
+    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
+        Some(self.decide(take))
+    }
+
     fn name(&self) -> String {
         "memory".to_owned()
     }

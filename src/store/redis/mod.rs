@@ -142,6 +142,9 @@ impl<C> RedisStore<C> {
     }
 }
 
+/// A script keeps everybody else waiting, so a call must not be long: this is about a millisecond.
+const MOST_TAKES_A_CALL: usize = 500;
+
 impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
     async fn decide(&self, takes: &[Take]) -> Result<Decisions, StoreError> {
         // Neighbours that differ in nothing but their cost go in one call. The calls of a batch are
@@ -150,7 +153,9 @@ impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
             let same_rule = Arc::ptr_eq(a.rule(), b.rule());
             same_rule && a.key() == b.key()
         };
-        let calls = takes.chunk_by(alike).map(|takes| self.call(takes));
+        let neighbours = takes.chunk_by(alike);
+        let calls = neighbours.flat_map(|takes| takes.chunks(MOST_TAKES_A_CALL));
+        let calls = calls.map(|takes| self.call(takes));
         let decisions = try_join_all(calls).await?;
         Ok(decisions.into_iter().flatten().collect())
     }
