@@ -1,5 +1,6 @@
 //! Redis: the connection that comes back by itself, and the scripts.
 
+mod keeper;
 mod reconnecting;
 mod script;
 
@@ -49,11 +50,13 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
 /// Codes that the client does not know, and errors of commands inside a script: before version 7
 /// the server puts their code into the middle of its message.
 fn kind_by_words(message: &str) -> StoreErrorKind {
-    const WORDS: [(&str, StoreErrorKind); 8] = [
+    const WORDS: [(&str, StoreErrorKind); 10] = [
         ("WRONGTYPE", StoreErrorKind::WrongType),
         ("OOM", StoreErrorKind::OutOfMemory),
         ("READONLY", StoreErrorKind::ReadOnly),
         ("NOREPLICAS", StoreErrorKind::ReadOnly),
+        ("MISCONF", StoreErrorKind::ReadOnly),
+        ("BUSY", StoreErrorKind::Unavailable),
         ("NOAUTH", StoreErrorKind::Refused),
         ("WRONGPASS", StoreErrorKind::Refused),
         ("NOPERM", StoreErrorKind::Refused),

@@ -1,30 +1,25 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::aio::ConnectionLike;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, IntoConnectionInfo, Pipeline, ProtocolVersion,
-    PushInfo, PushKind, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
+    Cmd, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, RedisResult,
+    ServerErrorKind, Value,
 };
 use tokio::sync::watch;
-use tokio::time::sleep;
 
-use super::SLIDING_LOG;
-
-/// How long after a failed attempt the next one starts; spread over processes by up to half of it.
-const RECONNECT_DELAY: Duration = Duration::from_millis(120);
-/// How long one attempt to connect again may take.
-const RECONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A peer that vanished without a word is noticed after about so long.
-const KEEPALIVE: Duration = Duration::from_secs(5);
+use super::keeper::{Keeper, Link, Losses, State, client, within};
 
 /// One multiplexed connection to one Redis server, made anew in the background when it breaks.
 ///
 /// A call never waits for a reconnect that has already failed once: it gets that failure at once. A
 /// call that was under way when the connection broke gets the error; it is not sent again, because it
 /// may have been executed.
+///
+/// It is also made anew when the server turns out to be a replica or to have lost its master, and
+/// when ten calls in a row were given up without an answer.
 ///
 /// Clones share the connection. The background task ends with the last of them.
 #[derive(Clone)]
@@ -34,30 +29,17 @@ pub struct Reconnecting {
 
 struct Shared {
     state: watch::Receiver<State>,
-    lost: watch::Sender<u64>,
+    losses: Losses,
+    /// Calls that were given up since the last answer.
+    unanswered: AtomicU32,
     address: String,
     db: i64,
     keeper: tokio::task::AbortHandle,
 }
 
-#[derive(Clone)]
-enum State {
-    Up(Link),
-    /// The first attempt after a loss is under way: worth waiting for.
-    Connecting,
-    Down(RedisError),
-}
-
-#[derive(Clone)]
-struct Link {
-    connection: MultiplexedConnection,
-    /// Which of all connections this is: a loss may be told more than once, and late.
-    generation: u64,
-}
-
 impl Reconnecting {
-    /// Connects and loads the scripts, within `timeout`. A server that is still loading its data is
-    /// waited for.
+    /// Connects and loads the scripts, within `timeout`. A server that does not answer yet, or is
+    /// still loading its data, is waited for.
     ///
     /// # Errors
     ///
@@ -68,24 +50,33 @@ impl Reconnecting {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(server: impl IntoConnectionInfo, timeout: Duration) -> RedisResult<Self> {
+        let connection = Self::lazy(server)?;
+        within(timeout, connection.first()).await?;
+        Ok(connection)
+    }
+
+    /// Begins to connect in the background, and goes on until it succeeds.
+    ///
+    /// # Errors
+    ///
+    /// What the client says of a wrong address.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn lazy(server: impl IntoConnectionInfo) -> RedisResult<Self> {
         let client = client(server)?;
-        let (lost, losses) = watch::channel(0);
-        let link = within(timeout, first(&client, &lost)).await?;
-        let (state_tx, state) = watch::channel(State::Up(link));
         let info = client.get_connection_info();
         let address = info.addr().to_string();
         let db = info.redis_settings().db();
-        let keeper = Keeper {
-            client,
-            state: state_tx,
-            losses,
-            lost: lost.clone(),
-            generation: 1,
-        };
+        let losses = Losses::new();
+        let keeper = Keeper::new(client, losses.clone());
+        let state = keeper.state();
         let keeper = tokio::spawn(keeper.run()).abort_handle();
         let shared = Shared {
             state,
-            lost,
+            losses,
+            unanswered: AtomicU32::new(0),
             address,
             db,
             keeper,
@@ -95,34 +86,57 @@ impl Reconnecting {
         })
     }
 
-    async fn link(&self) -> RedisResult<Link> {
+    /// The first connection, or why there is none.
+    async fn first(&self) -> RedisResult<()> {
+        let worth_waiting = |error: &RedisError| {
+            let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
+            error.is_timeout() || error.kind() == loading
+        };
         let mut state = self.shared.state.clone();
-        loop {
-            match &*state.borrow_and_update() {
-                State::Up(link) => return Ok(link.clone()),
-                State::Down(error) => return Err(error.clone()),
-                State::Connecting => {}
-            }
-            if state.changed().await.is_err() {
-                return Err(RedisError::from(std::io::Error::other(
-                    "the runtime that kept the connection has ended",
-                )));
-            }
+        let known = |state: &State| match state {
+            State::Up(_) => true,
+            State::Connecting => false,
+            State::Down(error) => !worth_waiting(error),
+        };
+        match state.wait_for(known).await.as_deref() {
+            Ok(State::Down(error)) => Err(error.clone()),
+            Ok(_) => Ok(()),
+            Err(_) => Err(runtime_ended()),
         }
     }
 
-    fn check<T>(&self, generation: u64, result: RedisResult<T>) -> RedisResult<T> {
-        if result.as_ref().is_err_and(needs_another_connection) {
-            tell_lost(&self.shared.lost, generation);
+    async fn link(&self) -> RedisResult<Link> {
+        let mut state = self.shared.state.clone();
+        let known = |state: &State| !matches!(state, State::Connecting);
+        match state.wait_for(known).await.as_deref() {
+            Ok(State::Up(link)) => Ok(link.clone()),
+            Ok(State::Down(error)) => Err(error.clone()),
+            Ok(State::Connecting) | Err(_) => Err(runtime_ended()),
         }
-        result
+    }
+
+    /// Looks at a reply on its way: the client hands on a server's error as a value.
+    fn check<'a>(
+        &self,
+        generation: u64,
+        values: impl IntoIterator<Item = &'a Value>,
+        error: Option<&RedisError>,
+    ) {
+        let mut refused = values.into_iter().filter_map(|value| match value {
+            Value::ServerError(error) => Some(RedisError::from(error.clone())),
+            _ => None,
+        });
+        let broken = error.is_some_and(needs_another_connection);
+        if broken || refused.any(|error| needs_another_connection(&error)) {
+            self.shared.losses.tell(generation);
+        }
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.keeper.abort();
-    }
+fn runtime_ended() -> RedisError {
+    RedisError::from(std::io::Error::other(
+        "the runtime that kept the connection has ended",
+    ))
 }
 
 /// Not only broken connections: a server that became a replica, or lost its master, may be another
@@ -136,142 +150,66 @@ fn needs_another_connection(error: &RedisError) -> bool {
     broken || wrong_server
 }
 
-fn tell_lost(lost: &watch::Sender<u64>, generation: u64) {
-    lost.send_if_modified(|known| {
-        let news = generation > *known;
-        *known = generation.max(*known);
-        news
-    });
-}
-
-/// RESP3, because with it the client is told of a closed connection while it is idle.
-fn client(server: impl IntoConnectionInfo) -> RedisResult<Client> {
-    let info = server.into_connection_info()?;
-    let settings = info.redis_settings().clone();
-    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(
-        TcpKeepalive::new()
-            .with_time(KEEPALIVE)
-            .with_interval(KEEPALIVE),
-    );
-    let info = info
-        .set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3))
-        .set_tcp_settings(tcp);
-    #[cfg(feature = "tls")]
-    if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-        // An application's own choice, made earlier, stands.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    Client::open(info)
-}
-
-/// The first connection. "Loading" is the one answer that is worth asking again for.
-async fn first(client: &Client, lost: &watch::Sender<u64>) -> RedisResult<Link> {
-    loop {
-        match open(client, 1, lost).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::BusyLoading) => {
-                sleep(RECONNECT_DELAY).await;
-            }
-            link => return link,
-        }
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.keeper.abort();
     }
 }
 
-async fn open(client: &Client, generation: u64, lost: &watch::Sender<u64>) -> RedisResult<Link> {
-    let lost = lost.clone();
-    let on_push = move |push: PushInfo| {
-        if push.kind == PushKind::Disconnection {
-            tell_lost(&lost, generation);
-        }
-        Ok::<_, redis::aio::SendError>(())
-    };
-    // Whoever calls bounds the whole of its waiting.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_push_sender(on_push);
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await?;
-    SLIDING_LOG.load(&mut connection).await?;
-    Ok(Link {
-        connection,
-        generation,
-    })
-}
-
-async fn within<T>(
-    timeout: Duration,
-    work: impl Future<Output = RedisResult<T>>,
-) -> RedisResult<T> {
-    let late = |_| {
-        let late = format!("no connection within {timeout:?}");
-        Err(RedisError::from(std::io::Error::new(
-            std::io::ErrorKind::TimedOut,
-            late,
-        )))
-    };
-    tokio::time::timeout(timeout, work)
-        .await
-        .unwrap_or_else(late)
-}
-
-/// The background task: waits for a loss, then connects until it succeeds.
-struct Keeper {
-    client: Client,
-    state: watch::Sender<State>,
-    losses: watch::Receiver<u64>,
-    lost: watch::Sender<u64>,
+/// A call that waits for its answer. A connection over which nothing comes back any more does not
+/// break by itself, so those that are given up are counted.
+struct Waiting<'a> {
+    shared: &'a Shared,
     generation: u64,
+    since: Instant,
+    answered: bool,
 }
 
-impl Keeper {
-    async fn run(mut self) {
-        loop {
-            let generation = self.generation;
-            if self
-                .losses
-                .wait_for(|lost| *lost >= generation)
-                .await
-                .is_err()
-            {
-                return;
-            }
-            self.state.send_replace(State::Connecting);
-            self.reconnect().await;
+impl<'a> Waiting<'a> {
+    /// So many in a row, and the connection is made anew.
+    const MOST_UNANSWERED: u32 = 10;
+    /// Who leaves sooner has not waited for an answer.
+    const SHORTEST_WAIT: Duration = Duration::from_millis(5);
+
+    fn new(shared: &'a Shared, generation: u64) -> Self {
+        Self {
+            shared,
+            generation,
+            since: Instant::now(),
+            answered: false,
         }
     }
 
-    async fn reconnect(&mut self) {
-        loop {
-            self.generation += 1;
-            let link = open(&self.client, self.generation, &self.lost);
-            match within(RECONNECT_TIMEOUT, link).await {
-                Ok(link) => {
-                    self.state.send_replace(State::Up(link));
-                    return;
-                }
-                Err(error) => {
-                    self.state.send_replace(State::Down(error));
-                }
-            }
-            sleep(RECONNECT_DELAY + jitter(RECONNECT_DELAY / 2)).await;
+    fn answered(mut self) {
+        self.answered = true;
+        if self.shared.unanswered.load(Ordering::Relaxed) > 0 {
+            self.shared.unanswered.store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// Up to `most`, different in every process and at every call.
-fn jitter(most: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let random = RandomState::new().hash_one(0);
-    most.mul_f64((random % 1_000) as f64 / 1_000.0)
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.answered || self.since.elapsed() < Self::SHORTEST_WAIT {
+            return;
+        }
+        let unanswered = self.shared.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
+        if unanswered >= Self::MOST_UNANSWERED {
+            self.shared.unanswered.store(0, Ordering::Relaxed);
+            self.shared.losses.tell(self.generation);
+        }
+    }
 }
 
 impl ConnectionLike for Reconnecting {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
             let mut link = self.link().await?;
+            let waiting = Waiting::new(&self.shared, link.generation);
             let reply = link.connection.req_packed_command(cmd).await;
-            self.check(link.generation, reply)
+            waiting.answered();
+            self.check(link.generation, reply.as_ref().ok(), reply.as_ref().err());
+            reply
         })
     }
 
@@ -283,9 +221,13 @@ impl ConnectionLike for Reconnecting {
     ) -> RedisFuture<'a, Vec<Value>> {
         Box::pin(async move {
             let mut link = self.link().await?;
+            let waiting = Waiting::new(&self.shared, link.generation);
             let replies = link.connection.req_packed_commands(pipeline, offset, count);
             let replies = replies.await;
-            self.check(link.generation, replies)
+            waiting.answered();
+            let values = replies.iter().flatten();
+            self.check(link.generation, values, replies.as_ref().err());
+            replies
         })
     }
 

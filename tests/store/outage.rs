@@ -6,6 +6,7 @@ use redis::cmd;
 use tidegate::{Quota, RedisStore, Store, StoreErrorKind, StoreExt};
 
 use crate::support::Redis;
+use crate::support::proxy::Proxy;
 use crate::{allowed, ask, take};
 
 /// More than any scheduling hiccup on a busy machine, less than anybody's time-out.
@@ -101,6 +102,101 @@ async fn a_killed_server_fails_fast_and_comes_back() {
     }
 }
 
+/// A service may start before its Redis does.
+#[tokio::test]
+async fn a_lazy_store_waits_for_its_server() {
+    let mut server = Redis::start();
+    server.kill();
+    let store = RedisStore::connect_lazy(&server.url).expect("a valid address");
+    let store = store.timeout(Duration::from_millis(500));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(failure(&store).await.0, StoreErrorKind::Unavailable);
+    server.restart();
+    is_back(&store).await;
+    assert!(RedisStore::connect_lazy("nonsense").is_err());
+}
+
+/// After a failover the name of the master leads to another server: the one that says "read only" is
+/// not asked for ever.
+#[tokio::test]
+async fn a_new_master_behind_the_same_name_is_found() {
+    let (old, new) = (Redis::start(), Redis::start());
+    let proxy = Proxy::start(&old.url).await;
+    let store = RedisStore::connect(&proxy.url)
+        .await
+        .expect("a running server");
+    is_back(&store).await;
+    proxy.lead_to(&new.url);
+    let (host, port) = new
+        .url
+        .trim_start_matches("redis://")
+        .split_once(':')
+        .expect("a port");
+    let mut follow = cmd("REPLICAOF");
+    follow
+        .arg(host)
+        .arg(port)
+        .exec(&mut old.connection())
+        .expect("follows");
+    is_back(&store).await;
+    assert_eq!(proxy.accepted(), 2);
+}
+
+/// A server that stays read-only is not flooded with connections either.
+#[tokio::test]
+async fn reconnecting_is_paced() {
+    let (replica, master) = (Redis::start(), Redis::start());
+    let proxy = Proxy::start(&replica.url).await;
+    let store = RedisStore::connect(&proxy.url)
+        .await
+        .expect("a running server");
+    let (host, port) = master
+        .url
+        .trim_start_matches("redis://")
+        .split_once(':')
+        .expect("a port");
+    let mut follow = cmd("REPLICAOF");
+    follow
+        .arg(host)
+        .arg(port)
+        .exec(&mut replica.connection())
+        .expect("follows");
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_millis(1_200) {
+        let _ = failure(&store).await;
+    }
+    assert!(
+        (2..=12).contains(&proxy.accepted()),
+        "{} connections",
+        proxy.accepted()
+    );
+
+    // Nor is one that hangs up on everybody.
+    let before = proxy.accepted();
+    proxy.cut_after(Duration::from_millis(5));
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    assert!(
+        proxy.accepted() - before <= 12,
+        "{} connections",
+        proxy.accepted() - before
+    );
+}
+
+/// A connection over which nothing comes back any more, and of which nobody says that it is broken.
+#[tokio::test]
+async fn a_silent_connection_is_replaced() {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = RedisStore::connect(&proxy.url)
+        .await
+        .expect("a running server");
+    is_back(&store).await;
+    proxy.fall_silent();
+    assert_eq!(failure(&store).await.0, StoreErrorKind::Timeout);
+    is_back(&store).await;
+    assert_eq!(proxy.accepted(), 2);
+}
+
 /// A login that is refused after a restart must not be the end.
 #[tokio::test]
 async fn a_wrong_password_heals_when_it_is_right_again() {
@@ -121,8 +217,16 @@ async fn a_wrong_password_heals_when_it_is_right_again() {
         .arg("SKIPME")
         .arg("yes");
     kill.exec(&mut killer).expect("kills");
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(failure(&store).await.0, StoreErrorKind::Refused);
+    let started = Instant::now();
+    loop {
+        let store: &dyn Store = &store;
+        let take = take("p", &[Quota::per_minute(1_000_000)]);
+        match store.take_one(&take).await.map_err(|error| error.kind()) {
+            Err(StoreErrorKind::Refused) => break,
+            other => assert!(started.elapsed() < Duration::from_secs(20), "{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     cmd("CONFIG")
         .arg("SET")
         .arg("requirepass")

@@ -1,6 +1,8 @@
 //! Real servers for tests: each context has its own, on a free port, gone when it is dropped.
 #![allow(dead_code)]
 
+pub(crate) mod proxy;
+
 use std::time::{Duration, Instant};
 
 use redis_test::server::RedisServer;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use redis::IntoConnectionInfo;
 use redis::aio::ConnectionLike;
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisResult};
 
 use super::name::Name;
 use super::{Store, Take, Taking};
@@ -29,7 +29,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// key: `CurrentLimiter:getId`. It expires a second or two after it has ceased to matter.
 ///
 /// It works over any connection of the Redis client that can be cloned; [`RedisStore::connect`]
-/// makes one that comes back by itself.
+/// makes one that comes back by itself. Takes need a tokio runtime with its timer enabled.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -70,16 +70,41 @@ impl RedisStore {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let info = url.into_connection_info();
-        // Nothing of an address that makes no sense is repeated: it may hold a password.
-        let info = info.map_err(|error| store_error("redis", error))?;
-        let address = format!("redis at {}", info.addr());
+        let (info, address) = server(url)?;
         let connection = Reconnecting::connect(info, Self::CONNECT_TIMEOUT).await;
+        Self::over(connection, address)
+    }
+
+    /// Begins to connect in the background, so that a service can start while its Redis cannot be
+    /// reached: until then there is no decision, and the error callbacks answer.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the address makes no sense.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn connect_lazy(url: &str) -> Result<Self, StoreError> {
+        let (info, address) = server(url)?;
+        Self::over(Reconnecting::lazy(info), address)
+    }
+
+    fn over(connection: RedisResult<Reconnecting>, address: String) -> Result<Self, StoreError> {
         let connection = connection.map_err(|error| store_error(&address, error))?;
         let mut store = Self::new(connection);
         store.address = address.into();
         Ok(store)
     }
+}
+
+/// What an address means, and its name for people. Nothing of one that makes no sense is repeated: it
+/// may hold a password.
+fn server(url: &str) -> Result<(ConnectionInfo, String), StoreError> {
+    let info = url.into_connection_info();
+    let info = info.map_err(|error| store_error("redis", error))?;
+    let address = format!("redis at {}", info.addr());
+    Ok((info, address))
 }
 
 impl<C> RedisStore<C> {
