@@ -77,6 +77,7 @@ impl Error for StoreError {
 #[derive(Debug, Clone)]
 pub struct KeyError {
     message: Arc<str>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl KeyError {
@@ -84,7 +85,15 @@ impl KeyError {
     pub fn new(message: impl Into<Arc<str>>) -> Self {
         Self {
             message: message.into(),
+            source: None,
         }
+    }
+
+    /// The same error with what caused it, for error callbacks that are told apart by it.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(Arc::from(source.into()));
+        self
     }
 }
 
@@ -94,4 +103,8 @@ impl fmt::Display for KeyError {
     }
 }
 
-impl Error for KeyError {}
+impl Error for KeyError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

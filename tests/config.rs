@@ -1,8 +1,14 @@
 //! Configuration files: what they mean, and what is said of mistakes.
 
 use std::fs;
+use std::sync::Arc;
 
-use tidegate::{Limits, Rules};
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::Request;
+use tidegate::{Limits, MemoryStore, PeerAddr, Rules};
+use tower::ServiceExt;
 
 const EXAMPLE: &str = r#"
 enabled = true
@@ -65,6 +71,47 @@ fn the_example() {
     assert!(rules.is_enabled());
 }
 
+/// What key, cost, on-error and the addresses of clients do, and not only that they are read.
+#[tokio::test]
+async fn rules_do_what_they_say() {
+    let rules = Rules::from_toml(&EXAMPLE.replace("proceed", "respond")).expect("a valid file");
+    let limits = Limits::new(rules);
+    let ask = async |limits: &Limits, client: &str, tenant: &str| {
+        let app = Router::new().route("/", get(|| async { "" }).layer(limits.layer("login")));
+        let request = Request::get("/")
+            .extension(PeerAddr(([10, 0, 0, 1], 1).into()))
+            .header("forwarded", format!("for=\"{client}\""))
+            .header("x-tenant", tenant)
+            .body(Body::empty())
+            .expect("a valid request");
+        let response = app.oneshot(request).await.expect("axum does not fail");
+        let remaining = response.headers().get("ratelimit").map(|field| {
+            let field = field.to_str().expect("printable");
+            field.split([';', ',']).nth(1).expect("r").to_owned()
+        });
+        (response.status().as_u16(), remaining)
+    };
+    let left = |left: &str| (200, Some(format!("r={left}")));
+    // Two units a request, of five.
+    assert_eq!(ask(&limits, "198.51.100.1", "a").await, left("3"));
+    assert_eq!(ask(&limits, "198.51.100.1", "a").await, left("1"));
+    assert_eq!(ask(&limits, "198.51.100.1", "a").await.0, 429);
+    // Another tenant, another client.
+    assert_eq!(ask(&limits, "198.51.100.1", "b").await, left("3"));
+    assert_eq!(ask(&limits, "198.51.100.2", "a").await, left("3"));
+    // One network of 56 bits is one client.
+    assert_eq!(ask(&limits, "[2001:db8:0:1::1]", "a").await, left("3"));
+    assert_eq!(ask(&limits, "[2001:db8:0:2::9]", "a").await, left("1"));
+
+    let nowhere = || Arc::new(MemoryStore::with_max_keys(0));
+    let respond = limits.store(nowhere());
+    assert_eq!(ask(&respond, "198.51.100.1", "a").await, (503, None));
+    let proceed = Limits::from_toml(EXAMPLE)
+        .expect("a valid file")
+        .store(nowhere());
+    assert_eq!(ask(&proceed, "198.51.100.1", "a").await, (200, None));
+}
+
 #[test]
 fn nothing_is_a_valid_configuration() {
     let rules = Rules::from_toml("").expect("a valid file");
@@ -123,6 +170,7 @@ fn mistakes_in_counts() {
     insta::assert_snapshot!(max("99999999999999999999"), @"line 4: rules.getId.max-count: 99999999999999999999 is too large");
     insta::assert_snapshot!(of_rule("window = \"1s\""), @"line 2: rules.getId: a window without max-count, expected both");
     insta::assert_snapshot!(of_rule("max-count = 1\nwindow = \"1s\"\ncost = 0"), @"line 5: rules.getId.cost: requests that cost 0 are not limited, expected 1 or more");
+    insta::assert_snapshot!(of_rule("max-count = 5\nwindow = \"1s\"\ncost = 6"), @"line 5: rules.getId.cost: more than max-count, so that no request would ever be allowed");
     insta::assert_snapshot!(of_rule("key = \"path\""), @"line 2: rules.getId: no quota, expected either max-count and window, or quotas");
     insta::assert_snapshot!(of_rule("quotas = []"), @"line 2: rules.getId: 0 quotas, expected 1 to 16");
     insta::assert_snapshot!(of_rule("max-count = 1\nquotas = [{ max-count = 5, window = \"1m\" }]"), @"line 4: rules.getId.quotas: two ways at once, expected either max-count and window, or quotas");

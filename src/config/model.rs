@@ -174,6 +174,12 @@ impl RuleTable {
                     "requests that cost 0 are not limited, expected 1 or more",
                 );
             }
+            Some(cost) if is_never_allowed(&rule, cost.get_ref().0) => {
+                return wrong(
+                    cost.span(),
+                    "more than max-count, so that no request would ever be allowed",
+                );
+            }
             Some(cost) => rule.cost(cost.into_inner().0),
             None => rule,
         };
@@ -189,6 +195,12 @@ impl RuleTable {
 }
 
 const EXPECTED: &str = "either max-count and window, or quotas";
+
+/// Whether a quota that allows something would allow nothing at this cost.
+fn is_never_allowed(rule: &Rule, cost: u64) -> bool {
+    let too_small = |quota: &Quota| quota.max() > 0 && cost > quota.max();
+    rule.quotas().iter().any(too_small)
+}
 
 /// Quotas without a name get the names that they have in code.
 fn rule(path: &str, quotas: Vec<(Option<String>, Quota)>) -> Result<Rule, RuleError> {

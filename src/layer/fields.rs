@@ -96,8 +96,11 @@ fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
 }
 
 fn draft_7_policy(policy: &Policy) -> String {
-    let window = whole_seconds(policy.quota().window());
-    format!("{};w={window}", policy.quota().max())
+    let (max, window) = (policy.quota().max(), policy.quota().window());
+    match window.subsec_nanos() {
+        0 => format!("{max};w={}", window.as_secs()),
+        _ => max.to_string(),
+    }
 }
 
 fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
@@ -119,13 +122,14 @@ fn tightest<'a>(rule: &'a Rule, decision: &'a Decision) -> Option<(&'a Policy, &
     quotas.min_by_key(|(_, state)| (state.remaining(), std::cmp::Reverse(state.reset_after())))
 }
 
-/// When to look again, in seconds: a client must not be told of a later time than `Retry-After`.
+/// When to look again, in seconds: a client must not be told of a later time than `Retry-After`, and
+/// a quota that is whole has nothing to wait for.
 fn reset(state: &QuotaState, decision: &Decision) -> u64 {
     let reset_after = state.reset_after();
-    match decision.retry_after() {
-        Some(retry_after) => whole_seconds(retry_after.min(reset_after)),
-        None if reset_after.is_zero() => 0,
-        None => whole_seconds(reset_after),
+    let bound = decision.retry_after().unwrap_or(reset_after);
+    match reset_after.is_zero() {
+        true => 0,
+        false => whole_seconds(bound.min(reset_after)),
     }
 }
 

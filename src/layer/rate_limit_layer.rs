@@ -16,7 +16,8 @@ use crate::store::{MemoryStore, Store};
 ///
 /// On a router it counts all its routes together; on a route, that route alone. Layers of the same
 /// path that use the same store count together wherever they are: in another router, and if the
-/// store is Redis in another process. All services that a layer makes, and all clones of it, share
+/// store is Redis in another process. They should have the same rule; a count is kept only as long
+/// as the windows of the last charge need it. All services that a layer makes, and all clones of it, share
 /// its state.
 ///
 /// ```
@@ -110,7 +111,8 @@ impl RateLimitLayer {
         self
     }
 
-    /// Requests that pass as if there were no limit: CORS preflights, for example. Default: none.
+    /// Requests that pass as if there were no limit: CORS preflights, for example. A panic is answered
+    /// with a 500. Default: none.
     ///
     /// ```
     /// use std::time::Duration;

@@ -121,6 +121,7 @@ impl Rule {
     }
 
     /// What the names of this rule's keys in a store begin with, instead of the store's own prefix.
+    /// End it with a separator: nothing is put between it and the path.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = Some(prefix.into());

@@ -83,6 +83,18 @@ async fn draft_11() {
     "#);
 }
 
+/// A quota that is whole has nothing to wait for, also while another one denies.
+#[tokio::test]
+async fn a_whole_quota_has_no_reset() {
+    let policies = [
+        Policy::new("burst", quota(2, 100)),
+        Policy::new("daily", quota(1, 86_400_000)),
+    ];
+    let rule = Rule::with_policies("login", policies).expect("valid");
+    let shown = after(rule, Headers::Draft11, 2, 1).await;
+    insta::assert_snapshot!(shown.lines().nth(3).expect("a field"), @r#"ratelimit: "burst";r=2;t=0,"daily";r=0;t=86400"#);
+}
+
 /// A request that can never be allowed is not told to come back.
 #[tokio::test]
 async fn never_has_no_retry_after() {
