@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::Headers;
-use super::settings::{Mark, Outcome, recover};
+use super::decide::{Mark, Outcome, recover};
 use crate::callback::{BoxFuture, ErrorCallback, Failed, Recovery, internal_error};
 use crate::rule::Rule;
 

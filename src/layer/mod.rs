@@ -1,5 +1,6 @@
 //! The middleware: asks a store before the handler runs.
 
+mod decide;
 mod fields;
 mod future;
 mod rate_limit_layer;

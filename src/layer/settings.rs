@@ -1,20 +1,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use axum_core::response::Response;
 use http::request::Parts;
 
 use super::Headers;
 use super::trouble::Trouble;
-use crate::callback::{
-    BoxFuture, DegradeCallback, Denied, ErrorCallback, Failed, Panicked, Recovery, caught, guarded,
-    quota_exceeded, reduced_capacity,
-};
-use crate::decision::Decision;
-use crate::error::{KeyError, StoreError};
-use crate::key::{Key, KeyExtractor};
-use crate::rule::{OnError, Rule, SharedRules};
-use crate::store::{Store, StoreExt, Take};
+use crate::callback::{DegradeCallback, ErrorCallback};
+use crate::key::KeyExtractor;
+use crate::rule::{Rule, SharedRules};
+use crate::store::Store;
 
 /// What a layer was told, shared by all services that it made.
 #[derive(Clone)]
@@ -40,44 +34,6 @@ pub(super) enum RuleSource {
     Named { rules: SharedRules, path: Arc<str> },
 }
 
-/// What becomes of a request.
-pub(super) enum Outcome {
-    /// On to the handler; the mark is missing where there is no decision.
-    Proceed(Parts, Option<Mark>),
-    Answer(Response),
-    /// A callback answers: the handler is out of the game.
-    Answering(BoxFuture<'static, Response>),
-    /// The store is asked, or an error callback that may still let it go on.
-    Undecided(BoxFuture<'static, Outcome>),
-}
-
-/// What an allowed request's response has to show.
-pub(super) struct Mark {
-    pub(super) rule: Arc<Rule>,
-    pub(super) decision: Decision,
-}
-
-/// Why a request does not go straight on to the handler.
-pub(super) enum Halt {
-    /// The store has to be waited for.
-    Asking(Take),
-    Denied(Take, Decision),
-    NoDecision(Take, StoreError),
-    NoKey(Arc<Rule>, KeyError),
-    Panicked(Panicked),
-}
-
-impl Halt {
-    /// The rule of a request that may still reach the handler.
-    pub(super) fn rule(&self) -> Option<&Arc<Rule>> {
-        match self {
-            Self::Asking(take) | Self::NoDecision(take, _) => Some(take.rule()),
-            Self::NoKey(rule, _) => Some(rule),
-            Self::Denied(..) | Self::Panicked(_) => None,
-        }
-    }
-}
-
 impl Settings {
     /// The rule as it stands now; none means that nothing is limited.
     pub(super) fn rule(&self) -> Option<Arc<Rule>> {
@@ -85,136 +41,6 @@ impl Settings {
             RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
             RuleSource::Named { rules, path } => rules.peek().get(path).cloned(),
         }
-    }
-
-    /// Straight from a request's head to the handler, where the store answers at once and allows it;
-    /// without a mark where the request is exempt.
-    pub(super) fn decide(&self, rule: Arc<Rule>, head: &Parts) -> Result<Option<Mark>, Halt> {
-        if self.is_exempt(&rule, head)? {
-            return Ok(None);
-        }
-        let take = self.question(rule, head)?;
-        match self.store.try_take(&take) {
-            Some(answer) => self.judge(take, answer).map(Some),
-            None => Err(Halt::Asking(take)),
-        }
-    }
-
-    fn is_exempt(&self, rule: &Rule, head: &Parts) -> Result<bool, Halt> {
-        match &self.exempt {
-            Some(exempt) => Ok(caught("exemption", rule.path(), || exempt(head))?),
-            None => Ok(false),
-        }
-    }
-
-    /// Runs the user's code that makes a take of a request.
-    fn question(&self, rule: Arc<Rule>, head: &Parts) -> Result<Take, Halt> {
-        let path = rule.path();
-        let key = match self.key.as_deref().or(rule.extractor()) {
-            None => Ok(Key::default()),
-            Some(extractor) => caught("key extractor", path, || extractor.extract(head))?,
-        };
-        let cost = match &self.cost {
-            None => rule.request_cost(),
-            Some(cost) => caught("cost", path, || cost(head))?,
-        };
-        match key {
-            Ok(key) => Ok(Take::new(rule, key).cost(cost)),
-            Err(error) => {
-                self.trouble.begins(path, &error);
-                Err(Halt::NoKey(rule, error))
-            }
-        }
-    }
-
-    fn judge(&self, take: Take, answer: Result<Decision, StoreError>) -> Result<Mark, Halt> {
-        match &answer {
-            Ok(_) => self.trouble.ends(take.rule().path()),
-            Err(error) => self.trouble.begins(take.rule().path(), error),
-        }
-        match answer {
-            Ok(decision) if decision.is_allowed() => Ok(Mark {
-                rule: take.into_rule(),
-                decision,
-            }),
-            Ok(decision) => Err(Halt::Denied(take, decision)),
-            Err(error) => Err(Halt::NoDecision(take, error)),
-        }
-    }
-
-    /// Finds out what becomes of a request that does not go straight on.
-    pub(super) fn settle(self: &Arc<Self>, halt: Halt, head: Parts) -> Outcome {
-        match halt {
-            Halt::Asking(take) => Outcome::Undecided(Box::pin(Arc::clone(self).ask(take, head))),
-            Halt::Denied(take, decision) => self.denied(take, decision, head),
-            Halt::NoDecision(take, error) => {
-                self.failed(Failed::store(take.into_rule(), head.clone(), error), head)
-            }
-            Halt::NoKey(rule, error) => self.failed(Failed::key(rule, head.clone(), error), head),
-            Halt::Panicked(panicked) => Outcome::Answer(panicked.into()),
-        }
-    }
-
-    async fn ask(self: Arc<Self>, take: Take, head: Parts) -> Outcome {
-        let answer = self.store.take_one(&take).await;
-        match self.judge(take, answer) {
-            Ok(mark) => Outcome::Proceed(head, Some(mark)),
-            Err(halt) => self.settle(halt, head),
-        }
-    }
-
-    fn denied(&self, take: Take, decision: Decision, head: Parts) -> Outcome {
-        let headers = self.headers;
-        let Some(callback) = self.degrade.clone() else {
-            let rule = take.rule();
-            let mut response = quota_exceeded(rule, &decision, take.units());
-            headers.write(rule, decision, &mut response);
-            return Outcome::Answer(response);
-        };
-        Outcome::Answering(Box::pin(async move {
-            let rule = Arc::clone(take.rule());
-            let denied = Denied::new(take, decision.clone(), head);
-            let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
-            let mut response = response.await.unwrap_or_else(Into::into);
-            headers.write(&rule, decision, &mut response);
-            response
-        }))
-    }
-
-    fn failed(&self, failed: Failed, head: Parts) -> Outcome {
-        let rule = Arc::clone(&failed.rule);
-        let Some(callback) = self.on_error.clone() else {
-            return without_decision(&rule, head);
-        };
-        Outcome::Undecided(Box::pin(async move {
-            match recover(&*callback, failed).await {
-                Recovery::Proceed => Outcome::Proceed(head, None),
-                Recovery::Respond(response) => Outcome::Answer(response),
-                Recovery::Propagate => without_decision(&rule, head),
-            }
-        }))
-    }
-}
-
-/// Runs an error callback; a panic of it is a 500.
-pub(super) async fn recover(callback: &dyn ErrorCallback, failed: Failed) -> Recovery {
-    let rule = Arc::clone(&failed.rule);
-    let recovery = guarded("error callback", rule.path(), || callback.recover(failed));
-    let recovery = recovery.await;
-    recovery.unwrap_or_else(|panicked| Recovery::Respond(panicked.into()))
-}
-
-/// No callback has answered, so the rule does.
-fn without_decision(rule: &Rule, head: Parts) -> Outcome {
-    match rule.error_policy() {
-        OnError::Proceed => Outcome::Proceed(head, None),
-        OnError::Respond => Outcome::Answer(reduced_capacity()),
-    }
-}
-
-impl From<Panicked> for Halt {
-    fn from(panicked: Panicked) -> Self {
-        Self::Panicked(panicked)
     }
 }
 

@@ -4,6 +4,7 @@
 mod support;
 
 mod contract;
+mod events;
 mod failures;
 mod fields;
 mod semantics;

@@ -1,0 +1,111 @@
+//! What the log is told, and how often.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::routing::get;
+use http::Request;
+use tidegate::{Denied, Header, Key, MemoryStore, PeerIp, RateLimitLayer};
+use tower::ServiceExt;
+use tracing::subscriber::DefaultGuard;
+
+use crate::{WINDOW, send, status};
+
+/// The lines that this thread's events make.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn start() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .without_time()
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes)
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn app(layer: RateLimitLayer) -> Router {
+    Router::new().route("/p", get(|| async { "" }).layer(layer))
+}
+
+#[tokio::test]
+async fn a_panic_is_told() {
+    let (log, _guard) = Log::start();
+    let layer =
+        RateLimitLayer::new("p", WINDOW, 0).degrade(async |_: Denied| -> () { panic!("oops") });
+    assert_eq!(status(&app(layer), "/p").await.as_u16(), 500);
+    let [line] = &*log.lines() else {
+        panic!("{:?}", log.lines());
+    };
+    assert!(
+        line.contains("ERROR") && line.contains("degrade callback") && line.contains("oops"),
+        "{line}"
+    );
+}
+
+/// A server that does not say who its peers are: told, with what to do about it, and once.
+#[tokio::test]
+async fn a_missing_key_is_told_once() {
+    let (log, _guard) = Log::start();
+    let app = app(RateLimitLayer::new("p", WINDOW, 5).key(PeerIp));
+    for _ in 0..50 {
+        assert_eq!(status(&app, "/p").await.as_u16(), 503);
+    }
+    let [line] = &*log.lines() else {
+        panic!("{:?}", log.lines());
+    };
+    assert!(
+        line.contains("WARN") && line.contains("into_make_service_with_connect_info"),
+        "{line}"
+    );
+}
+
+/// Decisions that come and go, as under a flood of keys, are not told of each time.
+#[tokio::test]
+async fn a_flood_of_failures_is_no_flood_of_lines() {
+    let (log, _guard) = Log::start();
+    let tenant = Header::new(http::HeaderName::from_static("x-tenant"));
+    let layer = RateLimitLayer::new("p", WINDOW, 1_000_000)
+        .store(Arc::new(MemoryStore::with_max_keys(1)))
+        .key((tenant, |_: &http::request::Parts| Ok(Key::default())));
+    let app = app(layer);
+    for number in 0..500 {
+        send(&app, "/p").await;
+        let request = Request::get("/p").header("x-tenant", number);
+        let request = request.body(axum::body::Body::empty()).expect("valid");
+        let response = app
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("axum does not fail");
+        assert_eq!(response.status().as_u16(), 503);
+    }
+    assert!(!log.lines().is_empty());
+    assert!(log.lines().len() <= 10, "{} lines", log.lines().len());
+}
