@@ -12,18 +12,23 @@
 --   and for each quota: units remaining, reset after in microseconds
 --
 -- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
--- member itself is a byte that no text begins with, and six big-endian integers of 7 bytes, so that
--- members of one score are in the order of their totals:
+-- member itself is a byte that no text begins with, and big-endian integers of 7 bytes, so that members
+-- of one score are in the order of their totals:
 --   total    running total of all costs, with this entry, modulo 2^52
 --   base     the same before this entry: the sum inside a window is one subtraction
 --   floor    the base of the oldest entry of the set
 --   since    the score of the oldest entry of the set
 --   stamp    this entry's score, so that nobody has to ask for it
---   horizon  the longest window when this entry was written
+--   horizon  the longest window of the quotas that it was charged under
+--   units    the largest max of these
+-- and only where longer windows of earlier charges still need something of the set:
+--   long_window, long_units   entries inside of this window, of which so many newest units suffice
+--   long_until                until when
 -- Entries that have left the longest window are removed only when the set is full. A set whose newest
 -- member is anything else is started afresh at the next charge.
 
-local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7', 43, 247
+local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7', 50, 247
+local LONG, LONG_SIZE = '>I7I7I7', 21
 local MODULUS = 4503599627370496
 local MILLISECOND = 1000
 -- The expiry is set once in each slice of time, about a second, so it has to last two slices more.
@@ -33,38 +38,47 @@ local key, call = KEYS[1], redis.call
 
 -- `now` also as text, for commands: formatting a number is slower, and not exact by default.
 local now_text = ARGV[1]
-local now
 if now_text == '' then
   local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-  now_text = time[1] .. string.sub('00000' .. time[2], -6)
-else
-  now = now_text + 0
+  local micros = time[2]
+  if #micros < 6 then micros = string.sub('00000' .. micros, -6) end
+  now_text = time[1] .. micros
 end
+local now = now_text + 0
 
-local total, base, floor, since, stamp, horizon = 0, 0, 0, now, now, 0
+local total, base, floor, since, stamp, horizon, units = 0, 0, 0, now, now, 0, 0
+local long_window, long_units, long_until = 0, 0, 0
 local stale = false
 local newest = call('ZRANGE', key, '-1', '-1')[1]
 if newest then
   local mark
   if #newest == ENTRY_SIZE then
-    mark, total, base, floor, since, stamp, horizon = struct.unpack(ENTRY, newest)
+    mark, total, base, floor, since, stamp, horizon, units = struct.unpack(ENTRY, newest)
+  elseif #newest == ENTRY_SIZE + LONG_SIZE then
+    mark, total, base, floor, since, stamp, horizon, units = struct.unpack(ENTRY, newest)
+    long_window, long_units, long_until = struct.unpack(LONG, newest, ENTRY_SIZE + 1)
   end
   if mark ~= MARK then
     stale = true
   elseif stamp > now then
     -- The clock went back: what lies in its future counts as of now.
     local first = call('ZRANGEBYSCORE', key, now_text, '+inf', 'LIMIT', '0', '1')[1]
-    if first and #first == ENTRY_SIZE then
+    if first and #first >= ENTRY_SIZE then
       local _
       _, _, base = struct.unpack(ENTRY, first)
     end
     if since > now then since = now end
-    stamp, newest = now, struct.pack(ENTRY, MARK, total, base, floor, since, now, horizon)
+    stamp, newest = now, struct.pack(ENTRY, MARK, total, base, floor, since, now, horizon, units)
+    local lasts = horizon
+    if long_window > 0 then
+      if long_until > now + long_window then long_until = now + long_window end
+      if long_until - now > lasts then lasts = long_until - now end
+      newest = newest .. struct.pack(LONG, long_window, long_units, long_until)
+    end
     call('ZREMRANGEBYSCORE', key, now_text, '+inf')
     call('ZADD', key, now_text, newest)
-    call('PEXPIRE', key, string.format('%.0f', (horizon + 2 * SLICE) / MILLISECOND))
-  elseif now >= stamp + horizon then
+    call('PEXPIRE', key, string.format('%.0f', (lasts + 2 * SLICE) / MILLISECOND))
+  elseif now >= stamp + horizon and now >= long_until then
     stale = true
   end
   if stale then
@@ -77,6 +91,7 @@ end
 --   [1] max  [2] window  [3] units used in it  [4] stamp of the oldest entry in it  [5] next quota
 -- Numbers instead of names, and no second table: both show in the time of a call.
 local quotas, longest
+local most = 0
 local first_cost = 4 + 2 * ARGV[3]
 for at = first_cost - 2, 4, -2 do
   local window = ARGV[at + 1] + 0
@@ -85,12 +100,14 @@ for at = first_cost - 2, 4, -2 do
     local after = '(' .. string.format('%.0f', now - window)
     local first = call('ZRANGEBYSCORE', key, after, '+inf', 'LIMIT', '0', '1')[1]
     first_base, first_stamp = total, now
-    if first and #first == ENTRY_SIZE then
+    if first and #first >= ENTRY_SIZE then
       local _
       _, _, first_base, _, _, first_stamp = struct.unpack(ENTRY, first)
     end
   end
-  quotas = { ARGV[at] + 0, window, (total - first_base) % MODULUS, first_stamp, quotas }
+  local max = ARGV[at] + 0
+  if max > most then most = max end
+  quotas = { max, window, (total - first_base) % MODULUS, first_stamp, quotas }
   if not longest or window >= longest[2] then longest = quotas end
 end
 
@@ -125,7 +142,7 @@ for at = first_cost, #ARGV do
           local middle = math.floor((low + high) / 2)
           local entry = call('ZRANGE', key, middle, middle)[1]
           local entry_total, entry_stamp, _ = total, now
-          if #entry == ENTRY_SIZE then
+          if #entry >= ENTRY_SIZE then
             _, entry_total, _, _, _, entry_stamp = struct.unpack(ENTRY, entry)
           end
           if (total - entry_total) % MODULUS + cost > quota[1] then
@@ -178,19 +195,68 @@ end
 if total ~= stored_total then
   if stale then call('DEL', key) end
   local window = longest[2]
+
+  -- What windows longer than this one still need.
+  local keep_window, keep_units, keep_until = 0, 0, 0
+  if newest then
+    if long_window > window and now < long_until then
+      keep_window, keep_units, keep_until = long_window, long_units, long_until
+    end
+    if horizon > window and now < stamp + horizon then
+      if horizon > keep_window then keep_window = horizon end
+      if units > keep_units then keep_units = units end
+      if stamp + horizon > keep_until then keep_until = stamp + horizon end
+    end
+  end
+
   if since <= now - window then
     local bound = window / MILLISECOND
     if longest[1] < bound then bound = longest[1] end
-    if (total - floor) % MODULUS > bound then
+    if keep_window > 0 then
+      -- The first entry that somebody needs, by its rank; all before it go.
+      local outside = call('ZCOUNT', key, '-inf', string.format('%.0f', now - window))
+      local low, high, last_total = 0, outside, floor
+      while low < high do
+        local middle = math.floor((low + high) / 2)
+        local entry = call('ZRANGE', key, middle, middle)[1]
+        local entry_total, entry_stamp, _ = total, now
+        if #entry >= ENTRY_SIZE then
+          _, entry_total, _, _, _, entry_stamp = struct.unpack(ENTRY, entry)
+        end
+        local newer = (total - entry_total) % MODULUS
+        if newer >= keep_units or entry_stamp <= now - keep_window then
+          low, last_total = middle + 1, entry_total
+        else
+          high = middle
+        end
+      end
+      if low > 0 then
+        local first = call('ZRANGE', key, low, low)[1]
+        floor, since = last_total, now
+        if first and #first >= ENTRY_SIZE and not (merges and first == newest) then
+          local _
+          _, _, _, _, _, since = struct.unpack(ENTRY, first)
+        end
+        call('ZREMRANGEBYRANK', key, 0, low - 1)
+      end
+    elseif (total - floor) % MODULUS > bound then
       call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - window))
       floor, since = (total - longest[3]) % MODULUS, longest[4]
     end
   end
-  call('ZADD', key, now_text, struct.pack(ENTRY, MARK, total, base, floor, since, now, window))
+
+  local entry = struct.pack(ENTRY, MARK, total, base, floor, since, now, window, most)
+  local expiry = ARGV[2]
+  if keep_window > 0 then
+    entry = entry .. struct.pack(LONG, keep_window, keep_units, keep_until)
+    local longer = (keep_until - now + 2 * SLICE) / MILLISECOND
+    if longer > expiry + 0 then expiry = string.format('%.0f', longer) end
+  end
+  call('ZADD', key, now_text, entry)
   -- After the new one, so that the key, and with it the expiry, is there all the time.
   if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
   if not newest or window ~= horizon or stamp - stamp % SLICE ~= now - now % SLICE then
-    call('PEXPIRE', key, ARGV[2])
+    call('PEXPIRE', key, expiry)
   end
 end
 

@@ -26,9 +26,12 @@ const MILLISECOND: u64 = 1_000;
 ///
 /// Memory: 16 bytes for an entry. Time: a binary search over the entries for each quota.
 ///
-/// Should the clock go back, what was admitted in its future counts as admitted now. A log is
-/// forgotten as a whole once its newest entry has left the longest window of the quotas that it was
-/// last charged under; so a quota whose window is made longer finds what still counted before.
+/// The quotas may change from take to take: another rule, another deployment, another route that shares
+/// the count. What was charged under a longer window is kept for as long as that window needs it,
+/// though no more of it than the larger quota could have used; so going from a day to a second and
+/// back refills nothing. Windows that are made longer find what still counted before.
+///
+/// Should the clock go back, what was admitted in its future counts as admitted now.
 ///
 /// Instants are microseconds since any epoch.
 #[derive(Debug, Clone, Default)]
@@ -36,8 +39,33 @@ pub struct SlidingLog {
     entries: VecDeque<Entry>,
     /// The running total before the oldest entry.
     floor: u64,
-    /// The longest window at the last charge, in microseconds.
-    horizon: u64,
+    /// What the quotas of the last charge need.
+    horizon: Horizon,
+    /// What longer windows of earlier charges need, and until when.
+    long: Option<(Horizon, u64)>,
+}
+
+/// How far back a log has to go: entries inside of the window, of which the newest units suffice.
+#[derive(Debug, Clone, Copy, Default)]
+struct Horizon {
+    window: u64,
+    units: u64,
+}
+
+impl Horizon {
+    fn of(quotas: &[Quota]) -> Self {
+        Self {
+            window: quotas.iter().map(Quota::window_micros).max().unwrap_or(0),
+            units: quotas.iter().map(Quota::max).max().unwrap_or(0),
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            window: self.window.max(other.window),
+            units: self.units.max(other.units),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,8 +112,10 @@ impl SlidingLog {
     /// The instant from which on this log counts for nothing and may be dropped.
     #[must_use]
     pub fn forgotten_at(&self) -> u64 {
-        self.newest()
-            .map_or(0, |newest| newest.saturating_add(self.horizon))
+        let long = self.long.map_or(0, |(_, until)| until);
+        self.newest().map_or(0, |newest| {
+            newest.saturating_add(self.horizon.window).max(long)
+        })
     }
 
     fn verdict(&self, now: u64, quotas: &[Quota], used: &[u64], cost: u64) -> Verdict {
@@ -146,6 +176,9 @@ impl SlidingLog {
         if self.is_forgotten(now) {
             *self = Self::default();
         }
+        self.long = self.long_after(now, Horizon::of(quotas).window);
+        self.horizon = Horizon::of(quotas);
+
         let total = self.total().wrapping_add(cost) & MODULUS_MASK;
         let entry = Entry { stamp: now, total };
         match self.entries.back_mut() {
@@ -153,18 +186,48 @@ impl SlidingLog {
             _ => self.entries.push_back(entry),
         }
         if let Some(longest) = longest(quotas) {
-            self.horizon = longest.window_micros();
             self.drop_outside_if_full(now, longest);
         }
     }
 
+    /// What windows longer than this one still need.
+    fn long_after(&self, now: u64, window: u64) -> Option<(Horizon, u64)> {
+        let long = self
+            .long
+            .filter(|(long, until)| now < *until && long.window > window);
+        let last_until = self.newest()?.saturating_add(self.horizon.window);
+        if self.horizon.window <= window || now >= last_until {
+            return long;
+        }
+        let (horizon, until) = long.unwrap_or_default();
+        Some((horizon.and(self.horizon), until.max(last_until)))
+    }
+
+    /// Only when the log is full; but while longer windows need something of it, at once, since then
+    /// it is their units that bound it.
     fn drop_outside_if_full(&mut self, now: u64, longest: &Quota) {
         let bound = longest.max().min(longest.window_micros() / MILLISECOND);
-        if self.total().wrapping_sub(self.floor) & MODULUS_MASK > bound {
-            let outside = self.outside(now, longest);
-            self.floor = self.base_of_window(now, longest);
-            self.entries.drain(..outside);
+        if self.long.is_none() && self.held() <= bound {
+            return;
         }
+        let mut outside = self.outside(now, longest);
+        if let Some((long, _)) = self.long {
+            let total = self.total();
+            let unneeded = |entry: &Entry| {
+                let newer = total.wrapping_sub(entry.total) & MODULUS_MASK;
+                newer >= long.units || entry.stamp.saturating_add(long.window) <= now
+            };
+            outside = outside.min(self.entries.partition_point(unneeded));
+        }
+        if let Some(last) = outside.checked_sub(1) {
+            self.floor = self.entries[last].total;
+        }
+        self.entries.drain(..outside);
+    }
+
+    /// Units in the log, whether or not they still count.
+    fn held(&self) -> u64 {
+        self.total().wrapping_sub(self.floor) & MODULUS_MASK
     }
 
     /// Entries stamped later than `now` become one of `now`: nothing is forgiven, and all of it has
@@ -175,6 +238,9 @@ impl SlidingLog {
             let earlier = self.entries.partition_point(|entry| entry.stamp < now);
             self.entries.truncate(earlier);
             self.entries.push_back(Entry { stamp: now, total });
+            if let Some((long, until)) = &mut self.long {
+                *until = (*until).min(now.saturating_add(long.window));
+            }
         }
     }
 

@@ -16,8 +16,7 @@ use crate::store::{MemoryStore, Store};
 ///
 /// On a router it counts all its routes together; on a route, that route alone. Layers of the same
 /// path that use the same store count together wherever they are: in another router, and if the
-/// store is Redis in another process. They should have the same rule; a count is kept only as long
-/// as the windows of the last charge need it. All services that a layer makes, and all clones of it, share
+/// store is Redis in another process. All services that a layer makes, and all clones of it, share
 /// its state.
 ///
 /// ```

@@ -7,8 +7,7 @@ use super::Rules;
 /// The rules as they stand now, shared by all layers that use them.
 ///
 /// Replacing them takes effect at each layer's next request, for all paths at once; requests under
-/// way go on with the rule that they started with. Counts are kept, since they belong to the store, as
-/// far back as the longest window of the last charge.
+/// way go on with the rule that they started with. Counts are kept: they belong to the store.
 #[derive(Debug, Clone, Default)]
 pub struct SharedRules(Arc<ArcSwap<Rules>>);
 

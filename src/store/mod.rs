@@ -31,9 +31,8 @@ use crate::error::{StoreError, StoreErrorKind};
 ///   the same time by anybody who shares the counts.
 /// - A denial is a [`Decision`], not an error. A denied take charges nothing and extends no expiry.
 /// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those that
-///   come with the take: when a rule changes, what was counted stays, as far back as the longest
-///   window of the last charge. Whoever shares a path should therefore have the same windows: between
-///   a day's quota and a second's, the day's is forgotten after a second.
+///   come with the take: when a rule changes, or two rules share a path, what was charged stays for as
+///   long as the window that it was charged under.
 /// - Every key expires once all its quotas are whole again.
 /// - The answers come in the order of the takes; neighbours of the same key are decided in it.
 pub trait Store: Debug + Send + Sync + 'static {

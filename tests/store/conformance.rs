@@ -261,6 +261,22 @@ async fn a_changed_rule_keeps_the_count(context: &Context) {
     );
 }
 
+/// A day's quota beside a second's on one count, or a day that becomes a second and a day again: the
+/// day's is not refilled.
+async fn a_longer_window_is_not_forgotten(context: &Context) {
+    let day = take("p", &[quota(3, 86_400 * SECOND)]);
+    let second = take("p", &[quota(100, SECOND)]);
+    assert_eq!(allowed(&*context.store, &day, 5).await, 3);
+    for _ in 0..20 {
+        context.advance(3600 * SECOND + 77 * MICROSECOND);
+        assert_eq!(allowed(&*context.store, &second, 150).await, 100);
+        assert_eq!(allowed(&*context.store, &day, 2).await, 0);
+    }
+    // A day after its last charge nothing of it is left.
+    context.advance(5 * 3600 * SECOND);
+    assert_eq!(allowed(&*context.store, &day, 5).await, 3);
+}
+
 /// Law 1 under concurrency: many tasks on many threads, and exactly `max` get through.
 async fn exact_under_concurrency(context: &Context) {
     let take = take("p", &[quota(100, 3600 * SECOND)]);
@@ -311,5 +327,6 @@ stamp!(
     keys_and_paths_are_counted_apart,
     batches_are_in_order,
     a_changed_rule_keeps_the_count,
+    a_longer_window_is_not_forgotten,
     exact_under_concurrency,
 );

@@ -172,6 +172,29 @@ async fn the_set_stays_small() {
     }
 }
 
+/// Also while a longer window of an earlier rule still needs something of it.
+#[tokio::test]
+async fn the_set_stays_small_when_a_window_becomes_shorter() {
+    let server = Redis::start();
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_000);
+    let store = server.store().await.clock(clock.clone());
+    let mut connection = server.connection();
+    ask(&store, &take("p", &[quota(30, 86_400_000)])).await;
+    let short = take("p", &[quota(1_000, 1_000)]);
+    let mut largest = 0;
+    for _ in 0..3_000 {
+        clock.set(clock.now() + 7_000);
+        ask(&store, &short).await;
+        let members: u64 = connection.zcard("CurrentLimiter:p").expect("a set");
+        largest = largest.max(members);
+    }
+    // One every 7 ms in the short window; the long one needs 30 units.
+    assert!((140..=150).contains(&largest), "{largest}");
+    let expiry: i64 = connection.pttl("CurrentLimiter:p").expect("a time to live");
+    assert!((86_300_000..86_403_000).contains(&expiry), "{expiry}");
+}
+
 /// Law 7: the stamps are the server's.
 #[tokio::test]
 async fn the_clock_is_the_servers() {
