@@ -176,8 +176,9 @@ impl SlidingLog {
         if self.is_forgotten(now) {
             *self = Self::default();
         }
-        self.long = self.long_after(now, Horizon::of(quotas).window);
-        self.horizon = Horizon::of(quotas);
+        let horizon = Horizon::of(quotas);
+        self.long = self.long_after(now, horizon.window);
+        self.horizon = horizon;
 
         let total = self.total().wrapping_add(cost) & MODULUS_MASK;
         let entry = Entry { stamp: now, total };
@@ -192,6 +193,9 @@ impl SlidingLog {
 
     /// What windows longer than this one still need.
     fn long_after(&self, now: u64, window: u64) -> Option<(Horizon, u64)> {
+        if self.long.is_none() && self.horizon.window <= window {
+            return None;
+        }
         let long = self
             .long
             .filter(|(long, until)| now < *until && long.window > window);

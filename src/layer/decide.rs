@@ -53,15 +53,28 @@ impl Halt {
 }
 
 impl Settings {
+    /// Whether a request has to be taken apart for code of the user's to look at it.
+    pub(super) fn reads_heads(&self, rule: &Rule) -> bool {
+        self.key.is_some()
+            || self.cost.is_some()
+            || self.exempt.is_some()
+            || self.on_error.is_some()
+            || rule.extractor().is_some()
+    }
+
     /// Straight from a request's head to the handler, where the store answers at once and allows it;
     /// without a mark where the request is exempt.
     pub(super) fn decide(&self, rule: Arc<Rule>, head: &Parts) -> Result<Option<Mark>, Halt> {
-        if self.is_exempt(&rule, head)? {
-            return Ok(None);
+        match self.is_exempt(&rule, head)? {
+            true => Ok(None),
+            false => self.answer(self.question(rule, head)?).map(Some),
         }
-        let take = self.question(rule, head)?;
+    }
+
+    /// The store's answer, if it is there at once.
+    pub(super) fn answer(&self, take: Take) -> Result<Mark, Halt> {
         match self.store.try_take(&take) {
-            Some(answer) => self.judge(take, answer).map(Some),
+            Some(answer) => self.judge(take, answer),
             None => Err(Halt::Asking(take)),
         }
     }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use axum_core::response::Response;
+use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use crate::decision::{Decision, QuotaState};
@@ -62,21 +63,33 @@ impl Headers {
 }
 
 fn draft_11(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
-    let mut items = Vec::with_capacity(64);
-    let mut digits = itoa::Buffer::new();
-    for (policy, state) in rule.policies().iter().zip(decision.quotas()) {
+    let quotas = || rule.policies().iter().zip(decision.quotas());
+    let length = |(policy, state): (&Policy, &QuotaState)| {
+        let digits = digits(state.remaining()) + digits(reset(state, decision));
+        policy.name().len() + "\"\";r=;t=,".len() + digits
+    };
+    // Exactly as long as needed: such a vector becomes a field value without being copied.
+    let length = quotas().map(length).sum::<usize>();
+    let mut items = Vec::with_capacity(length.saturating_sub(1));
+    let mut number = itoa::Buffer::new();
+    for (policy, state) in quotas() {
         if !items.is_empty() {
             items.push(b',');
         }
         items.push(b'"');
         items.extend_from_slice(policy.name().as_bytes());
         items.extend_from_slice(b"\";r=");
-        items.extend_from_slice(digits.format(state.remaining()).as_bytes());
+        items.extend_from_slice(number.format(state.remaining()).as_bytes());
         items.extend_from_slice(b";t=");
-        items.extend_from_slice(digits.format(reset(state, decision)).as_bytes());
+        items.extend_from_slice(number.format(reset(state, decision)).as_bytes());
     }
     headers.append(RATELIMIT_POLICY, rule.policy_field().clone());
-    headers.append(RATELIMIT, value(&items));
+    let items = HeaderValue::from_maybe_shared(Bytes::from(items)).expect(PRINTABLE);
+    headers.append(RATELIMIT, items);
+}
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
 fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
@@ -140,5 +153,7 @@ fn whole_seconds(duration: Duration) -> u64 {
 }
 
 fn value(bytes: &[u8]) -> HeaderValue {
-    HeaderValue::from_bytes(bytes).expect("names of policies and numbers are printable")
+    HeaderValue::from_bytes(bytes).expect(PRINTABLE)
 }
+
+const PRINTABLE: &str = "names of policies and numbers are printable";

@@ -15,7 +15,9 @@ use tower_service::Service;
 use super::ResponseFuture;
 use super::future::{OnInnerError, marked};
 use super::settings::Settings;
+use crate::key::Key;
 use crate::rule::Rule;
+use crate::store::Take;
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes.
 ///
@@ -59,10 +61,40 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
+    fn call(&mut self, mut request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
         let Some(rule) = self.settings.rule() else {
             return ResponseFuture::passing(self.inner.call(request));
         };
+        let headers = self.settings.headers;
+        if self.settings.reads_heads(&rule) {
+            return self.call_by_head(rule, request);
+        }
+        // Where nobody looks at it, the request stays in one piece: taking it apart and putting it
+        // together again is a good part of what a decision costs.
+        match self.settings.answer(Take::new(rule, Key::default())) {
+            Ok(mark) => {
+                request.extensions_mut().insert(mark.decision.clone());
+                ResponseFuture::calling(self.inner.call(request), Some(mark), None, headers)
+            }
+            Err(halt) => {
+                let (head, body) = request.into_parts();
+                let outcome = self.settings.settle(halt, head);
+                ResponseFuture::deciding(outcome, self.take_ready(), body, None, headers)
+            }
+        }
+    }
+}
+
+impl<S: Clone> RateLimit<S> {
+    fn call_by_head<ReqBody>(
+        &mut self,
+        rule: Arc<Rule>,
+        request: Request<ReqBody>,
+    ) -> ResponseFuture<S, ReqBody>
+    where
+        S: Service<Request<ReqBody>>,
+        S::Error: 'static,
+    {
         let headers = self.settings.headers;
         let errors = |head: &_, rule: &_| on_inner_error::<S::Error>(&self.settings, rule, head);
         let (head, body) = request.into_parts();

@@ -23,9 +23,11 @@ impl<'a> Name<'a> {
         }
     }
 
+    /// Of what tells names apart; prefixes hardly do.
     pub(super) fn hash(&self, hasher: &mut impl Hasher) {
-        for piece in [self.prefix, self.id, self.key.unwrap_or_default()] {
-            hasher.write(piece.as_bytes());
+        hasher.write(self.id.as_bytes());
+        if let Some(key) = self.key {
+            hasher.write(key.as_bytes());
         }
     }
 
