@@ -53,6 +53,20 @@ async fn a_stopped_server_costs_the_timeout() {
     is_back(&store).await;
 }
 
+#[tokio::test]
+async fn the_default_timeout_is_50_ms() {
+    let server = Redis::start();
+    let store = RedisStore::connect(&server.url)
+        .await
+        .expect("a running server");
+    server.signal("STOP");
+    let dynamic: &dyn Store = &store;
+    let error = dynamic.take_one(&take("p", &[Quota::per_minute(5)])).await;
+    let error = error.expect_err("no decision").to_string();
+    assert!(error.ends_with("did not answer within 50ms"), "{error}");
+    server.signal("CONT");
+}
+
 /// Law 6: many at once wait no longer than one alone.
 #[tokio::test]
 async fn a_crowd_waits_no_longer() {

@@ -243,6 +243,32 @@ async fn no_time_is_sent() {
     monitor.wait().expect("our child");
 }
 
+/// Entries that are pulled back with the clock are written anew, and so is their expiry.
+#[tokio::test]
+async fn a_clock_that_goes_back_leaves_an_expiry() {
+    let server = Redis::start();
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_000);
+    let store = server.store().await.clock(clock.clone());
+    let take = take("p", &[quota(2, 60_000)]);
+    assert_eq!(allowed(&store, &take, 3).await, 2);
+    clock.set(clock.now() - 5_000_000);
+    assert!(
+        !ask(&store, &take).await.is_allowed(),
+        "nothing is forgiven"
+    );
+    let expiry: i64 = server
+        .connection()
+        .pttl("CurrentLimiter:p")
+        .expect("a time to live");
+    assert!((60_000..=62_100).contains(&expiry), "{expiry}");
+    clock.set(clock.now() + 60_000_000);
+    assert!(
+        ask(&store, &take).await.is_allowed(),
+        "one window later all is back"
+    );
+}
+
 /// A merge never leaves the key without its expiry, whatever was removed meanwhile.
 #[tokio::test]
 async fn a_key_without_its_oldest_entry_still_expires() {
