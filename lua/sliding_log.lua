@@ -25,11 +25,12 @@
 --   long_window, long_units   entries inside of this window, of which so many newest units suffice
 --   long_until                until when
 -- Entries that have left the longest window are removed only when the set is full. A set whose newest
--- member is anything else is started afresh at the next charge.
+-- member is anything else, or says what cannot be, is started afresh at the next charge.
 
 local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7', 50, 247
 local LONG, LONG_SIZE = '>I7I7I7', 21
 local MODULUS = 4503599627370496
+local TEN_YEARS = 315360000000000
 local MILLISECOND = 1000
 -- The expiry is set once in each slice of time, about a second, so it has to last two slices more.
 local SLICE = 1048576
@@ -58,7 +59,7 @@ if newest then
     mark, total, base, floor, since, stamp, horizon, units = struct.unpack(ENTRY, newest)
     long_window, long_units, long_until = struct.unpack(LONG, newest, ENTRY_SIZE + 1)
   end
-  if mark ~= MARK then
+  if mark ~= MARK or total >= MODULUS or horizon > TEN_YEARS then
     stale = true
   elseif stamp > now then
     -- The clock went back: what lies in its future counts as of now.

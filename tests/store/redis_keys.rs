@@ -346,15 +346,18 @@ async fn a_damaged_set_heals() {
             .as_millis() as f64;
     let take = take("p", &[quota(3, 200)]);
     let key = "CurrentLimiter:p";
-    let foreign: [(f64, &[u8]); 5] = [
-        // As long as an entry of ours.
-        (now, b"10.0.0.12:1795149017795:0.72317420299714691"),
+    // As long as entries of ours: with and without what longer windows need.
+    let (long, longer) = ([b'7'; 50], [b'7'; 71]);
+    let foreign: [(f64, &[u8]); 6] = [
         (now, b"10.0.0.1:1795141794256:0.123"),
+        (now, &long),
+        (now, &longer),
         (now + 9e15, b"from the future"),
         (f64::INFINITY, b""),
-        (now, &[0xf7; 43]),
+        (now, &[0xf7; 50]),
     ];
     for (score, member) in foreign {
+        let _: () = connection.del(key).expect("is gone");
         let _: () = connection.zadd(key, member, score).expect("is added");
         tokio::time::sleep(Duration::from_millis(1)).await;
         ask(&store, &take).await;
