@@ -19,6 +19,15 @@ async fn failure(store: &RedisStore) -> (StoreErrorKind, Duration) {
     (error.expect_err("no decision").kind(), started.elapsed())
 }
 
+/// Makes a server the replica of another one.
+fn follow(replica: &Redis, master: &Redis) {
+    let master = master.url.trim_start_matches("redis://");
+    let (host, port) = master.split_once(':').expect("a port");
+    let mut follow = cmd("REPLICAOF");
+    follow.arg(host).arg(port);
+    follow.exec(&mut replica.connection()).expect("follows");
+}
+
 /// Asks until there is a decision again.
 async fn is_back(store: &RedisStore) {
     let started = Instant::now();
@@ -141,17 +150,7 @@ async fn a_new_master_behind_the_same_name_is_found() {
         .expect("a running server");
     is_back(&store).await;
     proxy.lead_to(&new.url);
-    let (host, port) = new
-        .url
-        .trim_start_matches("redis://")
-        .split_once(':')
-        .expect("a port");
-    let mut follow = cmd("REPLICAOF");
-    follow
-        .arg(host)
-        .arg(port)
-        .exec(&mut old.connection())
-        .expect("follows");
+    follow(&old, &new);
     is_back(&store).await;
     assert_eq!(proxy.accepted(), 2);
 }
@@ -164,17 +163,7 @@ async fn reconnecting_is_paced() {
     let store = RedisStore::connect(&proxy.url)
         .await
         .expect("a running server");
-    let (host, port) = master
-        .url
-        .trim_start_matches("redis://")
-        .split_once(':')
-        .expect("a port");
-    let mut follow = cmd("REPLICAOF");
-    follow
-        .arg(host)
-        .arg(port)
-        .exec(&mut replica.connection())
-        .expect("follows");
+    follow(&replica, &master);
     let started = Instant::now();
     while started.elapsed() < Duration::from_millis(1_200) {
         let _ = failure(&store).await;
@@ -257,16 +246,7 @@ async fn a_replica_is_read_only() {
     let replica = Redis::start();
     let store = replica.store().await;
     let mut connection = replica.connection();
-    let (host, port) = master
-        .url
-        .trim_start_matches("redis://")
-        .split_once(':')
-        .expect("a port");
-    cmd("REPLICAOF")
-        .arg(host)
-        .arg(port)
-        .exec(&mut connection)
-        .expect("follows");
+    follow(&replica, &master);
     let started = Instant::now();
     loop {
         let kind = failure(&store).await.0;
