@@ -1,48 +1,52 @@
 //! What the log is told, and how often.
 
+use std::cell::RefCell;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Once};
 
 use axum::Router;
 use axum::routing::get;
 use http::Request;
 use tidegate::{Denied, Header, Key, MemoryStore, PeerIp, RateLimitLayer};
 use tower::ServiceExt;
-use tracing::subscriber::DefaultGuard;
 
 use crate::{WINDOW, send, status};
 
+thread_local! {
+    static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// The lines that this thread's events make.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+///
+/// There is one subscriber for all tests: with one for each, an event that is met first where there is none would
+/// be switched off for the others.
+struct Log;
 
 impl Log {
-    fn start() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .without_time()
-            .with_writer(move || writer.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
+    fn start() -> Self {
+        static SUBSCRIBER: Once = Once::new();
+        SUBSCRIBER.call_once(|| {
+            tracing_subscriber::fmt()
+                .with_ansi(false)
+                .without_time()
+                .with_writer(|| Self)
+                .init();
+        });
+        WRITTEN.take();
+        Self
     }
 
     fn lines(&self) -> Vec<String> {
-        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&bytes)
-            .lines()
-            .map(str::to_owned)
-            .collect()
+        WRITTEN.with_borrow(|bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            text.lines().map(str::to_owned).collect()
+        })
     }
 }
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .write(bytes)
+        WRITTEN.with_borrow_mut(|written| written.write(bytes))
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -56,7 +60,7 @@ fn app(layer: RateLimitLayer) -> Router {
 
 #[tokio::test]
 async fn a_panic_is_told() {
-    let (log, _guard) = Log::start();
+    let log = Log::start();
     let layer =
         RateLimitLayer::new("p", WINDOW, 0).degrade(async |_: Denied| -> () { panic!("oops") });
     assert_eq!(status(&app(layer), "/p").await.as_u16(), 500);
@@ -72,7 +76,7 @@ async fn a_panic_is_told() {
 /// A server that does not say who its peers are: told, with what to do about it, and once.
 #[tokio::test]
 async fn a_missing_key_is_told_once() {
-    let (log, _guard) = Log::start();
+    let log = Log::start();
     let app = app(RateLimitLayer::new("p", WINDOW, 5).key(PeerIp));
     for _ in 0..50 {
         assert_eq!(status(&app, "/p").await.as_u16(), 503);
@@ -89,7 +93,7 @@ async fn a_missing_key_is_told_once() {
 /// Decisions that come and go, as under a flood of keys, are not told of each time.
 #[tokio::test]
 async fn a_flood_of_failures_is_no_flood_of_lines() {
-    let (log, _guard) = Log::start();
+    let log = Log::start();
     let tenant = Header::new(http::HeaderName::from_static("x-tenant"));
     let layer = RateLimitLayer::new("p", WINDOW, 1_000_000)
         .store(Arc::new(MemoryStore::with_max_keys(1)))
