@@ -45,12 +45,14 @@ async fn run() -> Result<(), String> {
     let limits = Limits::new(rules.clone()).store(Arc::clone(&store));
     let app = routes::router(&limits, store.name());
     let address = listener.local_addr().map_err(|error| error.to_string())?;
+    // Before the app is announced: who reads that may send a signal at once.
+    let stop = serve::Stop::listen()?;
     announce(&format!(
         "listening on http://{address}\ndecided by {}\nrules: {}\n",
         decider(&*store),
         in_force(&rules)
     ));
-    serve::until_stopped(listener, app).await
+    serve::until_stopped(listener, app, stop).await
 }
 
 async fn store(redis_url: Option<&str>) -> Result<Arc<dyn Store>, String> {

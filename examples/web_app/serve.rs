@@ -19,8 +19,12 @@ pub(crate) async fn listen(port: u16) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(taken)
 }
 
-/// Answers requests until Ctrl-C or SIGTERM.
-pub(crate) async fn until_stopped(listener: TcpListener, app: Router) -> Result<(), String> {
+/// Answers requests until it is asked to stop.
+pub(crate) async fn until_stopped(
+    listener: TcpListener,
+    app: Router,
+    asked_to_stop: Stop,
+) -> Result<(), String> {
     // With the peer's address, which the key `client-ip` starts from.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -30,7 +34,7 @@ pub(crate) async fn until_stopped(listener: TcpListener, app: Router) -> Result<
     let mut serving = pin!(graceful.into_future());
     tokio::select! {
         ended = &mut serving => return ended.map_err(|error| error.to_string()),
-        asked = asked_to_stop() => asked.map_err(|error| error.to_string())?,
+        () = asked_to_stop.asked() => {}
     }
     drop(stop);
     if tokio::time::timeout(GRACE, serving).await.is_err() {
@@ -39,17 +43,37 @@ pub(crate) async fn until_stopped(listener: TcpListener, app: Router) -> Result<
     Ok(())
 }
 
-#[cfg(unix)]
-async fn asked_to_stop() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        pressed = tokio::signal::ctrl_c() => pressed,
-        _ = terminate.recv() => Ok(()),
-    }
-}
+/// Ctrl-C and SIGTERM, which are listened to from the moment that this is made.
+pub(crate) struct Stop(#[cfg(unix)] [tokio::signal::unix::Signal; 2]);
 
-#[cfg(not(unix))]
-async fn asked_to_stop() -> std::io::Result<()> {
-    tokio::signal::ctrl_c().await
+impl Stop {
+    #[cfg(unix)]
+    pub(crate) fn listen() -> Result<Self, String> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let listen = |kind| signal(kind).map_err(|error: std::io::Error| error.to_string());
+        let interrupt = listen(SignalKind::interrupt())?;
+        Ok(Self([interrupt, listen(SignalKind::terminate())?]))
+    }
+
+    #[cfg(unix)]
+    async fn asked(self) {
+        let [mut interrupt, mut terminate] = self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn listen() -> Result<Self, String> {
+        Ok(Self())
+    }
+
+    #[cfg(not(unix))]
+    async fn asked(self) {
+        // Without a way to be asked it goes on for ever.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
+    }
 }
