@@ -1,14 +1,14 @@
 -- The sliding log: whether costs fit into every quota of one key; charges those that do.
 --
 -- KEYS[1]  the log, a sorted set
--- ARGV[1]  now in microseconds since the epoch; empty: the server's own clock (tests fill it)
+-- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max and window in
+--          microseconds, then one or more costs, answered in order, as if each had come alone; 0 only
+--          looks. Numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: the longest window and at least SLICE * 2 more
--- ARGV[3]  n, the number of quotas, at least 1
--- ARGV[4]  ... n pairs: max, window in microseconds (a multiple of 1000)
--- then     one or more costs, answered in order, as if each had come alone; 0 only looks
+-- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: one string of little-endian 64-bit integers, for each cost
---   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds,
+--   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds or, if it was charged, its serial number,
 --   and for each quota: units remaining, reset after in microseconds
 --
 -- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
@@ -21,13 +21,15 @@
 --   stamp    this entry's score, so that nobody has to ask for it
 --   horizon  the longest window of the quotas that it was charged under
 --   units    the largest max of these
+--   serial   units ever charged, modulo 2^52: tells takes of one instant apart
 -- and only where longer windows of earlier charges still need something of the set:
 --   long_window, long_units   entries inside of this window, of which so many newest units suffice
 --   long_until                until when
 -- Entries that have left the longest window are removed only when the set is full. A set whose newest
--- member is anything else, or says what cannot be, is started afresh at the next charge.
+-- member is anything else, or says what cannot be, is started afresh at the next charge. The state of another
+-- algorithm is taken over as one entry.
 
-local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7', 50, 247
+local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7I7', 57, 247
 local LONG, LONG_SIZE = '>I7I7I7', 21
 local MODULUS = 4503599627370496
 local TEN_YEARS = 315360000000000
@@ -38,8 +40,8 @@ local SLICE = 1048576
 local key, call = KEYS[1], redis.call
 
 -- `now` also as text, for commands: formatting a number is slower, and not exact by default.
-local now_text = ARGV[1]
-if now_text == '' then
+local now_text = ARGV[3]
+if not now_text then
   local time = call('TIME')
   local micros = time[2]
   if #micros < 6 then micros = string.sub('00000' .. micros, -6) end
@@ -47,16 +49,40 @@ if now_text == '' then
 end
 local now = now_text + 0
 
-local total, base, floor, since, stamp, horizon, units = 0, 0, 0, now, now, 0, 0
+local total, base, floor, since, stamp, horizon, units, serial = 0, 0, 0, now, now, 0, 0, 0
 local long_window, long_units, long_until = 0, 0, 0
-local stale = false
-local newest = call('ZRANGE', key, '-1', '-1')[1]
-if newest then
+local stale, lump, pulled = false, false, false
+local newest = redis.pcall('ZRANGE', key, '-1', '-1')
+local trouble = newest.err
+newest = newest[1]
+if trouble then
+  local raw, carried = redis.pcall('GET', key), nil
+  if type(raw) == 'string' then
+-- include: carried
+  end
+  if not carried then return redis.error_reply(trouble) end
+  stale = true
+  if carried.newest == now then serial = carried.serial end
+  if carried[1] then
+    -- One entry, that is not in a set yet.
+    lump, pulled, newest = true, carried.pulled, true
+    total, serial = carried[1][4], carried.serial
+    since, stamp = carried.newest, carried.newest
+    for _, quota in ipairs(carried) do
+      if quota[2] > horizon then horizon = quota[2] end
+      if quota[1] > units then units = quota[1] end
+    end
+    if now >= stamp + horizon then
+      lump, newest = false, nil
+      total, since, stamp, serial = 0, now, now, 0
+    end
+  end
+elseif newest then
   local mark
   if #newest == ENTRY_SIZE then
-    mark, total, base, floor, since, stamp, horizon, units = struct.unpack(ENTRY, newest)
+    mark, total, base, floor, since, stamp, horizon, units, serial = struct.unpack(ENTRY, newest)
   elseif #newest == ENTRY_SIZE + LONG_SIZE then
-    mark, total, base, floor, since, stamp, horizon, units = struct.unpack(ENTRY, newest)
+    mark, total, base, floor, since, stamp, horizon, units, serial = struct.unpack(ENTRY, newest)
     long_window, long_units, long_until = struct.unpack(LONG, newest, ENTRY_SIZE + 1)
   end
   if mark ~= MARK or total >= MODULUS or horizon > TEN_YEARS then
@@ -69,7 +95,7 @@ if newest then
       _, _, base = struct.unpack(ENTRY, first)
     end
     if since > now then since = now end
-    stamp, newest = now, struct.pack(ENTRY, MARK, total, base, floor, since, now, horizon, units)
+    stamp, newest = now, struct.pack(ENTRY, MARK, total, base, floor, since, now, horizon, units, serial)
     local lasts = horizon
     if long_window > 0 then
       if long_until > now + long_window then long_until = now + long_window end
@@ -84,7 +110,7 @@ if newest then
   end
   if stale then
     newest = nil
-    total, base, floor, since, stamp = 0, 0, 0, now, now
+    total, base, floor, since, stamp, serial = 0, 0, 0, now, now, 0
   end
 end
 
@@ -93,20 +119,20 @@ end
 -- Numbers instead of names, and no second table: both show in the time of a call.
 local quotas, longest
 local most = 0
-local first_cost = 4 + 2 * ARGV[3]
-for at = first_cost - 2, 4, -2 do
-  local window = ARGV[at + 1] + 0
+local question = ARGV[1]
+local first_cost = 2 + 14 * string.byte(question)
+for at = first_cost - 14, 2, -14 do
+  local max, window = struct.unpack('<I7I7', question, at)
   local first_base, first_stamp = floor, since
   if since <= now - window then
     local after = '(' .. string.format('%.0f', now - window)
-    local first = call('ZRANGEBYSCORE', key, after, '+inf', 'LIMIT', '0', '1')[1]
+    local first = not lump and call('ZRANGEBYSCORE', key, after, '+inf', 'LIMIT', '0', '1')[1]
     first_base, first_stamp = total, now
     if first and #first >= ENTRY_SIZE then
       local _
       _, _, first_base, _, _, first_stamp = struct.unpack(ENTRY, first)
     end
   end
-  local max = ARGV[at] + 0
   if max > most then most = max end
   quotas = { max, window, (total - first_base) % MODULUS, first_stamp, quotas }
   if not longest or window >= longest[2] then longest = quotas end
@@ -114,13 +140,14 @@ end
 
 -- What is stored is `newest`, `stored_total` and `stamp`; `total`, `last` and what the quotas have
 -- used run on with the costs.
-local stored_total, last = total, stamp
-local merges = newest and stamp - stamp % MILLISECOND == now - now % MILLISECOND
+local stored_total, stored_serial, last = total, serial, stamp
+-- Also with an entry that holds nothing, since it was given back.
+local merges = newest and (stamp - stamp % MILLISECOND == now - now % MILLISECOND or total == floor)
 if not merges then base = total end
 
 local reply, replies
-for at = first_cost, #ARGV do
-  local cost = ARGV[at] + 0
+for at = first_cost, #question, 7 do
+  local cost = struct.unpack('<I7', question, at)
   local verdict, retry = 1, 0
   local quota = quotas
   repeat
@@ -137,7 +164,11 @@ for at = first_cost, #ARGV do
       if excess > 1 then
         -- By rank, in the set; what this very call has charged is not in it yet, and stamped now.
         leaves = now
-        local low, high = 0, newest and call('ZCARD', key) or 0
+        local low, high = 0, newest and not lump and call('ZCARD', key) or 0
+        if lump and not (merges and total ~= stored_total)
+          and (total - stored_total) % MODULUS + cost <= quota[1] then
+          leaves = stamp
+        end
         if merges and total ~= stored_total then high = high - 1 end
         while low < high do
           local middle = math.floor((low + high) / 2)
@@ -163,7 +194,8 @@ for at = first_cost, #ARGV do
   if charges then
     if not newest or (merges and since == stamp) then since = now end
     total = (total + cost) % MODULUS
-    last = now
+    serial = (serial + cost) % MODULUS
+    last, retry = now, serial
   end
 
   local answer
@@ -193,8 +225,16 @@ for at = first_cost, #ARGV do
   end
 end
 
+if lump and (total ~= stored_total or pulled) then
+  newest = struct.pack(ENTRY, MARK, stored_total, 0, 0, stamp, stamp, horizon, units, stored_serial)
+  call('DEL', key)
+  call('ZADD', key, string.format('%.0f', stamp), newest)
+  call('PEXPIRE', key, string.format('%.0f', (stamp - now + horizon + 2 * SLICE) / MILLISECOND))
+elseif stale and total ~= stored_total then
+  call('DEL', key)
+end
+
 if total ~= stored_total then
-  if stale then call('DEL', key) end
   local window = longest[2]
 
   -- What windows longer than this one still need.
@@ -246,7 +286,7 @@ if total ~= stored_total then
     end
   end
 
-  local entry = struct.pack(ENTRY, MARK, total, base, floor, since, now, window, most)
+  local entry = struct.pack(ENTRY, MARK, total, base, floor, since, now, window, most, serial)
   local expiry = ARGV[2]
   if keep_window > 0 then
     entry = entry .. struct.pack(LONG, keep_window, keep_units, keep_until)
@@ -256,7 +296,7 @@ if total ~= stored_total then
   call('ZADD', key, now_text, entry)
   -- After the new one, so that the key, and with it the expiry, is there all the time.
   if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
-  if not newest or window ~= horizon or stamp - stamp % SLICE ~= now - now % SLICE then
+  if not newest or lump or window ~= horizon or stamp - stamp % SLICE ~= now - now % SLICE then
     call('PEXPIRE', key, expiry)
   end
 end

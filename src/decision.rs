@@ -13,6 +13,8 @@ pub struct Decision {
     verdict: Verdict,
     source: Source,
     states: States,
+    /// `None` as a cost of 0.
+    token: Token,
 }
 
 /// What a store found.
@@ -28,6 +30,56 @@ pub enum Verdict {
     },
     /// It costs more than a quota's max: no wait helps.
     Never,
+}
+
+impl Verdict {
+    pub(crate) const fn denied_for_micros(micros: u64) -> Self {
+        Self::Denied {
+            retry_after: Duration::from_micros(micros),
+        }
+    }
+}
+
+/// What a take was charged: the receipt for a [refund](crate::Store::refund).
+///
+/// It belongs to the rule and key of its take, and to the store that gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token {
+    stamp: u64,
+    serial: u64,
+    units: u64,
+}
+
+impl Token {
+    /// For stores: the take was charged so many units at `stamp`, microseconds of the store's clock, and no other
+    /// take of that instant has this serial number.
+    #[must_use]
+    pub const fn new(stamp: u64, serial: u64, units: u64) -> Self {
+        Self {
+            stamp,
+            serial,
+            units,
+        }
+    }
+
+    /// When it was charged, in microseconds of the store's clock: of Redis's since 1970, of the memory
+    /// store's since some epoch of its own.
+    #[must_use]
+    pub const fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// What tells it from other takes of the same instant.
+    #[must_use]
+    pub const fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// What it was charged, in units.
+    #[must_use]
+    pub const fn units(&self) -> u64 {
+        self.units
+    }
 }
 
 /// Most rules have one quota, and that one must not cost an allocation.
@@ -64,6 +116,10 @@ impl QuotaState {
         }
     }
 
+    pub(crate) const fn from_micros(remaining: u64, reset_after: u64) -> Self {
+        Self::new(remaining, Duration::from_micros(reset_after))
+    }
+
     /// Units that still fit into this quota's window now.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
@@ -94,7 +150,21 @@ impl Decision {
             verdict,
             source,
             states,
+            token: Token::new(0, 0, 0),
         }
+    }
+
+    /// The same with the receipt of what was charged. Default: nothing was.
+    #[must_use]
+    pub fn with_token(mut self, token: Option<Token>) -> Self {
+        self.token = token.unwrap_or(Token::new(0, 0, 0));
+        self
+    }
+
+    /// The receipt, if something was charged: the take was allowed and cost more than 0.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        (self.token.units > 0).then_some(self.token)
     }
 
     /// Whether the request may go on. It was charged then, and only then.
@@ -157,6 +227,7 @@ impl fmt::Debug for Decision {
             .field("verdict", &self.verdict)
             .field("source", &self.source)
             .field("quotas", &self.quotas())
+            .field("token", &self.token())
             .finish()
     }
 }

@@ -37,7 +37,7 @@
 //! | where it is counted | [`Store`]: [`MemoryStore`], [`RedisStore`] |
 //! | what a decision says | [`Decision`], and [`Headers`] for clients |
 //! | what answers instead | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] |
-//! | the algorithm | [`SlidingLog`] |
+//! | how it is counted | [`Algorithm`]: [`SlidingLog`], [`SlidingWindow`], [`Gcra`], [`FixedWindow`]; without a store: [`Count`] |
 //!
 //! # When a request is charged
 //!
@@ -90,7 +90,7 @@ mod rule;
 mod store;
 mod trace;
 
-pub use algorithm::SlidingLog;
+pub use algorithm::{Algorithm, Count, Counting, FixedWindow, Gcra, SlidingLog, SlidingWindow};
 pub use callback::{
     BoxFuture, DegradeCallback, Denied, ErrorCallback, ErrorCallbackChain, FailOpen, Failed,
     Problem, Recovery,
@@ -99,7 +99,7 @@ pub use callback::{
 pub use config::ConfigError;
 #[cfg(feature = "redis")]
 pub use connection::Reconnecting;
-pub use decision::{Decision, Decisions, QuotaState, Source, Verdict};
+pub use decision::{Decision, Decisions, QuotaState, Source, Token, Verdict};
 pub use error::{KeyError, StoreError, StoreErrorKind};
 #[cfg(feature = "axum")]
 pub use key::MatchedPath;
@@ -114,7 +114,7 @@ pub use rule::{OnError, Policy, Rule, RuleError, Rules, SharedRules};
 pub use store::ManualClock;
 #[cfg(feature = "redis")]
 pub use store::RedisStore;
-pub use store::{MemoryStore, Store, StoreExt, Take, Taking};
+pub use store::{Answering, MemoryStore, Refunding, Store, StoreExt, Take, Taking};
 
 /// The examples of the README, compiled.
 #[cfg(all(doctest, feature = "axum", feature = "config", feature = "redis"))]

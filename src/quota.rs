@@ -25,6 +25,8 @@ pub struct Quota {
     max: u64,
     /// Whole milliseconds, kept in microseconds: the unit of every store's clock.
     window: u64,
+    /// For GCRA alone.
+    burst: u64,
 }
 
 impl Quota {
@@ -55,7 +57,36 @@ impl Quota {
         }
         let millis = window.as_nanos().div_ceil(1_000_000);
         let window = u64::try_from(millis).expect("ten years of milliseconds fit") * 1_000;
-        Ok(Self { max, window })
+        Ok(Self::of_micros(max, window))
+    }
+
+    /// At most so many units at once under [`Algorithm::Gcra`](crate::Algorithm::Gcra), however long nothing was
+    /// asked; other algorithms do not look at it. Default: `max`.
+    ///
+    /// # Errors
+    ///
+    /// [`QuotaError`] if a burst takes longer than [`Quota::LONGEST_WINDOW`] to come back, or is above
+    /// [`Quota::LARGEST_MAX`].
+    pub fn with_burst(mut self, burst: u64) -> Result<Self, QuotaError> {
+        self.burst = burst;
+        let longest = Self::LONGEST_WINDOW.as_micros() * u128::from(self.max.max(1));
+        if burst > Self::LARGEST_MAX || u128::from(burst) * u128::from(self.window) > longest {
+            return Err(QuotaError::BurstTooLarge);
+        }
+        Ok(self)
+    }
+
+    pub(crate) const fn without_burst(self) -> Self {
+        Self::of_micros(self.max, self.window)
+    }
+
+    /// With a window that is known to be valid, in microseconds.
+    pub(crate) const fn of_micros(max: u64, window: u64) -> Self {
+        Self {
+            max,
+            window,
+            burst: max,
+        }
     }
 
     /// At most `max` units in any second.
@@ -83,16 +114,19 @@ impl Quota {
     }
 
     const fn of_seconds(max: u32, seconds: u64) -> Self {
-        Self {
-            max: max as u64,
-            window: seconds * 1_000_000,
-        }
+        Self::of_micros(max as u64, seconds * 1_000_000)
     }
 
     /// How many units fit into one window.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
+    }
+
+    /// How many units fit at once under GCRA.
+    #[must_use]
+    pub const fn burst(&self) -> u64 {
+        self.burst
     }
 
     /// The window.
@@ -147,6 +181,9 @@ pub enum QuotaError {
     /// The count is above [`Quota::LARGEST_MAX`].
     #[error("the max count is too large, expected at most {}", Quota::LARGEST_MAX)]
     MaxTooLarge,
+    /// The burst is above [`Quota::LARGEST_MAX`], or drains in more than [`Quota::LONGEST_WINDOW`].
+    #[error("the burst is too large, expected what comes back in at most ten years (3650 days)")]
+    BurstTooLarge,
 }
 
 #[cfg(test)]

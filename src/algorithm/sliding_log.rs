@@ -1,11 +1,9 @@
-use std::collections::VecDeque;
-use std::time::Duration;
-
-use crate::decision::{Decision, QuotaState, Source, Verdict};
+use super::carried::{Carried, Exchange};
+use super::entries::{Entries, MODULUS_MASK};
+use super::refunds::GivenBack;
+use super::ruling::{Ask, verdict};
+use crate::decision::{Decision, QuotaState, Source, Token, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota};
-
-/// Totals run modulo 2^52, so that the Lua twin's doubles hold them, and any sum of two, exactly.
-const MODULUS_MASK: u64 = (1 << 52) - 1;
 
 /// The millisecond, in the clock's unit: takes within the same one share an entry.
 const MILLISECOND: u64 = 1_000;
@@ -21,10 +19,16 @@ const MILLISECOND: u64 = 1_000;
 /// - entries that have left the longest window are dropped only when the log is full, which is at
 ///   the smaller of that quota's max and its window in milliseconds.
 ///
-/// A take is counted from its instant `t` until `t + window`, or up to a millisecond longer where it
-/// shares an entry; never shorter. Any window `(t - window, t]` therefore holds at most `max` units.
+/// **Formula.** A take of `cost` at `now` fits a quota if the units stamped inside `(now - window, now]`
+/// and `cost` are at most `max` together. A take is counted from its instant `t` until `t + window`,
+/// or up to a millisecond longer where it shares an entry; never shorter. Any window
+/// `(t - window, t]` therefore holds at most `max` units.
 ///
-/// Memory: 16 bytes for an entry. Time: a binary search over the entries for each quota.
+/// **Memory.** 16 bytes for an entry in memory, about 100 in Redis; at most as many entries as the longest
+/// window's max, and as it has milliseconds. **Cost.** A binary search over the entries for each quota.
+///
+/// **Source.** The sliding-window log of sorted sets in Redis, as many have described it; the running
+/// totals are prefix sums.
 ///
 /// The quotas may change from take to take: another rule, another deployment, another route that shares
 /// the count. What was charged under a longer window is kept for as long as that window needs it,
@@ -36,9 +40,9 @@ const MILLISECOND: u64 = 1_000;
 /// Instants are microseconds since any epoch.
 #[derive(Debug, Clone, Default)]
 pub struct SlidingLog {
-    entries: VecDeque<Entry>,
-    /// The running total before the oldest entry.
-    floor: u64,
+    entries: Entries,
+    /// The number of units ever charged: tells takes of one instant apart.
+    serial: u64,
     /// What the quotas of the last charge need.
     horizon: Horizon,
     /// What longer windows of earlier charges need, and until when.
@@ -68,13 +72,6 @@ impl Horizon {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    stamp: u64,
-    /// The running total with this entry.
-    total: u64,
-}
-
 impl SlidingLog {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
     /// all if so. A cost of 0 only looks, and is always allowed.
@@ -84,108 +81,58 @@ impl SlidingLog {
         let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
         self.follow_clock_back(now);
 
-        let mut used = [0; MAX_QUOTAS];
-        for (used, quota) in used.iter_mut().zip(quotas) {
-            *used = self.used(now, quota);
+        let mut asks = [Ask::default(); MAX_QUOTAS];
+        let asks = &mut asks[..quotas.len()];
+        for (ask, quota) in asks.iter_mut().zip(quotas) {
+            ask.limit = quota.max();
+            ask.used = self.used_in(now, quota.window_micros());
         }
+        let verdict = verdict(cost, asks, |at| {
+            let quota = &quotas[at];
+            let window = quota.window_micros();
+            self.entries.wait(now, window, quota.max(), cost)
+        });
 
-        let verdict = self.verdict(now, quotas, &used, cost);
+        let mut token = None;
         if verdict == Verdict::Allowed && cost > 0 {
             self.charge(now, quotas, cost);
-            used.iter_mut().for_each(|used| *used += cost);
+            asks.iter_mut().for_each(|ask| ask.used += cost);
+            token = Some(Token::new(now, self.serial, cost));
         }
 
-        let newest = self.newest().unwrap_or(now);
-        let states = quotas.iter().zip(used).map(|(quota, used)| {
-            let reset = match used {
+        let newest = self.entries.newest().unwrap_or(now);
+        let states = quotas.iter().zip(&*asks).map(|(quota, ask)| {
+            let reset = match ask.used {
                 0 => 0,
-                _ => leaves(newest, quota) - now,
+                _ => newest.saturating_add(quota.window_micros()) - now,
             };
-            QuotaState::new(
-                quota.max().saturating_sub(used),
-                Duration::from_micros(reset),
-            )
+            QuotaState::from_micros(ask.remaining(), reset)
         });
-        Decision::new(verdict, Source::Memory, states)
+        Decision::new(verdict, Source::Memory, states).with_token(token)
     }
 
-    /// The instant from which on this log counts for nothing and may be dropped.
-    #[must_use]
-    pub fn forgotten_at(&self) -> u64 {
-        let long = self.long.map_or(0, |(_, until)| until);
-        self.newest().map_or(0, |newest| {
-            newest.saturating_add(self.horizon.window).max(long)
-        })
-    }
-
-    fn verdict(&self, now: u64, quotas: &[Quota], used: &[u64], cost: u64) -> Verdict {
-        if cost == 0 {
-            return Verdict::Allowed;
+    /// Units inside the window.
+    fn used_in(&self, now: u64, window: u64) -> u64 {
+        match self.is_forgotten(now) {
+            true => 0,
+            false => self.entries.used(now, window),
         }
-        if quotas.iter().any(|quota| cost > quota.max()) {
-            return Verdict::Never;
-        }
-        let waits = quotas
-            .iter()
-            .zip(used)
-            .filter(|(quota, used)| **used + cost > quota.max())
-            .map(|(quota, _)| self.wait(now, quota, cost));
-        waits
-            .max()
-            .map_or(Verdict::Allowed, |wait| Verdict::Denied {
-                retry_after: Duration::from_micros(wait),
-            })
-    }
-
-    /// Units inside the quota's window.
-    fn used(&self, now: u64, quota: &Quota) -> u64 {
-        if self.is_forgotten(now) {
-            return 0;
-        }
-        self.total().wrapping_sub(self.base_of_window(now, quota)) & MODULUS_MASK
-    }
-
-    /// The running total before the oldest entry inside the quota's window.
-    fn base_of_window(&self, now: u64, quota: &Quota) -> u64 {
-        match self.outside(now, quota) {
-            0 => self.floor,
-            outside => self.entries[outside - 1].total,
-        }
-    }
-
-    /// How many of the oldest entries have left the quota's window.
-    fn outside(&self, now: u64, quota: &Quota) -> usize {
-        let has_left = |entry: &Entry| leaves(entry.stamp, quota) <= now;
-        match self.entries.front() {
-            Some(oldest) if has_left(oldest) => self.entries.partition_point(has_left),
-            _ => 0,
-        }
-    }
-
-    /// Microseconds until enough entries have left the window of a quota that is used up.
-    fn wait(&self, now: u64, quota: &Quota, cost: u64) -> u64 {
-        let total = self.total();
-        let too_few = self.entries.partition_point(|entry| {
-            (total.wrapping_sub(entry.total) & MODULUS_MASK) + cost > quota.max()
-        });
-        let last_to_leave = self.entries.get(too_few).or(self.entries.back());
-        last_to_leave.map_or(0, |entry| leaves(entry.stamp, quota).saturating_sub(now))
     }
 
     fn charge(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         if self.is_forgotten(now) {
-            *self = Self::default();
+            // Only what was given back at this very instant is told from what comes by its number.
+            let serial = if self.newest() == now { self.serial } else { 0 };
+            *self = Self {
+                serial,
+                ..Self::default()
+            };
         }
         let horizon = Horizon::of(quotas);
         self.long = self.long_after(now, horizon.window);
         self.horizon = horizon;
-
-        let total = self.total().wrapping_add(cost) & MODULUS_MASK;
-        let entry = Entry { stamp: now, total };
-        match self.entries.back_mut() {
-            Some(newest) if newest.stamp / MILLISECOND == now / MILLISECOND => *newest = entry,
-            _ => self.entries.push_back(entry),
-        }
+        self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
+        self.entries.push(now, cost, MILLISECOND);
         if let Some(longest) = longest(quotas) {
             self.drop_outside_if_full(now, longest);
         }
@@ -199,7 +146,8 @@ impl SlidingLog {
         let long = self
             .long
             .filter(|(long, until)| now < *until && long.window > window);
-        let last_until = self.newest()?.saturating_add(self.horizon.window);
+        let newest = self.entries.newest()?;
+        let last_until = newest.saturating_add(self.horizon.window);
         if self.horizon.window <= window || now >= last_until {
             return long;
         }
@@ -210,38 +158,22 @@ impl SlidingLog {
     /// Only when the log is full; but while longer windows need something of it, at once, since then
     /// it is their units that bound it.
     fn drop_outside_if_full(&mut self, now: u64, longest: &Quota) {
-        let bound = longest.max().min(longest.window_micros() / MILLISECOND);
-        if self.long.is_none() && self.held() <= bound {
+        let window = longest.window_micros();
+        let bound = longest.max().min(window / MILLISECOND);
+        if self.long.is_none() && self.entries.held() <= bound {
             return;
         }
-        let mut outside = self.outside(now, longest);
+        let mut outside = self.entries.outside(now, window);
         if let Some((long, _)) = self.long {
-            let total = self.total();
-            let unneeded = |entry: &Entry| {
-                let newer = total.wrapping_sub(entry.total) & MODULUS_MASK;
-                newer >= long.units || entry.stamp.saturating_add(long.window) <= now
-            };
-            outside = outside.min(self.entries.partition_point(unneeded));
+            let unneeded = self.entries.unneeded(now, long.window, long.units);
+            outside = outside.min(unneeded);
         }
-        if let Some(last) = outside.checked_sub(1) {
-            self.floor = self.entries[last].total;
-        }
-        self.entries.drain(..outside);
+        self.entries.drop_first(outside);
     }
 
-    /// Units in the log, whether or not they still count.
-    fn held(&self) -> u64 {
-        self.total().wrapping_sub(self.floor) & MODULUS_MASK
-    }
-
-    /// Entries stamped later than `now` become one of `now`: nothing is forgiven, and all of it has
-    /// left every window one window from now.
     fn follow_clock_back(&mut self, now: u64) {
-        if self.newest().is_some_and(|newest| newest > now) {
-            let total = self.total();
-            let earlier = self.entries.partition_point(|entry| entry.stamp < now);
-            self.entries.truncate(earlier);
-            self.entries.push_back(Entry { stamp: now, total });
+        if self.entries.newest().is_some_and(|newest| newest > now) {
+            self.entries.follow_clock_back(now);
             if let Some((long, until)) = &mut self.long {
                 *until = (*until).min(now.saturating_add(long.window));
             }
@@ -251,19 +183,66 @@ impl SlidingLog {
     fn is_forgotten(&self, now: u64) -> bool {
         self.forgotten_at() <= now
     }
-
-    fn newest(&self) -> Option<u64> {
-        self.entries.back().map(|entry| entry.stamp)
-    }
-
-    fn total(&self) -> u64 {
-        self.entries.back().map_or(self.floor, |entry| entry.total)
-    }
 }
 
-/// When what was stamped then leaves the quota's window.
-fn leaves(stamp: u64, quota: &Quota) -> u64 {
-    stamp.saturating_add(quota.window_micros())
+impl Exchange for SlidingLog {
+    fn newest(&self) -> u64 {
+        self.entries.newest().unwrap_or(0)
+    }
+
+    fn longest_life(&self) -> u64 {
+        let long = self.long.map_or(0, |(long, _)| long.window);
+        self.horizon.window.max(long)
+    }
+
+    fn hand_over(&self, now: u64) -> Carried {
+        let mut log = self.clone();
+        log.follow_clock_back(now);
+        let long = log.long.filter(|(_, until)| *until > now);
+        let horizons = [Some(log.horizon), long.map(|(long, _)| long)];
+        let used = |horizon: Horizon| {
+            let quota = Quota::of_micros(horizon.units, horizon.window);
+            (quota, log.used_in(now, horizon.window))
+        };
+        let quotas = horizons.into_iter().flatten().map(used);
+        Carried {
+            newest: log.newest(),
+            serial: log.serial,
+            quotas: quotas.filter(|(_, used)| *used > 0).collect(),
+        }
+    }
+
+    fn take_over(carried: Carried, _: u64) -> Self {
+        let used = carried.quotas.iter().map(|(_, used)| *used);
+        let quotas: Vec<_> = carried.quotas.iter().map(|(quota, _)| *quota).collect();
+        Self {
+            entries: Entries::of(carried.newest, used.max().unwrap_or(0)),
+            serial: carried.serial,
+            horizon: Horizon::of(&quotas),
+            long: None,
+        }
+    }
+
+    /// The instant from which on this log counts for nothing.
+    fn forgotten_at(&self) -> u64 {
+        let long = self.long.map_or(0, |(_, until)| until);
+        self.entries.newest().map_or(0, |newest| {
+            newest.saturating_add(self.horizon.window).max(long)
+        })
+    }
+
+    fn refund(&mut self, now: u64, token: &Token, units: u64, _: &GivenBack<'_>) -> u64 {
+        if self.newest() > now || self.is_forgotten(now) {
+            return 0;
+        }
+        let long = self.long.filter(|(_, until)| *until > now);
+        let window = long
+            .map_or(0, |(long, _)| long.window)
+            .max(self.horizon.window);
+        let counts = |stamp: u64| stamp.saturating_add(window) > now;
+        self.entries
+            .refund(token.stamp(), units, MILLISECOND, counts)
+    }
 }
 
 /// The quota with the longest window, the first of several.

@@ -9,7 +9,7 @@ use redis::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::SLIDING_LOG;
+use super::script::all;
 
 /// From one attempt to connect to the next, however the first one ended; spread over processes by up
 /// to half of it.
@@ -150,7 +150,9 @@ async fn open(client: &Client, generation: u64, losses: &Losses) -> RedisResult<
     let mut connection = client
         .get_multiplexed_async_connection_with_config(&config)
         .await?;
-    SLIDING_LOG.load(&mut connection).await?;
+    for script in all() {
+        script.load(&mut connection).await?;
+    }
     Ok(Link {
         connection,
         generation,

@@ -5,7 +5,7 @@ mod reconnecting;
 mod script;
 
 pub use reconnecting::Reconnecting;
-pub(crate) use script::SLIDING_LOG;
+pub(crate) use script::{FIXED_WINDOW, GCRA, REFUND, SLIDING_LOG, SLIDING_WINDOW, Script};
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 

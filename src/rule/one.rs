@@ -5,6 +5,7 @@ use http::HeaderValue;
 
 use super::Policy;
 use super::policy;
+use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape};
 use crate::quota::{MAX_QUOTAS, Quota};
 
@@ -31,6 +32,7 @@ pub struct Rule {
     policy_field: HeaderValue,
     key: Option<Arc<dyn KeyExtractor>>,
     cost: u64,
+    counting: Counting,
     on_error: OnError,
 }
 
@@ -95,6 +97,7 @@ impl Rule {
             policies,
             key: None,
             cost: 1,
+            counting: Algorithm::default().into(),
             on_error: OnError::default(),
         })
     }
@@ -110,6 +113,16 @@ impl Rule {
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
+        self
+    }
+
+    /// How takes are counted. Default: [`Algorithm::SlidingLog`].
+    ///
+    /// With a number of sub-windows:
+    /// `.algorithm(Counting::from(Algorithm::SlidingWindow).sub_windows(16))`.
+    #[must_use]
+    pub fn algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
+        self.counting = algorithm.into();
         self
     }
 
@@ -173,6 +186,12 @@ impl Rule {
         self.cost
     }
 
+    /// How takes are counted.
+    #[must_use]
+    pub const fn counting(&self) -> Counting {
+        self.counting
+    }
+
     pub(crate) const fn error_policy(&self) -> OnError {
         self.on_error
     }
@@ -185,6 +204,7 @@ impl fmt::Debug for Rule {
             .field("policies", &self.policies)
             .field("has_key", &self.key.is_some())
             .field("cost", &self.cost)
+            .field("counting", &self.counting)
             .field("on_error", &self.on_error)
             .field("prefix", &self.prefix)
             .finish()

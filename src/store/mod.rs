@@ -18,9 +18,9 @@ pub use memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use take::Take;
-pub use taking::Taking;
+pub use taking::{Answering, Refunding, Taking};
 
-use crate::decision::{Decision, Decisions};
+use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts and answers takes.
@@ -52,6 +52,22 @@ pub trait Store: Debug + Send + Sync + 'static {
         let _ = take;
         None
     }
+
+    /// Gives back what the take with this token was charged, at most as many units as `take` costs, and tells how
+    /// many. `take` is of the same rule and key.
+    ///
+    /// A token gives back once; a second time it is 0. What of it has ceased to count is not given
+    /// back, so no window ever holds more than its max of what was not given back. It is 0, too,
+    /// where the store cannot tell any more: after its data was lost or taken over by another algorithm,
+    /// and as long as its clock is behind the last charge.
+    ///
+    /// The future is like [`take`](Store::take)'s.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if there is no answer. Whether something was given back is then unknown; it is safe to ask
+    /// again.
+    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a>;
 
     /// What this store is, for people: `memory`, or an address without secrets.
     fn name(&self) -> String;

@@ -6,32 +6,36 @@ use std::task::{Context, Poll};
 use crate::decision::Decisions;
 use crate::error::StoreError;
 
-/// The future of a store's answers: ready at once, or boxed.
-#[must_use = "nothing is decided before it is polled"]
-pub struct Taking<'a>(Inner<'a>);
+/// The future of a store's answer: ready at once, or boxed.
+#[must_use = "nothing happens before it is polled"]
+pub struct Answering<'a, T>(Inner<'a, T>);
 
-type Answer = Result<Decisions, StoreError>;
+/// The future of a store's decisions.
+pub type Taking<'a> = Answering<'a, Decisions>;
 
-enum Inner<'a> {
-    Ready(Ready<Answer>),
-    Later(Pin<Box<dyn Future<Output = Answer> + Send + 'a>>),
+/// The future of the units that a store gave back.
+pub type Refunding<'a> = Answering<'a, u64>;
+
+enum Inner<'a, T> {
+    Ready(Ready<Result<T, StoreError>>),
+    Later(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
 }
 
-impl<'a> Taking<'a> {
+impl<'a, T> Answering<'a, T> {
     /// Answers at once, without an allocation.
-    pub fn ready(answer: Result<Decisions, StoreError>) -> Self {
+    pub fn ready(answer: Result<T, StoreError>) -> Self {
         Self(Inner::Ready(ready(answer)))
     }
 
     /// Answers when this future does. It must do nothing before it is first polled, as async blocks
     /// do.
-    pub fn later(answer: impl Future<Output = Result<Decisions, StoreError>> + Send + 'a) -> Self {
+    pub fn later(answer: impl Future<Output = Result<T, StoreError>> + Send + 'a) -> Self {
         Self(Inner::Later(Box::pin(answer)))
     }
 }
 
-impl Future for Taking<'_> {
-    type Output = Result<Decisions, StoreError>;
+impl<T> Future for Answering<'_, T> {
+    type Output = Result<T, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
@@ -41,11 +45,11 @@ impl Future for Taking<'_> {
     }
 }
 
-impl fmt::Debug for Taking<'_> {
+impl<T> fmt::Debug for Answering<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Inner::Ready(_) => "Taking::Ready",
-            Inner::Later(_) => "Taking::Later",
+            Inner::Ready(_) => "Answering::Ready",
+            Inner::Later(_) => "Answering::Later",
         })
     }
 }

@@ -171,6 +171,14 @@ async fn the_store_is_asked_once() {
             self.0.take(takes)
         }
 
+        fn refund<'a>(
+            &'a self,
+            take: &'a tidegate::Take,
+            token: &'a tidegate::Token,
+        ) -> tidegate::Refunding<'a> {
+            self.0.refund(take, token)
+        }
+
         fn name(&self) -> String {
             self.0.name()
         }

@@ -1,16 +1,20 @@
-//! One suite, stamped on every store.
+//! One suite, stamped on every store and every algorithm.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate::{Decision, Key, ManualClock, MemoryStore, Quota, Store, StoreExt, Verdict};
+use tidegate::{
+    Algorithm, Decision, Key, ManualClock, MemoryStore, Quota, Rule, Store, StoreExt, Take, Token,
+    Verdict,
+};
 
 use crate::support::Redis;
-use crate::{allowed, ask, take};
+use crate::{allowed, ask};
 
 /// A store whose time the test moves, and what has to live as long as the store.
 struct Context {
+    algorithm: Algorithm,
     store: Arc<dyn Store>,
     clock: ManualClock,
     _server: Option<Redis>,
@@ -26,23 +30,31 @@ impl Context {
         clock
     }
 
-    async fn memory() -> Self {
+    async fn memory(algorithm: Algorithm) -> Self {
         let clock = Self::clock();
         Self {
+            algorithm,
             store: Arc::new(MemoryStore::new().clock(clock.clone())),
             clock,
             _server: None,
         }
     }
 
-    async fn redis() -> Self {
+    async fn redis(algorithm: Algorithm) -> Self {
         let clock = Self::clock();
         let server = Redis::start();
         Self {
+            algorithm,
             store: Arc::new(server.store().await.clock(clock.clone())),
             clock,
             _server: Some(server),
         }
+    }
+
+    /// A take of 1 by nobody in particular.
+    fn take(&self, path: &str, quotas: &[Quota]) -> Take {
+        let rule = Rule::new(path, quotas.iter().copied()).expect("a valid rule");
+        Take::new(Arc::new(rule.algorithm(self.algorithm)), Key::default())
     }
 
     fn advance(&self, duration: Duration) {
@@ -60,7 +72,7 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// Law 1, at its simplest: `max` in a window, and not one more.
 async fn never_more_than_max(context: &Context) {
-    let take = take("p", &[quota(5, 10 * SECOND)]);
+    let take = context.take("p", &[quota(5, 10 * SECOND)]);
     assert_eq!(allowed(&*context.store, &take, 12).await, 5);
     context.advance(10 * SECOND - MICROSECOND);
     assert_eq!(allowed(&*context.store, &take, 12).await, 0);
@@ -71,7 +83,7 @@ async fn never_more_than_max(context: &Context) {
 /// Law 1, in every window and not only in aligned ones.
 async fn every_window_holds(context: &Context) {
     let window = 10 * SECOND;
-    let take = take("p", &[quota(7, window)]);
+    let take = context.take("p", &[quota(7, window)]);
     let mut admissions: Vec<(u64, u64)> = Vec::new();
     for step in 0..400_u64 {
         context.advance(Duration::from_micros(37_013 * (step % 11)));
@@ -95,7 +107,7 @@ async fn every_window_holds(context: &Context) {
 
 /// Law 2: a take that is denied changes nothing, however often it comes.
 async fn denied_means_untouched(context: &Context) {
-    let take = take("p", &[quota(2, SECOND)]);
+    let take = context.take("p", &[quota(2, SECOND)]);
     allowed(&*context.store, &take, 2).await;
     context.advance(SECOND / 2);
     let first = ask(&*context.store, &take).await;
@@ -109,7 +121,7 @@ async fn denied_means_untouched(context: &Context) {
 /// Law 3: allowed exactly at the announced instant, denied a microsecond before.
 async fn retry_after_is_the_truth(context: &Context) {
     let quotas = [quota(10, SECOND), quota(15, 7 * SECOND)];
-    let take = take("p", &quotas);
+    let take = context.take("p", &quotas);
     let mut denials = 0;
     for step in 0..300_u64 {
         context.advance(Duration::from_micros(7_919 * (step % 17)));
@@ -128,7 +140,7 @@ async fn retry_after_is_the_truth(context: &Context) {
 }
 
 async fn reset_after_is_the_truth(context: &Context) {
-    let take = take("p", &[quota(3, SECOND)]);
+    let take = context.take("p", &[quota(3, SECOND)]);
     ask(&*context.store, &take).await;
     context.advance(SECOND / 4);
     let decision = ask(&*context.store, &take).await;
@@ -144,12 +156,12 @@ async fn reset_after_is_the_truth(context: &Context) {
     );
 }
 
-async fn peek(context: &Context, take: &tidegate::Take) -> Decision {
+async fn peek(context: &Context, take: &Take) -> Decision {
     context.store.peek(take).await.expect("a decision")
 }
 
 async fn peeking_charges_nothing(context: &Context) {
-    let take = take("p", &[quota(2, SECOND)]);
+    let take = context.take("p", &[quota(2, SECOND)]);
     for _ in 0..5 {
         let decision = peek(context, &take).await;
         assert!(decision.is_allowed());
@@ -161,16 +173,16 @@ async fn peeking_charges_nothing(context: &Context) {
 
 /// Also after a quota was lowered: looking is always allowed.
 async fn peeking_is_never_denied(context: &Context) {
-    let five = take("p", &[quota(5, SECOND)]);
+    let five = context.take("p", &[quota(5, SECOND)]);
     assert_eq!(allowed(&*context.store, &five, 5).await, 5);
-    let two = take("p", &[quota(2, SECOND)]);
+    let two = context.take("p", &[quota(2, SECOND)]);
     let decision = peek(context, &two).await;
     assert!(decision.is_allowed());
     assert_eq!(decision.remaining(), 0);
 }
 
 async fn costs_are_weights(context: &Context) {
-    let take = take("p", &[quota(10, SECOND)]);
+    let take = context.take("p", &[quota(10, SECOND)]);
     let six = take.clone().cost(6);
     assert!(ask(&*context.store, &six).await.is_allowed());
     let denied = ask(&*context.store, &six).await;
@@ -179,12 +191,12 @@ async fn costs_are_weights(context: &Context) {
 }
 
 async fn what_can_never_be_has_no_retry_after(context: &Context) {
-    let five = take("five", &[quota(5, SECOND)]);
+    let five = context.take("five", &[quota(5, SECOND)]);
     let never = ask(&*context.store, &five.clone().cost(6)).await;
     assert_eq!(never.verdict(), Verdict::Never);
     assert_eq!((never.retry_after(), never.remaining()), (None, 5));
 
-    let none = take("none", &[quota(0, SECOND)]);
+    let none = context.take("none", &[quota(0, SECOND)]);
     assert_eq!(ask(&*context.store, &none).await.verdict(), Verdict::Never);
     let huge = five.cost(u64::MAX);
     assert_eq!(ask(&*context.store, &huge).await.verdict(), Verdict::Never);
@@ -192,7 +204,7 @@ async fn what_can_never_be_has_no_retry_after(context: &Context) {
 
 /// All quotas are charged, or none: a take that the second one denies must not use up the first.
 async fn quotas_are_charged_together(context: &Context) {
-    let take = take("p", &[quota(3, SECOND), quota(5, 60 * SECOND)]);
+    let take = context.take("p", &[quota(3, SECOND), quota(5, 60 * SECOND)]);
     assert_eq!(allowed(&*context.store, &take, 9).await, 3);
     context.advance(SECOND);
     assert_eq!(allowed(&*context.store, &take, 9).await, 2);
@@ -207,8 +219,8 @@ async fn quotas_are_charged_together(context: &Context) {
 }
 
 async fn keys_and_paths_are_counted_apart(context: &Context) {
-    let one = take("one", &[quota(1, SECOND)]);
-    let of = |key: Key| tidegate::Take::new(Arc::clone(one.rule()), key);
+    let one = context.take("one", &[quota(1, SECOND)]);
+    let of = |key: Key| Take::new(Arc::clone(one.rule()), key);
     let keys = [
         Key::default(),
         Key::from(""),
@@ -220,15 +232,20 @@ async fn keys_and_paths_are_counted_apart(context: &Context) {
         assert_eq!(allowed(&*context.store, &of(key), 3).await, 1);
     }
     assert_eq!(
-        allowed(&*context.store, &take("one:a", &[quota(1, SECOND)]), 3).await,
+        allowed(
+            &*context.store,
+            &context.take("one:a", &[quota(1, SECOND)]),
+            3
+        )
+        .await,
         1
     );
 }
 
 /// A batch is answered as if each take had come alone, in order.
 async fn batches_are_in_order(context: &Context) {
-    let take_one = take("p", &[quota(4, SECOND)]);
-    let other = take("q", &[quota(1, SECOND)]);
+    let take_one = context.take("p", &[quota(4, SECOND)]);
+    let other = context.take("q", &[quota(1, SECOND)]);
     let takes = [
         take_one.clone().cost(3),
         take_one.clone().cost(2),
@@ -247,13 +264,13 @@ async fn batches_are_in_order(context: &Context) {
 
 /// A rule that changes keeps what was counted.
 async fn a_changed_rule_keeps_the_count(context: &Context) {
-    let five = take("p", &[quota(5, 10 * SECOND)]);
+    let five = context.take("p", &[quota(5, 10 * SECOND)]);
     assert_eq!(allowed(&*context.store, &five, 9).await, 5);
-    let eight = take("p", &[quota(8, 10 * SECOND)]);
+    let eight = context.take("p", &[quota(8, 10 * SECOND)]);
     assert_eq!(allowed(&*context.store, &eight, 9).await, 3);
-    let two = take("p", &[quota(2, 10 * SECOND)]);
+    let two = context.take("p", &[quota(2, 10 * SECOND)]);
     assert_eq!(ask(&*context.store, &two).await.remaining(), 0);
-    let longer = take("p", &[quota(8, 60 * SECOND)]);
+    let longer = context.take("p", &[quota(8, 60 * SECOND)]);
     context.advance(9 * SECOND);
     assert_eq!(
         ask(&*context.store, &longer).await.retry_after(),
@@ -264,8 +281,8 @@ async fn a_changed_rule_keeps_the_count(context: &Context) {
 /// A day's quota beside a second's on one count, or a day that becomes a second and a day again: the
 /// day's is not refilled.
 async fn a_longer_window_is_not_forgotten(context: &Context) {
-    let day = take("p", &[quota(3, 86_400 * SECOND)]);
-    let second = take("p", &[quota(100, SECOND)]);
+    let day = context.take("p", &[quota(3, 86_400 * SECOND)]);
+    let second = context.take("p", &[quota(100, SECOND)]);
     assert_eq!(allowed(&*context.store, &day, 5).await, 3);
     for _ in 0..20 {
         context.advance(3600 * SECOND + 77 * MICROSECOND);
@@ -279,7 +296,7 @@ async fn a_longer_window_is_not_forgotten(context: &Context) {
 
 /// Law 1 under concurrency: many tasks on many threads, and exactly `max` get through.
 async fn exact_under_concurrency(context: &Context) {
-    let take = take("p", &[quota(100, 3600 * SECOND)]);
+    let take = context.take("p", &[quota(100, 3600 * SECOND)]);
     let admitted = Arc::new(AtomicUsize::new(0));
     let tasks = (0..64).map(|_| {
         let (store, take) = (Arc::clone(&context.store), take.clone());
@@ -295,38 +312,157 @@ async fn exact_under_concurrency(context: &Context) {
     assert_eq!(admitted.load(Ordering::Relaxed), 100);
 }
 
-macro_rules! stamp {
-    ($($law:ident),+ $(,)?) => {
-        mod memory {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $law() {
-                super::$law(&super::Context::memory().await).await;
-            })+
-        }
+/// Every minute a unit, after a burst.
+async fn a_burst_and_then_the_rate(context: &Context) {
+    let smooth = quota(60, 3600 * SECOND).with_burst(10).expect("valid");
+    let take = context.take("p", &[smooth]);
+    assert_eq!(allowed(&*context.store, &take, 20).await, 10);
+    for _ in 0..5 {
+        let denied = ask(&*context.store, &take).await;
+        assert_eq!(denied.retry_after(), Some(60 * SECOND));
+        context.advance(60 * SECOND - MICROSECOND);
+        assert_eq!(allowed(&*context.store, &take, 2).await, 0);
+        context.advance(MICROSECOND);
+        assert_eq!(allowed(&*context.store, &take, 2).await, 1);
+    }
+    let eleven = ask(&*context.store, &take.clone().cost(11)).await;
+    assert_eq!(eleven.verdict(), Verdict::Never);
+}
 
-        mod redis {
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $law() {
-                super::$law(&super::Context::redis().await).await;
-            })+
+/// What its docs warn of.
+async fn an_edge_admits_twice(context: &Context) {
+    let take = context.take("p", &[quota(5, 10 * SECOND)]);
+    assert_eq!(allowed(&*context.store, &take, 1).await, 1);
+    context.advance(10 * SECOND - MICROSECOND);
+    assert_eq!(allowed(&*context.store, &take, 12).await, 4);
+    context.advance(MICROSECOND);
+    assert_eq!(allowed(&*context.store, &take, 12).await, 5);
+}
+
+/// In any order, whole and in part, once and again.
+async fn what_is_given_back_is_there_again(context: &Context) {
+    let take = context.take("p", &[quota(6, 10 * SECOND), quota(9, 60 * SECOND)]);
+    let store = &*context.store;
+    let mut tokens: Vec<Token> = Vec::new();
+    for cost in [1, 2, 3] {
+        let decision = ask(store, &take.clone().cost(cost)).await;
+        tokens.push(decision.token().expect("it was charged"));
+    }
+    assert!(!ask(store, &take).await.is_allowed());
+    for (token, units) in [(&tokens[2], 3), (&tokens[0], 1), (&tokens[1], 2)] {
+        let whole = take.clone().cost(u64::MAX);
+        assert_eq!(store.refund(&whole, token).await.expect("answers"), units);
+        assert_eq!(
+            store.refund(&whole, token).await.expect("answers"),
+            0,
+            "again"
+        );
+    }
+    let state = peek(context, &take).await;
+    assert_eq!(state.quotas()[0].remaining(), 6);
+    assert_eq!(state.quotas()[1].remaining(), 9);
+    assert_eq!(state.reset_after(), Duration::ZERO);
+
+    let five = ask(store, &take.clone().cost(5)).await.token();
+    let (part, five) = (take.clone().cost(2), five.expect("it was charged"));
+    assert_eq!(store.refund(&part, &five).await.expect("answers"), 2);
+    assert_eq!(peek(context, &take).await.remaining(), 3);
+    assert_eq!(allowed(store, &take, 9).await, 3);
+}
+
+/// What counts no longer is not given back, so that nobody gets more than the quota.
+async fn nothing_is_given_back_too_late(context: &Context) {
+    let take = context.take("p", &[quota(4, SECOND)]);
+    let store = &*context.store;
+    let token = ask(store, &take.clone().cost(4)).await.token();
+    let token = token.expect("it was charged");
+    context.advance(SECOND);
+    assert_eq!(allowed(store, &take, 9).await, 4);
+    assert_eq!(store.refund(&take, &token).await.expect("answers"), 0);
+    assert_eq!(allowed(store, &take, 9).await, 0);
+
+    let unknown = Token::new(token.stamp(), token.serial() + 77, 1);
+    assert_eq!(store.refund(&take, &unknown).await.expect("answers"), 0);
+    let other = context.take("other", &[quota(4, SECOND)]);
+    assert_eq!(store.refund(&other, &token).await.expect("answers"), 0);
+}
+
+/// Each algorithm takes over what the one before has counted, and nothing is refilled.
+async fn an_algorithm_that_changes_keeps_the_count(context: &Context) {
+    let quotas = [quota(3, 86_400 * SECOND)];
+    let take = context.take("p", &quotas);
+    assert_eq!(allowed(&*context.store, &take, 5).await, 3);
+    for round in 0..3 {
+        for algorithm in Algorithm::ALL {
+            context.advance(SECOND);
+            let rule = Rule::new("p", quotas).expect("valid").algorithm(algorithm);
+            let take = Take::new(Arc::new(rule), Key::default());
+            assert_eq!(
+                allowed(&*context.store, &take, 2).await,
+                0,
+                "{round} {algorithm:?}"
+            );
+            let fast = [quota(100, SECOND)];
+            let rule = Rule::new("p", fast).expect("valid").algorithm(algorithm);
+            let take = Take::new(Arc::new(rule), Key::default());
+            context.advance(SECOND);
+            assert!(allowed(&*context.store, &take, 20).await > 10);
+        }
+    }
+}
+
+macro_rules! stamp {
+    ($name:ident, $algorithm:expr => $($law:ident),+ $(,)?) => {
+        mod $name {
+            use tidegate::Algorithm;
+
+            const ALGORITHM: Algorithm = $algorithm;
+
+            mod memory {
+                $(#[tokio::test(flavor = "multi_thread")]
+                async fn $law() {
+                    super::super::$law(&super::super::Context::memory(super::ALGORITHM).await).await;
+                })+
+            }
+
+            mod redis {
+                $(#[tokio::test(flavor = "multi_thread")]
+                async fn $law() {
+                    super::super::$law(&super::super::Context::redis(super::ALGORITHM).await).await;
+                })+
+            }
         }
     };
 }
 
-stamp!(
-    never_more_than_max,
-    every_window_holds,
-    denied_means_untouched,
-    retry_after_is_the_truth,
-    reset_after_is_the_truth,
-    peeking_charges_nothing,
-    peeking_is_never_denied,
-    costs_are_weights,
-    what_can_never_be_has_no_retry_after,
-    quotas_are_charged_together,
-    keys_and_paths_are_counted_apart,
-    batches_are_in_order,
-    a_changed_rule_keeps_the_count,
-    a_longer_window_is_not_forgotten,
-    exact_under_concurrency,
+/// The laws of all algorithms, and those that each has besides.
+macro_rules! stamp_all {
+    ($($name:ident, $algorithm:expr => $($own:ident),* ;)+) => {
+        $(stamp!($name, $algorithm =>
+            retry_after_is_the_truth,
+            peeking_charges_nothing,
+            peeking_is_never_denied,
+            costs_are_weights,
+            what_can_never_be_has_no_retry_after,
+            keys_and_paths_are_counted_apart,
+            batches_are_in_order,
+            what_is_given_back_is_there_again,
+            nothing_is_given_back_too_late,
+            an_algorithm_that_changes_keeps_the_count,
+            exact_under_concurrency,
+            $($own),*
+        );)+
+    };
+}
+
+stamp_all!(
+    sliding_log, Algorithm::SlidingLog =>
+        never_more_than_max, every_window_holds, denied_means_untouched, reset_after_is_the_truth,
+        quotas_are_charged_together, a_changed_rule_keeps_the_count, a_longer_window_is_not_forgotten;
+    sliding_window, Algorithm::SlidingWindow =>
+        never_more_than_max, every_window_holds, denied_means_untouched,
+        quotas_are_charged_together, a_longer_window_is_not_forgotten;
+    gcra, Algorithm::Gcra => a_burst_and_then_the_rate;
+    fixed_window, Algorithm::FixedWindow =>
+        never_more_than_max, denied_means_untouched, an_edge_admits_twice, quotas_are_charged_together;
 );

@@ -1,14 +1,15 @@
-//! The same random history for the pure algorithm, the memory store and the Lua script: equal
-//! decisions, whatever happens to time, costs and rules.
+//! The same random history for the pure algorithms, the memory store and the Lua scripts: equal
+//! decisions, whatever happens to time, costs, rules and refunds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use proptest::prelude::*;
 use tidegate::{
-    Decision, Key, ManualClock, MemoryStore, Policy, Quota, RedisStore, Rule, SlidingLog, Store,
-    Take,
+    Algorithm, Count, Counting, Decision, Key, ManualClock, MemoryStore, Policy, Quota, RedisStore,
+    Rule, Store, Take, Token,
 };
 
 use crate::support::Redis;
@@ -25,34 +26,64 @@ enum Step {
     Take(u64),
     /// Several takes in one call.
     Batch(Vec<u64>),
-    /// From now on another rule.
-    Rule(Vec<Quota>),
+    /// One of the latest takes that were charged is given back, up to so many units of it.
+    Refund(usize, u64),
+    /// From now on other quotas.
+    Quotas(Vec<Quota>),
+    /// From now on another algorithm, if the history is one of those that change it.
+    Algorithm(Counting),
+}
+
+/// What is decided, from its beginning.
+#[derive(Debug, Clone)]
+struct History {
+    quotas: Vec<Quota>,
+    algorithm: Counting,
+    keeps_algorithm: bool,
+    steps: Vec<Step>,
 }
 
 fn quota() -> impl Strategy<Value = Quota> {
     let windows = prop_oneof![
-        Just(1),
-        Just(2),
-        Just(3),
-        Just(10),
-        Just(1_000),
-        Just(60_000)
+        6 => prop::sample::select(vec![1, 2, 3, 10, 1_000, 60_000]),
+        1 => 1..100_000_u64,
     ];
     let max = prop_oneof![
         6 => 0..12_u64,
         2 => 20..200_u64,
         1 => Just(Quota::LARGEST_MAX),
+        1 => Just(Quota::LARGEST_MAX - 6),
     ];
-    (max, windows)
-        .prop_map(|(max, millis)| Quota::new(max, Duration::from_millis(millis)).expect("valid"))
+    let burst = prop_oneof![3 => Just(None), 1 => (0..20_u64).prop_map(Some)];
+    (max, windows, burst).prop_map(|(max, millis, burst)| {
+        let quota = Quota::new(max, Duration::from_millis(millis)).expect("valid");
+        let burst = burst.unwrap_or(max);
+        quota.with_burst(burst).expect("valid")
+    })
 }
 
-fn rule() -> impl Strategy<Value = Vec<Quota>> {
-    prop::collection::vec(quota(), 1..4)
+fn quotas() -> impl Strategy<Value = Vec<Quota>> {
+    prop_oneof![2 => prop::collection::vec(quota(), 1), 1 => prop::collection::vec(quota(), 2..4)]
+}
+
+fn counting() -> impl Strategy<Value = Counting> {
+    prop::sample::select(Algorithm::ALL.to_vec()).prop_flat_map(of)
+}
+
+/// An algorithm with some number of sub-windows.
+fn of(algorithm: Algorithm) -> impl Strategy<Value = Counting> {
+    let sub_windows = prop::sample::select(vec![1, 2, 7, 64, 64, 64, 1_024]);
+    sub_windows.prop_map(move |number| Counting::from(algorithm).sub_windows(number))
 }
 
 fn cost() -> impl Strategy<Value = u64> {
-    prop_oneof![8 => Just(1_u64), 4 => 0..8_u64, 1 => 50..150_u64, 1 => Just(Quota::LARGEST_MAX)]
+    prop_oneof![
+        8 => Just(1_u64),
+        4 => 0..8_u64,
+        1 => 50..150_u64,
+        1 => Just(Quota::LARGEST_MAX),
+        1 => Just(u64::MAX),
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -69,15 +100,29 @@ fn step() -> impl Strategy<Value = Step> {
         20 => cost().prop_map(Step::Take),
         10 => pause.clone().prop_map(Step::Wait),
         6 => (-1..=1_i64).prop_map(Step::Retry),
+        6 => (0..6_usize, prop_oneof![Just(1), Just(2), Just(u64::MAX)])
+            .prop_map(|(which, units)| Step::Refund(which, units)),
         3 => prop::collection::vec(cost(), 2..6).prop_map(Step::Batch),
-        2 => rule().prop_map(Step::Rule),
+        2 => quotas().prop_map(Step::Quotas),
+        2 => counting().prop_map(Step::Algorithm),
         1 => pause.prop_map(Step::Back),
     ]
 }
 
+fn history(algorithm: Algorithm) -> impl Strategy<Value = History> {
+    let steps = prop::collection::vec(step(), 1..32);
+    let parts = (quotas(), of(algorithm), prop::bool::weighted(0.7), steps);
+    parts.prop_map(|(quotas, algorithm, keeps_algorithm, steps)| History {
+        quotas,
+        algorithm,
+        keeps_algorithm,
+        steps,
+    })
+}
+
 struct Three {
     clock: ManualClock,
-    pure: SlidingLog,
+    pure: Count,
     /// None once the clock went back: its own is monotonic.
     memory: Option<MemoryStore>,
     redis: RedisStore,
@@ -85,13 +130,13 @@ struct Three {
 }
 
 impl Three {
-    async fn new(redis: &RedisStore) -> Self {
+    fn new(redis: &RedisStore) -> Self {
         static HISTORIES: AtomicUsize = AtomicUsize::new(0);
         let clock = ManualClock::default();
         // Not far from the real time, so that Redis does not expire what is alive in the history.
         clock.set(1_800_000_000_000_000);
         Self {
-            pure: SlidingLog::default(),
+            pure: Count::default(),
             memory: Some(MemoryStore::new().clock(clock.clone())),
             redis: redis.clone().clock(clock.clone()),
             path: format!("h{}", HISTORIES.fetch_add(1, Ordering::Relaxed)),
@@ -99,17 +144,23 @@ impl Three {
         }
     }
 
-    /// All three are asked; the answers are told if they are the same.
-    async fn take(&mut self, quotas: &[Quota], costs: &[u64]) -> Result<Decision, TestCaseError> {
+    fn question(&self, quotas: &[Quota], algorithm: Counting) -> Take {
         // Names of their own, since two quotas may have the same window here.
         let policies = quotas.iter().enumerate();
         let policies = policies.map(|(at, quota)| Policy::new(&at.to_string(), *quota));
         let rule = Rule::with_policies(&self.path, policies).expect("valid");
-        let take = Take::new(Arc::new(rule), Key::default());
-        let takes: Vec<_> = costs.iter().map(|cost| take.clone().cost(*cost)).collect();
-        let now = self.clock.now();
+        Take::new(Arc::new(rule.algorithm(algorithm)), Key::default())
+    }
 
-        let pure = costs.iter().map(|cost| self.pure.take(now, quotas, *cost));
+    /// All three are asked; the answers are told if they are the same.
+    async fn take(&mut self, take: &Take, costs: &[u64]) -> Result<Vec<Decision>, TestCaseError> {
+        let takes: Vec<_> = costs.iter().map(|cost| take.clone().cost(*cost)).collect();
+        let (now, quotas) = (self.clock.now(), take.quotas());
+        let algorithm = take.rule().counting();
+
+        let pure = costs
+            .iter()
+            .map(|cost| self.pure.take(algorithm, now, quotas, *cost));
         let pure: Vec<_> = pure.collect();
         let memory = match &self.memory {
             Some(memory) => Some(memory.take(&takes).await.expect("memory decides")),
@@ -127,22 +178,35 @@ impl Three {
             }
             prop_assert_eq!(facts(pure), facts(&redis[at]), "redis, cost {}", costs[at]);
         }
-        Ok(pure.last().expect("at least one cost").clone())
+        Ok(pure)
+    }
+
+    async fn refund(&mut self, take: &Take, token: &Token) -> Result<(), TestCaseError> {
+        let pure = self.pure.refund(self.clock.now(), token, take.units());
+        if let Some(memory) = &self.memory {
+            let memory = memory.refund(take, token).await.expect("memory answers");
+            prop_assert_eq!(pure, memory, "memory, refund");
+        }
+        let redis = self.redis.refund(take, token).await.expect("redis answers");
+        prop_assert_eq!(pure, redis, "redis, refund");
+        Ok(())
     }
 }
 
 /// All but who decided.
 fn facts(decision: &Decision) -> impl PartialEq + std::fmt::Debug + use<> {
-    (decision.verdict(), decision.quotas().to_vec())
+    let quotas = decision.quotas().to_vec();
+    (decision.verdict(), quotas, decision.token())
 }
 
-async fn run(redis: &RedisStore, first: Vec<Quota>, steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let mut three = Three::new(redis).await;
-    let mut quotas = first;
+async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError> {
+    let mut three = Three::new(redis);
+    let mut take = three.question(&history.quotas, history.algorithm);
     let mut retry_after = 0;
-    for step in steps {
+    let mut tokens = Vec::new();
+    for step in &history.steps {
         let now = three.clock.now();
-        let decision = match step {
+        let decisions = match step {
             Step::Wait(micros) => {
                 three.clock.set(now + micros);
                 continue;
@@ -158,32 +222,74 @@ async fn run(redis: &RedisStore, first: Vec<Quota>, steps: Vec<Step>) -> Result<
                     .set(now.saturating_add_signed((retry_after + give_or_take).max(0)));
                 continue;
             }
-            Step::Rule(rule) => {
-                quotas = rule;
+            Step::Quotas(quotas) => {
+                take = three.question(quotas, take.rule().counting());
                 continue;
             }
-            Step::Take(cost) => three.take(&quotas, &[cost]).await?,
-            Step::Batch(costs) => three.take(&quotas, &costs).await?,
+            Step::Algorithm(algorithm) => {
+                if !history.keeps_algorithm {
+                    take = three.question(take.quotas(), *algorithm);
+                }
+                continue;
+            }
+            Step::Refund(which, units) => {
+                if let Some(token) = tokens.iter().rev().nth(*which) {
+                    three.refund(&take.clone().cost(*units), token).await?;
+                }
+                continue;
+            }
+            Step::Take(cost) => three.take(&take, &[*cost]).await?,
+            Step::Batch(costs) => three.take(&take, costs).await?,
         };
-        let wait = decision.retry_after().unwrap_or_default();
+        tokens.extend(decisions.iter().filter_map(Decision::token));
+        let last = decisions.last().expect("at least one cost");
+        let wait = last.retry_after().unwrap_or_default();
         retry_after = i64::try_from(wait.as_micros()).expect("ten years of microseconds");
     }
     Ok(())
 }
 
-#[test]
-fn pure_memory_and_redis_decide_alike() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+/// So many histories run at once, so that their calls share round trips.
+const AT_ONCE: usize = 64;
+
+fn decide_alike(algorithm: Algorithm) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let server = Redis::start();
     let redis = runtime.block_on(server.store());
-    let cases = std::env::var("TIDEGATE_HISTORIES").map_or(2_000, |n| n.parse().expect("a number"));
+    let histories = std::env::var("TIDEGATE_HISTORIES");
+    let histories: usize = histories.map_or(2_000, |number| number.parse().expect("a number"));
     let config = ProptestConfig {
-        cases,
+        cases: u32::try_from(histories.div_ceil(AT_ONCE)).expect("not that many"),
         max_shrink_iters: 4_000,
         failure_persistence: None,
         ..ProptestConfig::default()
     };
-    proptest!(config, |(first in rule(), steps in prop::collection::vec(step(), 1..60))| {
-        runtime.block_on(run(&redis, first, steps))?;
+    proptest!(config, |(histories in prop::collection::vec(history(algorithm), 1..=AT_ONCE))| {
+        let outcomes = histories.iter().map(|history| run(&redis, history));
+        let outcomes = runtime.block_on(join_all(outcomes));
+        outcomes.into_iter().collect::<Result<(), _>>()?;
     });
+}
+
+#[test]
+fn sliding_logs_decide_alike() {
+    decide_alike(Algorithm::SlidingLog);
+}
+
+#[test]
+fn sliding_windows_decide_alike() {
+    decide_alike(Algorithm::SlidingWindow);
+}
+
+#[test]
+fn gcras_decide_alike() {
+    decide_alike(Algorithm::Gcra);
+}
+
+#[test]
+fn fixed_windows_decide_alike() {
+    decide_alike(Algorithm::FixedWindow);
 }

@@ -15,8 +15,8 @@ pub use clock::ManualClock;
 use shard::{NoRoom, Shard};
 
 use super::name::Name;
-use super::{Store, Take, Taking};
-use crate::decision::Decision;
+use super::{Refunding, Store, Take, Taking};
+use crate::decision::{Decision, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in this process: for one process, for tests, and until Redis is set up.
@@ -94,15 +94,21 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
-        let name = Name::new(take, "");
+    /// The name's hash, and the shard that it belongs to.
+    fn place(&self, name: Name<'_>) -> (u64, &Mutex<Shard>) {
         let mut hasher = self.hasher.build_hasher();
         name.hash(&mut hasher);
         let hash = hasher.finish();
         // The upper bits: a shard's table uses the lower ones.
         let at = (hash >> 48) as usize & (self.shards.len() - 1);
+        (hash, &self.shards[at])
+    }
+
+    fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
+        let name = Name::new(take, "");
+        let (hash, shard) = self.place(name);
         loop {
-            let mut shard = lock(&self.shards[at]);
+            let mut shard = lock(shard);
             // Not before the lock: who has to wait for it would come with an instant that is past.
             let now = self.clock.now();
             // Two a take: keys go at least as fast as they come.
@@ -116,6 +122,14 @@ impl MemoryStore {
                 return Err(self.full());
             }
         }
+    }
+
+    fn give_back(&self, take: &Take, token: &Token) -> u64 {
+        let name = Name::new(take, "");
+        let (hash, shard) = self.place(name);
+        let mut shard = lock(shard);
+        let now = self.clock.now();
+        shard.refund(hash, name, now, token, take.units())
     }
 
     /// Counts one more key if that is allowed.
@@ -168,6 +182,10 @@ impl Store for MemoryStore {
 
     fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
         Some(self.decide(take))
+    }
+
+    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
+        Refunding::later(async move { Ok(self.give_back(take, token)) })
     }
 
     fn name(&self) -> String {

@@ -3,8 +3,8 @@ use std::collections::BinaryHeap;
 
 use hashbrown::HashTable;
 
-use crate::algorithm::SlidingLog;
-use crate::decision::Decision;
+use crate::algorithm::Count;
+use crate::decision::{Decision, Token};
 use crate::store::Take;
 use crate::store::name::Name;
 
@@ -24,7 +24,7 @@ pub(super) struct Shard {
 struct Slot {
     name: Box<str>,
     hash: u64,
-    log: SlidingLog,
+    count: Count,
     due: u64,
 }
 
@@ -47,34 +47,52 @@ impl Shard {
         if let Some(&at) = self.by_name.find(hash, is_it) {
             return Ok(self.take_in(at, now, take));
         }
-        let mut log = SlidingLog::default();
-        let decision = log.take(now, take.quotas(), take.units());
-        if log.forgotten_at() > now {
+        let mut count = Count::default();
+        let decision = count.take(take.rule().counting(), now, take.quotas(), take.units());
+        if count.forgotten_at() > now {
             if !reserve() {
                 return Err(NoRoom);
             }
-            self.insert(hash, name, log);
+            self.insert(hash, name, count);
         }
         Ok(decision)
     }
 
+    pub(super) fn refund(
+        &mut self,
+        hash: u64,
+        name: Name<'_>,
+        now: u64,
+        token: &Token,
+        units: u64,
+    ) -> u64 {
+        let slots = &self.slots;
+        let is_it = |at: &u32| name.is(&slots[*at as usize].name);
+        match self.by_name.find(hash, is_it) {
+            Some(&at) => self.slots[at as usize].count.refund(now, token, units),
+            None => 0,
+        }
+    }
+
     fn take_in(&mut self, at: u32, now: u64, take: &Take) -> Decision {
         let slot = &mut self.slots[at as usize];
-        let decision = slot.log.take(now, take.quotas(), take.units());
+        let decision = slot
+            .count
+            .take(take.rule().counting(), now, take.quotas(), take.units());
         // Only a shorter window, or a clock that went back, makes it earlier.
-        if slot.log.forgotten_at() < slot.due {
-            slot.due = slot.log.forgotten_at();
+        if slot.count.forgotten_at() < slot.due {
+            slot.due = slot.count.forgotten_at();
             self.due.push(Reverse((slot.due, at)));
         }
         decision
     }
 
-    fn insert(&mut self, hash: u64, name: Name<'_>, log: SlidingLog) {
-        let due = log.forgotten_at();
+    fn insert(&mut self, hash: u64, name: Name<'_>, count: Count) {
+        let due = count.forgotten_at();
         let slot = Slot {
             name: name.to_string().into(),
             hash,
-            log,
+            count,
             due,
         };
         let at = self.vacant.pop().unwrap_or_else(|| {
@@ -104,7 +122,7 @@ impl Shard {
             if slot.due != due {
                 continue;
             }
-            let forgotten_at = slot.log.forgotten_at();
+            let forgotten_at = slot.count.forgotten_at();
             if forgotten_at > now {
                 slot.due = forgotten_at;
                 self.due.push(Reverse((forgotten_at, at)));

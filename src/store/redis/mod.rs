@@ -11,9 +11,12 @@ use redis::aio::ConnectionLike;
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisResult};
 
 use super::name::Name;
-use super::{Store, Take, Taking};
-use crate::connection::{Reconnecting, SLIDING_LOG, store_error};
-use crate::decision::{Decision, Decisions};
+use super::{Refunding, Store, Take, Taking};
+use crate::algorithm::Algorithm;
+use crate::connection::{
+    FIXED_WINDOW, GCRA, REFUND, Reconnecting, SLIDING_LOG, SLIDING_WINDOW, Script, store_error,
+};
+use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in Redis, so that all processes that use the same server share them.
@@ -188,11 +191,51 @@ impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
     /// One script call: takes of one rule and key.
     async fn call(&self, takes: &[Take]) -> Result<Vec<Decision>, StoreError> {
         let name = Name::new(&takes[0], &self.prefix).to_string();
+        let script = script(takes[0].rule().counting().algorithm());
         let mut connection = self.connection.clone();
         let arguments = |command: &mut _| wire::write(command, self.now(), takes);
-        let reply = SLIDING_LOG.call(&mut connection, &name, arguments).await;
+        let reply = script.call(&mut connection, &[&name], arguments).await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
         wire::read(&reply, takes)
+    }
+
+    async fn give_back(&self, take: &Take, token: &Token) -> Result<u64, StoreError> {
+        let name = Name::new(take, &self.prefix).to_string();
+        let records = records_of(&name);
+        let mut connection = self.connection.clone();
+        let arguments =
+            |command: &mut _| wire::write_refund(command, self.now(), token, take.units());
+        let reply = REFUND
+            .call(&mut connection, &[&name, &records], arguments)
+            .await;
+        let reply = reply.map_err(|error| store_error(&self.address, error))?;
+        wire::read_refund(&reply)
+    }
+
+    async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let done = tokio::time::timeout(self.timeout, work).await;
+        done.unwrap_or_else(|_| Err(self.late()))
+    }
+}
+
+fn script(algorithm: Algorithm) -> &'static Script {
+    match algorithm {
+        Algorithm::SlidingLog => &SLIDING_LOG,
+        Algorithm::SlidingWindow => &SLIDING_WINDOW,
+        Algorithm::Gcra => &GCRA,
+        Algorithm::FixedWindow => &FIXED_WINDOW,
+    }
+}
+
+/// Where it stands what was given back of a count: in the same slot of a cluster, and under a name that no
+/// count has, since rules and keys have no braces in theirs.
+fn records_of(name: &str) -> String {
+    match name.contains('{') {
+        true => format!("{name}{{refunds}}"),
+        false => format!("{{{name}}}:refunds"),
     }
 }
 
@@ -201,10 +244,11 @@ where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {
     fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
-        Taking::later(async move {
-            let deciding = tokio::time::timeout(self.timeout, self.decide(takes));
-            deciding.await.unwrap_or_else(|_| Err(self.late()))
-        })
+        Taking::later(self.in_time(self.decide(takes)))
+    }
+
+    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
+        Refunding::later(self.in_time(self.give_back(take, token)))
     }
 
     fn name(&self) -> String {

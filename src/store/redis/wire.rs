@@ -1,33 +1,76 @@
 //! The arguments and the reply that all algorithm scripts share.
 
-use std::time::Duration;
-
 use redis::Value;
 
-use crate::decision::{Decision, QuotaState, Source, Verdict};
+use crate::algorithm::{Algorithm, Pace};
+use crate::decision::{Decision, QuotaState, Source, Token, Verdict};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::quota::Quota;
 use crate::store::Take;
 
-/// A key outlives its last charge by its longest window and two slices of the script's, rounded up.
+/// A key outlives its last charge by as long as that counts and two slices of the scripts', rounded up.
 const SLACK_MILLIS: u64 = 2 * 1_049;
 
-/// `now`, the expiry, the quotas, and then a cost for each take. No text is built on the way.
+/// The quotas, and then a cost for each take; the expiry; and `now`, where a test says it.
 pub(super) fn write(command: &mut redis::Cmd, now: Option<u64>, takes: &[Take]) {
-    let quotas = takes.first().map_or(&[][..], Take::quotas);
-    match now {
-        Some(now) => command.arg(now),
-        None => command.arg(&b""[..]),
-    };
-    let longest = quotas.iter().map(Quota::window_micros).max().unwrap_or(0);
-    command
-        .arg(longest / 1_000 + SLACK_MILLIS)
-        .arg(quotas.len());
+    let Some(first) = takes.first() else { return };
+    let (quotas, counting) = (first.quotas(), first.rule().counting());
+    let mut question = Vec::with_capacity(1 + 35 * quotas.len() + 7 * takes.len());
+    question.push(u8::try_from(quotas.len()).expect("a rule has at most 16 quotas"));
+    let mut life = 0;
     for quota in quotas {
-        command.arg(quota.max()).arg(quota.window_micros());
+        let window = quota.window_micros();
+        put(&mut question, &[quota.max(), window]);
+        life = life.max(match counting.algorithm() {
+            Algorithm::SlidingLog | Algorithm::FixedWindow => window,
+            Algorithm::SlidingWindow => {
+                put(&mut question, &[u64::from(counting.sub_windows)]);
+                window
+            }
+            Algorithm::Gcra => {
+                let pace = Pace::of(quota);
+                put(&mut question, &[quota.burst(), pace.units, pace.micros]);
+                pace.time_for(quota.max().max(quota.burst()))
+            }
+        });
     }
     for take in takes {
-        command.arg(take.units());
+        put(&mut question, &[take.units()]);
+    }
+    command.arg(question).arg(life / 1_000 + SLACK_MILLIS);
+    if let Some(now) = now {
+        command.arg(now);
+    }
+}
+
+/// Numbers in 7 bytes, which hold all that quotas and costs can be; larger costs are as hopeless as the
+/// largest.
+fn put(bytes: &mut Vec<u8>, numbers: &[u64]) {
+    for number in numbers {
+        let number = (*number).min(LARGEST_NUMBER);
+        bytes.extend_from_slice(&number.to_le_bytes()[..7]);
+    }
+}
+
+/// Two to the 53rd: the scripts' numbers are doubles.
+const LARGEST_NUMBER: u64 = 1 << 53;
+
+/// A token and the units to give back.
+pub(super) fn write_refund(command: &mut redis::Cmd, now: Option<u64>, token: &Token, units: u64) {
+    let mut bytes = Vec::with_capacity(21);
+    for number in [token.stamp(), token.serial(), token.units()] {
+        bytes.extend_from_slice(&number.to_be_bytes()[1..]);
+    }
+    command.arg(bytes).arg(units.min(token.units()));
+    if let Some(now) = now {
+        command.arg(now);
+    }
+}
+
+/// The units that were given back.
+pub(super) fn read_refund(reply: &Value) -> Result<u64, StoreError> {
+    match reply {
+        Value::Int(units) => u64::try_from(*units).map_err(|_| nonsense()),
+        _ => Err(nonsense()),
     }
 }
 
@@ -47,20 +90,20 @@ pub(super) fn read(reply: &Value, takes: &[Take]) -> Result<Vec<Decision>, Store
     let mut next = || numbers.next().expect("as many numbers as expected");
 
     let decisions = takes.iter().map(|take| {
-        let (_now, verdict, retry_after) = (next(), next(), next());
+        let (now, verdict, retry_or_serial) = (next(), next(), next());
         let verdict = match verdict {
-            0 => Verdict::Denied {
-                retry_after: Duration::from_micros(retry_after),
-            },
+            0 => Verdict::denied_for_micros(retry_or_serial),
             1 => Verdict::Allowed,
             2 => Verdict::Never,
             _ => return Err(nonsense()),
         };
+        let charged = verdict == Verdict::Allowed && take.units() > 0;
+        let token = charged.then(|| Token::new(now, retry_or_serial, take.units()));
         let states = take.quotas().iter().map(|_| {
             let (remaining, reset_after) = (next(), next());
-            QuotaState::new(remaining, Duration::from_micros(reset_after))
+            QuotaState::from_micros(remaining, reset_after)
         });
-        Ok(Decision::new(verdict, Source::Redis, states))
+        Ok(Decision::new(verdict, Source::Redis, states).with_token(token))
     });
     decisions.collect()
 }

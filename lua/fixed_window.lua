@@ -1,0 +1,74 @@
+-- The fixed window: whether costs fit into every quota of one key; charges those that do.
+--
+-- KEYS[1]  the state, a string
+-- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max and window in
+--          microseconds, then one or more costs, answered in order, as if each had come alone; 0 only
+--          looks. Numbers have 7 bytes.
+-- ARGV[2]  expiry in milliseconds: how long a charge counts at most, and two slices of time
+-- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
+--
+-- Reply: one string of little-endian 64-bit integers, for each cost
+--   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds or, if it was charged, its serial number,
+--   and for each quota: units remaining, reset after in microseconds
+--
+-- A tally, in big-endian integers of 7 bytes:
+--   max, window, until   the quota that it was charged under, and until when it is needed
+--   start, units         when its window began, and what was charged since then
+
+-- include: question
+
+local MARK = 250
+local TALLY, TALLY_SIZE = '>I7I7I7I7I7', 35
+
+local function read()
+  local tallies = {}
+  for at = HEADER_SIZE + 1, #raw, TALLY_SIZE do
+    if at + TALLY_SIZE - 1 > #raw then return nil end
+    local max, window, needed, start, units = unpack(TALLY, raw, at)
+    tallies[#tallies + 1] = { max, window, max, needed, start, units }
+  end
+  return tallies
+end
+
+local function ask(at)
+  local max, window
+  max, window, at = unpack('<I7I7', question, at)
+  return { max, window, max }, at
+end
+
+local function limit(quota) return quota[1] end
+
+local function matches(tally, quota) return tally[2] == quota[2] end
+
+local function fresh(quota) return { quota[1], quota[2], quota[3], 0, 0, 0 } end
+
+local function life(tally) return tally[2] end
+
+local function used(tally)
+  if tally[5] + tally[2] <= now then return 0 end
+  return tally[6]
+end
+
+local function wait(tally) return tally[5] + tally[2] - now end
+
+local function over_at(tally)
+  if tally[6] == 0 then return 0 end
+  return tally[5] + tally[2]
+end
+
+local function charge(tally, time, units)
+  if tally[6] == 0 or tally[5] + tally[2] <= time then tally[5], tally[6] = time, 0 end
+  units = tally[6] + units
+  if units > MOST_UNITS then units = MOST_UNITS end
+  tally[6] = units
+end
+
+local function back(tally)
+  if tally[5] > now then tally[5] = now end
+end
+
+local function write(tally)
+  return pack(TALLY, tally[1], tally[2], tally[4], tally[5], tally[6])
+end
+
+-- include: decision

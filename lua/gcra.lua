@@ -1,0 +1,106 @@
+-- The generic cell rate algorithm: whether costs fit into every quota of one key; charges those that do.
+--
+-- KEYS[1]  the state, a string
+-- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max, window in
+--          microseconds, burst, and max and window without their common factors; then one or more costs,
+--          answered in order, as if each had come alone; 0 only looks. Numbers have 7 bytes.
+-- ARGV[2]  expiry in milliseconds: how long a charge counts at most, and two slices of time
+-- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
+--
+-- Reply: one string of little-endian 64-bit integers, for each cost
+--   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds or, if it was charged, its serial number,
+--   and for each quota: units remaining, reset after in microseconds
+--
+-- A tally is a bucket, in big-endian integers of 7 bytes:
+--   max, window, burst, until   the quota that it was charged under, and until when it is needed
+--   start, units                when its busy time began, and what was poured in since then
+
+-- include: question
+-- include: pace
+
+local MARK = 249
+local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
+
+-- A tally's seventh and eighth are its pace.
+local function read()
+  local tallies = {}
+  for at = HEADER_SIZE + 1, #raw, TALLY_SIZE do
+    if at + TALLY_SIZE - 1 > #raw then return nil end
+    tallies[#tallies + 1] = { unpack(TALLY, raw, at) }
+    tallies[#tallies][7] = nil
+  end
+  return tallies
+end
+
+local function ask(at)
+  local max, window, burst, units, micros
+  max, window, burst, units, micros, at = unpack('<I7I7I7I7I7', question, at)
+  return { max, window, burst, 0, 0, 0, units, micros }, at
+end
+
+local function limit(quota)
+  if quota[1] == 0 then return 0 end
+  return quota[3]
+end
+
+local function matches(tally, quota) return tally[1] == quota[1] and tally[2] == quota[2] end
+
+local function paced(tally)
+  if not tally[7] then tally[7], tally[8] = pace_of(tally[1], tally[2]) end
+  return tally[7], tally[8]
+end
+
+local function fresh(quota)
+  return { quota[1], quota[2], quota[3], 0, 0, 0, quota[7], quota[8] }
+end
+
+local function capacity(tally)
+  if tally[3] > tally[1] then return tally[3] end
+  return tally[1]
+end
+
+local function life(tally) return time_for(capacity(tally), paced(tally)) end
+
+local function used_at(tally, time)
+  local units = tally[6]
+  if time > tally[5] then units = units - drained(time - tally[5], paced(tally)) end
+  if units < 0 then return 0 end
+  return units
+end
+
+local function used(tally) return used_at(tally, now) end
+
+local function wait(tally, most, cost)
+  local has_to_drain = tally[6] + cost - most
+  return tally[5] + time_for(has_to_drain, paced(tally)) - now
+end
+
+local function over_at(tally) return tally[5] + time_for(tally[6], paced(tally)) end
+
+local function charge(tally, time, units)
+  local before = used_at(tally, time)
+  if before == 0 then
+    tally[5], tally[6] = time, 0
+  else
+    local pace_units, pace_micros = paced(tally)
+    local paces = floor((time - tally[5]) / pace_micros)
+    if paces > 0 then
+      tally[5], tally[6] = tally[5] + paces * pace_micros, tally[6] - paces * pace_units
+    end
+  end
+  local room = capacity(tally) - before
+  if room < 0 then room = 0 end
+  if units > room then units = room end
+  tally[6] = tally[6] + units
+end
+
+local function back(tally, newest)
+  tally[6] = used_at(tally, newest)
+  tally[5] = now
+end
+
+local function write(tally)
+  return pack(TALLY, tally[1], tally[2], tally[3], tally[4], tally[5], tally[6])
+end
+
+-- include: decision

@@ -1,0 +1,42 @@
+-- A bucket drains by `units` in every `micros`: max and window without their common factors.
+
+-- part * number / of, for a part smaller than `of`: the quotient, and whether something is left.
+local function fraction(part, number, of)
+  local product = part * number
+  if product < 9007199254740992 then
+    local quotient = math.floor(product / of)
+    return quotient, quotient * of < product
+  end
+  -- Too large for a double: bit by bit, as by hand.
+  local quotient, left, bit = 0, 0, 562949953421312
+  while bit >= 1 do
+    quotient, left = 2 * quotient, 2 * left
+    if number >= bit then
+      number, left = number - bit, left + part
+    end
+    -- Twice what was left, and a part: at most two times more than what goes in.
+    while left >= of do quotient, left = quotient + 1, left - of end
+    bit = bit / 2
+  end
+  return quotient, left > 0
+end
+
+local function drained(micros, pace_units, pace_micros)
+  local whole = math.floor(micros / pace_micros)
+  local quotient, rest = fraction(micros - whole * pace_micros, pace_units, pace_micros)
+  return whole * pace_units + quotient, rest
+end
+
+local function time_for(units, pace_units, pace_micros)
+  local whole = math.floor(units / pace_units)
+  local quotient, rest = fraction(units - whole * pace_units, pace_micros, pace_units)
+  if rest then quotient = quotient + 1 end
+  return whole * pace_micros + quotient
+end
+
+local function pace_of(max, window)
+  if max == 0 then max = 1 end
+  local a, b = max, window
+  while b > 0 do a, b = b, a % b end
+  return max / a, window / a
+end

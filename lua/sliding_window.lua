@@ -1,0 +1,150 @@
+-- The sliding window in sub-windows: whether costs fit into every quota of one key; charges those that do.
+--
+-- KEYS[1]  the state, a string
+-- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max, window in
+--          microseconds and number of sub-windows; then one or more costs, answered in order, as if each had come alone; 0 only
+--          looks. Numbers have 7 bytes.
+-- ARGV[2]  expiry in milliseconds: how long a charge counts at most, and two slices of time
+-- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
+--
+-- Reply: one string of little-endian 64-bit integers, for each cost
+--   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds or, if it was charged, its serial number,
+--   and for each quota: units remaining, reset after in microseconds
+--
+-- A tally, in big-endian integers of 7 bytes but for the last one of 2:
+--   max, window, until   the quota that it was charged under, and until when it is needed
+--   resolution           the length of a sub-window
+--   floor                the running total of all costs before the oldest entry
+--   entries              their number
+-- and then the entries, one for each sub-window with something in it:
+--   stamp, total         when something was charged in it last, and the running total with it
+
+-- include: question
+
+local MARK = 248
+local TALLY, TALLY_SIZE = '>I7I7I7I7I7I2', 37
+local ENTRY, ENTRY_SIZE = '>I7I7', 14
+
+local function resolution_of(window, sub_windows)
+  local resolution = floor(window / sub_windows)
+  if resolution == 0 then return 1 end
+  return resolution
+end
+
+-- A tally is { max, window, burst, until, resolution, floor, entries, number of entries, newest stamp, total }.
+local function read()
+  local tallies = {}
+  local at = HEADER_SIZE + 1
+  while at <= #raw do
+    if at + TALLY_SIZE - 1 > #raw then return nil end
+    local max, window, needed, resolution, base, number = unpack(TALLY, raw, at)
+    local from = at + TALLY_SIZE
+    at = from + number * ENTRY_SIZE
+    if at - 1 > #raw then return nil end
+    local stamp, total = 0, base
+    if number > 0 then stamp, total = unpack(ENTRY, raw, at - ENTRY_SIZE) end
+    local entries = string.sub(raw, from, at - 1)
+    tallies[#tallies + 1] = { max, window, max, needed, resolution, base, entries, number, stamp, total }
+  end
+  return tallies
+end
+
+local function ask(at)
+  local max, window, sub_windows
+  max, window, sub_windows, at = unpack('<I7I7I7', question, at)
+  return { max, window, max, 0, resolution_of(window, sub_windows) }, at
+end
+
+local function limit(quota) return quota[1] end
+
+local function matches(tally, quota)
+  return tally[2] == quota[2] and tally[5] == quota[5]
+end
+
+-- What is taken over from another algorithm has no sub-windows: it gets those of the rule.
+local function fresh(quota)
+  local resolution = quota[5] or resolution_of(quota[2], unpack('<I7', question, 16))
+  return { quota[1], quota[2], quota[3], 0, resolution, 0, '', 0, 0, 0 }
+end
+
+local function life(tally) return tally[2] end
+
+-- How many of the oldest entries have left the window at this time, and the total with them.
+local function outside(tally, time)
+  local entries, left = tally[7], time - tally[2]
+  local low, high, base = 0, tally[8], tally[6]
+  if high == 0 or unpack('>I7', entries) > left then return 0, base end
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local stamp, total = unpack(ENTRY, entries, middle * ENTRY_SIZE + 1)
+    if stamp <= left then
+      low, base = middle + 1, total
+    else
+      high = middle
+    end
+  end
+  return low, base
+end
+
+local function used(tally)
+  local _, base = outside(tally, now)
+  return (tally[10] - base) % MODULUS
+end
+
+local function wait(tally, most, cost)
+  local entries, newest_total = tally[7], tally[10]
+  local low, high, leaves = 0, tally[8], tally[9]
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local stamp, total = unpack(ENTRY, entries, middle * ENTRY_SIZE + 1)
+    if (newest_total - total) % MODULUS + cost > most then
+      low = middle + 1
+    else
+      high, leaves = middle, stamp
+    end
+  end
+  return leaves + tally[2] - now
+end
+
+local function over_at(tally)
+  if tally[10] == tally[6] then return 0 end
+  return tally[9] + tally[2]
+end
+
+local function charge(tally, time, units)
+  local left, base = outside(tally, time)
+  local number, entries = tally[8] - left, tally[7]
+  local held = (tally[10] - base) % MODULUS
+  if units > MOST_UNITS - held then units = math.max(MOST_UNITS - held, 0) end
+  local last = number
+  if held == 0 then
+    last = 0
+  elseif floor(tally[9] / tally[5]) == floor(time / tally[5]) then
+    last = number - 1
+  end
+  local total = (tally[10] + units) % MODULUS
+  local first = left * ENTRY_SIZE
+  entries = string.sub(entries, first + 1, first + last * ENTRY_SIZE) .. pack(ENTRY, time, total)
+  tally[6], tally[7], tally[8], tally[9], tally[10] = base, entries, last + 1, time, total
+end
+
+local function back(tally)
+  if tally[9] <= now then return end
+  local low, high = 0, tally[8]
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if unpack('>I7', tally[7], middle * ENTRY_SIZE + 1) < now then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  tally[7] = string.sub(tally[7], 1, low * ENTRY_SIZE) .. pack(ENTRY, now, tally[10])
+  tally[8], tally[9] = low + 1, now
+end
+
+local function write(tally)
+  return pack(TALLY, tally[1], tally[2], tally[4], tally[5], tally[6], tally[8]) .. tally[7]
+end
+
+-- include: decision

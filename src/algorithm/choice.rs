@@ -1,0 +1,81 @@
+use super::SlidingWindow;
+
+/// How a rule's takes are counted.
+///
+/// | | admits in any window | keeps for a key | a unit is there again | choose it |
+/// |---|---|---|---|---|
+/// | [`SlidingLog`](crate::SlidingLog) | at most max | an entry for each millisecond of traffic, at most max | one window after its take | where the limit is a promise: money, contracts, partners' quotas |
+/// | [`SlidingWindow`](crate::SlidingWindow) | at most max | at most 66 entries, whatever the rate | up to a 64th of the window later | for large counts: the same promise in constant memory |
+/// | [`Gcra`](crate::Gcra) | burst + max; in a span `s` burst + `s * max / window` | a few numbers | evenly, one every window / max | to smooth traffic: what comes after a burst comes evenly |
+/// | [`FixedWindow`](crate::FixedWindow) | up to twice max, at an edge | a few numbers | at the end of the window, all at once | for the lowest cost, where twice does no harm |
+///
+/// All of them take costs, check and charge several quotas together, give an exact retry-after, answer batches,
+/// and give back what is refunded. A rule may change its algorithm while it runs: what still
+/// counts goes on counting, as of the last take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Exact: a log of all takes. The default.
+    #[default]
+    SlidingLog,
+    /// Never above the limit, late by less than a sub-window, in constant memory.
+    SlidingWindow,
+    /// Smooth: a bucket that drains evenly, with a burst apart from the rate.
+    Gcra,
+    /// The cheapest: a counter that starts anew; at an edge it admits up to twice as much.
+    FixedWindow,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::SlidingLog,
+        Self::SlidingWindow,
+        Self::Gcra,
+        Self::FixedWindow,
+    ];
+
+    /// Its name in configuration: `sliding-log`, `sliding-window`, `gcra` or `fixed-window`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SlidingLog => "sliding-log",
+            Self::SlidingWindow => "sliding-window",
+            Self::Gcra => "gcra",
+            Self::FixedWindow => "fixed-window",
+        }
+    }
+}
+
+/// An algorithm with its setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Counting {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) sub_windows: u16,
+}
+
+impl Counting {
+    /// For [`Algorithm::SlidingWindow`]: how many sub-windows a window has, from 1 to
+    /// [`MOST_SUB_WINDOWS`](SlidingWindow::MOST_SUB_WINDOWS); other numbers become the nearest of these. Default: 64.
+    #[must_use]
+    pub fn sub_windows(mut self, sub_windows: u16) -> Self {
+        self.sub_windows = sub_windows.clamp(1, SlidingWindow::MOST_SUB_WINDOWS);
+        self
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+}
+
+impl From<Algorithm> for Counting {
+    fn from(algorithm: Algorithm) -> Self {
+        let sub_windows = SlidingWindow::DEFAULT_SUB_WINDOWS;
+        Self {
+            algorithm,
+            sub_windows,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+use super::carried::{Carried, Exchange};
+use super::refunds::{GivenBack, Refunds};
+use super::tallies::Tallies;
+use super::{Algorithm, Counting, FixedWindow, Gcra, SlidingLog, SlidingWindow};
+use crate::decision::{Decision, Token};
+use crate::quota::Quota;
+
+/// What counts under one key: the state of whichever algorithm charged it last, and what was given back.
+///
+/// This is the whole of a store but for keys and a clock: a pure function of a state, an instant, the quotas and a
+/// cost. Instants are microseconds since any epoch.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Algorithm, Count, Quota};
+///
+/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let mut count = Count::default();
+/// let token = count.take(Algorithm::Gcra, 0, &quotas, 2).token().expect("it was charged");
+/// let denied = count.take(Algorithm::Gcra, 1_000_000, &quotas, 1);
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(4)));
+/// // The same key, by another algorithm: what was charged still counts.
+/// assert!(!count.take(Algorithm::SlidingLog, 1_000_000, &quotas, 1).is_allowed());
+///
+/// assert_eq!(count.refund(1_000_000, &token, 2), 1, "one has drained by a part");
+/// assert_eq!(count.refund(1_000_000, &token, 2), 0, "that was given back already");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Count {
+    state: State,
+    refunds: Refunds,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Log(SlidingLog),
+    Window(SlidingWindow),
+    Gcra(Gcra),
+    Fixed(FixedWindow),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Fixed(FixedWindow::default())
+    }
+}
+
+impl Count {
+    /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
+    /// all if so. A cost of 0 only looks, and is always allowed.
+    ///
+    /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
+    pub fn take(
+        &mut self,
+        counting: impl Into<Counting>,
+        now: u64,
+        quotas: &[Quota],
+        cost: u64,
+    ) -> Decision {
+        let counting = counting.into();
+        let sub_windows = counting.sub_windows;
+        match (&mut self.state, counting.algorithm) {
+            (State::Log(log), Algorithm::SlidingLog) => log.take(now, quotas, cost),
+            (State::Window(window), Algorithm::SlidingWindow) => {
+                window.take(now, quotas, sub_windows, cost)
+            }
+            (State::Gcra(gcra), Algorithm::Gcra) => gcra.take(now, quotas, cost),
+            (State::Fixed(window), Algorithm::FixedWindow) => window.take(now, quotas, cost),
+            _ => self.take_otherwise(counting, now, quotas, cost),
+        }
+    }
+
+    /// By another algorithm than before. It takes the state over with its first charge; until then
+    /// nothing changes, unless the clock went back.
+    #[cold]
+    fn take_otherwise(
+        &mut self,
+        counting: Counting,
+        now: u64,
+        quotas: &[Quota],
+        cost: u64,
+    ) -> Decision {
+        let clock_went_back = self.state.newest() > now;
+        let carried = self.state.hand_over(now);
+        let anything = !carried.quotas.is_empty();
+        let mut other = Self {
+            state: State::take_over(carried, counting),
+            refunds: Refunds::default(),
+        };
+        let decision = other.take(counting, now, quotas, cost);
+        if decision.token().is_some() || (anything && clock_went_back) {
+            self.state = other.state;
+        }
+        decision
+    }
+
+    /// Gives back up to so many units of an earlier take, at most what it was charged, and tells how many. A take is
+    /// given back once; what of it has ceased to count is not given back.
+    pub fn refund(&mut self, now: u64, token: &Token, units: u64) -> u64 {
+        if self.refunds.contains(token) {
+            return 0;
+        }
+        let units = units.min(token.units());
+        let given_back = |of: &dyn Fn(u64) -> bool| self.refunds.units(token.stamp(), of);
+        let refunded = self.state.refund(now, token, units, &given_back);
+        if refunded > 0 {
+            let remembered = self.state.longest_life().saturating_mul(2);
+            self.refunds
+                .add(*token, refunded, now.saturating_sub(remembered));
+        }
+        refunded
+    }
+
+    /// The instant from which on nothing of this counts any more, nor could be given back twice.
+    #[must_use]
+    pub fn forgotten_at(&self) -> u64 {
+        let forgotten_at = self.state.forgotten_at();
+        if self.refunds.is_empty() {
+            return forgotten_at;
+        }
+        let life = self.state.longest_life();
+        forgotten_at.max(self.state.newest().saturating_add(life))
+    }
+}
+
+/// The same of whichever algorithm it is.
+macro_rules! of_any {
+    ($state:expr, $any:pat => $what:expr) => {
+        match $state {
+            State::Log($any) => $what,
+            State::Window(SlidingWindow($any)) => $what,
+            State::Gcra(Gcra($any)) => $what,
+            State::Fixed(FixedWindow($any)) => $what,
+        }
+    };
+}
+
+impl State {
+    fn refund(&mut self, now: u64, token: &Token, units: u64, given_back: &GivenBack<'_>) -> u64 {
+        of_any!(self, any => any.refund(now, token, units, given_back))
+    }
+
+    fn forgotten_at(&self) -> u64 {
+        of_any!(self, any => any.forgotten_at())
+    }
+
+    fn newest(&self) -> u64 {
+        of_any!(self, any => any.newest())
+    }
+
+    fn longest_life(&self) -> u64 {
+        of_any!(self, any => any.longest_life())
+    }
+
+    fn hand_over(&self, now: u64) -> Carried {
+        of_any!(self, any => any.hand_over(now))
+    }
+
+    fn take_over(carried: Carried, counting: Counting) -> Self {
+        let sub_windows = u64::from(counting.sub_windows);
+        match counting.algorithm {
+            Algorithm::SlidingLog => Self::Log(SlidingLog::take_over(carried, sub_windows)),
+            Algorithm::SlidingWindow => {
+                Self::Window(SlidingWindow(Tallies::take_over(carried, sub_windows)))
+            }
+            Algorithm::Gcra => Self::Gcra(Gcra(Tallies::take_over(carried, sub_windows))),
+            Algorithm::FixedWindow => {
+                Self::Fixed(FixedWindow(Tallies::take_over(carried, sub_windows)))
+            }
+        }
+    }
+}

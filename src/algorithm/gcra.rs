@@ -1,0 +1,187 @@
+use super::tallies::{Tallies, Tally, TallyRefund};
+use crate::decision::Decision;
+use crate::quota::Quota;
+
+/// The generic cell rate algorithm: smooth, in a few numbers.
+///
+/// A bucket holds up to [`burst`](Quota::burst) units, each take pours its cost in, and it drains by `max`
+/// units per window, evenly. So after a burst units come back one by one, every `window / max`, and not all
+/// at once.
+///
+/// **Formula.** A busy time begins at `start`, with the first take that finds the bucket empty. With `units` poured in since
+/// then, a take of `cost` at `now` fits if
+/// `units + cost - floor((now - start) * max / window) <= burst`. That is the usual
+/// comparison of a theoretical arrival time with the clock, `start + (units + cost - burst) * window / max <= now`, kept in
+/// whole numbers: nothing is rounded, so nothing drifts, be it a million per second or one per day. Any span `s`
+/// admits at most `burst + floor(s * max / window)` units.
+///
+/// **Memory.** A few numbers for each quota. **Cost.** Three divisions.
+///
+/// **Source.** ITU-T Recommendation I.371, the continuous-state leaky bucket; for HTTP after
+/// [Brandur Leach](https://brandur.org/rate-limiting).
+///
+/// With several quotas each has a bucket of its own. Instants are microseconds since any epoch. Should the
+/// clock go back, buckets are as full as they were.
+#[derive(Debug, Clone, Default)]
+pub struct Gcra(pub(super) Tallies<Bucket>);
+
+impl Gcra {
+    /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
+    /// all if so. A cost of 0 only looks, and is always allowed.
+    ///
+    /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
+    pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
+        self.0.take(now, quotas, 1, cost)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Bucket {
+    quota: Quota,
+    /// It drains by `pace.units` in every `pace.micros`.
+    pace: Pace,
+    /// When the busy time began; moved on by whole paces.
+    start: u64,
+    /// Units poured in since then.
+    units: u64,
+}
+
+/// The quota's max and window without their common factors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    pub(crate) units: u64,
+    pub(crate) micros: u64,
+}
+
+impl Pace {
+    /// A quota without units is never charged; it has any pace.
+    pub(crate) fn of(quota: &Quota) -> Self {
+        let (max, window) = (quota.max().max(1), quota.window_micros());
+        let common = greatest_common_divisor(max, window);
+        Self {
+            units: max / common,
+            micros: window / common,
+        }
+    }
+
+    /// Units that drain in so many microseconds, rounded down.
+    fn drained(self, micros: u64) -> u64 {
+        let part = fraction(micros % self.micros, self.units, self.micros);
+        let whole = (micros / self.micros).saturating_mul(self.units);
+        whole.saturating_add(part.0)
+    }
+
+    /// The same, rounded up.
+    fn touched(self, micros: u64) -> u64 {
+        let part = fraction(micros % self.micros, self.units, self.micros);
+        let whole = (micros / self.micros).saturating_mul(self.units);
+        whole.saturating_add(part.0).saturating_add(part.1)
+    }
+
+    /// Microseconds in which so many units drain, rounded up.
+    pub(crate) fn time_for(self, units: u64) -> u64 {
+        let part = fraction(units % self.units, self.micros, self.units);
+        let whole = (units / self.units).saturating_mul(self.micros);
+        whole.saturating_add(part.0).saturating_add(part.1)
+    }
+}
+
+/// `part * number / of` for a part smaller than `of`: the quotient, and 1 where something is left.
+fn fraction(part: u64, number: u64, of: u64) -> (u64, u64) {
+    if let Some(product) = part.checked_mul(number) {
+        return (product / of, u64::from(!product.is_multiple_of(of)));
+    }
+    let product = u128::from(part) * u128::from(number);
+    let of = u128::from(of);
+    let quotient = u64::try_from(product / of).expect("smaller than `number`");
+    (quotient, u64::from(!product.is_multiple_of(of)))
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+impl Bucket {
+    /// More than it can hold by itself: what is poured in beyond, by another quota's takes, is lost.
+    fn capacity(&self) -> u64 {
+        self.quota.max().max(self.quota.burst())
+    }
+}
+
+impl Tally for Bucket {
+    fn new(quota: &Quota, _: u64) -> Self {
+        Self {
+            quota: *quota,
+            pace: Pace::of(quota),
+            start: 0,
+            units: 0,
+        }
+    }
+
+    fn is_of(&self, quota: &Quota, _: u64) -> bool {
+        self.quota.max() == quota.max() && self.quota.window_micros() == quota.window_micros()
+    }
+
+    fn goes_on(&mut self, quota: &Quota) {
+        self.quota = *quota;
+    }
+
+    fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    fn limit(quota: &Quota) -> u64 {
+        match quota.max() {
+            0 => 0,
+            _ => quota.burst(),
+        }
+    }
+
+    fn life(&self) -> u64 {
+        self.pace.time_for(self.capacity())
+    }
+
+    fn used(&self, now: u64) -> u64 {
+        let busy = now.saturating_sub(self.start);
+        self.units.saturating_sub(self.pace.drained(busy))
+    }
+
+    fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
+        let has_to_drain = (self.units + cost).saturating_sub(limit);
+        let fits_at = self.start.saturating_add(self.pace.time_for(has_to_drain));
+        fits_at.saturating_sub(now)
+    }
+
+    fn over_at(&self) -> u64 {
+        self.start.saturating_add(self.pace.time_for(self.units))
+    }
+
+    fn charge(&mut self, now: u64, units: u64) {
+        let used = self.used(now);
+        if used == 0 {
+            (self.start, self.units) = (now, 0);
+        } else {
+            let paces = (now - self.start) / self.pace.micros;
+            self.start += paces * self.pace.micros;
+            self.units -= paces * self.pace.units;
+        }
+        self.units += units.min(self.capacity().saturating_sub(used));
+    }
+
+    /// First in, first out: those of the take that have not drained.
+    fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
+        let touched = self.pace.touched(now.saturating_sub(self.start));
+        let whole = self.units.saturating_sub(touched);
+        let refunded = refund.units.min(whole.saturating_sub(refund.later));
+        self.units -= refunded;
+        refunded
+    }
+
+    fn follow_clock_back(&mut self, now: u64, newest: u64) {
+        let used = self.used(newest);
+        (self.start, self.units) = (now, used);
+    }
+}

@@ -1,0 +1,117 @@
+use super::entries::Entries;
+use super::tallies::{MOST_UNITS, Tallies, Tally, TallyRefund};
+use crate::decision::Decision;
+use crate::quota::Quota;
+
+/// The sliding window in sub-windows: never above the limit, in constant memory whatever the rate.
+///
+/// It is a log whose entries are not takes but sub-windows, `window / sub_windows` long. An entry counts in full, as of the
+/// last take in it, until that has left the window. So it never admits more than the exact log,
+/// and a unit comes back late by less than a sub-window.
+///
+/// **Formula.** A take of `cost` at `now` fits if the units of all sub-windows whose last take is inside of
+/// `(now - window, now]` and `cost` are at most `max` together. Any window `(t - window, t]`
+/// holds at most `max` units.
+///
+/// **Memory.** At most `sub_windows + 2` entries of 16 bytes for each quota. **Cost.** A look at the oldest entry; a
+/// binary search where it has left.
+///
+/// **Source.** The bucketed sliding window of many monitoring systems, without the usual
+/// interpolation of the oldest bucket, which is what lets those admit too much.
+///
+/// With several quotas each has sub-windows of its own. Instants are microseconds since any epoch. Should
+/// the clock go back, what was admitted in its future counts as admitted now.
+#[derive(Debug, Clone, Default)]
+pub struct SlidingWindow(pub(super) Tallies<Sections>);
+
+impl SlidingWindow {
+    /// How many sub-windows a window has unless told otherwise.
+    pub const DEFAULT_SUB_WINDOWS: u16 = 64;
+
+    /// The most sub-windows that a window may have.
+    pub const MOST_SUB_WINDOWS: u16 = 1_024;
+
+    /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
+    /// all if so. A cost of 0 only looks, and is always allowed.
+    ///
+    /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
+    pub fn take(&mut self, now: u64, quotas: &[Quota], sub_windows: u16, cost: u64) -> Decision {
+        self.0
+            .take(now, quotas, u64::from(sub_windows.max(1)), cost)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Sections {
+    quota: Quota,
+    /// The length of a sub-window, in microseconds.
+    resolution: u64,
+    entries: Entries,
+}
+
+fn resolution(quota: &Quota, sub_windows: u64) -> u64 {
+    (quota.window_micros() / sub_windows).max(1)
+}
+
+impl Tally for Sections {
+    fn new(quota: &Quota, sub_windows: u64) -> Self {
+        Self {
+            quota: quota.without_burst(),
+            resolution: resolution(quota, sub_windows),
+            entries: Entries::default(),
+        }
+    }
+
+    fn is_of(&self, quota: &Quota, sub_windows: u64) -> bool {
+        self.life() == quota.window_micros() && self.resolution == resolution(quota, sub_windows)
+    }
+
+    fn goes_on(&mut self, quota: &Quota) {
+        self.quota = quota.without_burst();
+    }
+
+    fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    fn limit(quota: &Quota) -> u64 {
+        quota.max()
+    }
+
+    fn life(&self) -> u64 {
+        self.quota.window_micros()
+    }
+
+    fn used(&self, now: u64) -> u64 {
+        self.entries.used(now, self.life())
+    }
+
+    fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
+        self.entries.wait(now, self.life(), limit, cost)
+    }
+
+    fn over_at(&self) -> u64 {
+        match self.entries.newest() {
+            Some(newest) if self.entries.held() > 0 => newest.saturating_add(self.life()),
+            _ => 0,
+        }
+    }
+
+    fn charge(&mut self, now: u64, units: u64) {
+        let left = self.entries.outside(now, self.life());
+        self.entries.drop_first(left);
+        let room = MOST_UNITS - self.entries.held().min(MOST_UNITS);
+        self.entries.push(now, units.min(room), self.resolution);
+    }
+
+    fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
+        let life = self.life();
+        let counts = |stamp: u64| stamp.saturating_add(life) > now;
+        self.entries
+            .refund(refund.stamp, refund.units, self.resolution, counts)
+    }
+
+    fn follow_clock_back(&mut self, now: u64, _: u64) {
+        self.entries.follow_clock_back(now);
+    }
+}
