@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
-use tidegate::{Limits, MemoryStore, PeerAddr, Rules};
+use tidegate::{Algorithm, Counting, Limits, MemoryStore, PeerAddr, Rules};
 use tower::ServiceExt;
 
 const EXAMPLE: &str = r#"
@@ -32,6 +32,18 @@ window-time-unit = "MINUTES"
 max-count = 1_000_000
 window = "1h 30m"
 
+[rules.search]
+max-count = 100
+window = "1s"
+algorithm = "gcra"
+burst = 20
+
+[rules.feed]
+max-count = 1000
+window = "1h"
+algorithm = "sliding-window"
+sub-windows = 16
+
 [rules.login]
 quotas = [
   { max-count = 5, window = "1m" },
@@ -41,6 +53,28 @@ key = ["client-ip", "header:x-tenant"]
 cost = 2
 on-error = "proceed"
 "#;
+
+#[test]
+fn algorithms() {
+    let rules = Rules::from_toml(EXAMPLE).expect("a valid file");
+    let rule = |path: &'static str| rules.get(path).expect("a rule");
+    let counting = |path| rule(path).counting();
+    assert_eq!(counting("getId"), Algorithm::SlidingLog.into());
+    assert_eq!(counting("search"), Algorithm::Gcra.into());
+    let bursts = |path| rule(path).quotas()[0].burst();
+    assert_eq!((bursts("search"), bursts("getId")), (20, 5));
+    let sixteen = Counting::from(Algorithm::SlidingWindow).sub_windows(16);
+    assert_eq!(counting("feed"), sixteen);
+
+    let of = |more: &str| of_rule(&format!("max-count = 5\nwindow = \"1s\"\n{more}"));
+    insta::assert_snapshot!(of("algorithm = \"token-bucket\""), @r#"line 5: rules.getId.algorithm: unknown algorithm "token-bucket", expected "sliding-log", "sliding-window", "gcra" or "fixed-window""#);
+    insta::assert_snapshot!(of("burst = 7"), @r#"line 5: rules.getId.burst: only algorithm = "gcra" has a burst"#);
+    insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 99999999999"), @"line 6: rules.getId.burst: the burst is too large, expected what comes back in at most ten years (3650 days)");
+    insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 2\ncost = 3"), @"line 7: rules.getId.cost: more than max-count (or burst), so that no request would ever be allowed");
+    insta::assert_snapshot!(of("sub-windows = 16"), @r#"line 5: rules.getId.sub-windows: only algorithm = "sliding-window" has sub-windows"#);
+    insta::assert_snapshot!(of("algorithm = \"sliding-window\"\nsub-windows = 0"), @"line 6: rules.getId.sub-windows: expected 1 to 1024 sub-windows");
+    insta::assert_snapshot!(of("algorithm = \"sliding-window\"\nsub-windows = 5000"), @"line 6: rules.getId.sub-windows: expected 1 to 1024 sub-windows");
+}
 
 #[test]
 fn the_example() {
@@ -60,8 +94,10 @@ fn the_example() {
     insta::assert_snapshot!(shown.join("\n"), @"
     /odd: {path} = /odd: {path} 1000000 per 90m
     export = export 1 per 2m
+    feed = feed 1000 per 1h
     getId = getId 5 per 10s
     login = login-1m 5 per 1m, daily 50 per 1d
+    search = search 100 per 1s
     ");
     assert!(
         rules
@@ -118,7 +154,7 @@ fn nothing_is_a_valid_configuration() {
     assert!(rules.is_enabled() && rules.iter().next().is_none());
     let rules = Rules::from_toml(&EXAMPLE.replace("enabled = true", "enabled = false"));
     let rules = rules.expect("a valid file");
-    assert!(rules.get("getId").is_none() && rules.iter().count() == 4);
+    assert!(rules.get("getId").is_none() && rules.iter().count() == 6);
 }
 
 /// What is said of a text, without a file.
@@ -170,7 +206,7 @@ fn mistakes_in_counts() {
     insta::assert_snapshot!(max("99999999999999999999"), @"line 4: rules.getId.max-count: 99999999999999999999 is too large");
     insta::assert_snapshot!(of_rule("window = \"1s\""), @"line 2: rules.getId: a window without max-count, expected both");
     insta::assert_snapshot!(of_rule("max-count = 1\nwindow = \"1s\"\ncost = 0"), @"line 5: rules.getId.cost: requests that cost 0 are not limited, expected 1 or more");
-    insta::assert_snapshot!(of_rule("max-count = 5\nwindow = \"1s\"\ncost = 6"), @"line 5: rules.getId.cost: more than max-count, so that no request would ever be allowed");
+    insta::assert_snapshot!(of_rule("max-count = 5\nwindow = \"1s\"\ncost = 6"), @"line 5: rules.getId.cost: more than max-count (or burst), so that no request would ever be allowed");
     insta::assert_snapshot!(of_rule("key = \"path\""), @"line 2: rules.getId: no quota, expected either max-count and window, or quotas");
     insta::assert_snapshot!(of_rule("quotas = []"), @"line 2: rules.getId: 0 quotas, expected 1 to 16");
     insta::assert_snapshot!(of_rule("max-count = 1\nquotas = [{ max-count = 5, window = \"1m\" }]"), @"line 4: rules.getId.quotas: two ways at once, expected either max-count and window, or quotas");
@@ -181,7 +217,7 @@ fn mistakes_in_counts() {
 #[test]
 fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
-    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `key`, `cost`, `on-error`");
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `burst`, `algorithm`, `sub-windows`, `key`, `cost`, `on-error`");
     insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: unknown key "ip", expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = [\"client-ip\", \"header:a b\"]"), @r#"line 5: rules.getId.key: "a b" cannot be one, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
@@ -241,7 +277,7 @@ fn a_bad_reload_keeps_the_old_rules() {
     fs::write(&path, EXAMPLE.replace("\"10s\"", "\"10x\"")).expect("is written");
     let error = limits.reload(&path).expect_err("an unknown unit");
     assert_eq!(error.key(), Some("rules.getId.window"));
-    assert_eq!(limits.rules().load().iter().count(), 4);
+    assert_eq!(limits.rules().load().iter().count(), 6);
     fs::write(&path, "enabled = false").expect("is written");
     limits.reload(&path).expect("a valid file");
     assert!(!limits.rules().load().is_enabled());

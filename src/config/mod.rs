@@ -18,6 +18,18 @@
 //! window-time = 1
 //! window-time-unit = "MINUTES"      # MILLISECONDS, SECONDS, MINUTES, HOURS, DAYS
 //!
+//! [rules.search]
+//! max-count = 100
+//! window = "1s"
+//! algorithm = "gcra"                # sliding-log, sliding-window, gcra or fixed-window. Default: sliding-log
+//! burst = 20                        # of gcra: so many at once. Default: max-count
+//!
+//! [rules.feed]
+//! max-count = 1000000
+//! window = "1h"
+//! algorithm = "sliding-window"
+//! sub-windows = 64                  # of sliding-window: 1 to 1024. Default: 64
+//!
 //! [rules.login]
 //! quotas = [                        # all of these have to have room
 //!   { max-count = 5, window = "1m" },

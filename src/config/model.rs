@@ -13,6 +13,7 @@ use toml::Spanned;
 use super::key::KeyNames;
 use super::number::Number;
 use super::text::{Text, TimeUnit};
+use crate::algorithm::{Algorithm, Counting, SlidingWindow};
 use crate::key::{ClientIp, Forwarding};
 use crate::quota::{Quota, QuotaError};
 use crate::rule::{OnError, Policy, Rule, RuleError, Rules};
@@ -49,6 +50,9 @@ struct RuleTable {
     window_time: Option<Spanned<Number>>,
     window_time_unit: Option<Spanned<Text<TimeUnit>>>,
     quotas: Option<Spanned<Vec<Spanned<QuotaTable>>>>,
+    burst: Option<Spanned<Number>>,
+    algorithm: Option<Text<Algorithm>>,
+    sub_windows: Option<Spanned<Number>>,
     key: Option<KeyNames>,
     cost: Option<Spanned<Number>>,
     on_error: Option<Text<OnError>>,
@@ -62,6 +66,7 @@ struct QuotaTable {
     window: Option<Spanned<Text<Duration>>>,
     window_time: Option<Spanned<Number>>,
     window_time_unit: Option<Spanned<Text<TimeUnit>>>,
+    burst: Option<Spanned<Number>>,
 }
 
 /// A mistake, and the bytes where it is.
@@ -147,13 +152,17 @@ impl RuleTable {
             window: self.window,
             window_time: self.window_time,
             window_time_unit: self.window_time_unit,
+            burst: self.burst,
         };
+        let algorithm = self
+            .algorithm
+            .map_or_else(Algorithm::default, |Text(name)| name);
         let quotas = match (self.quotas, alone.is_empty()) {
-            (None, false) => vec![(None, alone.into_quota(span.clone())?)],
+            (None, false) => vec![(None, alone.into_quota(span.clone(), algorithm)?)],
             (Some(quotas), true) => quotas
                 .into_inner()
                 .into_iter()
-                .map(QuotaTable::into_named_quota)
+                .map(|table| QuotaTable::into_named_quota(table, algorithm))
                 .collect::<Result<_, _>>()?,
             (None, true) => return wrong(span, format!("no quota, expected {EXPECTED}")),
             (Some(quotas), false) => {
@@ -167,6 +176,7 @@ impl RuleTable {
             RuleError::EmptyPath => wrong(path.span(), error),
             _ => wrong(span, error),
         })?;
+        let rule = rule.algorithm(counting(algorithm, self.sub_windows)?);
         let rule = match self.cost {
             Some(cost) if cost.get_ref().0 == 0 => {
                 return wrong(
@@ -177,7 +187,7 @@ impl RuleTable {
             Some(cost) if is_never_allowed(&rule, cost.get_ref().0) => {
                 return wrong(
                     cost.span(),
-                    "more than max-count, so that no request would ever be allowed",
+                    "more than max-count (or burst), so that no request would ever be allowed",
                 );
             }
             Some(cost) => rule.cost(cost.into_inner().0),
@@ -198,9 +208,37 @@ const EXPECTED: &str = "either max-count and window, or quotas";
 
 /// Whether a quota that allows something would allow nothing at this cost.
 fn is_never_allowed(rule: &Rule, cost: u64) -> bool {
-    let too_small = |quota: &Quota| quota.max() > 0 && cost > quota.max();
+    let most = |quota: &Quota| match rule.counting().algorithm() {
+        Algorithm::Gcra => quota.burst(),
+        _ => quota.max(),
+    };
+    let too_small = |quota: &Quota| quota.max() > 0 && cost > most(quota);
     rule.quotas().iter().any(too_small)
 }
+
+fn counting(algorithm: Algorithm, sub_windows: Option<Spanned<Number>>) -> Result<Counting, Wrong> {
+    let Some(number) = sub_windows else {
+        return Ok(algorithm.into());
+    };
+    if algorithm != Algorithm::SlidingWindow {
+        return wrong(number.span(), SUB_WINDOWS);
+    }
+    match u16::try_from(number.get_ref().0) {
+        Ok(sub_windows @ 1..=SlidingWindow::MOST_SUB_WINDOWS) => {
+            Ok(Counting::from(algorithm).sub_windows(sub_windows))
+        }
+        _ => wrong(
+            number.span(),
+            format!(
+                "expected 1 to {} sub-windows",
+                SlidingWindow::MOST_SUB_WINDOWS
+            ),
+        ),
+    }
+}
+
+const SUB_WINDOWS: &str = "only algorithm = \"sliding-window\" has sub-windows";
+const BURST: &str = "only algorithm = \"gcra\" has a burst";
 
 /// Quotas without a name get the names that they have in code.
 fn rule(path: &str, quotas: Vec<(Option<String>, Quota)>) -> Result<Rule, RuleError> {
@@ -213,11 +251,14 @@ fn rule(path: &str, quotas: Vec<(Option<String>, Quota)>) -> Result<Rule, RuleEr
 }
 
 impl QuotaTable {
-    fn into_named_quota(table: Spanned<Self>) -> Result<(Option<String>, Quota), Wrong> {
+    fn into_named_quota(
+        table: Spanned<Self>,
+        algorithm: Algorithm,
+    ) -> Result<(Option<String>, Quota), Wrong> {
         let span = table.span();
         let mut table = table.into_inner();
         let name = table.name.take();
-        Ok((name, table.into_quota(span)?))
+        Ok((name, table.into_quota(span, algorithm)?))
     }
 
     fn is_empty(&self) -> bool {
@@ -225,9 +266,10 @@ impl QuotaTable {
             && self.window.is_none()
             && self.window_time.is_none()
             && self.window_time_unit.is_none()
+            && self.burst.is_none()
     }
 
-    fn into_quota(self, span: Range<usize>) -> Result<Quota, Wrong> {
+    fn into_quota(self, span: Range<usize>, algorithm: Algorithm) -> Result<Quota, Wrong> {
         let Some(max) = self.max_count else {
             return wrong(span, "a window without max-count, expected both");
         };
@@ -261,9 +303,17 @@ impl QuotaTable {
             }
         };
         let max_span = max.span();
-        Quota::new(max.into_inner().0, window).or_else(|error| match error {
+        let quota = Quota::new(max.into_inner().0, window).or_else(|error| match error {
             QuotaError::MaxTooLarge => wrong(max_span, error),
             _ => wrong(window_span, error),
-        })
+        })?;
+        match self.burst {
+            None => Ok(quota),
+            Some(burst) if algorithm != Algorithm::Gcra => wrong(burst.span(), BURST),
+            Some(burst) => {
+                let with_burst = quota.with_burst(burst.get_ref().0);
+                with_burst.or_else(|error| wrong(burst.span(), error))
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use http::HeaderName;
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
+use crate::algorithm::Algorithm;
 use crate::rule::OnError;
 
 /// A value that is written as a string, and says what it expects where it cannot be one.
@@ -88,6 +89,16 @@ impl FromText for OnError {
             "proceed" => Ok(Self::Proceed),
             _ => Err(format!("unknown choice \"{text}\"")),
         }
+    }
+}
+
+impl FromText for Algorithm {
+    const EXPECTED: &'static str =
+        "\"sliding-log\", \"sliding-window\", \"gcra\" or \"fixed-window\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|known| known.name() == text);
+        known.ok_or_else(|| format!("unknown algorithm \"{text}\""))
     }
 }
 
