@@ -16,10 +16,70 @@
 --   start, units                when its busy time began, and what was poured in since then
 
 -- include: question
--- include: pace
 
 local MARK = 249
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
+
+-- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It decides
+-- as the general way below does.
+if #question == 43 and (not raw or #raw == 64 and string.byte(raw) == MARK) then
+  local _, max, window, burst, pace_units, pace_micros, cost = unpack('<BI7I7I7I7I7I7', question)
+  local serial, since, newest = 0, now, now
+  local max_before, window_before, burst_before, needed, start, units = max, window, burst, 0, now, 0
+  if raw then
+    _, serial, since, newest, max_before, window_before, burst_before, needed, start, units =
+      unpack('>BI7I7I7I7I7I7I7I7I7', raw)
+  end
+  if max == max_before and window == window_before and burst == burst_before and now >= newest
+    and max > 0 and pace_units * pace_micros < 9007199254740992 then
+    local paces = floor((now - start) / pace_micros)
+    local start_now, units_now = start + paces * pace_micros, units - paces * pace_units
+    local used = units_now - floor((now - start_now) * pace_units / pace_micros)
+    local live = used > 0 and needed > now
+    if not live then used = 0 end
+    local verdict, retry = 1, 0
+    if cost > burst then
+      verdict = 2
+    elseif used + cost > burst and cost > 0 then
+      verdict = 0
+      local has_to_drain = units + cost - burst
+      local whole = floor(has_to_drain / pace_units)
+      retry = start + whole * pace_micros - now
+        + math.ceil((has_to_drain - whole * pace_units) * pace_micros / pace_units)
+    elseif cost > 0 then
+      local life = window
+      if burst > max then
+        local whole = floor(burst / pace_units)
+        life = whole * pace_micros + math.ceil((burst - whole * pace_units) * pace_micros / pace_units)
+      end
+      if live then
+        start, units = start_now, units_now
+      else
+        if newest ~= now then serial = 0 end
+        since, start, units = now, now, 0
+      end
+      used, units, serial = used + cost, units + cost, (serial + cost) % MODULUS
+      retry = serial
+      local state =
+        pack('>BI7I7I7I7I7I7I7I7I7', MARK, serial, since, now, max, window, burst, now + life, start, units)
+      if raw and newest - newest % SLICE == now - now % SLICE then
+        call('SET', key, state, 'KEEPTTL')
+      else
+        call('SET', key, state, 'PX', ARGV[2])
+      end
+    end
+    local remaining, reset = burst - used, 0
+    if remaining < 0 then remaining = 0 end
+    if used > 0 then
+      local whole = floor(units / pace_units)
+      reset = start + whole * pace_micros - now
+        + math.ceil((units - whole * pace_units) * pace_micros / pace_units)
+    end
+    return pack('<I8I8I8I8I8', now, verdict, retry, remaining, reset)
+  end
+end
+
+-- include: pace
 
 -- A tally's seventh and eighth are its pace.
 local function read()

@@ -116,11 +116,11 @@ impl Count {
     #[must_use]
     pub fn forgotten_at(&self) -> u64 {
         let forgotten_at = self.state.forgotten_at();
-        if self.refunds.is_empty() {
-            return forgotten_at;
-        }
-        let life = self.state.longest_life();
-        forgotten_at.max(self.state.newest().saturating_add(life))
+        let given_back = self
+            .refunds
+            .newest()
+            .map_or(0, |newest| newest.saturating_add(self.state.longest_life()));
+        forgotten_at.max(given_back)
     }
 }
 

@@ -14,8 +14,9 @@ struct Refund {
 }
 
 impl Refunds {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// When the latest of those takes was charged.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.iter().map(|refund| refund.token.stamp()).max()
     }
 
     pub(super) fn contains(&self, token: &Token) -> bool {
