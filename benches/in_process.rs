@@ -15,7 +15,9 @@ use axum::extract::ConnectInfo;
 use futures_util::FutureExt;
 use http::{Request, Response};
 use support::{Table, contender, median, rounds};
-use tidegate::{Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule, SlidingLog, Store, Take};
+use tidegate::{
+    Algorithm, Count, Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule, Store, Take,
+};
 use tower::{Layer, Service, service_fn};
 
 const WINDOW: Duration = Duration::from_secs(10);
@@ -76,12 +78,33 @@ fn main() {
         let answer = store.take(std::slice::from_ref(&take)).now_or_never();
         assert!(answer.expect("ready").expect("decides")[0].is_allowed());
     };
-    let mut log = SlidingLog::default();
-    let mut now = 0;
+    // So much that nothing is denied, and so slow that a bucket is never empty.
+    let much = Quota::new(1_000_000_000, 100 * WINDOW).expect("valid");
+    let stores = Algorithm::ALL.map(|algorithm| {
+        let rule = Rule::new("getId", [much])
+            .expect("valid")
+            .algorithm(algorithm);
+        (
+            MemoryStore::new(),
+            Take::new(Arc::new(rule), Key::default()),
+        )
+    });
+    let take_by = |at: usize| {
+        let (store, take) = &stores[at];
+        let answer = store.try_take(black_box(take));
+        assert!(matches!(&answer, Some(Ok(decision)) if decision.is_allowed()));
+    };
     let quotas = [quota];
-    let pure = || {
+    let mut counts = Algorithm::ALL.map(|algorithm| (algorithm, Count::default()));
+    let mut now = 0;
+    let mut pure = || {
         now += 1;
-        assert!(log.take(now, black_box(&quotas), 1).is_allowed());
+        let (algorithm, count) = &mut counts[0];
+        assert!(
+            count
+                .take(*algorithm, now, black_box(&quotas), 1)
+                .is_allowed()
+        );
     };
 
     let mut bare = service_fn(no_op);
@@ -102,8 +125,12 @@ fn main() {
 
     let contenders = &mut [
         contender("`governor` keyed check", check),
-        contender("sliding log alone", pure),
-        contender("memory store take", take),
+        contender("memory take, sliding log", || take_by(0)),
+        contender("memory take, sliding window", || take_by(1)),
+        contender("memory take, GCRA", || take_by(2)),
+        contender("memory take, fixed window", || take_by(3)),
+        contender("the sliding log alone, without a store", &mut pure),
+        contender("memory take with its question made and its future", take),
         contender("bare no-op service", || call(&mut bare, request())),
         contender("`governor` keyed check, then the bare service", || {
             assert!(governor.check_key(black_box(&key)).is_ok());
@@ -145,7 +172,7 @@ fn main() {
             contender.name.to_owned(),
             format!("{nanos:.0}"),
             format!("{:.2}", against(at, 0)),
-            format!("{:.2}", against(at, if at < 8 { 4 } else { 9 })),
+            format!("{:.2}", against(at, if at < 12 { 8 } else { 13 })),
         ]);
     }
     table.print();

@@ -10,11 +10,19 @@ use std::time::Duration;
 /// allowed. All durations have a resolution of one microsecond.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Decision {
-    verdict: Verdict,
-    source: Source,
     states: States,
     /// `None` as a cost of 0.
     token: Token,
+    ruling: Ruling,
+    source: Source,
+}
+
+/// A [`Verdict`] as stores come to it, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ruling {
+    Allowed,
+    Denied { retry_after: u64 },
+    Never,
 }
 
 /// What a store found.
@@ -32,12 +40,21 @@ pub enum Verdict {
     Never,
 }
 
-impl Verdict {
-    pub(crate) const fn denied_for_micros(micros: u64) -> Self {
-        Self::Denied {
-            retry_after: Duration::from_micros(micros),
+impl From<Verdict> for Ruling {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Allowed => Self::Allowed,
+            Verdict::Denied { retry_after } => Self::Denied {
+                retry_after: micros(retry_after),
+            },
+            Verdict::Never => Self::Never,
         }
     }
+}
+
+/// Rounded up: a promise is not broken by a part of a microsecond.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
 /// What a take was charged: the receipt for a [refund](crate::Store::refund).
@@ -51,6 +68,8 @@ pub struct Token {
 }
 
 impl Token {
+    const NONE: Self = Self::new(0, 0, 0);
+
     /// For stores: the take was charged so many units at `stamp`, microseconds of the store's clock, and no other
     /// take of that instant has this serial number.
     #[must_use]
@@ -103,21 +122,22 @@ pub enum Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaState {
     remaining: u64,
-    reset_after: Duration,
+    /// In microseconds.
+    reset_after: u64,
 }
 
 impl QuotaState {
     /// `remaining` units, and whole again after `reset_after`.
     #[must_use]
-    pub const fn new(remaining: u64, reset_after: Duration) -> Self {
+    pub fn new(remaining: u64, reset_after: Duration) -> Self {
+        Self::from_micros(remaining, micros(reset_after))
+    }
+
+    pub(crate) const fn from_micros(remaining: u64, reset_after: u64) -> Self {
         Self {
             remaining,
             reset_after,
         }
-    }
-
-    pub(crate) const fn from_micros(remaining: u64, reset_after: u64) -> Self {
-        Self::new(remaining, Duration::from_micros(reset_after))
     }
 
     /// Units that still fit into this quota's window now.
@@ -129,7 +149,7 @@ impl QuotaState {
     /// How long until this quota is whole again, if nobody asks; zero if it is.
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
-        self.reset_after
+        Duration::from_micros(self.reset_after)
     }
 }
 
@@ -141,23 +161,45 @@ impl Decision {
         source: Source,
         states: impl ExactSizeIterator<Item = QuotaState>,
     ) -> Self {
-        let mut states = states;
+        Self::of_many(verdict.into(), source, states, None)
+    }
+
+    pub(crate) fn of_many(
+        ruling: Ruling,
+        source: Source,
+        mut states: impl ExactSizeIterator<Item = QuotaState>,
+        token: Option<Token>,
+    ) -> Self {
         let states = match (states.len(), states.next()) {
             (1, Some(state)) => States::One(state),
             (_, first) => States::Many(first.into_iter().chain(states).collect()),
         };
         Self {
-            verdict,
-            source,
             states,
-            token: Token::new(0, 0, 0),
+            token: token.unwrap_or(Token::NONE),
+            ruling,
+            source,
+        }
+    }
+
+    pub(crate) fn of_one(
+        ruling: Ruling,
+        source: Source,
+        state: QuotaState,
+        token: Option<Token>,
+    ) -> Self {
+        Self {
+            states: States::One(state),
+            token: token.unwrap_or(Token::NONE),
+            ruling,
+            source,
         }
     }
 
     /// The same with the receipt of what was charged. Default: nothing was.
     #[must_use]
     pub fn with_token(mut self, token: Option<Token>) -> Self {
-        self.token = token.unwrap_or(Token::new(0, 0, 0));
+        self.token = token.unwrap_or(Token::NONE);
         self
     }
 
@@ -170,7 +212,7 @@ impl Decision {
     /// Whether the request may go on. It was charged then, and only then.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
-        matches!(self.verdict, Verdict::Allowed)
+        matches!(self.ruling, Ruling::Allowed)
     }
 
     /// When the same take would be allowed if nobody else asks: exactly then, not a microsecond
@@ -179,7 +221,7 @@ impl Decision {
     /// `None` if it was allowed, and if it can never be, because it costs more than a quota's max.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
-        match self.verdict {
+        match self.verdict() {
             Verdict::Denied { retry_after } => Some(retry_after),
             Verdict::Allowed | Verdict::Never => None,
         }
@@ -211,7 +253,13 @@ impl Decision {
     /// What the store found.
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
-        self.verdict
+        match self.ruling {
+            Ruling::Allowed => Verdict::Allowed,
+            Ruling::Denied { retry_after } => Verdict::Denied {
+                retry_after: Duration::from_micros(retry_after),
+            },
+            Ruling::Never => Verdict::Never,
+        }
     }
 
     /// Who decided.
@@ -224,7 +272,7 @@ impl Decision {
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decision")
-            .field("verdict", &self.verdict)
+            .field("verdict", &self.verdict())
             .field("source", &self.source)
             .field("quotas", &self.quotas())
             .field("token", &self.token())

@@ -9,11 +9,18 @@ const MOST_REWRITTEN: usize = 4_096;
 
 /// Admissions in the order of their stamps. Each entry carries the running total of all costs, so the sum
 /// inside any window is one subtraction.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Entries {
-    entries: VecDeque<Entry>,
+    /// All but the newest.
+    older: VecDeque<Entry>,
+    /// It changes with every take, and is often the only one.
+    newest: Option<Entry>,
     /// The running total before the oldest entry.
     floor: u64,
+    /// What is admitted in the same span of so many microseconds shares an entry.
+    resolution: u64,
+    /// When the newest entry's span ends.
+    span_end: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -24,16 +31,23 @@ pub(super) struct Entry {
 }
 
 impl Entries {
-    /// One entry.
-    pub(super) fn of(stamp: u64, units: u64) -> Self {
-        let mut entries = Self::default();
-        entries.push(stamp, units, 1);
-        entries
+    pub(super) fn new(resolution: u64) -> Self {
+        Self {
+            older: VecDeque::new(),
+            newest: None,
+            floor: 0,
+            resolution,
+            span_end: 0,
+        }
+    }
+
+    pub(super) fn resolution(&self) -> u64 {
+        self.resolution
     }
 
     /// When something was admitted last.
     pub(super) fn newest(&self) -> Option<u64> {
-        self.entries.back().map(|entry| entry.stamp)
+        self.newest.map(|entry| entry.stamp)
     }
 
     /// Units in the list, whether or not they still count.
@@ -50,15 +64,17 @@ impl Entries {
     fn base(&self, now: u64, window: u64) -> u64 {
         match self.outside(now, window) {
             0 => self.floor,
-            outside => self.entries[outside - 1].total,
+            outside => self
+                .get(outside - 1)
+                .map_or(self.floor, |entry| entry.total),
         }
     }
 
     /// How many of the oldest entries have left the window.
     pub(super) fn outside(&self, now: u64, window: u64) -> usize {
         let has_left = |entry: &Entry| entry.stamp.saturating_add(window) <= now;
-        match self.entries.front() {
-            Some(oldest) if has_left(oldest) => self.entries.partition_point(has_left),
+        match self.oldest() {
+            Some(oldest) if has_left(oldest) => self.partition_point(has_left),
             _ => 0,
         }
     }
@@ -66,7 +82,7 @@ impl Entries {
     /// How many of the oldest entries are outside the window, or have that many units behind them.
     pub(super) fn unneeded(&self, now: u64, window: u64, units: u64) -> usize {
         let total = self.total();
-        self.entries.partition_point(|entry| {
+        self.partition_point(|entry| {
             let newer = total.wrapping_sub(entry.total) & MODULUS_MASK;
             newer >= units || entry.stamp.saturating_add(window) <= now
         })
@@ -76,32 +92,40 @@ impl Entries {
     pub(super) fn wait(&self, now: u64, window: u64, max: u64, cost: u64) -> u64 {
         let total = self.total();
         let too_few = self
-            .entries
             .partition_point(|entry| (total.wrapping_sub(entry.total) & MODULUS_MASK) + cost > max);
-        let last_to_leave = self.entries.get(too_few).or(self.entries.back());
+        let last_to_leave = self.get(too_few).or(self.newest);
         last_to_leave.map_or(0, |entry| {
             entry.stamp.saturating_add(window).saturating_sub(now)
         })
     }
 
-    /// Adds units. The newest entry takes them if it is of the same span of `resolution` microseconds,
-    /// and gets their stamp.
-    pub(super) fn push(&mut self, now: u64, units: u64, resolution: u64) {
+    /// Adds units. The newest entry takes them if it is of the same span, and gets their stamp.
+    pub(super) fn push(&mut self, now: u64, units: u64) {
         let total = self.total().wrapping_add(units) & MODULUS_MASK;
-        let entry = Entry { stamp: now, total };
         if self.held() == 0 {
-            self.entries.clear();
+            self.clear();
         }
-        match self.entries.back_mut() {
-            Some(newest) if newest.stamp / resolution == now / resolution => *newest = entry,
-            _ => self.entries.push_back(entry),
+        if now >= self.span_end {
+            self.older.extend(self.newest);
+            self.span_end = (now / self.resolution + 1) * self.resolution;
         }
+        self.newest = Some(Entry { stamp: now, total });
+    }
+
+    fn clear(&mut self) {
+        self.older.clear();
+        self.newest = None;
+        self.span_end = 0;
     }
 
     pub(super) fn drop_first(&mut self, number: usize) {
-        if let Some(last) = number.checked_sub(1) {
-            self.floor = self.entries[last].total;
-            self.entries.drain(..number);
+        let Some(last) = number.checked_sub(1).and_then(|last| self.get(last)) else {
+            return;
+        };
+        self.floor = last.total;
+        match number > self.older.len() {
+            true => self.clear(),
+            false => drop(self.older.drain(..number)),
         }
     }
 
@@ -110,48 +134,72 @@ impl Entries {
     pub(super) fn follow_clock_back(&mut self, now: u64) {
         if self.newest().is_some_and(|newest| newest > now) {
             let total = self.total();
-            let earlier = self.entries.partition_point(|entry| entry.stamp < now);
-            self.entries.truncate(earlier);
-            self.entries.push_back(Entry { stamp: now, total });
+            let earlier = self.older.partition_point(|entry| entry.stamp < now);
+            self.older.truncate(earlier);
+            self.newest = Some(Entry { stamp: now, total });
+            self.span_end = (now / self.resolution + 1) * self.resolution;
         }
     }
 
     /// Takes up to so many units out of the entry that took them in at `stamp`, and tells how many.
     /// An entry without any is dropped, except for the only one; one that does not count any more is left
     /// alone.
-    pub(super) fn refund(
-        &mut self,
-        stamp: u64,
-        units: u64,
-        resolution: u64,
-        counts: impl Fn(u64) -> bool,
-    ) -> u64 {
-        let at = self.entries.partition_point(|entry| entry.stamp < stamp);
-        let of_same_span = |entry: &&Entry| entry.stamp / resolution == stamp / resolution;
-        let Some(entry) = self.entries.get(at).filter(of_same_span) else {
+    pub(super) fn refund(&mut self, stamp: u64, units: u64, counts: impl Fn(u64) -> bool) -> u64 {
+        let at = self.partition_point(|entry| entry.stamp < stamp);
+        let span = |stamp: u64| stamp / self.resolution;
+        let of_same_span = |entry: &Entry| span(entry.stamp) == span(stamp);
+        let Some(entry) = self.get(at).filter(of_same_span) else {
             return 0;
         };
-        if !counts(entry.stamp) {
+        if !counts(entry.stamp) || self.len() - at > MOST_REWRITTEN {
             return 0;
         }
-        if self.entries.len() - at > MOST_REWRITTEN {
-            return 0;
-        }
-        let before = at
-            .checked_sub(1)
-            .map_or(self.floor, |at| self.entries[at].total);
+        let before = at.checked_sub(1).and_then(|before| self.get(before));
+        let before = before.map_or(self.floor, |entry| entry.total);
         let held = entry.total.wrapping_sub(before) & MODULUS_MASK;
         let refunded = units.min(held);
-        for entry in self.entries.range_mut(at..) {
+        let older = self.older.range_mut(at.min(self.older.len())..);
+        for entry in older.chain(&mut self.newest) {
             entry.total = entry.total.wrapping_sub(refunded) & MODULUS_MASK;
         }
-        if refunded == held && self.entries.len() > 1 {
-            self.entries.remove(at);
+        if refunded == held && self.len() > 1 {
+            self.remove(at);
         }
         refunded
     }
 
+    fn remove(&mut self, at: usize) {
+        if self.older.remove(at).is_none() {
+            self.newest = self.older.pop_back();
+            let newest = self.newest().unwrap_or(0);
+            self.span_end = (newest / self.resolution + 1) * self.resolution;
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.older.len() + usize::from(self.newest.is_some())
+    }
+
+    fn oldest(&self) -> Option<&Entry> {
+        self.older.front().or(self.newest.as_ref())
+    }
+
+    fn get(&self, at: usize) -> Option<Entry> {
+        match self.older.get(at) {
+            None if at == self.older.len() => self.newest,
+            older => older.copied(),
+        }
+    }
+
+    /// How many entries there are of the kind of which all oldest ones are.
+    fn partition_point(&self, of: impl Fn(&Entry) -> bool) -> usize {
+        match self.newest {
+            Some(newest) if of(&newest) => self.len(),
+            _ => self.older.partition_point(of),
+        }
+    }
+
     fn total(&self) -> u64 {
-        self.entries.back().map_or(self.floor, |entry| entry.total)
+        self.newest.map_or(self.floor, |entry| entry.total)
     }
 }

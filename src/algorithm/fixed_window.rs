@@ -1,4 +1,4 @@
-use super::tallies::{MOST_UNITS, Tallies, Tally, TallyRefund};
+use super::tallies::{Look, MOST_UNITS, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -69,11 +69,12 @@ impl Tally for FixedTally {
         self.quota.window_micros()
     }
 
-    fn used(&self, now: u64) -> u64 {
-        match self.over_at() <= now {
+    fn look(&self, now: u64) -> Look {
+        let used = match self.over_at() <= now {
             true => 0,
             false => self.units,
-        }
+        };
+        Look { used, paces: 0 }
     }
 
     fn wait(&self, now: u64, _: u64, _: u64) -> u64 {
@@ -87,12 +88,11 @@ impl Tally for FixedTally {
         }
     }
 
-    fn charge(&mut self, now: u64, units: u64) {
-        let used = self.used(now);
-        if used == 0 {
+    fn charge(&mut self, now: u64, look: Look, units: u64) {
+        if look.used == 0 {
             self.start = now;
         }
-        self.units = MOST_UNITS.min(used + units);
+        self.units = MOST_UNITS.min(look.used + units);
     }
 
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {

@@ -1,4 +1,4 @@
-use super::tallies::{Tallies, Tally, TallyRefund};
+use super::tallies::{Look, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -40,6 +40,8 @@ pub(super) struct Bucket {
     quota: Quota,
     /// It drains by `pace.units` in every `pace.micros`.
     pace: Pace,
+    /// How long it takes to drain when it is as full as it can be.
+    life: u64,
     /// When the busy time began; moved on by whole paces.
     start: u64,
     /// Units poured in since then.
@@ -64,30 +66,36 @@ impl Pace {
         }
     }
 
-    /// Units that drain in so many microseconds, rounded down.
-    fn drained(self, micros: u64) -> u64 {
-        let part = fraction(micros % self.micros, self.units, self.micros);
-        let whole = (micros / self.micros).saturating_mul(self.units);
-        whole.saturating_add(part.0)
-    }
-
-    /// The same, rounded up.
+    /// Units of which at least a part drains in so many microseconds.
     fn touched(self, micros: u64) -> u64 {
-        let part = fraction(micros % self.micros, self.units, self.micros);
-        let whole = (micros / self.micros).saturating_mul(self.units);
-        whole.saturating_add(part.0).saturating_add(part.1)
+        let (whole, part) = whole_and_part(micros, self.micros);
+        let (part, more) = fraction(part, self.units, self.micros);
+        let whole = whole.saturating_mul(self.units);
+        whole.saturating_add(part).saturating_add(more)
     }
 
     /// Microseconds in which so many units drain, rounded up.
     pub(crate) fn time_for(self, units: u64) -> u64 {
-        let part = fraction(units % self.units, self.micros, self.units);
-        let whole = (units / self.units).saturating_mul(self.micros);
-        whole.saturating_add(part.0).saturating_add(part.1)
+        let (whole, part) = whole_and_part(units, self.units);
+        let (part, more) = fraction(part, self.micros, self.units);
+        let whole = whole.saturating_mul(self.micros);
+        whole.saturating_add(part).saturating_add(more)
+    }
+}
+
+/// Quotient and remainder, without a division where there is none to make.
+fn whole_and_part(number: u64, of: u64) -> (u64, u64) {
+    match number < of {
+        true => (0, number),
+        false => (number / of, number % of),
     }
 }
 
 /// `part * number / of` for a part smaller than `of`: the quotient, and 1 where something is left.
 fn fraction(part: u64, number: u64, of: u64) -> (u64, u64) {
+    if part == 0 {
+        return (0, 0);
+    }
     if let Some(product) = part.checked_mul(number) {
         return (product / of, u64::from(!product.is_multiple_of(of)));
     }
@@ -113,12 +121,15 @@ impl Bucket {
 
 impl Tally for Bucket {
     fn new(quota: &Quota, _: u64) -> Self {
-        Self {
+        let mut bucket = Self {
             quota: *quota,
             pace: Pace::of(quota),
+            life: 0,
             start: 0,
             units: 0,
-        }
+        };
+        bucket.life = bucket.pace.time_for(bucket.capacity());
+        bucket
     }
 
     fn is_of(&self, quota: &Quota, _: u64) -> bool {
@@ -126,7 +137,10 @@ impl Tally for Bucket {
     }
 
     fn goes_on(&mut self, quota: &Quota) {
-        self.quota = *quota;
+        if self.quota != *quota {
+            self.quota = *quota;
+            self.life = self.pace.time_for(self.capacity());
+        }
     }
 
     fn quota(&self) -> &Quota {
@@ -141,12 +155,18 @@ impl Tally for Bucket {
     }
 
     fn life(&self) -> u64 {
-        self.pace.time_for(self.capacity())
+        self.life
     }
 
-    fn used(&self, now: u64) -> u64 {
+    fn look(&self, now: u64) -> Look {
         let busy = now.saturating_sub(self.start);
-        self.units.saturating_sub(self.pace.drained(busy))
+        let (paces, part) = whole_and_part(busy, self.pace.micros);
+        let (part, _) = fraction(part, self.pace.units, self.pace.micros);
+        let drained = paces.saturating_mul(self.pace.units).saturating_add(part);
+        Look {
+            used: self.units.saturating_sub(drained),
+            paces,
+        }
     }
 
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
@@ -159,16 +179,14 @@ impl Tally for Bucket {
         self.start.saturating_add(self.pace.time_for(self.units))
     }
 
-    fn charge(&mut self, now: u64, units: u64) {
-        let used = self.used(now);
-        if used == 0 {
+    fn charge(&mut self, now: u64, look: Look, units: u64) {
+        if look.used == 0 {
             (self.start, self.units) = (now, 0);
         } else {
-            let paces = (now - self.start) / self.pace.micros;
-            self.start += paces * self.pace.micros;
-            self.units -= paces * self.pace.units;
+            self.start += look.paces * self.pace.micros;
+            self.units -= look.paces * self.pace.units;
         }
-        self.units += units.min(self.capacity().saturating_sub(used));
+        self.units += units.min(self.capacity().saturating_sub(look.used));
     }
 
     /// First in, first out: those of the take that have not drained.

@@ -1,6 +1,6 @@
 //! What all algorithms decide alike, once they know what is used.
 
-use crate::decision::Verdict;
+use crate::decision::Ruling;
 
 /// One quota's part in a decision.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,14 +22,16 @@ impl Ask {
 
 /// Whether the cost fits everywhere; if not, `wait` is asked for the microseconds until it fits the quota
 /// at that place.
-pub(super) fn verdict(cost: u64, asks: &[Ask], wait: impl Fn(usize) -> u64) -> Verdict {
+pub(super) fn rule(cost: u64, asks: &[Ask], wait: impl Fn(usize) -> u64) -> Ruling {
     if cost == 0 {
-        return Verdict::Allowed;
+        return Ruling::Allowed;
     }
     if asks.iter().any(|ask| cost > ask.limit) {
-        return Verdict::Never;
+        return Ruling::Never;
     }
     let lacking = asks.iter().enumerate().filter(|(_, ask)| ask.lacks(cost));
     let longest = lacking.map(|(at, _)| wait(at)).max();
-    longest.map_or(Verdict::Allowed, Verdict::denied_for_micros)
+    longest.map_or(Ruling::Allowed, |retry_after| Ruling::Denied {
+        retry_after,
+    })
 }

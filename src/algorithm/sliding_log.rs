@@ -1,8 +1,8 @@
 use super::carried::{Carried, Exchange};
 use super::entries::{Entries, MODULUS_MASK};
 use super::refunds::GivenBack;
-use super::ruling::{Ask, verdict};
-use crate::decision::{Decision, QuotaState, Source, Token, Verdict};
+use super::ruling::{Ask, rule};
+use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The millisecond, in the clock's unit: takes within the same one share an entry.
@@ -38,7 +38,7 @@ const MILLISECOND: u64 = 1_000;
 /// Should the clock go back, what was admitted in its future counts as admitted now.
 ///
 /// Instants are microseconds since any epoch.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SlidingLog {
     entries: Entries,
     /// The number of units ever charged: tells takes of one instant apart.
@@ -72,43 +72,81 @@ impl Horizon {
     }
 }
 
+impl Default for SlidingLog {
+    fn default() -> Self {
+        Self {
+            entries: Entries::new(MILLISECOND),
+            serial: 0,
+            horizon: Horizon::default(),
+            long: None,
+        }
+    }
+}
+
 impl SlidingLog {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
     /// all if so. A cost of 0 only looks, and is always allowed.
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
-        let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
         self.follow_clock_back(now);
+        match quotas {
+            [quota] => self.take_from_one(now, quota, cost),
+            _ => self.take_from_all(now, &quotas[..quotas.len().min(MAX_QUOTAS)], cost),
+        }
+    }
 
+    /// Most rules have one quota: no lists.
+    fn take_from_one(&mut self, now: u64, quota: &Quota, cost: u64) -> Decision {
+        let window = quota.window_micros();
+        let mut ask = Ask {
+            limit: quota.max(),
+            used: self.used_in(now, window),
+        };
+        let wait = |_| self.entries.wait(now, window, ask.limit, cost);
+        let ruling = rule(cost, &[ask], wait);
+        let mut token = None;
+        if ruling == Ruling::Allowed && cost > 0 {
+            self.charge(now, std::slice::from_ref(quota), cost);
+            ask.used += cost;
+            token = Some(Token::new(now, self.serial, cost));
+        }
+        let state = self.state(now, quota, ask);
+        Decision::of_one(ruling, Source::Memory, state, token)
+    }
+
+    fn take_from_all(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
         let mut asks = [Ask::default(); MAX_QUOTAS];
         let asks = &mut asks[..quotas.len()];
         for (ask, quota) in asks.iter_mut().zip(quotas) {
             ask.limit = quota.max();
             ask.used = self.used_in(now, quota.window_micros());
         }
-        let verdict = verdict(cost, asks, |at| {
+        let ruling = rule(cost, asks, |at| {
             let quota = &quotas[at];
             let window = quota.window_micros();
             self.entries.wait(now, window, quota.max(), cost)
         });
 
         let mut token = None;
-        if verdict == Verdict::Allowed && cost > 0 {
+        if ruling == Ruling::Allowed && cost > 0 {
             self.charge(now, quotas, cost);
             asks.iter_mut().for_each(|ask| ask.used += cost);
             token = Some(Token::new(now, self.serial, cost));
         }
 
+        let states = quotas.iter().zip(&*asks);
+        let states = states.map(|(quota, ask)| self.state(now, quota, *ask));
+        Decision::of_many(ruling, Source::Memory, states, token)
+    }
+
+    fn state(&self, now: u64, quota: &Quota, ask: Ask) -> QuotaState {
         let newest = self.entries.newest().unwrap_or(now);
-        let states = quotas.iter().zip(&*asks).map(|(quota, ask)| {
-            let reset = match ask.used {
-                0 => 0,
-                _ => newest.saturating_add(quota.window_micros()) - now,
-            };
-            QuotaState::from_micros(ask.remaining(), reset)
-        });
-        Decision::new(verdict, Source::Memory, states).with_token(token)
+        let reset = match ask.used {
+            0 => 0,
+            _ => newest.saturating_add(quota.window_micros()) - now,
+        };
+        QuotaState::from_micros(ask.remaining(), reset)
     }
 
     /// Units inside the window.
@@ -120,6 +158,25 @@ impl SlidingLog {
     }
 
     fn charge(&mut self, now: u64, quotas: &[Quota], cost: u64) {
+        match quotas {
+            [quota] if self.goes_on(now, quota) => {
+                self.horizon.units = quota.max();
+                self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
+                self.entries.push(now, cost);
+                self.drop_outside_if_full(now, quota);
+            }
+            _ => self.charge_under_others(now, quotas, cost),
+        }
+    }
+
+    /// Whether the last charge was under this window, too, and still counts, and nothing else has to be kept.
+    fn goes_on(&self, now: u64, quota: &Quota) -> bool {
+        let window = quota.window_micros();
+        let counts_until = self.entries.newest().map_or(0, |newest| newest + window);
+        self.long.is_none() && self.horizon.window == window && counts_until > now
+    }
+
+    fn charge_under_others(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         if self.is_forgotten(now) {
             // Only what was given back at this very instant is told from what comes by its number.
             let serial = if self.newest() == now { self.serial } else { 0 };
@@ -132,7 +189,7 @@ impl SlidingLog {
         self.long = self.long_after(now, horizon.window);
         self.horizon = horizon;
         self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
-        self.entries.push(now, cost, MILLISECOND);
+        self.entries.push(now, cost);
         if let Some(longest) = longest(quotas) {
             self.drop_outside_if_full(now, longest);
         }
@@ -215,8 +272,10 @@ impl Exchange for SlidingLog {
     fn take_over(carried: Carried, _: u64) -> Self {
         let used = carried.quotas.iter().map(|(_, used)| *used);
         let quotas: Vec<_> = carried.quotas.iter().map(|(quota, _)| *quota).collect();
+        let mut entries = Entries::new(MILLISECOND);
+        entries.push(carried.newest, used.max().unwrap_or(0));
         Self {
-            entries: Entries::of(carried.newest, used.max().unwrap_or(0)),
+            entries,
             serial: carried.serial,
             horizon: Horizon::of(&quotas),
             long: None,
@@ -240,8 +299,7 @@ impl Exchange for SlidingLog {
             .map_or(0, |(long, _)| long.window)
             .max(self.horizon.window);
         let counts = |stamp: u64| stamp.saturating_add(window) > now;
-        self.entries
-            .refund(token.stamp(), units, MILLISECOND, counts)
+        self.entries.refund(token.stamp(), units, counts)
     }
 }
 

@@ -1,5 +1,5 @@
 use super::entries::Entries;
-use super::tallies::{MOST_UNITS, Tallies, Tally, TallyRefund};
+use super::tallies::{Look, MOST_UNITS, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -44,11 +44,11 @@ impl SlidingWindow {
 #[derive(Debug, Clone)]
 pub(super) struct Sections {
     quota: Quota,
-    /// The length of a sub-window, in microseconds.
-    resolution: u64,
+    /// One for each sub-window with something in it.
     entries: Entries,
 }
 
+/// The length of a sub-window, in microseconds.
 fn resolution(quota: &Quota, sub_windows: u64) -> u64 {
     (quota.window_micros() / sub_windows).max(1)
 }
@@ -57,13 +57,13 @@ impl Tally for Sections {
     fn new(quota: &Quota, sub_windows: u64) -> Self {
         Self {
             quota: quota.without_burst(),
-            resolution: resolution(quota, sub_windows),
-            entries: Entries::default(),
+            entries: Entries::new(resolution(quota, sub_windows)),
         }
     }
 
     fn is_of(&self, quota: &Quota, sub_windows: u64) -> bool {
-        self.life() == quota.window_micros() && self.resolution == resolution(quota, sub_windows)
+        self.life() == quota.window_micros()
+            && self.entries.resolution() == resolution(quota, sub_windows)
     }
 
     fn goes_on(&mut self, quota: &Quota) {
@@ -82,8 +82,9 @@ impl Tally for Sections {
         self.quota.window_micros()
     }
 
-    fn used(&self, now: u64) -> u64 {
-        self.entries.used(now, self.life())
+    fn look(&self, now: u64) -> Look {
+        let used = self.entries.used(now, self.life());
+        Look { used, paces: 0 }
     }
 
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
@@ -97,18 +98,17 @@ impl Tally for Sections {
         }
     }
 
-    fn charge(&mut self, now: u64, units: u64) {
+    fn charge(&mut self, now: u64, look: Look, units: u64) {
         let left = self.entries.outside(now, self.life());
         self.entries.drop_first(left);
-        let room = MOST_UNITS - self.entries.held().min(MOST_UNITS);
-        self.entries.push(now, units.min(room), self.resolution);
+        let room = MOST_UNITS.saturating_sub(look.used);
+        self.entries.push(now, units.min(room));
     }
 
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
         let life = self.life();
         let counts = |stamp: u64| stamp.saturating_add(life) > now;
-        self.entries
-            .refund(refund.stamp, refund.units, self.resolution, counts)
+        self.entries.refund(refund.stamp, refund.units, counts)
     }
 
     fn follow_clock_back(&mut self, now: u64, _: u64) {

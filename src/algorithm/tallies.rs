@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use super::carried::{Carried, Exchange};
 use super::entries::MODULUS_MASK;
 use super::refunds::GivenBack;
-use super::ruling::{Ask, verdict};
-use crate::decision::{Decision, QuotaState, Source, Token, Verdict};
+use super::ruling::{Ask, rule};
+use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The most tallies of earlier quotas that are kept beside those of the rule.
@@ -22,7 +22,7 @@ pub(super) trait Tally: fmt::Debug + Clone {
     /// The same with so many units as charged at `stamp`.
     fn charged(quota: &Quota, sub_windows: u64, stamp: u64, units: u64) -> Self {
         let mut tally = Self::new(quota, sub_windows);
-        tally.charge(stamp, units);
+        tally.charge(stamp, Look::default(), units);
         tally
     }
     /// Whether it can go on as the tally of this quota.
@@ -37,17 +37,30 @@ pub(super) trait Tally: fmt::Debug + Clone {
     /// How long a charge counts at most, in microseconds.
     fn life(&self) -> u64;
     /// Units that count at `now`.
-    fn used(&self, now: u64) -> u64;
+    fn used(&self, now: u64) -> u64 {
+        self.look(now).used
+    }
+    /// The same with what a charge of this instant needs to know besides.
+    fn look(&self, now: u64) -> Look;
     /// Microseconds until so many units fit under the limit, where they do not.
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64;
     /// From when on nothing of it counts.
     fn over_at(&self) -> u64;
-    /// Charges units, whether or not they fit.
-    fn charge(&mut self, now: u64, units: u64);
+    /// Charges units, whether or not they fit, after a look at this instant.
+    fn charge(&mut self, now: u64, look: Look, units: u64);
     /// Gives back up to so many units, and tells how many.
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64;
     /// What was charged in the future counts as charged now.
     fn follow_clock_back(&mut self, now: u64, newest: u64);
+}
+
+/// How a tally stands at an instant.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Look {
+    /// Units that count.
+    pub(super) used: u64,
+    /// How many times a bucket has drained by its pace.
+    pub(super) paces: u64,
 }
 
 /// What a tally has to know of the take that is given back.
@@ -106,6 +119,55 @@ impl<T: Tally> Tallies<T> {
         sub_windows: u64,
         cost: u64,
     ) -> Decision {
+        if let [quota] = quotas
+            && let [only] = &mut self.kept[..]
+            && only.tally.is_of(quota, sub_windows)
+            && self.newest <= now
+        {
+            let look = only.tally.look(now);
+            if look.used == 0 || only.until > now {
+                return self.take_from_only(now, quota, cost, look);
+            }
+        }
+        self.take_from_any(now, quotas, sub_windows, cost)
+    }
+
+    /// What is asked nearly always, without a list: one quota, and its tally alone.
+    fn take_from_only(&mut self, now: u64, quota: &Quota, cost: u64, look: Look) -> Decision {
+        let Kept { tally, until } = &mut self.kept[0];
+        let mut ask = Ask {
+            limit: T::limit(quota),
+            used: look.used,
+        };
+        let ruling = rule(cost, &[ask], |_| tally.wait(now, ask.limit, cost));
+        let mut token = None;
+        if ruling == Ruling::Allowed && cost > 0 {
+            tally.goes_on(quota);
+            tally.charge(now, look, cost);
+            *until = now.saturating_add(tally.life());
+            ask.used += cost;
+            if look.used == 0 {
+                self.begin_anew(now);
+            }
+            self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
+            self.newest = now;
+            token = Some(Token::new(now, self.serial, cost));
+        }
+        let reset = match ask.used {
+            0 => 0,
+            _ => self.kept[0].tally.over_at().saturating_sub(now),
+        };
+        let state = QuotaState::from_micros(ask.remaining(), reset);
+        Decision::of_one(ruling, Source::Memory, state, token)
+    }
+
+    fn take_from_any(
+        &mut self,
+        now: u64,
+        quotas: &[Quota],
+        sub_windows: u64,
+        cost: u64,
+    ) -> Decision {
         let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
         self.follow_clock_back(now);
         let known = match self.is_forgotten(now) {
@@ -136,12 +198,12 @@ impl<T: Tally> Tallies<T> {
             None => &known[place].tally,
             Some(place) => &fresh[place],
         };
-        let verdict = verdict(cost, asks, |ask| {
+        let ruling = rule(cost, asks, |ask| {
             at(places[ask]).wait(now, asks[ask].limit, cost)
         });
-        if verdict != Verdict::Allowed || cost == 0 {
+        if ruling != Ruling::Allowed || cost == 0 {
             let states = states(asks, |ask| at(places[ask]).over_at(), now);
-            return Decision::new(verdict, Source::Memory, states);
+            return Decision::of_many(ruling, Source::Memory, states, None);
         }
 
         self.charge(now, quotas, &mut places[..quotas.len()], fresh, cost);
@@ -149,7 +211,7 @@ impl<T: Tally> Tallies<T> {
         let over_at = |ask: usize| self.kept[places[ask]].tally.over_at();
         let states = states(asks, over_at, now);
         let token = Some(Token::new(now, self.serial, cost));
-        Decision::new(verdict, Source::Memory, states).with_token(token)
+        Decision::of_many(ruling, Source::Memory, states, token)
     }
 
     fn charge(
@@ -161,13 +223,8 @@ impl<T: Tally> Tallies<T> {
         cost: u64,
     ) {
         if self.is_forgotten(now) {
-            // Only what was given back at this very instant is told from what comes by its number.
-            let serial = if self.newest == now { self.serial } else { 0 };
-            *self = Self {
-                serial,
-                since: now,
-                ..Self::default()
-            };
+            self.kept.clear();
+            self.begin_anew(now);
         }
         let new = fresh.into_iter().map(|tally| Kept { tally, until: 0 });
         self.kept.extend(new);
@@ -179,11 +236,20 @@ impl<T: Tally> Tallies<T> {
         if self.kept.len() > 1 {
             self.drop_earlier(now, places);
         }
-        for kept in &mut self.kept {
-            kept.tally.charge(now, cost);
+        for Kept { tally, .. } in &mut self.kept {
+            tally.charge(now, tally.look(now), cost);
         }
         self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
         self.newest = now;
+    }
+
+    /// The serial numbers run from zero again, unless something was given back at this very instant: only
+    /// its number tells it from what comes.
+    fn begin_anew(&mut self, now: u64) {
+        self.since = now;
+        if self.newest != now {
+            self.serial = 0;
+        }
     }
 
     /// Drops those of earlier quotas that are needed no longer; above the most that are kept, also those

@@ -4,6 +4,7 @@
 //! together.
 
 mod extract;
+mod hash;
 mod header;
 mod ip;
 mod joined;
@@ -12,6 +13,7 @@ mod matched_path;
 mod value;
 
 pub use extract::{KeyExtractor, PathOnly};
+pub(crate) use hash::hash;
 pub use header::Header;
 pub use ip::{ClientIp, Forwarding, PeerAddr, PeerIp};
 pub use joined::Joined;

@@ -6,7 +6,7 @@ use http::HeaderValue;
 use super::Policy;
 use super::policy;
 use crate::algorithm::{Algorithm, Counting};
-use crate::key::{KeyExtractor, escape};
+use crate::key::{KeyExtractor, escape, hash};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// What limits a path: one or more quotas, who is counted together, and what a request costs.
@@ -24,10 +24,13 @@ pub struct Rule {
     path: Arc<str>,
     /// The path as it stands in the names of a store's keys.
     id: Box<str>,
+    id_hash: u64,
     prefix: Option<Arc<str>>,
     policies: Box<[Policy]>,
     /// The policies' quotas side by side, as the algorithms want them.
     quotas: Box<[Quota]>,
+    /// How long a charge counts at most, in microseconds.
+    life: u64,
     /// The policies as a header field has them, made once.
     policy_field: HeaderValue,
     key: Option<Arc<dyn KeyExtractor>>,
@@ -90,8 +93,14 @@ impl Rule {
         escape(path.as_bytes(), &mut id);
         Ok(Self {
             path: path.into(),
+            id_hash: hash(&id),
             id: id.into(),
             prefix: None,
+            life: policies
+                .iter()
+                .map(|policy| policy.quota().life_micros())
+                .max()
+                .unwrap_or(0),
             quotas: policies.iter().map(Policy::quota).collect(),
             policy_field: policy::field(&policies),
             policies,
@@ -165,10 +174,19 @@ impl Rule {
         &self.id
     }
 
+    /// Of the id, made once.
+    pub(crate) const fn id_hash(&self) -> u64 {
+        self.id_hash
+    }
+
     /// See [`Rule::prefix`].
     #[must_use]
     pub fn key_prefix(&self) -> Option<&str> {
         self.prefix.as_deref()
+    }
+
+    pub(crate) const fn life_micros(&self) -> u64 {
+        self.life
     }
 
     /// The value of `RateLimit-Policy`.

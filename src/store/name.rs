@@ -1,6 +1,5 @@
-use std::hash::Hasher;
-
 use super::Take;
+use crate::key::hash;
 
 /// What a take's count is called: the prefix, the rule's id, and the key's parts, joined by `:`.
 ///
@@ -9,6 +8,7 @@ use super::Take;
 pub(super) struct Name<'a> {
     prefix: &'a str,
     id: &'a str,
+    id_hash: u64,
     /// With its separator; `None` where nobody in particular is asking.
     key: Option<&'a str>,
 }
@@ -19,15 +19,16 @@ impl<'a> Name<'a> {
         Self {
             prefix: rule.key_prefix().unwrap_or(default_prefix),
             id: rule.id(),
+            id_hash: rule.id_hash(),
             key: (!take.key().is_empty()).then(|| take.key().as_str()),
         }
     }
 
     /// Of what tells names apart; prefixes hardly do.
-    pub(super) fn hash(&self, hasher: &mut impl Hasher) {
-        hasher.write(self.id.as_bytes());
-        if let Some(key) = self.key {
-            hasher.write(key.as_bytes());
+    pub(super) fn hash(&self) -> u64 {
+        match self.key {
+            None => self.id_hash,
+            Some(key) => self.id_hash.rotate_left(32) ^ hash(key),
         }
     }
 

@@ -1,11 +1,17 @@
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 /// Microseconds since an epoch of its own.
 #[derive(Debug)]
 pub(super) enum Clock {
-    Monotonic {
-        epoch: Instant,
+    /// The processor's time-stamp counter where that can be trusted.
+    Counter {
+        clock: quanta::Clock,
+        epoch: quanta::Instant,
     },
+    /// Tokio's, which tests can pause.
+    Tokio { epoch: Instant },
     #[cfg(feature = "test-util")]
     Manual(ManualClock),
 }
@@ -13,21 +19,31 @@ pub(super) enum Clock {
 impl Clock {
     pub(super) fn now(&self) -> u64 {
         match self {
-            Self::Monotonic { epoch } => {
-                let elapsed = epoch.elapsed();
-                elapsed.as_secs() * 1_000_000 + u64::from(elapsed.subsec_micros())
-            }
+            Self::Counter { clock, epoch } => micros(clock.now().duration_since(*epoch)),
+            Self::Tokio { epoch } => micros(epoch.elapsed()),
             #[cfg(feature = "test-util")]
             Self::Manual(clock) => clock.now(),
         }
     }
 }
 
-impl Default for Clock {
-    fn default() -> Self {
-        Self::Monotonic {
+fn micros(duration: Duration) -> u64 {
+    duration.as_secs() * 1_000_000 + u64::from(duration.subsec_micros())
+}
+
+impl Clock {
+    pub(super) fn tokio() -> Self {
+        Self::Tokio {
             epoch: Instant::now(),
         }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        let clock = quanta::Clock::new();
+        let epoch = clock.now();
+        Self::Counter { clock, epoch }
     }
 }
 

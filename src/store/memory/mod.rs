@@ -4,7 +4,6 @@ mod clock;
 mod shard;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
@@ -12,7 +11,7 @@ use std::thread::available_parallelism;
 use clock::Clock;
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
-use shard::{NoRoom, Shard};
+use shard::{Answer, Shard};
 
 use super::name::Name;
 use super::{Refunding, Store, Take, Taking};
@@ -21,8 +20,8 @@ use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in this process: for one process, for tests, and until Redis is set up.
 ///
-/// It answers at once. Its clock is the process's monotonic one, as tokio sees it, so that
-/// `tokio::time::pause` and `advance` work on it.
+/// It answers at once. Its clock is monotonic and the process's own: the processor's time-stamp counter where that can
+/// be trusted. Tests that pause time want [`tokio_clock`](MemoryStore::tokio_clock).
 ///
 /// Memory is bounded: it holds at most a given number of keys, and drops a key once all its quotas
 /// are whole again. It never drops a key that still counts; when it is full of those, a take of a
@@ -40,7 +39,6 @@ use crate::error::{StoreError, StoreErrorKind};
 /// ```
 pub struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
     clock: Clock,
     keys: AtomicUsize,
     max_keys: usize,
@@ -63,11 +61,18 @@ impl MemoryStore {
         let shards = (4 * threads).next_power_of_two().min(64);
         Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
             clock: Clock::default(),
             keys: AtomicUsize::new(0),
             max_keys,
         }
+    }
+
+    /// Reads the time from tokio's clock, so that `tokio::time::pause` and `advance` work on it; that takes about
+    /// ten nanoseconds longer.
+    #[must_use]
+    pub fn tokio_clock(mut self) -> Self {
+        self.clock = Clock::tokio();
+        self
     }
 
     /// Reads the time from a clock that a test moves by hand.
@@ -96,32 +101,46 @@ impl MemoryStore {
 
     /// The name's hash, and the shard that it belongs to.
     fn place(&self, name: Name<'_>) -> (u64, &Mutex<Shard>) {
-        let mut hasher = self.hasher.build_hasher();
-        name.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = name.hash();
         // The upper bits: a shard's table uses the lower ones.
         let at = (hash >> 48) as usize & (self.shards.len() - 1);
         (hash, &self.shards[at])
     }
 
-    fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
+    fn decide(&self, take: &Take) -> Answer {
+        let answer = self.ask(take);
+        match answer {
+            None => Some(self.decide_in_full(take)),
+            _ => answer,
+        }
+    }
+
+    fn answer(&self, take: &Take) -> Result<Decision, StoreError> {
+        self.decide(take).unwrap_or_else(|| Err(self.full()))
+    }
+
+    fn ask(&self, take: &Take) -> Answer {
         let name = Name::new(take, "");
         let (hash, shard) = self.place(name);
-        loop {
-            let mut shard = lock(shard);
-            // Not before the lock: who has to wait for it would come with an instant that is past.
-            let now = self.clock.now();
+        let mut shard = lock(shard);
+        // Not before the lock: who has to wait for it would come with an instant that is past.
+        let now = self.clock.now();
+        if shard.is_due(now) {
             // Two a take: keys go at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
-            let reserve = || self.reserve();
-            match shard.take(hash, name, now, take, reserve) {
-                Ok(decision) => return Ok(decision),
-                Err(NoRoom) => drop(shard),
-            }
-            if !self.make_room() {
-                return Err(self.full());
+        }
+        shard.take(hash, name, now, take, || self.reserve())
+    }
+
+    /// With a new key, for which there is no room.
+    #[cold]
+    fn decide_in_full(&self, take: &Take) -> Result<Decision, StoreError> {
+        while self.make_room() {
+            if let Some(answer) = self.ask(take) {
+                return answer;
             }
         }
+        Err(self.full())
     }
 
     fn give_back(&self, take: &Take, token: &Token) -> u64 {
@@ -175,13 +194,13 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl Store for MemoryStore {
     fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
         Taking::ready(match takes {
-            [take] => self.decide(take).map(Into::into),
-            takes => takes.iter().map(|take| self.decide(take)).collect(),
+            [take] => self.answer(take).map(Into::into),
+            takes => takes.iter().map(|take| self.answer(take)).collect(),
         })
     }
 
     fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        Some(self.decide(take))
+        self.decide(take)
     }
 
     fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {

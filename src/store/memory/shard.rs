@@ -5,6 +5,7 @@ use hashbrown::HashTable;
 
 use crate::algorithm::Count;
 use crate::decision::{Decision, Token};
+use crate::error::StoreError;
 use crate::store::Take;
 use crate::store::name::Name;
 
@@ -28,12 +29,13 @@ struct Slot {
     due: u64,
 }
 
-/// A new key has to be kept and must not be.
-#[derive(Debug)]
-pub(super) struct NoRoom;
+/// None if a new key has to be kept and must not be. The type is that of a store's answer, so that nothing is
+/// copied on the way.
+pub(super) type Answer = Option<Result<Decision, StoreError>>;
 
 impl Shard {
-    /// Decides a take. A key that is charged for the first time needs the word of `reserve`.
+    /// Decides a take. A key that is charged for the first time needs the word of `reserve`; without it there
+    /// is no answer.
     pub(super) fn take(
         &mut self,
         hash: u64,
@@ -41,21 +43,32 @@ impl Shard {
         now: u64,
         take: &Take,
         reserve: impl FnOnce() -> bool,
-    ) -> Result<Decision, NoRoom> {
+    ) -> Answer {
         let slots = &self.slots;
         let is_it = |at: &u32| name.is(&slots[*at as usize].name);
-        if let Some(&at) = self.by_name.find(hash, is_it) {
-            return Ok(self.take_in(at, now, take));
+        match self.by_name.find(hash, is_it) {
+            Some(&at) => Some(Ok(self.take_in(at, now, take))),
+            None => self.take_first(hash, name, now, take, reserve),
         }
+    }
+
+    fn take_first(
+        &mut self,
+        hash: u64,
+        name: Name<'_>,
+        now: u64,
+        take: &Take,
+        reserve: impl FnOnce() -> bool,
+    ) -> Answer {
         let mut count = Count::default();
         let decision = count.take(take.rule().counting(), now, take.quotas(), take.units());
         if count.forgotten_at() > now {
             if !reserve() {
-                return Err(NoRoom);
+                return None;
             }
             self.insert(hash, name, count);
         }
-        Ok(decision)
+        Some(Ok(decision))
     }
 
     pub(super) fn refund(
@@ -79,8 +92,10 @@ impl Shard {
         let decision = slot
             .count
             .take(take.rule().counting(), now, take.quotas(), take.units());
-        // Only a shorter window, or a clock that went back, makes it earlier.
-        if slot.count.forgotten_at() < slot.due {
+        // Only a shorter window, or a clock that went back, makes it earlier, and then by more than the rule's
+        // charges count.
+        let latest = now.saturating_add(take.rule().life_micros());
+        if slot.due > latest && slot.count.forgotten_at() < slot.due {
             slot.due = slot.count.forgotten_at();
             self.due.push(Reverse((slot.due, at)));
         }
@@ -104,6 +119,12 @@ impl Shard {
         let slots = &self.slots;
         let hash_of = |at: &u32| slots[*at as usize].hash;
         self.by_name.insert_unique(hash, at, hash_of);
+    }
+
+    /// Whether there is a key that may be forgotten.
+    #[inline]
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.due.peek().is_some_and(|Reverse((due, _))| *due <= now)
     }
 
     /// Looks at no more than so many keys that may be forgotten, drops those that are, and says how

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use crate::algorithm::{Algorithm, Pace};
-use crate::decision::{Decision, QuotaState, Source, Token, Verdict};
+use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Take;
 
@@ -91,19 +91,21 @@ pub(super) fn read(reply: &Value, takes: &[Take]) -> Result<Vec<Decision>, Store
 
     let decisions = takes.iter().map(|take| {
         let (now, verdict, retry_or_serial) = (next(), next(), next());
-        let verdict = match verdict {
-            0 => Verdict::denied_for_micros(retry_or_serial),
-            1 => Verdict::Allowed,
-            2 => Verdict::Never,
+        let ruling = match verdict {
+            0 => Ruling::Denied {
+                retry_after: retry_or_serial,
+            },
+            1 => Ruling::Allowed,
+            2 => Ruling::Never,
             _ => return Err(nonsense()),
         };
-        let charged = verdict == Verdict::Allowed && take.units() > 0;
+        let charged = ruling == Ruling::Allowed && take.units() > 0;
         let token = charged.then(|| Token::new(now, retry_or_serial, take.units()));
         let states = take.quotas().iter().map(|_| {
             let (remaining, reset_after) = (next(), next());
             QuotaState::from_micros(remaining, reset_after)
         });
-        Ok(Decision::new(verdict, Source::Redis, states).with_token(token))
+        Ok(Decision::of_many(ruling, Source::Redis, states, token))
     });
     decisions.collect()
 }
