@@ -12,21 +12,21 @@
 --   and for each quota: units remaining, reset after in microseconds
 --
 -- A tally, in big-endian integers of 7 bytes:
---   max, window, until   the quota that it was charged under, and until when it is needed
---   start, units         when its window began, and what was charged since then
+--   max, window, until, begun   as in all tallies
+--   start, units                when its window began, and what was charged since then
 
 -- include: question
 
 local MARK = 250
-local TALLY, TALLY_SIZE = '>I7I7I7I7I7', 35
+local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
 
 -- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It decides
 -- as the general way below does.
 if #question == 22 and (not raw or #raw == 57 and string.byte(raw) == MARK) then
   local _, max, window, cost = unpack('<BI7I7I7', question)
-  local serial, since, newest, max_before, window_before, needed, start, units = 0, now, now, max, window, 0, 0, 0
+  local serial, newest, max_before, window_before, needed, begun, start, units = 0, now, max, window, 0, 0, 0, 0
   if raw then
-    _, serial, since, newest, max_before, window_before, needed, start, units = unpack('>BI7I7I7I7I7I7I7I7', raw)
+    _, serial, newest, max_before, window_before, needed, begun, start, units = unpack('>BI7I7I7I7I7I7I7I7', raw)
   end
   if max == max_before and window == window_before and now >= newest then
     local ends = start + window
@@ -39,12 +39,13 @@ if #question == 22 and (not raw or #raw == 57 and string.byte(raw) == MARK) then
       verdict, retry = 0, ends - now
     elseif cost > 0 then
       if not live then
-        if newest ~= now then serial = 0 end
-        since, start, ends = now, now, now + window
+        if begun <= now and newest ~= now then serial = 0 end
+        if begun < now then begun = now end
+        start, ends = now, now + window
       end
       units, serial = units + cost, (serial + cost) % MODULUS
       retry = serial
-      local state = pack('>BI7I7I7I7I7I7I7I7', MARK, serial, since, now, max, window, now + window, start, units)
+      local state = pack('>BI7I7I7I7I7I7I7I7', MARK, serial, now, max, window, now + window, begun, start, units)
       if raw and newest - newest % SLICE == now - now % SLICE then
         call('SET', key, state, 'KEEPTTL')
       else
@@ -53,7 +54,7 @@ if #question == 22 and (not raw or #raw == 57 and string.byte(raw) == MARK) then
     end
     local remaining, reset = max - units, 0
     if remaining < 0 then remaining = 0 end
-    if units > 0 then reset = ends - now end
+    if units > 0 and max > 0 then reset = ends - now end
     return pack('<I8I8I8I8I8', now, verdict, retry, remaining, reset)
   end
 end
@@ -62,8 +63,8 @@ local function read()
   local tallies = {}
   for at = HEADER_SIZE + 1, #raw, TALLY_SIZE do
     if at + TALLY_SIZE - 1 > #raw then return nil end
-    local max, window, needed, start, units = unpack(TALLY, raw, at)
-    tallies[#tallies + 1] = { max, window, max, needed, start, units }
+    local max, window, needed, begun, start, units = unpack(TALLY, raw, at)
+    tallies[#tallies + 1] = { max, window, max, needed, begun, start, units }
   end
   return tallies
 end
@@ -78,35 +79,41 @@ local function limit(quota) return quota[1] end
 
 local function matches(tally, quota) return tally[2] == quota[2] end
 
-local function fresh(quota) return { quota[1], quota[2], quota[3], 0, 0, 0 } end
+local function fresh(quota) return { quota[1], quota[2], quota[1], 0, 0, 0, 0 } end
 
 local function life(tally) return tally[2] end
 
 local function used(tally)
-  if tally[5] + tally[2] <= now then return 0 end
-  return tally[6]
+  if tally[6] + tally[2] <= now then return 0 end
+  return tally[7]
 end
 
-local function wait(tally) return tally[5] + tally[2] - now end
+local function wait(tally) return tally[6] + tally[2] - now end
 
 local function over_at(tally)
-  if tally[6] == 0 then return 0 end
-  return tally[5] + tally[2]
+  if tally[7] == 0 then return 0 end
+  return tally[6] + tally[2]
 end
 
 local function charge(tally, time, units)
-  if tally[6] == 0 or tally[5] + tally[2] <= time then tally[5], tally[6] = time, 0 end
-  units = tally[6] + units
-  if units > MOST_UNITS then units = MOST_UNITS end
-  tally[6] = units
+  if tally[7] == 0 or tally[6] + tally[2] <= time then tally[6], tally[7] = time, 0 end
+  units = tally[7] + units
+  local held = units
+  if held > MOST_UNITS then held = MOST_UNITS end
+  tally[7] = held
+  return units - held
+end
+
+local function hold(tally, time, units)
+  if units > 0 then charge(tally, time, units) end
 end
 
 local function back(tally)
-  if tally[5] > now then tally[5] = now end
+  if tally[6] > now then tally[6] = now end
 end
 
 local function write(tally)
-  return pack(TALLY, tally[1], tally[2], tally[4], tally[5], tally[6])
+  return pack(TALLY, tally[1], tally[2], tally[4], tally[5], tally[6], tally[7])
 end
 
 -- include: decision

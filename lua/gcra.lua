@@ -12,26 +12,27 @@
 --   and for each quota: units remaining, reset after in microseconds
 --
 -- A tally is a bucket, in big-endian integers of 7 bytes:
---   max, window, burst, until   the quota that it was charged under, and until when it is needed
---   start, units                when its busy time began, and what was poured in since then
+--   max, window, burst, until, begun   as in all tallies, with the quota's burst
+--   start, units                       when its busy time began, and what was poured in since then; a start of 0 says that it
+--                                      does not drain, since it is what another algorithm counted
 
 -- include: question
 
 local MARK = 249
-local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
+local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 
 -- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It decides
 -- as the general way below does.
 if #question == 43 and (not raw or #raw == 64 and string.byte(raw) == MARK) then
   local _, max, window, burst, pace_units, pace_micros, cost = unpack('<BI7I7I7I7I7I7', question)
-  local serial, since, newest = 0, now, now
-  local max_before, window_before, burst_before, needed, start, units = max, window, burst, 0, now, 0
+  local serial, newest = 0, now
+  local max_before, window_before, burst_before, needed, begun, start, units = max, window, burst, 0, 0, now, 0
   if raw then
-    _, serial, since, newest, max_before, window_before, burst_before, needed, start, units =
+    _, serial, newest, max_before, window_before, burst_before, needed, begun, start, units =
       unpack('>BI7I7I7I7I7I7I7I7I7', raw)
   end
   if max == max_before and window == window_before and burst == burst_before and now >= newest
-    and max > 0 and pace_units * pace_micros < 9007199254740992 then
+    and max > 0 and (start > 0 or units == 0) and pace_units * pace_micros < 9007199254740992 then
     local paces = floor((now - start) / pace_micros)
     local start_now, units_now = start + paces * pace_micros, units - paces * pace_units
     local used = units_now - floor((now - start_now) * pace_units / pace_micros)
@@ -55,13 +56,14 @@ if #question == 43 and (not raw or #raw == 64 and string.byte(raw) == MARK) then
       if live then
         start, units = start_now, units_now
       else
-        if newest ~= now then serial = 0 end
-        since, start, units = now, now, 0
+        if begun <= now and newest ~= now then serial = 0 end
+        if begun < now then begun = now end
+        start, units = now, 0
       end
       used, units, serial = used + cost, units + cost, (serial + cost) % MODULUS
       retry = serial
       local state =
-        pack('>BI7I7I7I7I7I7I7I7I7', MARK, serial, since, now, max, window, burst, now + life, start, units)
+        pack('>BI7I7I7I7I7I7I7I7I7', MARK, serial, now, max, window, burst, now + life, begun, start, units)
       if raw and newest - newest % SLICE == now - now % SLICE then
         call('SET', key, state, 'KEEPTTL')
       else
@@ -70,7 +72,7 @@ if #question == 43 and (not raw or #raw == 64 and string.byte(raw) == MARK) then
     end
     local remaining, reset = burst - used, 0
     if remaining < 0 then remaining = 0 end
-    if used > 0 then
+    if used > 0 and burst > 0 then
       local whole = floor(units / pace_units)
       reset = start + whole * pace_micros - now
         + math.ceil((units - whole * pace_units) * pace_micros / pace_units)
@@ -81,13 +83,13 @@ end
 
 -- include: pace
 
--- A tally's seventh and eighth are its pace.
+-- A tally is { max, window, burst, until, begun, start, units }, and behind that its pace.
 local function read()
   local tallies = {}
   for at = HEADER_SIZE + 1, #raw, TALLY_SIZE do
     if at + TALLY_SIZE - 1 > #raw then return nil end
     tallies[#tallies + 1] = { unpack(TALLY, raw, at) }
-    tallies[#tallies][7] = nil
+    tallies[#tallies][8] = nil
   end
   return tallies
 end
@@ -95,7 +97,7 @@ end
 local function ask(at)
   local max, window, burst, units, micros
   max, window, burst, units, micros, at = unpack('<I7I7I7I7I7', question, at)
-  return { max, window, burst, 0, 0, 0, units, micros }, at
+  return { max, window, burst, 0, 0, 0, 0, units, micros }, at
 end
 
 local function limit(quota)
@@ -103,27 +105,37 @@ local function limit(quota)
   return quota[3]
 end
 
-local function matches(tally, quota) return tally[1] == quota[1] and tally[2] == quota[2] end
+local function is_still(tally) return tally[6] == 0 and tally[7] > 0 end
+
+local function matches(tally, quota)
+  return tally[1] == quota[1] and tally[2] == quota[2] and not is_still(tally)
+end
 
 local function paced(tally)
-  if not tally[7] then tally[7], tally[8] = pace_of(tally[1], tally[2]) end
-  return tally[7], tally[8]
+  if not tally[8] then tally[8], tally[9] = pace_of(tally[1], tally[2]) end
+  return tally[8], tally[9]
 end
 
 local function fresh(quota)
-  return { quota[1], quota[2], quota[3], 0, 0, 0, quota[7], quota[8] }
+  return { quota[1], quota[2], quota[3], 0, 0, 0, 0, quota[8], quota[9] }
 end
 
 local function capacity(tally)
+  if is_still(tally) then return MOST_UNITS end
   if tally[3] > tally[1] then return tally[3] end
   return tally[1]
 end
 
-local function life(tally) return time_for(capacity(tally), paced(tally)) end
+local function life(tally)
+  if is_still(tally) then return tally[2] end
+  return time_for(capacity(tally), paced(tally))
+end
 
 local function used_at(tally, time)
-  local units = tally[6]
-  if time > tally[5] then units = units - drained(time - tally[5], paced(tally)) end
+  local units = tally[7]
+  if time > tally[6] and not is_still(tally) then
+    units = units - drained(time - tally[6], paced(tally))
+  end
   if units < 0 then return 0 end
   return units
 end
@@ -131,36 +143,42 @@ end
 local function used(tally) return used_at(tally, now) end
 
 local function wait(tally, most, cost)
-  local has_to_drain = tally[6] + cost - most
-  return tally[5] + time_for(has_to_drain, paced(tally)) - now
+  local has_to_drain = tally[7] + cost - most
+  return tally[6] + time_for(has_to_drain, paced(tally)) - now
 end
 
-local function over_at(tally) return tally[5] + time_for(tally[6], paced(tally)) end
+local function over_at(tally)
+  if is_still(tally) then return math.huge end
+  return tally[6] + time_for(tally[7], paced(tally))
+end
 
 local function charge(tally, time, units)
   local before = used_at(tally, time)
   if before == 0 then
-    tally[5], tally[6] = time, 0
-  else
+    tally[6], tally[7] = time, 0
+  elseif not is_still(tally) then
     local pace_units, pace_micros = paced(tally)
-    local paces = floor((time - tally[5]) / pace_micros)
-    if paces > 0 then
-      tally[5], tally[6] = tally[5] + paces * pace_micros, tally[6] - paces * pace_units
-    end
+    local paces = floor((time - tally[6]) / pace_micros)
+    tally[6], tally[7] = tally[6] + paces * pace_micros, tally[7] - paces * pace_units
   end
   local room = capacity(tally) - before
   if room < 0 then room = 0 end
-  if units > room then units = room end
-  tally[6] = tally[6] + units
+  local poured = units
+  if poured > room then poured = room end
+  tally[7] = tally[7] + poured
+  return units - poured
 end
 
+local function hold(tally, _, units) tally[7] = units end
+
 local function back(tally, newest)
-  tally[6] = used_at(tally, newest)
-  tally[5] = now
+  if is_still(tally) then return end
+  tally[7] = used_at(tally, newest)
+  tally[6] = now
 end
 
 local function write(tally)
-  return pack(TALLY, tally[1], tally[2], tally[3], tally[4], tally[5], tally[6])
+  return pack(TALLY, tally[1], tally[2], tally[3], tally[4], tally[5], tally[6], tally[7])
 end
 
 -- include: decision

@@ -50,20 +50,21 @@ end
 -- Each kind of state answers: the units that were given back, and how long a charge counts at most.
 
 local function of_log()
-  local ENTRY, ENTRY_SIZE, LONG_SIZE = '>BI7I7I7I7I7I7I7I7', 57, 21
+  local ENTRY, ENTRY_SIZE, LONG_SIZE = '>BI7I7I7I7I7I7I7I7I7', 64, 21
   local newest = call('ZRANGE', key, '-1', '-1')[1]
   if not newest or (#newest ~= ENTRY_SIZE and #newest ~= ENTRY_SIZE + LONG_SIZE) then return 0, 0 end
-  local mark, total, _, base, since, last, horizon, most, serial = unpack(ENTRY, newest)
-  if mark ~= 247 or total >= MODULUS or horizon > 315360000000000 or last > now then return 0, 0 end
+  local mark, total, _, base, since, last, horizon, most, serial, begun = unpack(ENTRY, newest)
+  if mark ~= 247 or total >= MODULUS or horizon > 315360000000000 or last > now or stamp < begun then return 0, 0 end
   local long = string.sub(newest, ENTRY_SIZE + 1)
-  local long_window, long_until = 0, 0
-  if long ~= '' then
-    local _
-    long_window, _, long_until = unpack('>I7I7I7', long)
-  end
+  local long_window, long_units, long_until = 0, 0, 0
+  if long ~= '' then long_window, long_units, long_until = unpack('>I7I7I7', long) end
   if now >= last + horizon and now >= long_until then return 0, 0 end
   local counting = horizon
-  if now < long_until and long_window > counting then counting = long_window end
+  if now < long_until then
+    if long_window > counting then counting = long_window end
+    -- Older entries may have been dropped for so many units that are newer.
+    units = math.max(math.min(units, (total - base) % MODULUS - long_units), 0)
+  end
 
   local number_behind = call('ZCOUNT', key, text(stamp), '+inf')
   if number_behind == 0 or number_behind > MOST_REWRITTEN then return 0, 0 end
@@ -94,7 +95,7 @@ local function of_log()
     for _, entry in ipairs(entries) do
       added[#added + 1] = text(entry[1])
       added[#added + 1] =
-        pack(ENTRY, mark, entry[2], entry[3], base, since, entry[1], horizon, most, serial)
+        pack(ENTRY, mark, entry[2], entry[3], base, since, entry[1], horizon, most, serial, begun)
     end
     added[#added] = added[#added] .. long
     -- First the new ones, so that the key, and with it the expiry, is there all the time.
@@ -112,10 +113,10 @@ end
 
 local function of_tallies(raw)
 -- include: pace
-  local mark, serial, since, newest
-  if #raw > 22 then mark, serial, since, newest = unpack('>BI7I7I7', raw) end
+  local mark, serial, newest
+  if #raw > 15 then mark, serial, newest = unpack('>BI7I7', raw) end
   if not mark or mark < 248 or mark > 250 then return nil end
-  if newest > now or stamp < since then return 0, 0 end
+  if newest > now then return 0, 0 end
 
   -- Units that were charged after the take, and not given back since.
   local after = (serial - number) % MODULUS
@@ -126,13 +127,13 @@ local function of_tallies(raw)
   end
   if later < 0 then later = 0 end
 
-  local state, at = { string.sub(raw, 1, 22) }, 23
+  local state, at = { string.sub(raw, 1, 15) }, 16
   local live, most, longest = false, 0, 0
-  while at + 34 <= #raw do
+  while at + 41 <= #raw do
     local refunded, life, tally = 0
     if mark == 248 then
-      local max, window, needed, resolution, base, entries = unpack('>I7I7I7I7I7I2', raw, at)
-      local from = at + 37
+      local max, window, needed, begun, resolution, base, entries = unpack('>I7I7I7I7I7I7I2', raw, at)
+      local from = at + 44
       at, life = from + 14 * entries, window
       if at - 1 > #raw then return 0, 0 end
       local behind, kept, before = {}, {}, base
@@ -146,30 +147,33 @@ local function of_tallies(raw)
         before = with
         if of + window > now and with ~= base and needed > now then live = true end
       end
-      refunded = take_out(behind, resolution, window, entries == 1)
+      if stamp >= begun then refunded = take_out(behind, resolution, window, entries == 1) end
       for _, entry in ipairs(behind) do kept[#kept + 1] = pack('>I7I7', entry[1], entry[2]) end
-      tally = pack('>I7I7I7I7I7I2', max, window, needed, resolution, base, #kept) .. table.concat(kept)
+      tally = pack('>I7I7I7I7I7I7I2', max, window, needed, begun, resolution, base, #kept) .. table.concat(kept)
     elseif mark == 249 then
-      if at + 41 > #raw then return 0, 0 end
-      local max, window, burst, needed, start, poured
-      max, window, burst, needed, start, poured, at = unpack('>I7I7I7I7I7I7', raw, at)
+      if at + 48 > #raw then return 0, 0 end
+      local max, window, burst, needed, begun, start, poured
+      max, window, burst, needed, begun, start, poured, at = unpack('>I7I7I7I7I7I7I7', raw, at)
       local pace_units, pace_micros = pace_of(max, window)
       life = time_for(math.max(max, burst), pace_units, pace_micros)
       local gone, rest = drained(math.max(now - start, 0), pace_units, pace_micros)
+      if start == 0 then gone, rest, life = 0, false, window end
       if poured > gone and needed > now then live = true end
       if rest then gone = gone + 1 end
       -- First in, first out: those of the take that have not drained.
-      refunded = math.min(units, math.max(math.max(poured - gone, 0) - later, 0))
-      tally = pack('>I7I7I7I7I7I7', max, window, burst, needed, start, poured - refunded)
+      if stamp >= begun then
+        refunded = math.min(units, math.max(math.max(poured - gone, 0) - later, 0))
+      end
+      tally = pack('>I7I7I7I7I7I7I7', max, window, burst, needed, begun, start, poured - refunded)
     else
-      local max, window, needed, start, held
-      max, window, needed, start, held, at = unpack('>I7I7I7I7I7', raw, at)
+      local max, window, needed, begun, start, held
+      max, window, needed, begun, start, held, at = unpack('>I7I7I7I7I7I7', raw, at)
       life = window
       if start + window > now then
         live = live or (held > 0 and needed > now)
-        if stamp >= start then refunded = math.min(units, held) end
+        if stamp >= start and stamp >= begun then refunded = math.min(units, held) end
       end
-      tally = pack('>I7I7I7I7I7', max, window, needed, start, held - refunded)
+      tally = pack('>I7I7I7I7I7I7', max, window, needed, begun, start, held - refunded)
     end
     if refunded > most then most = refunded end
     if life > longest then longest = life end

@@ -22,6 +22,7 @@
 --   horizon  the longest window of the quotas that it was charged under
 --   units    the largest max of these
 --   serial   units ever charged, modulo 2^52: tells takes of one instant apart
+--   begun    takes that were charged before this are not given back
 -- and only where longer windows of earlier charges still need something of the set:
 --   long_window, long_units   entries inside of this window, of which so many newest units suffice
 --   long_until                until when
@@ -29,7 +30,7 @@
 -- member is anything else, or says what cannot be, is started afresh at the next charge. The state of another
 -- algorithm is taken over as one entry.
 
-local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7I7', 57, 247
+local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7I7I7', 64, 247
 local LONG, LONG_SIZE = '>I7I7I7', 21
 local MODULUS = 4503599627370496
 local TEN_YEARS = 315360000000000
@@ -49,7 +50,7 @@ if not now_text then
 end
 local now = now_text + 0
 
-local total, base, floor, since, stamp, horizon, units, serial = 0, 0, 0, now, now, 0, 0, 0
+local total, base, floor, since, stamp, horizon, units, serial, begun = 0, 0, 0, now, now, 0, 0, 0, now
 local long_window, long_units, long_until = 0, 0, 0
 local stale, lump, pulled = false, false, false
 local newest = redis.pcall('ZRANGE', key, '-1', '-1')
@@ -62,27 +63,29 @@ if trouble then
   end
   if not carried then return redis.error_reply(trouble) end
   stale = true
-  if carried.newest == now then serial = carried.serial end
+  if carried.begun then begun, stamp, serial = carried.begun, carried.newest, carried.serial end
   if carried[1] then
     -- One entry, that is not in a set yet.
     lump, pulled, newest = true, carried.pulled, true
-    total, serial = carried[1][4], carried.serial
-    since, stamp = carried.newest, carried.newest
+    total = carried[1][4]
+    since = carried.newest
     for _, quota in ipairs(carried) do
       if quota[2] > horizon then horizon = quota[2] end
       if quota[1] > units then units = quota[1] end
     end
-    if now >= stamp + horizon then
-      lump, newest = false, nil
-      total, since, stamp, serial = 0, now, now, 0
-    end
+  end
+  if not lump or now >= stamp + horizon then
+    if begun <= now and stamp ~= now then serial = 0 end
+    if begun < now then begun = now end
+    lump, newest = false, nil
+    total, since, stamp = 0, now, now
   end
 elseif newest then
   local mark
   if #newest == ENTRY_SIZE then
-    mark, total, base, floor, since, stamp, horizon, units, serial = struct.unpack(ENTRY, newest)
+    mark, total, base, floor, since, stamp, horizon, units, serial, begun = struct.unpack(ENTRY, newest)
   elseif #newest == ENTRY_SIZE + LONG_SIZE then
-    mark, total, base, floor, since, stamp, horizon, units, serial = struct.unpack(ENTRY, newest)
+    mark, total, base, floor, since, stamp, horizon, units, serial, begun = struct.unpack(ENTRY, newest)
     long_window, long_units, long_until = struct.unpack(LONG, newest, ENTRY_SIZE + 1)
   end
   if mark ~= MARK or total >= MODULUS or horizon > TEN_YEARS then
@@ -95,7 +98,8 @@ elseif newest then
       _, _, base = struct.unpack(ENTRY, first)
     end
     if since > now then since = now end
-    stamp, newest = now, struct.pack(ENTRY, MARK, total, base, floor, since, now, horizon, units, serial)
+    if begun <= stamp then begun = stamp + 1 end
+    stamp, newest = now, struct.pack(ENTRY, MARK, total, base, floor, since, now, horizon, units, serial, begun)
     local lasts = horizon
     if long_window > 0 then
       if long_until > now + long_window then long_until = now + long_window end
@@ -109,8 +113,12 @@ elseif newest then
     stale = true
   end
   if stale then
+    -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of this very
+    -- instant, or one from before the clock went back.
+    if mark ~= MARK or begun <= now and stamp ~= now then serial = 0 end
+    if mark ~= MARK or begun < now then begun = now end
     newest = nil
-    total, base, floor, since, stamp, serial = 0, 0, 0, now, now, 0
+    total, base, floor, since, stamp = 0, 0, 0, now, now
   end
 end
 
@@ -209,7 +217,7 @@ for at = first_cost, #question, 7 do
     end
     local remaining, reset = quota[1] - used, 0
     if remaining < 0 then remaining = 0 end
-    if used > 0 and last + quota[2] > now then reset = last + quota[2] - now end
+    if used > 0 and quota[1] > 0 and last + quota[2] > now then reset = last + quota[2] - now end
     if answer then
       answer = answer .. struct.pack('<I8I8', remaining, reset)
     else
@@ -226,7 +234,7 @@ for at = first_cost, #question, 7 do
 end
 
 if lump and (total ~= stored_total or pulled) then
-  newest = struct.pack(ENTRY, MARK, stored_total, 0, 0, stamp, stamp, horizon, units, stored_serial)
+  newest = struct.pack(ENTRY, MARK, stored_total, 0, 0, stamp, stamp, horizon, units, stored_serial, begun)
   call('DEL', key)
   call('ZADD', key, string.format('%.0f', stamp), newest)
   call('PEXPIRE', key, string.format('%.0f', (stamp - now + horizon + 2 * SLICE) / MILLISECOND))
@@ -286,7 +294,7 @@ if total ~= stored_total then
     end
   end
 
-  local entry = struct.pack(ENTRY, MARK, total, base, floor, since, now, window, most, serial)
+  local entry = struct.pack(ENTRY, MARK, total, base, floor, since, now, window, most, serial, begun)
   local expiry = ARGV[2]
   if keep_window > 0 then
     entry = entry .. struct.pack(LONG, keep_window, keep_units, keep_until)

@@ -10,36 +10,39 @@
 --   used(tally)                 units that count now
 --   wait(tally, limit, cost)    microseconds until so many units fit, where they do not
 --   over_at(tally)              from when on nothing of it counts
---   charge(tally, time, units)
+--   charge(tally, time, units)  how many of them it could not hold
+--   hold(tally, time, units)    what another algorithm counted, in full for as long as it is needed
 --   back(tally, newest)         what was charged in the future counts as charged now
 --   write(tally)
 --
--- A quota and a tally are lists that begin with max, window, burst; a tally's fourth is until when it is
--- needed. All times are in microseconds.
+-- A quota and a tally are lists that begin with max, window, burst; a tally goes on with until and begun. All times
+-- are in microseconds.
 
-local serial, since, newest = 0, now, now
-local tallies, changed, live, pulled = {}, true, false, false
+local serial, newest = 0, now
+local tallies, changed, live, pulled, latest_begun = {}, true, false, false, 0
 if raw then
   local carried
   if type(raw) == 'string' and string.byte(raw) == MARK then
     local read_tallies = #raw > HEADER_SIZE and read()
     if read_tallies then
       local _
-      _, serial, since, newest = unpack(HEADER, raw)
+      _, serial, newest = unpack(HEADER, raw)
       tallies, changed = read_tallies, false
     end
   else
 -- include: carried
     if not carried then return redis.error_reply('WRONGTYPE the key holds something that is not a limiter') end
-    serial, since, newest = carried.serial or 0, carried.newest or now, carried.newest or now
+    serial, newest = carried.serial or 0, carried.newest or now
     if carried[1] then
       pulled = carried.pulled
+      -- Under each quota counts what counts under the fullest: what is known of the others may have been forgotten by
+      -- an algorithm that does not look back as far.
       for _, quota in ipairs(carried) do
         local known, tally = false, fresh(quota)
         for _, other in ipairs(tallies) do known = known or matches(other, tally) end
         if not known then
-          charge(tally, newest, quota[4])
-          tally[4] = newest + life(tally)
+          hold(tally, newest, carried[1][4])
+          tally[4], tally[5] = newest + life(tally), carried.begun
           tallies[#tallies + 1] = tally
         end
       end
@@ -50,12 +53,14 @@ if raw then
       back(tally, newest)
       local most = now + life(tally)
       if tally[4] > most then tally[4] = most end
+      if tally[5] <= newest then tally[5] = newest + 1 end
     end
     newest, pulled = now, true
   end
   for at = 1, #tallies do
     local tally = tallies[at]
     live = live or (tally[4] > now and used(tally) > 0)
+    if tally[5] > latest_begun then latest_begun = tally[5] end
   end
 end
 
@@ -76,12 +81,12 @@ for number = 1, quotas do
   if not found then
     found, changed = fresh(quota), true
     if live then
-      -- Whatever counts under another quota counts here, too.
+      -- Whatever counts under another quota, best one of the same length, counts here, too.
       local most, same = 0, false
       for _, tally in ipairs(tallies) do
         local units = used(tally)
-        if units > 0 and tally[4] > now then
-          local of_same = tally[2] == quota[2]
+        if tally[4] > now then
+          local of_same = life(tally) == life(found)
           if of_same and not same then most, same = 0, true end
           if of_same == same and units > most then most = units end
         end
@@ -120,17 +125,17 @@ repeat
   if verdict == 1 and cost > 0 then
     if not charged then
       charged = true
-      if not live then
-        -- Only what was given back at this very instant is told from what comes by its number.
-        if newest ~= now then serial = 0 end
-        since = now
-      end
+      -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of this very
+      -- instant, or one from before the clock went back.
+      if not live and latest_begun <= now and newest ~= now then serial = 0 end
+      local begun = latest_begun > now and latest_begun or now
       for number = 1, quotas do
         local tally, quota = asks[number][1], asks[number][4]
         if tally[1] ~= quota[1] or tally[3] ~= quota[3] then
           tally[1], tally[3], changed = quota[1], quota[3], true
         end
         tally[4] = now + life(tally)
+        if not live or tally[5] == 0 then tally[5] = begun end
       end
       if live and #tallies > 1 or changed and live then
 -- include: earlier
@@ -138,7 +143,10 @@ repeat
         tallies = own
       end
     end
-    for place = 1, #tallies do charge(tallies[place], now, cost) end
+    for place = 1, #tallies do
+      local tally = tallies[place]
+      if charge(tally, now, cost) > 0 and tally[5] <= now then tally[5] = now + 1 end
+    end
     for number = 1, quotas do asks[number][3] = asks[number][3] + cost end
     serial = (serial + cost) % MODULUS
     retry = serial
@@ -149,7 +157,7 @@ repeat
     local asked = asks[number]
     local remaining, reset = asked[2] - asked[3], 0
     if remaining < 0 then remaining = 0 end
-    if asked[3] > 0 then
+    if asked[3] > 0 and asked[2] > 0 then
       reset = over_at(asked[1]) - now
       if reset < 0 then reset = 0 end
     end
@@ -170,7 +178,7 @@ until at > #question
 if charged or pulled then
   local before = newest
   if charged then newest = now end
-  local state = pack(HEADER, MARK, serial, since, newest)
+  local state = pack(HEADER, MARK, serial, newest)
   for place = 1, #tallies do state = state .. write(tallies[place]) end
   if changed or before - before % SLICE ~= now - now % SLICE then
     local expiry = ARGV[2]

@@ -2,10 +2,12 @@
 --
 -- A state is the mark of its algorithm, and then, as big-endian integers of 7 bytes,
 --   serial   units ever charged, modulo 2^52: tells takes of one instant apart
---   since    since when the serial numbers run
 --   newest   when something was charged last
 -- and the tallies: those of the rule's quotas, and those of earlier quotas for as long as what was
--- charged under them still counts. Each charge goes to all of them.
+-- charged under them still counts. Each charge goes to all of them. What all tallies have:
+--   max, window   the quota that it was charged under last
+--   until         until when it is needed for what was charged while that was the rule's
+--   begun         takes that were charged before this are not told apart in it, and not given back
 
 local key, call, pack, unpack = KEYS[1], redis.call, struct.pack, struct.unpack
 local floor = math.floor
@@ -13,7 +15,7 @@ local MODULUS = 4503599627370496
 local MOST_UNITS = 2251799813685248
 -- The expiry is set once in each slice of time, about a second, so it has to last two slices more.
 local SLICE = 1048576
-local HEADER, HEADER_SIZE = '>BI7I7I7', 22
+local HEADER, HEADER_SIZE = '>BI7I7', 15
 
 local question = ARGV[1]
 local now = ARGV[3]

@@ -12,8 +12,26 @@ pub(super) struct Carried {
     /// When something was charged last.
     pub(super) newest: u64,
     pub(super) serial: u64,
+    /// Takes that were charged before this cannot be given back.
+    pub(super) begun: u64,
     /// The quotas that it was charged under, and the units that still count for each.
     pub(super) quotas: Vec<(Quota, u64)>,
+}
+
+impl Carried {
+    /// The most units that count under one quota.
+    pub(super) fn fullest(&self) -> u64 {
+        let used = self.quotas.iter().map(|(_, used)| *used);
+        used.max().unwrap_or(0)
+    }
+
+    /// Where nothing counts, nothing is known.
+    pub(super) fn that_counts(mut self) -> Self {
+        if self.fullest() == 0 {
+            self.quotas.clear();
+        }
+        self
+    }
 }
 
 /// An algorithm's state, as all of them have it.

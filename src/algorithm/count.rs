@@ -82,14 +82,14 @@ impl Count {
         cost: u64,
     ) -> Decision {
         let clock_went_back = self.state.newest() > now;
-        let carried = self.state.hand_over(now);
-        let anything = !carried.quotas.is_empty();
+        let carried = self.state.hand_over(now).that_counts();
+        let counts = !carried.quotas.is_empty();
         let mut other = Self {
             state: State::take_over(carried, counting),
             refunds: Refunds::default(),
         };
         let decision = other.take(counting, now, quotas, cost);
-        if decision.token().is_some() || (anything && clock_went_back) {
+        if decision.token().is_some() || (counts && clock_went_back) {
             self.state = other.state;
         }
         decision

@@ -107,7 +107,7 @@ impl Entries {
         }
         if now >= self.span_end {
             self.older.extend(self.newest);
-            self.span_end = (now / self.resolution + 1) * self.resolution;
+            self.span_end = self.span_end(now);
         }
         self.newest = Some(Entry { stamp: now, total });
     }
@@ -137,7 +137,7 @@ impl Entries {
             let earlier = self.older.partition_point(|entry| entry.stamp < now);
             self.older.truncate(earlier);
             self.newest = Some(Entry { stamp: now, total });
-            self.span_end = (now / self.resolution + 1) * self.resolution;
+            self.span_end = self.span_end(now);
         }
     }
 
@@ -172,8 +172,13 @@ impl Entries {
         if self.older.remove(at).is_none() {
             self.newest = self.older.pop_back();
             let newest = self.newest().unwrap_or(0);
-            self.span_end = (newest / self.resolution + 1) * self.resolution;
+            self.span_end = self.span_end(newest);
         }
+    }
+
+    /// When the span ends that this instant is in.
+    fn span_end(&self, instant: u64) -> u64 {
+        (instant / self.resolution + 1).saturating_mul(self.resolution)
     }
 
     fn len(&self) -> usize {

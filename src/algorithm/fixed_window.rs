@@ -1,4 +1,5 @@
-use super::tallies::{Look, MOST_UNITS, Tallies, Tally, TallyRefund};
+use super::tallies::Tallies;
+use super::tally::{Look, MOST_UNITS, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -88,11 +89,12 @@ impl Tally for FixedTally {
         }
     }
 
-    fn charge(&mut self, now: u64, look: Look, units: u64) {
+    fn charge(&mut self, now: u64, look: Look, units: u64) -> u64 {
         if look.used == 0 {
             self.start = now;
         }
         self.units = MOST_UNITS.min(look.used + units);
+        look.used + units - self.units
     }
 
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {

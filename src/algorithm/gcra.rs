@@ -1,4 +1,5 @@
-use super::tallies::{Look, Tallies, Tally, TallyRefund};
+use super::tallies::Tallies;
+use super::tally::{Look, MOST_UNITS, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -46,6 +47,8 @@ pub(super) struct Bucket {
     start: u64,
     /// Units poured in since then.
     units: u64,
+    /// It does not drain: it is what an algorithm counted that gives nothing back before its window is over.
+    still: bool,
 }
 
 /// The quota's max and window without their common factors.
@@ -115,7 +118,14 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 impl Bucket {
     /// More than it can hold by itself: what is poured in beyond, by another quota's takes, is lost.
     fn capacity(&self) -> u64 {
-        self.quota.max().max(self.quota.burst())
+        match self.is_still() {
+            true => MOST_UNITS,
+            false => self.quota.max().max(self.quota.burst()),
+        }
+    }
+
+    fn is_still(&self) -> bool {
+        self.still && self.units > 0
     }
 }
 
@@ -127,13 +137,25 @@ impl Tally for Bucket {
             life: 0,
             start: 0,
             units: 0,
+            still: false,
         };
         bucket.life = bucket.pace.time_for(bucket.capacity());
         bucket
     }
 
+    fn taken_over(quota: &Quota, sub_windows: u64, _: u64, units: u64) -> Self {
+        Self {
+            life: quota.window_micros(),
+            units,
+            still: true,
+            ..Self::new(quota, sub_windows)
+        }
+    }
+
     fn is_of(&self, quota: &Quota, _: u64) -> bool {
-        self.quota.max() == quota.max() && self.quota.window_micros() == quota.window_micros()
+        !self.is_still()
+            && self.quota.max() == quota.max()
+            && self.quota.window_micros() == quota.window_micros()
     }
 
     fn goes_on(&mut self, quota: &Quota) {
@@ -145,6 +167,14 @@ impl Tally for Bucket {
 
     fn quota(&self) -> &Quota {
         &self.quota
+    }
+
+    /// A burst above max takes longer than the window to drain.
+    fn window_quota(&self) -> Quota {
+        match self.is_still() {
+            true => self.quota,
+            false => Quota::of_micros(self.capacity(), self.life),
+        }
     }
 
     fn limit(quota: &Quota) -> u64 {
@@ -159,6 +189,10 @@ impl Tally for Bucket {
     }
 
     fn look(&self, now: u64) -> Look {
+        if self.is_still() {
+            let used = self.units;
+            return Look { used, paces: 0 };
+        }
         let busy = now.saturating_sub(self.start);
         let (paces, part) = whole_and_part(busy, self.pace.micros);
         let (part, _) = fraction(part, self.pace.units, self.pace.micros);
@@ -176,22 +210,30 @@ impl Tally for Bucket {
     }
 
     fn over_at(&self) -> u64 {
+        if self.is_still() {
+            return u64::MAX;
+        }
         self.start.saturating_add(self.pace.time_for(self.units))
     }
 
-    fn charge(&mut self, now: u64, look: Look, units: u64) {
+    fn charge(&mut self, now: u64, look: Look, units: u64) -> u64 {
         if look.used == 0 {
-            (self.start, self.units) = (now, 0);
+            (self.start, self.units, self.still) = (now, 0, false);
         } else {
             self.start += look.paces * self.pace.micros;
             self.units -= look.paces * self.pace.units;
         }
-        self.units += units.min(self.capacity().saturating_sub(look.used));
+        let room = self.capacity().saturating_sub(look.used);
+        self.units += units.min(room);
+        units.saturating_sub(room)
     }
 
     /// First in, first out: those of the take that have not drained.
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
-        let touched = self.pace.touched(now.saturating_sub(self.start));
+        let touched = match self.is_still() {
+            true => 0,
+            false => self.pace.touched(now.saturating_sub(self.start)),
+        };
         let whole = self.units.saturating_sub(touched);
         let refunded = refund.units.min(whole.saturating_sub(refund.later));
         self.units -= refunded;
@@ -199,6 +241,9 @@ impl Tally for Bucket {
     }
 
     fn follow_clock_back(&mut self, now: u64, newest: u64) {
+        if self.is_still() {
+            return;
+        }
         let used = self.used(newest);
         (self.start, self.units) = (now, used);
     }

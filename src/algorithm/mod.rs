@@ -1,7 +1,7 @@
 //! The algorithms: pure functions of a state, an instant, the quotas and a cost. No clock, no I/O.
 //!
 //! Each has a Lua twin in the folder `lua/`, and both give the same decision for the same history.
-//! [`SlidingLog`] keeps one log for all quotas of a rule; the others keep a [`Tally`](tallies::Tally) for each, and
+//! [`SlidingLog`] keeps one log for all quotas of a rule; the others keep a [`Tally`](tally::Tally) for each, and
 //! [`Tallies`](tallies::Tallies) does for them what they have in common. [`Count`] is whichever of them a key's rule asks for.
 
 mod carried;
@@ -15,6 +15,7 @@ mod ruling;
 mod sliding_log;
 mod sliding_window;
 mod tallies;
+mod tally;
 
 pub use choice::{Algorithm, Counting};
 pub use count::Count;

@@ -15,6 +15,11 @@ impl Ask {
         self.limit.saturating_sub(self.used)
     }
 
+    /// Also where there is nothing to be had.
+    pub(super) fn is_whole(self) -> bool {
+        self.used == 0 || self.limit == 0
+    }
+
     fn lacks(self, cost: u64) -> bool {
         self.used + cost > self.limit
     }

@@ -43,6 +43,8 @@ pub struct SlidingLog {
     entries: Entries,
     /// The number of units ever charged: tells takes of one instant apart.
     serial: u64,
+    /// Takes that were charged before this are not given back.
+    begun: u64,
     /// What the quotas of the last charge need.
     horizon: Horizon,
     /// What longer windows of earlier charges need, and until when.
@@ -77,6 +79,7 @@ impl Default for SlidingLog {
         Self {
             entries: Entries::new(MILLISECOND),
             serial: 0,
+            begun: 0,
             horizon: Horizon::default(),
             long: None,
         }
@@ -142,9 +145,9 @@ impl SlidingLog {
 
     fn state(&self, now: u64, quota: &Quota, ask: Ask) -> QuotaState {
         let newest = self.entries.newest().unwrap_or(now);
-        let reset = match ask.used {
-            0 => 0,
-            _ => newest.saturating_add(quota.window_micros()) - now,
+        let reset = match ask.is_whole() {
+            true => 0,
+            false => newest.saturating_add(quota.window_micros()) - now,
         };
         QuotaState::from_micros(ask.remaining(), reset)
     }
@@ -172,16 +175,18 @@ impl SlidingLog {
     /// Whether the last charge was under this window, too, and still counts, and nothing else has to be kept.
     fn goes_on(&self, now: u64, quota: &Quota) -> bool {
         let window = quota.window_micros();
-        let counts_until = self.entries.newest().map_or(0, |newest| newest + window);
+        let counts_until = self.newest().saturating_add(window);
         self.long.is_none() && self.horizon.window == window && counts_until > now
     }
 
     fn charge_under_others(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         if self.is_forgotten(now) {
-            // Only what was given back at this very instant is told from what comes by its number.
-            let serial = if self.newest() == now { self.serial } else { 0 };
+            // The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of
+            // this very instant, or one from before the clock went back.
+            let may_be_same = self.begun > now || self.newest() == now;
             *self = Self {
-                serial,
+                serial: if may_be_same { self.serial } else { 0 },
+                begun: self.begun.max(now),
                 ..Self::default()
             };
         }
@@ -230,6 +235,7 @@ impl SlidingLog {
 
     fn follow_clock_back(&mut self, now: u64) {
         if self.entries.newest().is_some_and(|newest| newest > now) {
+            self.begun = self.begun.max(self.newest().saturating_add(1));
             self.entries.follow_clock_back(now);
             if let Some((long, until)) = &mut self.long {
                 *until = (*until).min(now.saturating_add(long.window));
@@ -255,28 +261,30 @@ impl Exchange for SlidingLog {
     fn hand_over(&self, now: u64) -> Carried {
         let mut log = self.clone();
         log.follow_clock_back(now);
-        let long = log.long.filter(|(_, until)| *until > now);
-        let horizons = [Some(log.horizon), long.map(|(long, _)| long)];
-        let used = |horizon: Horizon| {
+        let newest = log.newest();
+        let last = (log.horizon, newest.saturating_add(log.horizon.window));
+        let needed = [Some(last), log.long].into_iter().flatten();
+        let needed = needed.filter(|(_, until)| *until > now);
+        let used = |(horizon, _): (Horizon, u64)| {
             let quota = Quota::of_micros(horizon.units, horizon.window);
             (quota, log.used_in(now, horizon.window))
         };
-        let quotas = horizons.into_iter().flatten().map(used);
         Carried {
-            newest: log.newest(),
+            newest,
             serial: log.serial,
-            quotas: quotas.filter(|(_, used)| *used > 0).collect(),
+            begun: log.begun.max(newest.saturating_add(1)),
+            quotas: needed.map(used).collect(),
         }
     }
 
     fn take_over(carried: Carried, _: u64) -> Self {
-        let used = carried.quotas.iter().map(|(_, used)| *used);
         let quotas: Vec<_> = carried.quotas.iter().map(|(quota, _)| *quota).collect();
         let mut entries = Entries::new(MILLISECOND);
-        entries.push(carried.newest, used.max().unwrap_or(0));
+        entries.push(carried.newest, carried.fullest());
         Self {
             entries,
             serial: carried.serial,
+            begun: carried.begun,
             horizon: Horizon::of(&quotas),
             long: None,
         }
@@ -291,10 +299,13 @@ impl Exchange for SlidingLog {
     }
 
     fn refund(&mut self, now: u64, token: &Token, units: u64, _: &GivenBack<'_>) -> u64 {
-        if self.newest() > now || self.is_forgotten(now) {
+        if self.newest() > now || self.is_forgotten(now) || token.stamp() < self.begun {
             return 0;
         }
         let long = self.long.filter(|(_, until)| *until > now);
+        // Older entries may have been dropped for so many units that are newer.
+        let needed = long.map_or(0, |(long, _)| long.units);
+        let units = units.min(self.entries.held().saturating_sub(needed));
         let window = long
             .map_or(0, |(long, _)| long.window)
             .max(self.horizon.window);

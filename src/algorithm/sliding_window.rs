@@ -1,5 +1,6 @@
 use super::entries::Entries;
-use super::tallies::{Look, MOST_UNITS, Tallies, Tally, TallyRefund};
+use super::tallies::Tallies;
+use super::tally::{Look, MOST_UNITS, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -98,11 +99,12 @@ impl Tally for Sections {
         }
     }
 
-    fn charge(&mut self, now: u64, look: Look, units: u64) {
+    fn charge(&mut self, now: u64, look: Look, units: u64) -> u64 {
         let left = self.entries.outside(now, self.life());
         self.entries.drop_first(left);
         let room = MOST_UNITS.saturating_sub(look.used);
         self.entries.push(now, units.min(room));
+        units.saturating_sub(room)
     }
 
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {

@@ -1,75 +1,15 @@
-use std::fmt;
-
 use smallvec::SmallVec;
 
 use super::carried::{Carried, Exchange};
 use super::entries::MODULUS_MASK;
 use super::refunds::GivenBack;
 use super::ruling::{Ask, rule};
+use super::tally::{Look, Tally, TallyRefund};
 use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The most tallies of earlier quotas that are kept beside those of the rule.
 const MOST_EARLIER: usize = 16;
-
-/// No tally holds more units: a rule that charges much may feed the tally of an earlier one.
-pub(super) const MOST_UNITS: u64 = 1 << 51;
-
-/// What an algorithm keeps for one quota, in constant memory.
-pub(super) trait Tally: fmt::Debug + Clone {
-    /// A tally of this quota, with nothing in it.
-    fn new(quota: &Quota, sub_windows: u64) -> Self;
-    /// The same with so many units as charged at `stamp`.
-    fn charged(quota: &Quota, sub_windows: u64, stamp: u64, units: u64) -> Self {
-        let mut tally = Self::new(quota, sub_windows);
-        tally.charge(stamp, Look::default(), units);
-        tally
-    }
-    /// Whether it can go on as the tally of this quota.
-    fn is_of(&self, quota: &Quota, sub_windows: u64) -> bool;
-    /// Goes on as the tally of this quota.
-    fn goes_on(&mut self, quota: &Quota);
-    /// The quota that it was charged under last.
-    fn quota(&self) -> &Quota;
-
-    /// The most units that may be used under this quota.
-    fn limit(quota: &Quota) -> u64;
-    /// How long a charge counts at most, in microseconds.
-    fn life(&self) -> u64;
-    /// Units that count at `now`.
-    fn used(&self, now: u64) -> u64 {
-        self.look(now).used
-    }
-    /// The same with what a charge of this instant needs to know besides.
-    fn look(&self, now: u64) -> Look;
-    /// Microseconds until so many units fit under the limit, where they do not.
-    fn wait(&self, now: u64, limit: u64, cost: u64) -> u64;
-    /// From when on nothing of it counts.
-    fn over_at(&self) -> u64;
-    /// Charges units, whether or not they fit, after a look at this instant.
-    fn charge(&mut self, now: u64, look: Look, units: u64);
-    /// Gives back up to so many units, and tells how many.
-    fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64;
-    /// What was charged in the future counts as charged now.
-    fn follow_clock_back(&mut self, now: u64, newest: u64);
-}
-
-/// How a tally stands at an instant.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Look {
-    /// Units that count.
-    pub(super) used: u64,
-    /// How many times a bucket has drained by its pace.
-    pub(super) paces: u64,
-}
-
-/// What a tally has to know of the take that is given back.
-pub(super) struct TallyRefund {
-    pub(super) stamp: u64,
-    pub(super) units: u64,
-    /// Units that were charged after it and not given back since.
-    pub(super) later: u64,
-}
 
 /// The tallies of one key: those of its rule's quotas, and those of earlier quotas for as long as what was
 /// charged under them still counts.
@@ -81,8 +21,6 @@ pub(super) struct Tallies<T> {
     kept: SmallVec<[Kept<T>; 1]>,
     /// The number of units ever charged: tells takes of one instant apart, and their order.
     serial: u64,
-    /// Since when the serial numbers run.
-    since: u64,
     /// When something was charged last.
     newest: u64,
 }
@@ -92,6 +30,8 @@ struct Kept<T> {
     tally: T,
     /// Until when it is needed for what was charged while its quota was the rule's.
     until: u64,
+    /// Takes that were charged before this are not told apart in it, and not given back from it.
+    begun: u64,
 }
 
 impl<T: Tally> Kept<T> {
@@ -105,7 +45,6 @@ impl<T> Default for Tallies<T> {
         Self {
             kept: SmallVec::new(),
             serial: 0,
-            since: 0,
             newest: 0,
         }
     }
@@ -134,7 +73,7 @@ impl<T: Tally> Tallies<T> {
 
     /// What is asked nearly always, without a list: one quota, and its tally alone.
     fn take_from_only(&mut self, now: u64, quota: &Quota, cost: u64, look: Look) -> Decision {
-        let Kept { tally, until } = &mut self.kept[0];
+        let Kept { tally, until, .. } = &mut self.kept[0];
         let mut ask = Ask {
             limit: T::limit(quota),
             used: look.used,
@@ -147,15 +86,15 @@ impl<T: Tally> Tallies<T> {
             *until = now.saturating_add(tally.life());
             ask.used += cost;
             if look.used == 0 {
-                self.begin_anew(now);
+                self.kept[0].begun = self.begin_anew(now);
             }
             self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
             self.newest = now;
             token = Some(Token::new(now, self.serial, cost));
         }
-        let reset = match ask.used {
-            0 => 0,
-            _ => self.kept[0].tally.over_at().saturating_sub(now),
+        let reset = match ask.is_whole() {
+            true => 0,
+            false => self.kept[0].tally.over_at().saturating_sub(now),
         };
         let state = QuotaState::from_micros(ask.remaining(), reset);
         Decision::of_one(ruling, Source::Memory, state, token)
@@ -222,12 +161,20 @@ impl<T: Tally> Tallies<T> {
         fresh: SmallVec<[T; 1]>,
         cost: u64,
     ) {
-        if self.is_forgotten(now) {
-            self.kept.clear();
-            self.begin_anew(now);
-        }
-        let new = fresh.into_iter().map(|tally| Kept { tally, until: 0 });
-        self.kept.extend(new);
+        let begun = match self.is_forgotten(now) {
+            false => self.latest_begun().max(now),
+            true => {
+                let begun = self.begin_anew(now);
+                self.kept.clear();
+                begun
+            }
+        };
+        let kept = |tally| Kept {
+            tally,
+            until: 0,
+            begun,
+        };
+        self.kept.extend(fresh.into_iter().map(kept));
         for (place, quota) in places.iter().zip(quotas) {
             let kept = &mut self.kept[*place];
             kept.tally.goes_on(quota);
@@ -236,20 +183,28 @@ impl<T: Tally> Tallies<T> {
         if self.kept.len() > 1 {
             self.drop_earlier(now, places);
         }
-        for Kept { tally, .. } in &mut self.kept {
-            tally.charge(now, tally.look(now), cost);
+        for Kept { tally, begun, .. } in &mut self.kept {
+            let lost = tally.charge(now, tally.look(now), cost);
+            if lost > 0 {
+                *begun = (*begun).max(now.saturating_add(1));
+            }
         }
         self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
         self.newest = now;
     }
 
-    /// The serial numbers run from zero again, unless something was given back at this very instant: only
-    /// its number tells it from what comes.
-    fn begin_anew(&mut self, now: u64) {
-        self.since = now;
-        if self.newest != now {
+    /// The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of this very
+    /// instant, or one from before the clock went back. Tells since when a new tally can say which take is which.
+    fn begin_anew(&mut self, now: u64) -> u64 {
+        let begun = self.latest_begun();
+        if begun <= now && self.newest != now {
             self.serial = 0;
         }
+        begun.max(now)
+    }
+
+    fn latest_begun(&self) -> u64 {
+        self.kept.iter().map(|kept| kept.begun).max().unwrap_or(0)
     }
 
     /// Drops those of earlier quotas that are needed no longer; above the most that are kept, also those
@@ -282,20 +237,22 @@ impl<T: Tally> Tallies<T> {
             for kept in &mut self.kept {
                 kept.tally.follow_clock_back(now, self.newest);
                 kept.until = kept.until.min(now.saturating_add(kept.tally.life()));
+                kept.begun = kept.begun.max(self.newest.saturating_add(1));
             }
             self.newest = now;
         }
     }
 }
 
-/// A tally for a quota that has none: whatever counts under another one counts here, too.
+/// A tally for a quota that has none: whatever counts under another one, best one of the same length, counts here, too.
 fn begin<T: Tally>(known: &[Kept<T>], now: u64, newest: u64, quota: &Quota, sub_windows: u64) -> T {
-    let live = || known.iter().filter(|kept| kept.ends() > now);
-    let same_window = |kept: &&Kept<T>| kept.tally.quota().window_micros() == quota.window_micros();
+    let empty = T::new(quota, sub_windows);
+    let needed = || known.iter().filter(|kept| kept.until > now);
+    let as_long = |kept: &&Kept<T>| kept.tally.life() == empty.life();
     let used = |kept: &Kept<T>| kept.tally.used(now);
-    let of_same_window = live().filter(same_window).map(used).max();
-    match of_same_window.or_else(|| live().map(used).max()) {
-        None | Some(0) => T::new(quota, sub_windows),
+    let of_as_long = needed().filter(as_long).map(used).max();
+    match of_as_long.or_else(|| needed().map(used).max()) {
+        None | Some(0) => empty,
         Some(used) => T::charged(quota, sub_windows, newest, used),
     }
 }
@@ -306,9 +263,9 @@ fn states(
     now: u64,
 ) -> impl ExactSizeIterator<Item = QuotaState> {
     asks.iter().enumerate().map(move |(at, ask)| {
-        let reset = match ask.used {
-            0 => 0,
-            _ => over_at(at).saturating_sub(now),
+        let reset = match ask.is_whole() {
+            true => 0,
+            false => over_at(at).saturating_sub(now),
         };
         QuotaState::from_micros(ask.remaining(), reset)
     })
@@ -327,34 +284,44 @@ impl<T: Tally> Exchange for Tallies<T> {
     fn hand_over(&self, now: u64) -> Carried {
         let mut tallies = self.clone();
         tallies.follow_clock_back(now);
-        let live = tallies.kept.iter().filter(|kept| kept.ends() > now);
-        let used = |kept: &Kept<T>| (*kept.tally.quota(), kept.tally.used(now));
+        let begun = match tallies.kept.is_empty() {
+            true => 0,
+            false => tallies.newest.saturating_add(1),
+        };
+        let needed = tallies.kept.iter().filter(|kept| kept.until > now);
+        let used = |kept: &Kept<T>| (kept.tally.window_quota(), kept.tally.used(now));
         Carried {
             newest: tallies.newest,
             serial: tallies.serial,
-            quotas: live.map(used).filter(|(_, used)| *used > 0).collect(),
+            begun: tallies.latest_begun().max(begun),
+            quotas: needed.map(used).collect(),
         }
     }
 
+    /// Under each quota counts what counts under the fullest: what is known of the others may have been forgotten
+    /// by an algorithm that does not look back as far.
     fn take_over(mut carried: Carried, sub_windows: u64) -> Self {
-        let newest = carried.newest;
-        // The fullest first: of several that go on as one tally it is what counts.
-        let order = |(quota, used): &(Quota, u64)| (*used, quota.max(), quota.burst());
+        let Carried { newest, begun, .. } = carried;
+        let fullest = carried.fullest();
+        let order = |(quota, used): &(Quota, u64)| (*used, quota.max());
         carried
             .quotas
             .sort_by_key(|carried| std::cmp::Reverse(order(carried)));
         let mut kept = SmallVec::<[Kept<T>; 1]>::new();
-        for (quota, used) in &carried.quotas {
+        for (quota, _) in &carried.quotas {
             if !kept.iter().any(|kept| kept.tally.is_of(quota, sub_windows)) {
-                let tally = T::charged(quota, sub_windows, newest, *used);
+                let tally = T::taken_over(quota, sub_windows, newest, fullest);
                 let until = newest.saturating_add(tally.life());
-                kept.push(Kept { tally, until });
+                kept.push(Kept {
+                    tally,
+                    until,
+                    begun,
+                });
             }
         }
         Self {
             kept,
             serial: carried.serial,
-            since: newest,
             newest,
         }
     }
@@ -363,11 +330,11 @@ impl<T: Tally> Exchange for Tallies<T> {
     /// that instant needs another number.
     fn forgotten_at(&self) -> u64 {
         let ends = self.kept.iter().map(Kept::ends).max();
-        ends.map_or(0, |ends| ends.max(self.newest + 1))
+        ends.map_or(0, |ends| ends.max(self.newest.saturating_add(1)))
     }
 
     fn refund(&mut self, now: u64, token: &Token, units: u64, given_back: &GivenBack<'_>) -> u64 {
-        if self.newest > now || self.is_forgotten(now) || token.stamp() < self.since {
+        if self.newest > now || self.is_forgotten(now) {
             return 0;
         }
         let charged_since = |serial: u64| self.serial.wrapping_sub(serial) & MODULUS_MASK;
@@ -377,8 +344,9 @@ impl<T: Tally> Exchange for Tallies<T> {
             units,
             later: later.saturating_sub(given_back(&|serial| charged_since(serial) < later)),
         };
-        let tallies = self.kept.iter_mut().map(|kept| &mut kept.tally);
-        let refunds = tallies.map(|tally| tally.refund(now, &refund));
+        let knowing = self.kept.iter_mut();
+        let knowing = knowing.filter(|kept| kept.begun <= token.stamp());
+        let refunds = knowing.map(|kept| kept.tally.refund(now, &refund));
         refunds.max().unwrap_or(0)
     }
 }
