@@ -1,61 +1,231 @@
 //! What a take costs inside Redis, in microseconds of the server's time and in bytes, next to a script
-//! that only does what the best-known sorted-set limiter does. It starts a server of its own.
+//! that only does what the best-known sorted-set limiter does, and to one that does what Redisson's does. It starts a
+//! server of its own.
 
 #[path = "../tests/support/mod.rs"]
 mod server;
 mod support;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join_all;
 use redis::{Connection, InfoDict, cmd};
 use server::Redis;
 use support::{Table, median};
+use tidegate::{Algorithm, Key, ManualClock, Quota, RedisStore, Rule, Store, StoreExt, Take};
+use tokio::runtime::Runtime;
 
 const CALLS: usize = 20_000;
-const ROUNDS: usize = 11;
+/// So many takes are under way at once.
+const AT_ONCE: usize = 500;
+const ROUNDS: usize = 9;
 const MAX: u64 = 1_000_000_000;
 const WINDOW_MS: u64 = 10_000;
 
-/// A script and how its arguments are made.
-struct Script {
-    sha: String,
-    arguments: fn(&Ask) -> Vec<String>,
-}
-
-/// One question, for every script alike.
+/// One question, for every contender alike.
 struct Ask {
+    key: String,
     /// Set: the time in ms. Unset: now.
     at: Option<u64>,
     max: u64,
-    window_ms: u64,
     number: usize,
 }
 
-fn ours(ask: &Ask) -> Vec<String> {
-    let now = ask.at.map_or(String::new(), |at| (at * 1_000).to_string());
-    let expiry = ask.window_ms + 2_098;
-    let window = ask.window_ms * 1_000;
-    [
-        now,
-        expiry.to_string(),
-        "1".into(),
-        ask.max.to_string(),
-        window.to_string(),
-        "1".into(),
-    ]
-    .into()
+fn ask(key: impl Into<String>, at: Option<u64>, max: u64, number: usize) -> Ask {
+    let key = key.into();
+    Ask {
+        key,
+        at,
+        max,
+        number,
+    }
 }
 
-fn first_design(ask: &Ask) -> Vec<String> {
+/// Who answers questions inside Redis.
+enum Contender {
+    /// Ours, through the store as it is used.
+    Ours(Algorithm),
+    /// A script of another design: its hash, the keys and the arguments that it wants.
+    Other(String, fn(&Ask) -> (Vec<String>, Vec<Vec<u8>>)),
+}
+
+struct Bench {
+    runtime: Runtime,
+    store: RedisStore,
+    connection: Connection,
+}
+
+impl Bench {
+    fn load(&mut self, source: &str) -> String {
+        let sha = cmd("SCRIPT")
+            .arg("LOAD")
+            .arg(source)
+            .query(&mut self.connection);
+        sha.expect("a valid script")
+    }
+
+    /// Microseconds of server time for each call of a run.
+    fn run(&mut self, contender: &Contender, asks: impl Iterator<Item = Ask>) -> f64 {
+        let asks: Vec<_> = asks.collect();
+        let reset = cmd("CONFIG").arg("RESETSTAT").exec(&mut self.connection);
+        reset.expect("resets");
+        match contender {
+            Contender::Ours(algorithm) => self.take(*algorithm, &asks),
+            Contender::Other(sha, arguments) => self.call(sha, *arguments, &asks),
+        }
+        self.micros_per_call()
+    }
+
+    fn take(&mut self, algorithm: Algorithm, asks: &[Ask]) {
+        let takes = asks.iter().map(|ask| take(algorithm, ask));
+        let takes: Vec<_> = takes.collect();
+        let clocked = |ask: &Ask| match ask.at {
+            None => self.store.clone(),
+            Some(millis) => {
+                let clock = ManualClock::default();
+                clock.set(millis * 1_000);
+                self.store.clone().clock(clock)
+            }
+        };
+        let all: Vec<_> = asks.iter().map(clocked).zip(&takes).collect();
+        for some in all.chunks(AT_ONCE) {
+            let takes = some.iter().map(|(store, take)| store.take_one(take));
+            for decision in self.runtime.block_on(join_all(takes)) {
+                decision.expect("a decision");
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        sha: &str,
+        arguments: fn(&Ask) -> (Vec<String>, Vec<Vec<u8>>),
+        asks: &[Ask],
+    ) {
+        for asks in asks.chunks(AT_ONCE) {
+            let mut pipeline = redis::pipe();
+            for ask in asks {
+                let (keys, arguments) = arguments(ask);
+                let command = pipeline.cmd("EVALSHA").arg(sha).arg(keys.len());
+                command.arg(keys).arg(arguments).ignore();
+            }
+            pipeline.exec(&mut self.connection).expect("runs");
+        }
+    }
+
+    fn micros_per_call(&mut self) -> f64 {
+        let info: InfoDict = cmd("INFO")
+            .arg("commandstats")
+            .query(&mut self.connection)
+            .expect("informs");
+        let stats: String = info.get("cmdstat_evalsha").expect("was called");
+        let field = |name: &str| {
+            let value = stats.split(',').find_map(|pair| pair.strip_prefix(name));
+            let value = value.expect("a known field");
+            value.parse::<f64>().expect("a number")
+        };
+        field("usec=") / field("calls=")
+    }
+
+    /// An empty server, but for the rates that Redisson's limiter keeps.
+    fn empty(&mut self, max: u64) {
+        let all = redis::pipe()
+            .cmd("FLUSHALL")
+            .cmd("HSET")
+            .arg("rates")
+            .arg(&["rate", &max.to_string(), "interval", "10000", "type", "0"])
+            .exec(&mut self.connection);
+        all.expect("flushes");
+    }
+
+    fn round(&mut self, contender: &Contender, traffic: &Traffic) -> f64 {
+        self.empty((traffic.ask)(0).max);
+        if traffic.before > 0 {
+            self.run(contender, (0..traffic.before).map(traffic.ask));
+        }
+        let all = traffic.before..traffic.before + traffic.takes;
+        let parts: Vec<f64> = all
+            .clone()
+            .step_by(CALLS)
+            .map(|from| {
+                let asks = from..all.end.min(from + CALLS);
+                self.run(contender, asks.map(traffic.ask))
+            })
+            .collect();
+        parts.iter().sum::<f64>() / parts.len() as f64
+    }
+
+    /// Bytes of a key after so many takes, evenly over one window.
+    fn bytes(&mut self, contender: &Contender, takes: usize) -> u64 {
+        self.empty(MAX);
+        let spread = |n: usize| Some(1_800_000_000_000 + (WINDOW_MS * n as u64) / takes as u64);
+        for from in (0..takes).step_by(CALLS) {
+            let asks = from..takes.min(from + CALLS);
+            self.run(contender, asks.map(|n| ask("k", spread(n), MAX, n)));
+        }
+        let keys: Vec<String> = redis::Commands::keys(&mut self.connection, "*").expect("keys");
+        let keys = keys.iter().filter(|key| *key != "rates");
+        let usage = |key: &String| -> u64 {
+            let usage = cmd("MEMORY")
+                .arg("USAGE")
+                .arg(key)
+                .arg("SAMPLES")
+                .arg(0)
+                .query(&mut self.connection);
+            usage.expect("the key exists")
+        };
+        keys.map(usage).sum()
+    }
+
+    /// Server time of one call with so many takes of one key.
+    fn batch(&mut self, algorithm: Algorithm, size: usize) -> f64 {
+        self.empty(MAX);
+        let takes = vec![take(algorithm, &ask("k", None, MAX, 0)); size];
+        let one = |bench: &Self| {
+            let answers = bench.runtime.block_on(bench.store.take(&takes));
+            answers.expect("decisions");
+        };
+        (0..100).for_each(|_| one(self));
+        let reset = cmd("CONFIG").arg("RESETSTAT").exec(&mut self.connection);
+        reset.expect("resets");
+        (0..2_000).for_each(|_| one(self));
+        self.micros_per_call()
+    }
+}
+
+fn take(algorithm: Algorithm, ask: &Ask) -> Take {
+    let quota = Quota::new(ask.max, Duration::from_millis(WINDOW_MS)).expect("valid");
+    let rule = Rule::new("p", [quota]).expect("valid").algorithm(algorithm);
+    Take::new(Arc::new(rule), Key::from(ask.key.as_str()))
+}
+
+fn first_design(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
     let now = ask.at.unwrap_or_else(now_ms);
     let member = format!("192.168.10.21:{now}:0.{:010}", ask.number);
-    let numbers = [now, ask.window_ms, ask.max, now - ask.window_ms];
-    let numbers = numbers.iter().map(u64::to_string);
-    numbers.chain([member]).collect()
+    let numbers = [now, WINDOW_MS, ask.max, now - WINDOW_MS];
+    let numbers = numbers.iter().map(u64::to_string).chain([member]);
+    let key = format!("CurrentLimiter:p:{}", ask.key);
+    (vec![key], numbers.map(String::into_bytes).collect())
 }
 
-fn nothing(_: &Ask) -> Vec<String> {
-    Vec::new()
+fn redisson(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
+    let now = ask.at.unwrap_or_else(now_ms).to_string();
+    let id = (ask.number as u128 + (1 << 100)).to_le_bytes();
+    let key = &ask.key;
+    let keys = [
+        "rates".to_owned(),
+        format!("{{CurrentLimiter:p:{key}}}:value"),
+        format!("{{CurrentLimiter:p:{key}}}:permits"),
+    ];
+    (
+        keys.into(),
+        vec![b"1".to_vec(), now.into_bytes(), id.to_vec()],
+    )
+}
+
+fn nothing(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
+    (vec![ask.key.clone()], Vec::new())
 }
 
 fn now_ms() -> u64 {
@@ -64,49 +234,12 @@ fn now_ms() -> u64 {
     u64::try_from(millis).expect("a long time")
 }
 
-fn load(connection: &mut Connection, source: &str, arguments: fn(&Ask) -> Vec<String>) -> Script {
-    let sha = cmd("SCRIPT").arg("LOAD").arg(source).query(connection);
-    let sha = sha.expect("a valid script");
-    Script { sha, arguments }
-}
-
-/// Microseconds of server time for each call of a run.
-fn run(
-    connection: &mut Connection,
-    script: &Script,
-    asks: impl Iterator<Item = (String, Ask)>,
-) -> f64 {
-    let mut pipeline = redis::pipe();
-    for (key, ask) in asks {
-        pipeline.cmd("EVALSHA").arg(&script.sha).arg(1).arg(key);
-        pipeline.arg((script.arguments)(&ask)).ignore();
-    }
-    cmd("CONFIG")
-        .arg("RESETSTAT")
-        .exec(connection)
-        .expect("resets");
-    pipeline.exec(connection).expect("runs");
-    let info: InfoDict = cmd("INFO")
-        .arg("commandstats")
-        .query(connection)
-        .expect("informs");
-    let stats: String = info.get("cmdstat_evalsha").expect("was called");
-    let field = |name: &str| {
-        let value = stats.split(',').find_map(|pair| pair.strip_prefix(name));
-        value
-            .expect("a known field")
-            .parse::<f64>()
-            .expect("a number")
-    };
-    field("usec=") / field("calls=")
-}
-
 /// A traffic: which key is asked when, and what has happened before.
 struct Traffic {
     name: &'static str,
     before: usize,
     takes: usize,
-    ask: fn(usize) -> (String, Ask),
+    ask: fn(usize) -> Ask,
 }
 
 fn traffics() -> Vec<Traffic> {
@@ -115,131 +248,139 @@ fn traffics() -> Vec<Traffic> {
             name: "allowed, one busy key, 200,000 takes in its window",
             before: 0,
             takes: 10 * CALLS,
-            ask: |n| ("k".into(), ask(None, MAX, n)),
+            ask: |n| ask("k", None, MAX, n),
         },
         Traffic {
             name: "allowed, 2,000 keys of 10 takes each",
             before: 0,
             takes: CALLS,
-            ask: |n| (format!("k{}", n % 2_000), ask(None, MAX, n)),
+            ask: |n| ask(format!("k{}", n % 2_000), None, MAX, n),
         },
         Traffic {
             name: "allowed, each key for the first time",
             before: 0,
             takes: CALLS,
-            ask: |n| (format!("k{n}"), ask(None, MAX, n)),
+            ask: |n| ask(format!("k{n}"), None, MAX, n),
         },
         Traffic {
             name: "allowed, a full window that one take leaves as one comes",
             before: 100,
             takes: CALLS,
-            ask: |n| {
-                (
-                    "k".into(),
-                    ask(Some(1_800_000_000_000 + 100 * n as u64), 100, n),
-                )
-            },
+            ask: |n| ask("k", Some(1_800_000_000_000 + 100 * n as u64), 100, n),
         },
         Traffic {
             name: "denied, max 100",
             before: 100,
             takes: CALLS,
-            ask: |n| ("k".into(), ask(None, 100, n)),
+            ask: |n| ask("k", None, 100, n),
         },
     ]
 }
 
-fn ask(at: Option<u64>, max: u64, number: usize) -> Ask {
-    Ask {
-        at,
-        max,
-        window_ms: WINDOW_MS,
-        number,
-    }
-}
+/// Ours, then the first design, then Redisson's, then `return 1`.
+const FIRST: usize = 4;
+const REDISSON: usize = 5;
+const NAMES: [&str; 7] = [
+    "sliding log",
+    "sliding window",
+    "GCRA",
+    "fixed window",
+    "the first design",
+    "Redisson's",
+    "`return 1`",
+];
 
-fn time_table(connection: &mut Connection, scripts: [&Script; 3]) -> Table {
-    let head = [
-        "server time, µs a call",
-        "`sliding_log`",
-        "the first design",
-        "ratio",
-        "`return 1`",
-    ];
-    let mut table = Table::new(&head);
+fn times(bench: &mut Bench, contenders: &[Contender]) {
+    let mut micros = Table::new(&[&["server time, µs a call"], &NAMES[..]].concat());
+    let head = |to| [&[to], &NAMES[..FIRST]].concat();
+    let mut to_first = Table::new(&head("the same, to the first design"));
+    let mut to_redisson = Table::new(&head("the same, to Redisson's"));
     for traffic in traffics() {
-        let rounds: Vec<[f64; 3]> = (0..ROUNDS)
-            .map(|_| scripts.map(|script| round(connection, script, &traffic)))
+        let rounds: Vec<Vec<f64>> = (0..ROUNDS)
+            .map(|_| {
+                let of = |contender| bench.round(contender, &traffic);
+                contenders.iter().map(of).collect()
+            })
             .collect();
-        let of = |at: usize| median(rounds.iter().map(|round| round[at]));
-        table.row(&[
-            traffic.name.to_owned(),
-            format!("{:.2}", of(0)),
-            format!("{:.2}", of(1)),
-            format!(
-                "{:.2}",
-                median(rounds.iter().map(|round| round[0] / round[1]))
-            ),
-            format!("{:.2}", of(2)),
-        ]);
+        let row = |value: &dyn Fn(&Vec<f64>, usize) -> f64, number: usize| {
+            let median = |at| median(rounds.iter().map(|round| value(round, at)));
+            let cells = (0..number).map(|at| format!("{:.2}", median(at)));
+            [traffic.name.to_owned()]
+                .into_iter()
+                .chain(cells)
+                .collect::<Vec<_>>()
+        };
+        micros.row(&row(&|round, at| round[at], NAMES.len()));
+        to_first.row(&row(&|round, at| round[at] / round[FIRST], FIRST));
+        to_redisson.row(&row(&|round, at| round[at] / round[REDISSON], FIRST));
     }
-    table
+    micros.print();
+    to_first.print();
+    to_redisson.print();
 }
 
-fn round(connection: &mut Connection, script: &Script, traffic: &Traffic) -> f64 {
-    cmd("FLUSHALL").exec(connection).expect("flushes");
-    if traffic.before > 0 {
-        run(connection, script, (0..traffic.before).map(traffic.ask));
-    }
-    let all = traffic.before..traffic.before + traffic.takes;
-    let parts = all.clone().step_by(CALLS).map(|from| {
-        let asks = from..all.end.min(from + CALLS);
-        run(connection, script, asks.map(traffic.ask))
-    });
-    let parts: Vec<f64> = parts.collect();
-    parts.iter().sum::<f64>() / parts.len() as f64
-}
-
-/// Bytes of a key after so many takes, evenly over one window.
-fn bytes(connection: &mut Connection, script: &Script, takes: usize) -> u64 {
-    cmd("FLUSHALL").exec(connection).expect("flushes");
-    let spread = |n: usize| Some(1_800_000_000_000 + (WINDOW_MS * n as u64) / takes as u64);
-    for from in (0..takes).step_by(CALLS) {
-        let asks = from..takes.min(from + CALLS);
-        run(
-            connection,
-            script,
-            asks.map(|n| ("k".into(), ask(spread(n), MAX, n))),
+fn sizes(bench: &mut Bench, contenders: &[Contender]) {
+    let head = [&["bytes of a key, takes in a 10 s window"], &NAMES[..6]].concat();
+    let mut table = Table::new(&head);
+    for takes in [1, 100, 10_000, 1_000_000] {
+        let bytes = contenders[..6]
+            .iter()
+            .map(|contender| bench.bytes(contender, takes).to_string());
+        table.row(
+            &[takes.to_string()]
+                .into_iter()
+                .chain(bytes)
+                .collect::<Vec<_>>(),
         );
     }
-    let usage = cmd("MEMORY")
-        .arg("USAGE")
-        .arg("k")
-        .arg("SAMPLES")
-        .arg(0)
-        .query(connection);
-    usage.expect("the key exists")
+    table.print();
+}
+
+fn batches(bench: &mut Bench) {
+    let head = [
+        "a batch of 100 takes on one key",
+        "one take, µs",
+        "100 in a call, µs",
+        "ratio",
+        "µs for each of the 100",
+    ];
+    let mut table = Table::new(&head);
+    for (algorithm, name) in Algorithm::ALL.into_iter().zip(NAMES) {
+        let rounds: Vec<_> = (0..ROUNDS)
+            .map(|_| (bench.batch(algorithm, 1), bench.batch(algorithm, 100)))
+            .collect();
+        let of = |value: fn(&(f64, f64)) -> f64| median(rounds.iter().map(value));
+        table.row(&[
+            name.to_owned(),
+            format!("{:.2}", of(|round| round.0)),
+            format!("{:.1}", of(|round| round.1)),
+            format!("{:.1}", of(|round| round.1 / round.0)),
+            format!("{:.2}", of(|round| round.1 / 100.0)),
+        ]);
+    }
+    table.print();
 }
 
 fn main() {
     let redis = Redis::start();
-    let connection = &mut redis.connection();
-    let sliding_log = load(connection, include_str!("../lua/sliding_log.lua"), ours);
-    let first = load(connection, include_str!("first_design.lua"), first_design);
-    let idle = load(connection, "return 1", nothing);
-
-    time_table(connection, [&sliding_log, &first, &idle]).print();
-
-    let head = [
-        "bytes of a key, takes in a 10 s window",
-        "`sliding_log`",
-        "the first design",
+    let runtime = Runtime::new().expect("a runtime");
+    let mut bench = Bench {
+        store: runtime.block_on(redis.store()),
+        runtime,
+        connection: redis.connection(),
+    };
+    let first = bench.load(include_str!("first_design.lua"));
+    let theirs = bench.load(include_str!("redisson.lua"));
+    let idle = bench.load("return 1");
+    let ours = Algorithm::ALL.map(Contender::Ours);
+    let others = [
+        Contender::Other(first, first_design),
+        Contender::Other(theirs, redisson),
+        Contender::Other(idle, nothing),
     ];
-    let mut table = Table::new(&head);
-    for takes in [1, 100, 10_000, 1_000_000] {
-        let ours = bytes(connection, &sliding_log, takes);
-        let theirs = bytes(connection, &first, takes);
-        table.row(&[takes.to_string(), ours.to_string(), theirs.to_string()]);
-    }
-    table.print();
+    let contenders: Vec<_> = ours.into_iter().chain(others).collect();
+
+    times(&mut bench, &contenders);
+    batches(&mut bench);
+    sizes(&mut bench, &contenders);
 }

@@ -2,14 +2,15 @@
 --
 -- KEYS[1]  the state, a string
 -- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max and window in
---          microseconds, then one or more costs, answered in order, as if each had come alone; 0 only
---          looks. Numbers have 7 bytes.
+--          microseconds, then one or more costs, each with 2 bytes for how many takes of it there are; they are answered
+--          in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: how long a charge counts at most, and two slices of time
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: one string of little-endian 64-bit integers, for each cost
---   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds or, if it was charged, its serial number,
---   and for each quota: units remaining, reset after in microseconds
+-- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
+--   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if they
+--   were charged, the serial number of the last; and for each quota, after the last: units remaining, reset after
+--   in microseconds
 --
 -- A tally, in big-endian integers of 7 bytes:
 --   max, window, until, begun   as in all tallies
@@ -22,13 +23,13 @@ local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
 
 -- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It decides
 -- as the general way below does.
-if #question == 22 and (not raw or #raw == 57 and string.byte(raw) == MARK) then
-  local _, max, window, cost = unpack('<BI7I7I7', question)
+if #question == 24 and (not raw or #raw == 57 and string.byte(raw) == MARK) then
+  local _, max, window, cost, takes = unpack('<BI7I7I7I2', question)
   local serial, newest, max_before, window_before, needed, begun, start, units = 0, now, max, window, 0, 0, 0, 0
   if raw then
     _, serial, newest, max_before, window_before, needed, begun, start, units = unpack('>BI7I7I7I7I7I7I7I7', raw)
   end
-  if max == max_before and window == window_before and now >= newest then
+  if takes == 1 and max == max_before and window == window_before and now >= newest then
     local ends = start + window
     local live = ends > now and needed > now and units > 0
     if not live then units = 0 end
@@ -55,7 +56,7 @@ if #question == 22 and (not raw or #raw == 57 and string.byte(raw) == MARK) then
     local remaining, reset = max - units, 0
     if remaining < 0 then remaining = 0 end
     if units > 0 and max > 0 then reset = ends - now end
-    return pack('<I8I8I8I8I8', now, verdict, retry, remaining, reset)
+    return pack('<I8I8I8I8I8', now, verdict + 4, retry, remaining, reset)
   end
 end
 

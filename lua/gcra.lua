@@ -3,13 +3,15 @@
 -- KEYS[1]  the state, a string
 -- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max, window in
 --          microseconds, burst, and max and window without their common factors; then one or more costs,
---          answered in order, as if each had come alone; 0 only looks. Numbers have 7 bytes.
+--          each with 2 bytes for how many takes of it there are; they are answered in order, as if each had
+--          come alone, and 0 only looks. Other numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: how long a charge counts at most, and two slices of time
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: one string of little-endian 64-bit integers, for each cost
---   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds or, if it was charged, its serial number,
---   and for each quota: units remaining, reset after in microseconds
+-- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
+--   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if they
+--   were charged, the serial number of the last; and for each quota, after the last: units remaining, reset after
+--   in microseconds; and where several were charged the units poured into its bucket
 --
 -- A tally is a bucket, in big-endian integers of 7 bytes:
 --   max, window, burst, until, begun   as in all tallies, with the quota's burst
@@ -23,15 +25,15 @@ local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 
 -- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It decides
 -- as the general way below does.
-if #question == 43 and (not raw or #raw == 64 and string.byte(raw) == MARK) then
-  local _, max, window, burst, pace_units, pace_micros, cost = unpack('<BI7I7I7I7I7I7', question)
+if #question == 45 and (not raw or #raw == 64 and string.byte(raw) == MARK) then
+  local _, max, window, burst, pace_units, pace_micros, cost, takes = unpack('<BI7I7I7I7I7I7I2', question)
   local serial, newest = 0, now
   local max_before, window_before, burst_before, needed, begun, start, units = max, window, burst, 0, 0, now, 0
   if raw then
     _, serial, newest, max_before, window_before, burst_before, needed, begun, start, units =
       unpack('>BI7I7I7I7I7I7I7I7I7', raw)
   end
-  if max == max_before and window == window_before and burst == burst_before and now >= newest
+  if takes == 1 and max == max_before and window == window_before and burst == burst_before and now >= newest
     and max > 0 and (start > 0 or units == 0) and pace_units * pace_micros < 9007199254740992 then
     local paces = floor((now - start) / pace_micros)
     local start_now, units_now = start + paces * pace_micros, units - paces * pace_units
@@ -77,7 +79,7 @@ if #question == 43 and (not raw or #raw == 64 and string.byte(raw) == MARK) then
       reset = start + whole * pace_micros - now
         + math.ceil((units - whole * pace_units) * pace_micros / pace_units)
     end
-    return pack('<I8I8I8I8I8', now, verdict, retry, remaining, reset)
+    return pack('<I8I8I8I8I8', now, verdict + 4, retry, remaining, reset)
   end
 end
 

@@ -2,14 +2,15 @@
 --
 -- KEYS[1]  the log, a sorted set
 -- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max and window in
---          microseconds, then one or more costs, answered in order, as if each had come alone; 0 only
---          looks. Numbers have 7 bytes.
+--          microseconds, then one or more costs, each with 2 bytes for how many takes of it there are; they are answered
+--          in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: the longest window and at least SLICE * 2 more
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: one string of little-endian 64-bit integers, for each cost
---   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds or, if it was charged, its serial number,
---   and for each quota: units remaining, reset after in microseconds
+-- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
+--   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if they
+--   were charged, the serial number of the last; and for each quota, after the last: units remaining, reset after
+--   in microseconds
 --
 -- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
 -- member itself is a byte that no text begins with, and big-endian integers of 7 bytes, so that members
@@ -154,8 +155,11 @@ local merges = newest and (stamp - stamp % MILLISECOND == now - now % MILLISECON
 if not merges then base = total end
 
 local reply, replies
-for at = first_cost, #question, 7 do
-  local cost = struct.unpack('<I7', question, at)
+local at, cost, left = first_cost, 0, 0
+repeat
+  -- So many takes of this cost are to be answered; those that are answered alike are answered at once.
+  if left == 0 then cost, left, at = struct.unpack('<I7I2', question, at) end
+  local answers = left
   local verdict, retry = 1, 0
   local quota = quotas
   repeat
@@ -194,15 +198,21 @@ for at = first_cost, #question, 7 do
       end
       local wait = leaves + quota[2] - now
       if wait > retry then retry = wait end
+    elseif left > 1 and cost > 0 then
+      local fits = math.floor(-excess / cost) + 1
+      if fits < answers then answers = fits end
     end
     quota = quota[5]
   until not quota
+  if verdict ~= 1 then answers = left end
+  left = left - answers
 
   local charges = verdict == 1 and cost > 0
+  local charged = cost * answers
   if charges then
     if not newest or (merges and since == stamp) then since = now end
-    total = (total + cost) % MODULUS
-    serial = (serial + cost) % MODULUS
+    total = (total + charged) % MODULUS
+    serial = (serial + charged) % MODULUS
     last, retry = now, serial
   end
 
@@ -212,7 +222,7 @@ for at = first_cost, #question, 7 do
     local used = quota[3]
     if charges then
       if used == 0 or (merges and quota[4] == stamp) then quota[4] = now end
-      used = used + cost
+      used = used + charged
       quota[3] = used
     end
     local remaining, reset = quota[1] - used, 0
@@ -221,17 +231,17 @@ for at = first_cost, #question, 7 do
     if answer then
       answer = answer .. struct.pack('<I8I8', remaining, reset)
     else
-      answer = struct.pack('<I8I8I8I8I8', now, verdict, retry, remaining, reset)
+      answer = struct.pack('<I8I8I8I8I8', now, verdict + 4 * answers, retry, remaining, reset)
     end
     quota = quota[5]
   until not quota
-  if at == first_cost then
-    reply = answer
-  else
+  if reply then
     replies = replies or { reply }
     replies[#replies + 1] = answer
+  else
+    reply = answer
   end
-end
+until left == 0 and at > #question
 
 if lump and (total ~= stored_total or pulled) then
   newest = struct.pack(ENTRY, MARK, stored_total, 0, 0, stamp, stamp, horizon, units, stored_serial, begun)

@@ -2,14 +2,15 @@
 --
 -- KEYS[1]  the state, a string
 -- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max, window in
---          microseconds and number of sub-windows; then one or more costs, answered in order, as if each had come alone; 0 only
---          looks. Numbers have 7 bytes.
+--          microseconds and number of sub-windows; then one or more costs, each with 2 bytes for how many takes of it there are; they are answered
+--          in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: how long a charge counts at most, and two slices of time
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: one string of little-endian 64-bit integers, for each cost
---   now, verdict (0 denied, 1 allowed, 2 never), retry after in microseconds or, if it was charged, its serial number,
---   and for each quota: units remaining, reset after in microseconds
+-- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
+--   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if they
+--   were charged, the serial number of the last; and for each quota, after the last: units remaining, reset after
+--   in microseconds
 --
 -- A tally, in big-endian integers of 7 bytes but for the last one of 2:
 --   max, window, until, begun   as in all tallies
@@ -27,8 +28,8 @@ local ENTRY, ENTRY_SIZE = '>I7I7', 14
 
 -- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone, of which no more than
 -- the oldest entry has left the window. It decides as the general way below does.
-if #question == 29 and (not raw or #raw > 72 and string.byte(raw) == MARK) then
-  local _, max, window, sub_windows, cost = unpack('<BI7I7I7I7', question)
+if #question == 31 and (not raw or #raw > 72 and string.byte(raw) == MARK) then
+  local _, max, window, sub_windows, cost, takes = unpack('<BI7I7I7I7I2', question)
   local resolution = floor(window / sub_windows)
   if resolution == 0 then resolution = 1 end
   local serial, newest, needed, begun, base, number = 0, now, 0, 0, 0, 0
@@ -50,7 +51,7 @@ if #question == 29 and (not raw or #raw > 72 and string.byte(raw) == MARK) then
     end
     stamp, total = unpack(ENTRY, raw, #raw - 13)
   end
-  if max == max_before and window == window_before and resolution == resolution_before and now >= newest then
+  if takes == 1 and max == max_before and window == window_before and resolution == resolution_before and now >= newest then
     local used = (total - base) % MODULUS
     local live = used > 0 and needed > now
     if not live then used = 0 end
@@ -87,7 +88,7 @@ if #question == 29 and (not raw or #raw > 72 and string.byte(raw) == MARK) then
       local remaining, reset = max - used, 0
       if remaining < 0 then remaining = 0 end
       if used > 0 and max > 0 then reset = stamp + window - now end
-      return pack('<I8I8I8I8I8', now, verdict, retry, remaining, reset)
+      return pack('<I8I8I8I8I8', now, verdict + 4, retry, remaining, reset)
     end
   end
 end

@@ -102,9 +102,11 @@ end
 
 local charged = false
 local reply, replies
+local cost, left = 0, 0
 repeat
-  local cost
-  cost, at = unpack('<I7', question, at)
+  -- So many takes of this cost are to be answered; those that are answered alike are answered at once.
+  if left == 0 then cost, left, at = unpack('<I7I2', question, at) end
+  local answers = left
 
   local verdict, retry = 1, 0
   if cost > 0 then
@@ -118,9 +120,14 @@ repeat
         verdict = 0
         local longest = wait(asked[1], most, cost)
         if longest > retry then retry = longest end
+      else
+        local fits = floor((most - asked[3]) / cost)
+        if fits < answers then answers = fits end
       end
     end
+    if verdict ~= 1 then answers = left end
   end
+  left = left - answers
 
   if verdict == 1 and cost > 0 then
     if not charged then
@@ -145,10 +152,10 @@ repeat
     end
     for place = 1, #tallies do
       local tally = tallies[place]
-      if charge(tally, now, cost) > 0 and tally[5] <= now then tally[5] = now + 1 end
+      if charge(tally, now, cost * answers) > 0 and tally[5] <= now then tally[5] = now + 1 end
     end
-    for number = 1, quotas do asks[number][3] = asks[number][3] + cost end
-    serial = (serial + cost) % MODULUS
+    for number = 1, quotas do asks[number][3] = asks[number][3] + cost * answers end
+    serial = (serial + cost * answers) % MODULUS
     retry = serial
   end
 
@@ -164,7 +171,10 @@ repeat
     if answer then
       answer = answer .. pack('<I8I8', remaining, reset)
     else
-      answer = pack('<I8I8I8I8I8', now, verdict, retry, remaining, reset)
+      answer = pack('<I8I8I8I8I8', now, verdict + 4 * answers, retry, remaining, reset)
+    end
+    if MARK == 249 and verdict == 1 and cost > 0 and answers > 1 then
+      answer = answer .. pack('<I8', asked[1][7])
     end
   end
   if reply then
@@ -173,7 +183,7 @@ repeat
   else
     reply = answer
   end
-until at > #question
+until left == 0 and at > #question
 
 if charged or pulled then
   local before = newest

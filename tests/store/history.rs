@@ -102,7 +102,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (-1..=1_i64).prop_map(Step::Retry),
         6 => (0..6_usize, prop_oneof![Just(1), Just(2), Just(u64::MAX)])
             .prop_map(|(which, units)| Step::Refund(which, units)),
-        3 => prop::collection::vec(cost(), 2..6).prop_map(Step::Batch),
+        2 => prop::collection::vec(cost(), 2..6).prop_map(Step::Batch),
+        1 => (cost(), 2..30_usize).prop_map(|(cost, takes)| Step::Batch(vec![cost; takes])),
         2 => quotas().prop_map(Step::Quotas),
         2 => counting().prop_map(Step::Algorithm),
         1 => pause.prop_map(Step::Back),

@@ -5,6 +5,7 @@ use redis::Value;
 use crate::algorithm::{Algorithm, Pace};
 use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::quota::Quota;
 use crate::store::Take;
 
 /// A key outlives its last charge by as long as that counts and two slices of the scripts', rounded up.
@@ -14,7 +15,7 @@ const SLACK_MILLIS: u64 = 2 * 1_049;
 pub(super) fn write(command: &mut redis::Cmd, now: Option<u64>, takes: &[Take]) {
     let Some(first) = takes.first() else { return };
     let (quotas, counting) = (first.quotas(), first.rule().counting());
-    let mut question = Vec::with_capacity(1 + 35 * quotas.len() + 7 * takes.len());
+    let mut question = Vec::with_capacity(1 + 35 * quotas.len() + 9);
     question.push(u8::try_from(quotas.len()).expect("a rule has at most 16 quotas"));
     let mut life = 0;
     for quota in quotas {
@@ -33,8 +34,10 @@ pub(super) fn write(command: &mut redis::Cmd, now: Option<u64>, takes: &[Take]) 
             }
         });
     }
-    for take in takes {
-        put(&mut question, &[take.units()]);
+    for alike in takes.chunk_by(|a, b| a.units() == b.units()) {
+        put(&mut question, &[alike[0].units()]);
+        let number = u16::try_from(alike.len()).expect("calls are short");
+        question.extend_from_slice(&number.to_le_bytes());
     }
     command.arg(question).arg(life / 1_000 + SLACK_MILLIS);
     if let Some(now) = now {
@@ -76,38 +79,111 @@ pub(super) fn read_refund(reply: &Value) -> Result<u64, StoreError> {
 
 /// The decisions in the order of the takes.
 pub(super) fn read(reply: &Value, takes: &[Take]) -> Result<Vec<Decision>, StoreError> {
-    let expected: usize = takes.iter().map(|take| 3 + 2 * take.quotas().len()).sum();
     let Value::BulkString(bytes) = reply else {
         return Err(nonsense());
     };
     let (numbers, []) = bytes.as_chunks() else {
         return Err(nonsense());
     };
-    if numbers.len() != expected {
-        return Err(nonsense());
-    }
     let mut numbers = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes));
-    let mut next = || numbers.next().expect("as many numbers as expected");
+    let mut decisions = Vec::with_capacity(takes.len());
+    while let Some(left @ [first, ..]) = takes.get(decisions.len()..) {
+        let row = Row::read(&mut numbers, first).ok_or_else(nonsense)?;
+        if !(1..=left.len() as u64).contains(&row.answers) {
+            return Err(nonsense());
+        }
+        decisions.extend((0..row.answers).rev().map(|behind| row.decision(behind)));
+    }
+    match numbers.next() {
+        None => Ok(decisions),
+        Some(_) => Err(nonsense()),
+    }
+}
 
-    let decisions = takes.iter().map(|take| {
-        let (now, verdict, retry_or_serial) = (next(), next(), next());
-        let ruling = match verdict {
+/// Takes of the same cost, one behind the other, that are answered alike: all denied, or each charged once more than
+/// the one before.
+struct Row<'a> {
+    take: &'a Take,
+    now: u64,
+    ruling: Ruling,
+    answers: u64,
+    /// Of the last of them.
+    serial: u64,
+    /// After the last of them.
+    states: Vec<RowState>,
+}
+
+struct RowState {
+    remaining: u64,
+    reset_after: u64,
+    /// What is in the bucket, where several were poured in.
+    units: Option<u64>,
+}
+
+impl<'a> Row<'a> {
+    fn read(numbers: &mut impl Iterator<Item = u64>, take: &'a Take) -> Option<Self> {
+        let (now, verdict, retry_or_serial) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let answers = verdict / 4;
+        let ruling = match verdict % 4 {
             0 => Ruling::Denied {
                 retry_after: retry_or_serial,
             },
             1 => Ruling::Allowed,
             2 => Ruling::Never,
-            _ => return Err(nonsense()),
+            _ => return None,
         };
         let charged = ruling == Ruling::Allowed && take.units() > 0;
-        let token = charged.then(|| Token::new(now, retry_or_serial, take.units()));
+        let is_gcra = take.rule().counting().algorithm() == Algorithm::Gcra;
+        let has_units = is_gcra && charged && answers > 1;
         let states = take.quotas().iter().map(|_| {
-            let (remaining, reset_after) = (next(), next());
-            QuotaState::from_micros(remaining, reset_after)
+            Some(RowState {
+                remaining: numbers.next()?,
+                reset_after: numbers.next()?,
+                units: match has_units {
+                    true => Some(numbers.next()?),
+                    false => None,
+                },
+            })
         });
-        Ok(Decision::of_many(ruling, Source::Redis, states, token))
-    });
-    decisions.collect()
+        Some(Self {
+            take,
+            now,
+            ruling,
+            answers,
+            serial: retry_or_serial,
+            states: states.collect::<Option<_>>()?,
+        })
+    }
+
+    /// The decision on the take that has so many of the row behind it.
+    fn decision(&self, behind: u64) -> Decision {
+        let charged = self.ruling == Ruling::Allowed && self.take.units() > 0;
+        let later = match charged {
+            true => behind.saturating_mul(self.take.units()),
+            false => 0,
+        };
+        let states = self.states.iter().zip(self.take.quotas());
+        let states = states.map(|(state, quota)| state.before(quota, later));
+        let serial = self.serial.wrapping_sub(later) & SERIALS;
+        let token = charged.then(|| Token::new(self.now, serial, self.take.units()));
+        Decision::of_many(self.ruling, Source::Redis, states, token)
+    }
+}
+
+/// Serial numbers run modulo 2^52.
+const SERIALS: u64 = (1 << 52) - 1;
+
+impl RowState {
+    /// How it was when so many units less were charged.
+    fn before(&self, quota: &Quota, later: u64) -> QuotaState {
+        let drains = self.units.map_or(0, |units| {
+            let pace = Pace::of(quota);
+            pace.time_for(units)
+                .saturating_sub(pace.time_for(units.saturating_sub(later)))
+        });
+        let reset_after = self.reset_after.saturating_sub(drains);
+        QuotaState::from_micros(self.remaining.saturating_add(later), reset_after)
+    }
 }
 
 fn nonsense() -> StoreError {
