@@ -2,10 +2,14 @@
 //!
 //! The processes are this test binary, started anew for a single test that plays the worker.
 
+#[path = "../support/mod.rs"]
 mod support;
 
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
+mod monitor;
+mod oracle;
+mod saturated;
+mod workers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,49 +17,15 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, StatusCode};
+use monitor::Monitor;
+use oracle::fullest_window;
 use support::Redis;
 use tidegate::{Decision, Key, Quota, RateLimitLayer, RedisStore, Rule, Store, StoreExt, Take};
 use tower::ServiceExt;
+use workers::{instructions, number, outputs, start_worker};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
-
-/// What a worker needs to know, in its environment.
-const WORKER: &str = "TIDEGATE_TEST_WORKER";
-
-fn start_worker(name: &str, instructions: &str) -> Child {
-    let binary = std::env::current_exe().expect("this test");
-    Command::new(binary)
-        .args(["--exact", name, "--nocapture", "--include-ignored"])
-        .env(WORKER, instructions)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("this test starts")
-}
-
-/// The number that the worker printed behind this word.
-fn number(output: &str, word: &str) -> u64 {
-    let line = output.lines().find_map(|line| line.strip_prefix(word));
-    let line = line.unwrap_or_else(|| panic!("no {word} in {output:?}"));
-    line.trim().parse().expect("a number")
-}
-
-fn outputs(workers: Vec<Child>) -> Vec<String> {
-    let output = |mut worker: Child| {
-        let mut output = String::new();
-        let mut stdout = worker.stdout.take().expect("is piped");
-        stdout.read_to_string(&mut output).expect("text");
-        assert!(worker.wait().expect("our child").success(), "{output}");
-        output
-    };
-    workers.into_iter().map(output).collect()
-}
-
-/// Instructions for a worker, if this process is one: the server's address and words behind it.
-fn instructions() -> Option<Vec<String>> {
-    let instructions = std::env::var(WORKER).ok()?;
-    Some(instructions.split_whitespace().map(str::to_owned).collect())
-}
 
 async fn store(url: &str) -> Arc<dyn Store> {
     let store = RedisStore::connect(url).await.expect("a running server");
@@ -168,110 +138,11 @@ fn no_window_is_ever_above_its_quota() {
         "every grant was seen"
     );
     for (max, window) in [(100, 200_000), (240, 1_000_000)] {
-        let mut fullest = 0;
-        for (at, last) in grants.iter().enumerate() {
-            let inside = grants[..=at].iter().rev();
-            let inside = inside.take_while(|grant| grant.stamp + window > last.stamp);
-            fullest = fullest.max(inside.map(|grant| grant.cost).sum::<u64>());
-        }
+        let fullest = fullest_window(&grants, window);
         assert!(fullest <= max, "{fullest} in a window of {max}");
         assert!(
             fullest * 100 >= max * 90,
             "{fullest} of {max}: this test asked for too little"
         );
     }
-}
-
-/// How much was granted, and when by the server's clock.
-struct Grant {
-    stamp: u64,
-    cost: u64,
-}
-
-/// `redis-cli MONITOR`, which shows what scripts write.
-struct Monitor {
-    child: Child,
-    lines: std::sync::mpsc::Receiver<String>,
-}
-
-impl Monitor {
-    fn start(server: &Redis) -> Self {
-        let mut child = Command::new("redis-cli")
-            .args(["-u", &server.url, "MONITOR"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("redis-cli starts");
-        let stdout = child.stdout.take().expect("is piped");
-        let (sender, lines) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            use std::io::BufRead;
-            for line in std::io::BufReader::new(stdout)
-                .lines()
-                .map_while(Result::ok)
-            {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        let first = lines
-            .recv_timeout(Duration::from_secs(20))
-            .expect("redis-cli answers");
-        assert_eq!(first, "OK");
-        Self { child, lines }
-    }
-
-    /// From `"ZADD" "CurrentLimiter:weighted" "<stamp>" "<entry>"`: an entry has the running total, so the difference to the one before is what was granted.
-    fn grants(&mut self) -> Vec<Grant> {
-        let mut grants = Vec::new();
-        let mut before = 0;
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(2)) {
-            let Some((_, entry)) = line.split_once("\"ZADD\" \"CurrentLimiter:weighted\" \"")
-            else {
-                continue;
-            };
-            let (stamp, entry) = entry.split_once("\" \"").expect("a score and a member");
-            let total = total_of(entry);
-            // A log that was forgotten as a whole starts again at zero.
-            let cost = total.checked_sub(before).unwrap_or(total);
-            before = total;
-            let stamp = stamp.parse().expect("microseconds");
-            grants.push(Grant { stamp, cost });
-        }
-        grants
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The seven bytes behind the first one, out of the quoting of `MONITOR`.
-fn total_of(quoted: &str) -> u64 {
-    let mut chars = quoted.bytes();
-    let mut byte = || {
-        let mut next = || chars.next().expect("an entry is longer");
-        match next() {
-            b'\\' => match next() {
-                b'x' => {
-                    let digits = [next(), next()];
-                    let digits = std::str::from_utf8(&digits).expect("hexadecimal digits");
-                    u8::from_str_radix(digits, 16).expect("hexadecimal digits")
-                }
-                b'n' => b'\n',
-                b'r' => b'\r',
-                b't' => b'\t',
-                b'a' => 7,
-                b'b' => 8,
-                plain => plain,
-            },
-            plain => plain,
-        }
-    };
-    let _mark = byte();
-    (0..7).fold(0, |total, _| (total << 8) | u64::from(byte()))
 }

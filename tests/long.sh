@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# What takes too long for every change: a million histories for each algorithm, decided alike by the pure functions,
+# the memory store and Redis, and a million grants by a fleet of four processes. About an hour on two cores.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export TIDEGATE_HISTORIES=${TIDEGATE_HISTORIES:-1000000}
+export TIDEGATE_FLEET_SECONDS=${TIDEGATE_FLEET_SECONDS:-15}
+bash tests/run.sh --release --test store history -- --nocapture
+bash tests/run.sh --release --test laws
+bash tests/run.sh --release --test fleet saturated -- --nocapture
