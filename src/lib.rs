@@ -43,7 +43,8 @@
 //!
 //! At the decision that allows it, to all quotas of its rule at once; a denied request is charged
 //! nothing. A request whose decision timed out, or whose future was dropped while the store was asked,
-//! may have been charged. Nothing is refunded if the handler fails.
+//! may have been charged. Nothing is refunded by itself if the handler fails; [`Store::refund`] gives
+//! back what a [`Decision`]'s [`Token`] was charged.
 //!
 //! # The order of layers
 //!
@@ -120,3 +121,8 @@ pub use store::{Answering, MemoryStore, Refunding, Store, StoreExt, Take, Taking
 #[cfg(all(doctest, feature = "axum", feature = "config", feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
+
+/// The same of the page on the algorithms.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/algorithms.md")]
+struct AlgorithmsDoctests;
