@@ -50,14 +50,15 @@ end
 -- Each kind of state answers: the units that were given back, and how long a charge counts at most.
 
 local function of_log()
-  local ENTRY, ENTRY_SIZE, LONG_SIZE = '>BI7I7I7I7I7I7I7I7I7', 64, 21
+  local ENTRY, ENTRY_SIZE, MORE_SIZE = '>BI7I7I7I7I7I7I7I7', 57, 28
   local newest = call('ZRANGE', key, '-1', '-1')[1]
-  if not newest or (#newest ~= ENTRY_SIZE and #newest ~= ENTRY_SIZE + LONG_SIZE) then return 0, 0 end
-  local mark, total, _, base, since, last, horizon, most, serial, begun = unpack(ENTRY, newest)
-  if mark ~= 247 or total >= MODULUS or horizon > 315360000000000 or last > now or stamp < begun then return 0, 0 end
-  local long = string.sub(newest, ENTRY_SIZE + 1)
-  local long_window, long_units, long_until = 0, 0, 0
-  if long ~= '' then long_window, long_units, long_until = unpack('>I7I7I7', long) end
+  if not newest or (#newest ~= ENTRY_SIZE and #newest ~= ENTRY_SIZE + MORE_SIZE) then return 0, 0 end
+  local mark, total, _, base, since, last, horizon, most, serial = unpack(ENTRY, newest)
+  if mark ~= 247 or total >= MODULUS or horizon > 315360000000000 or last > now then return 0, 0 end
+  local more = string.sub(newest, ENTRY_SIZE + 1)
+  local long_window, long_units, long_until, begun = 0, 0, 0, 0
+  if more ~= '' then long_window, long_units, long_until, begun = unpack('>I7I7I7I7', more) end
+  if stamp < begun then return 0, 0 end
   if now >= last + horizon and now >= long_until then return 0, 0 end
   local counting = horizon
   if now < long_until then
@@ -95,9 +96,9 @@ local function of_log()
     for _, entry in ipairs(entries) do
       added[#added + 1] = text(entry[1])
       added[#added + 1] =
-        pack(ENTRY, mark, entry[2], entry[3], base, since, entry[1], horizon, most, serial, begun)
+        pack(ENTRY, mark, entry[2], entry[3], base, since, entry[1], horizon, most, serial)
     end
-    added[#added] = added[#added] .. long
+    added[#added] = added[#added] .. more
     -- First the new ones, so that the key, and with it the expiry, is there all the time.
     local stays = {}
     for at = 1, #added, 2 do

@@ -23,16 +23,17 @@
 --   horizon  the longest window of the quotas that it was charged under
 --   units    the largest max of these
 --   serial   units ever charged, modulo 2^52: tells takes of one instant apart
---   begun    takes that were charged before this are not given back
--- and only where longer windows of earlier charges still need something of the set:
+-- and only where longer windows of earlier charges still need something of the set, the clock went back, or the
+-- state of another algorithm was taken over:
 --   long_window, long_units   entries inside of this window, of which so many newest units suffice
 --   long_until                until when
+--   begun                     takes that were charged before this are not given back
 -- Entries that have left the longest window are removed only when the set is full. A set whose newest
 -- member is anything else, or says what cannot be, is started afresh at the next charge. The state of another
 -- algorithm is taken over as one entry.
 
-local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7I7I7', 64, 247
-local LONG, LONG_SIZE = '>I7I7I7', 21
+local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7I7', 57, 247
+local MORE, MORE_SIZE = '>I7I7I7I7', 28
 local MODULUS = 4503599627370496
 local TEN_YEARS = 315360000000000
 local MILLISECOND = 1000
@@ -51,7 +52,7 @@ if not now_text then
 end
 local now = now_text + 0
 
-local total, base, floor, since, stamp, horizon, units, serial, begun = 0, 0, 0, now, now, 0, 0, 0, now
+local total, base, floor, since, stamp, horizon, units, serial, begun = 0, 0, 0, now, now, 0, 0, 0, 0
 local long_window, long_units, long_until = 0, 0, 0
 local stale, lump, pulled = false, false, false
 local newest = redis.pcall('ZRANGE', key, '-1', '-1')
@@ -77,17 +78,17 @@ if trouble then
   end
   if not lump or now >= stamp + horizon then
     if begun <= now and stamp ~= now then serial = 0 end
-    if begun < now then begun = now end
+    if begun <= now then begun = 0 end
     lump, newest = false, nil
     total, since, stamp = 0, now, now
   end
 elseif newest then
   local mark
   if #newest == ENTRY_SIZE then
-    mark, total, base, floor, since, stamp, horizon, units, serial, begun = struct.unpack(ENTRY, newest)
-  elseif #newest == ENTRY_SIZE + LONG_SIZE then
-    mark, total, base, floor, since, stamp, horizon, units, serial, begun = struct.unpack(ENTRY, newest)
-    long_window, long_units, long_until = struct.unpack(LONG, newest, ENTRY_SIZE + 1)
+    mark, total, base, floor, since, stamp, horizon, units, serial = struct.unpack(ENTRY, newest)
+  elseif #newest == ENTRY_SIZE + MORE_SIZE then
+    mark, total, base, floor, since, stamp, horizon, units, serial = struct.unpack(ENTRY, newest)
+    long_window, long_units, long_until, begun = struct.unpack(MORE, newest, ENTRY_SIZE + 1)
   end
   if mark ~= MARK or total >= MODULUS or horizon > TEN_YEARS then
     stale = true
@@ -100,13 +101,13 @@ elseif newest then
     end
     if since > now then since = now end
     if begun <= stamp then begun = stamp + 1 end
-    stamp, newest = now, struct.pack(ENTRY, MARK, total, base, floor, since, now, horizon, units, serial, begun)
     local lasts = horizon
     if long_window > 0 then
       if long_until > now + long_window then long_until = now + long_window end
       if long_until - now > lasts then lasts = long_until - now end
-      newest = newest .. struct.pack(LONG, long_window, long_units, long_until)
     end
+    stamp, newest = now, struct.pack(ENTRY, MARK, total, base, floor, since, now, horizon, units, serial)
+      .. struct.pack(MORE, long_window, long_units, long_until, begun)
     call('ZREMRANGEBYSCORE', key, now_text, '+inf')
     call('ZADD', key, now_text, newest)
     call('PEXPIRE', key, string.format('%.0f', (lasts + 2 * SLICE) / MILLISECOND))
@@ -117,7 +118,7 @@ elseif newest then
     -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of this very
     -- instant, or one from before the clock went back.
     if mark ~= MARK or begun <= now and stamp ~= now then serial = 0 end
-    if mark ~= MARK or begun < now then begun = now end
+    if mark ~= MARK or begun <= now then begun = 0 end
     newest = nil
     total, base, floor, since, stamp = 0, 0, 0, now, now
   end
@@ -126,16 +127,16 @@ end
 -- The quotas as a list, with one small table for each:
 --   [1] max  [2] window  [3] units used in it  [4] stamp of the oldest entry in it  [5] next quota
 -- Numbers instead of names, and no second table: both show in the time of a call.
-local quotas, longest
+local quotas, longest, longest_edge
 local most = 0
 local question = ARGV[1]
 local first_cost = 2 + 14 * string.byte(question)
 for at = first_cost - 14, 2, -14 do
   local max, window = struct.unpack('<I7I7', question, at)
-  local first_base, first_stamp = floor, since
+  local first_base, first_stamp, edge = floor, since, nil
   if since <= now - window then
-    local after = '(' .. string.format('%.0f', now - window)
-    local first = not lump and call('ZRANGEBYSCORE', key, after, '+inf', 'LIMIT', '0', '1')[1]
+    edge = string.format('%.0f', now - window)
+    local first = not lump and call('ZRANGEBYSCORE', key, '(' .. edge, '+inf', 'LIMIT', '0', '1')[1]
     first_base, first_stamp = total, now
     if first and #first >= ENTRY_SIZE then
       local _
@@ -144,7 +145,7 @@ for at = first_cost - 14, 2, -14 do
   end
   if max > most then most = max end
   quotas = { max, window, (total - first_base) % MODULUS, first_stamp, quotas }
-  if not longest or window >= longest[2] then longest = quotas end
+  if not longest or window >= longest[2] then longest, longest_edge = quotas, edge end
 end
 
 -- What is stored is `newest`, `stored_total` and `stamp`; `total`, `last` and what the quotas have
@@ -244,7 +245,8 @@ repeat
 until left == 0 and at > #question
 
 if lump and (total ~= stored_total or pulled) then
-  newest = struct.pack(ENTRY, MARK, stored_total, 0, 0, stamp, stamp, horizon, units, stored_serial, begun)
+  newest = struct.pack(ENTRY, MARK, stored_total, 0, 0, stamp, stamp, horizon, units, stored_serial)
+    .. struct.pack(MORE, 0, 0, 0, begun)
   call('DEL', key)
   call('ZADD', key, string.format('%.0f', stamp), newest)
   call('PEXPIRE', key, string.format('%.0f', (stamp - now + horizon + 2 * SLICE) / MILLISECOND))
@@ -273,7 +275,7 @@ if total ~= stored_total then
     if longest[1] < bound then bound = longest[1] end
     if keep_window > 0 then
       -- The first entry that somebody needs, by its rank; all before it go.
-      local outside = call('ZCOUNT', key, '-inf', string.format('%.0f', now - window))
+      local outside = call('ZCOUNT', key, '-inf', longest_edge)
       local low, high, last_total = 0, outside, floor
       while low < high do
         local middle = math.floor((low + high) / 2)
@@ -299,15 +301,15 @@ if total ~= stored_total then
         call('ZREMRANGEBYRANK', key, 0, low - 1)
       end
     elseif (total - floor) % MODULUS > bound then
-      call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now - window))
+      call('ZREMRANGEBYSCORE', key, '-inf', longest_edge)
       floor, since = (total - longest[3]) % MODULUS, longest[4]
     end
   end
 
-  local entry = struct.pack(ENTRY, MARK, total, base, floor, since, now, window, most, serial, begun)
+  local entry = struct.pack(ENTRY, MARK, total, base, floor, since, now, window, most, serial)
   local expiry = ARGV[2]
-  if keep_window > 0 then
-    entry = entry .. struct.pack(LONG, keep_window, keep_units, keep_until)
+  if keep_window > 0 or begun > 0 then
+    entry = entry .. struct.pack(MORE, keep_window, keep_units, keep_until, begun)
     local longer = (keep_until - now + 2 * SLICE) / MILLISECOND
     if longer > expiry + 0 then expiry = string.format('%.0f', longer) end
   end

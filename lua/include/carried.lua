@@ -36,24 +36,26 @@
         local set = redis.pcall('ZRANGE', KEYS[1], '-1', '-1')
         local member = set[1]
         if not set.err then
-          local mark, total, _, _, _, stamp, horizon, units, serial, begun
-          if member and (#member == 64 or #member == 85) then
-            mark, total, _, _, _, stamp, horizon, units, serial, begun =
-              struct.unpack('>BI7I7I7I7I7I7I7I7I7', member)
+          local mark, total, _, _, _, stamp, horizon, units, serial
+          if member and (#member == 57 or #member == 85) then
+            mark, total, _, _, _, stamp, horizon, units, serial =
+              struct.unpack('>BI7I7I7I7I7I7I7I7', member)
           end
           found = {}
           if mark == 247 and total < 4503599627370496 and horizon <= 315360000000000 then
-            head(serial, stamp, begun)
-            local long_window, long_units, long_until = 0, 0, 0
+            local long_window, long_units, long_until, begun = 0, 0, 0, 0
             if #member == 85 then
-              long_window, long_units, long_until = struct.unpack('>I7I7I7', member, 65)
+              long_window, long_units, long_until, begun = struct.unpack('>I7I7I7I7', member, 58)
+            end
+            head(serial, stamp, begun)
+            if long_window > 0 then
               if found.pulled and long_until > now + long_window then long_until = now + long_window end
             end
             if now < found.newest + horizon or now < long_until then
               local function used(window)
                 local after = '(' .. string.format('%.0f', now - window)
                 local first = redis.call('ZRANGEBYSCORE', KEYS[1], after, '+inf', 'LIMIT', '0', '1')[1]
-                if not first or #first < 64 then return 0 end
+                if not first or #first < 57 then return 0 end
                 local _, _, base = struct.unpack('>BI7I7', first)
                 return (total - base) % 4503599627370496
               end

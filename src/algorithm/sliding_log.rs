@@ -43,7 +43,8 @@ pub struct SlidingLog {
     entries: Entries,
     /// The number of units ever charged: tells takes of one instant apart.
     serial: u64,
-    /// Takes that were charged before this are not given back.
+    /// Takes that were charged before this are not given back: 0, unless the clock went back or the state of another
+    /// algorithm was taken over.
     begun: u64,
     /// What the quotas of the last charge need.
     horizon: Horizon,
@@ -183,10 +184,11 @@ impl SlidingLog {
         if self.is_forgotten(now) {
             // The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of
             // this very instant, or one from before the clock went back.
-            let may_be_same = self.begun > now || self.newest() == now;
+            let is_behind = self.begun > now;
+            let may_be_same = is_behind || self.newest() == now;
             *self = Self {
                 serial: if may_be_same { self.serial } else { 0 },
-                begun: self.begun.max(now),
+                begun: if is_behind { self.begun } else { 0 },
                 ..Self::default()
             };
         }
