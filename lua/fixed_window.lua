@@ -89,6 +89,8 @@ local function used(tally)
   return tally[7]
 end
 
+local counts = used
+
 local function wait(tally) return tally[6] + tally[2] - now end
 
 local function over_at(tally)

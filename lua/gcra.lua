@@ -144,6 +144,12 @@ end
 
 local function used(tally) return used_at(tally, now) end
 
+-- Nothing that has drained drains there again.
+local function counts(tally, newest)
+  if used(tally) == 0 then return 0 end
+  return used_at(tally, newest)
+end
+
 local function wait(tally, most, cost)
   local has_to_drain = tally[7] + cost - most
   return tally[6] + time_for(has_to_drain, paced(tally)) - now

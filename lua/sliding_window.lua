@@ -159,6 +159,8 @@ local function used(tally)
   return (tally[11] - base) % MODULUS
 end
 
+local counts = used
+
 local function wait(tally, most, cost)
   local entries, newest_total = tally[8], tally[11]
   local low, high, leaves = 0, tally[9], tally[10]

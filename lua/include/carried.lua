@@ -91,9 +91,14 @@
               max, life = burst, time_for(burst, pace_units, pace_micros)
               window = life
             end
-            local drains = found.pulled and newest or now
-            if drains > start and not still then
-              units = units - drained(drains - start, pace_units, pace_micros)
+            if not still then
+              -- Nothing that has drained drains again: what counts now, counts as of the last take.
+              local now_drained = drained(math.max(now - start, 0), pace_units, pace_micros)
+              if not found.pulled and now_drained >= units then
+                units = 0
+              else
+                units = units - drained(math.max(newest - start, 0), pace_units, pace_micros)
+              end
             end
           else
             local start

@@ -8,6 +8,7 @@
 --   fresh(quota)                an empty tally
 --   life(tally)                 how long a charge counts at most
 --   used(tally)                 units that count now
+--   counts(tally, newest)       what has to be charged to another tally at the last charge for that to count there, too
 --   wait(tally, limit, cost)    microseconds until so many units fit, where they do not
 --   over_at(tally)              from when on nothing of it counts
 --   charge(tally, time, units)  how many of them it could not hold
@@ -84,7 +85,7 @@ for number = 1, quotas do
       -- Whatever counts under another quota, best one of the same length, counts here, too.
       local most, same = 0, false
       for _, tally in ipairs(tallies) do
-        local units = used(tally)
+        local units = counts(tally, newest)
         if tally[4] > now then
           local of_same = life(tally) == life(found)
           if of_same and not same then most, same = 0, true end

@@ -177,6 +177,13 @@ impl Tally for Bucket {
         }
     }
 
+    fn counts(&self, now: u64, newest: u64) -> u64 {
+        match self.used(now) {
+            0 => 0,
+            _ => self.used(newest),
+        }
+    }
+
     fn limit(quota: &Quota) -> u64 {
         match quota.max() {
             0 => 0,

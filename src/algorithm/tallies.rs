@@ -249,7 +249,7 @@ fn begin<T: Tally>(known: &[Kept<T>], now: u64, newest: u64, quota: &Quota, sub_
     let empty = T::new(quota, sub_windows);
     let needed = || known.iter().filter(|kept| kept.until > now);
     let as_long = |kept: &&Kept<T>| kept.tally.life() == empty.life();
-    let used = |kept: &Kept<T>| kept.tally.used(now);
+    let used = |kept: &Kept<T>| kept.tally.counts(now, newest);
     let of_as_long = needed().filter(as_long).map(used).max();
     match of_as_long.or_else(|| needed().map(used).max()) {
         None | Some(0) => empty,
@@ -289,7 +289,8 @@ impl<T: Tally> Exchange for Tallies<T> {
             false => tallies.newest.saturating_add(1),
         };
         let needed = tallies.kept.iter().filter(|kept| kept.until > now);
-        let used = |kept: &Kept<T>| (kept.tally.window_quota(), kept.tally.used(now));
+        let newest = tallies.newest;
+        let used = |kept: &Kept<T>| (kept.tally.window_quota(), kept.tally.counts(now, newest));
         Carried {
             newest: tallies.newest,
             serial: tallies.serial,

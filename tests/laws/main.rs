@@ -1,0 +1,20 @@
+//! The laws of counting, checked from outside against brute force.
+//!
+//! The crate keeps running totals, sub-windows and buckets. The oracle here keeps a list and adds it up. Neither knows
+//! of the other: these tests use the public interface alone.
+//!
+//! `TIDEGATE_HISTORIES` says how many random histories each law is checked with.
+
+mod answers;
+mod cases;
+mod changes;
+mod check;
+mod clocks;
+mod exact;
+mod extremes;
+mod forgotten;
+mod history;
+mod oracle;
+mod refunds;
+
+mod untouched;
