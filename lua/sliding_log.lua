@@ -78,7 +78,7 @@ if trouble then
   end
   if not lump or now >= stamp + horizon then
     if begun <= now and stamp ~= now then serial = 0 end
-    if begun <= now then begun = 0 end
+    if begun <= now - now % MILLISECOND then begun = 0 end
     lump, newest = false, nil
     total, since, stamp = 0, now, now
   end
@@ -118,7 +118,7 @@ elseif newest then
     -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of this very
     -- instant, or one from before the clock went back.
     if mark ~= MARK or begun <= now and stamp ~= now then serial = 0 end
-    if mark ~= MARK or begun <= now then begun = 0 end
+    if mark ~= MARK or begun <= now - now % MILLISECOND then begun = 0 end
     newest = nil
     total, base, floor, since, stamp = 0, 0, 0, now, now
   end

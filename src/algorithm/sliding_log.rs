@@ -183,12 +183,13 @@ impl SlidingLog {
     fn charge_under_others(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         if self.is_forgotten(now) {
             // The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of
-            // this very instant, or one from before the clock went back.
-            let is_behind = self.begun > now;
-            let may_be_same = is_behind || self.newest() == now;
+            // this very instant, or one from before the clock went back. Nor does it matter any more what was before,
+            // once a millisecond is over.
+            let may_be_same = self.begun > now || self.newest() == now;
+            let matters = self.begun > now - now % MILLISECOND;
             *self = Self {
                 serial: if may_be_same { self.serial } else { 0 },
-                begun: if is_behind { self.begun } else { 0 },
+                begun: if matters { self.begun } else { 0 },
                 ..Self::default()
             };
         }
