@@ -82,15 +82,11 @@ for number = 1, quotas do
   if not found then
     found, changed = fresh(quota), true
     if live then
-      -- Whatever counts under another quota, best one of the same length, counts here, too.
-      local most, same = 0, false
+      -- What counts under any other quota counts here, too.
+      local most = 0
       for _, tally in ipairs(tallies) do
         local units = counts(tally, newest)
-        if tally[4] > now then
-          local of_same = life(tally) == life(found)
-          if of_same and not same then most, same = 0, true end
-          if of_same == same and units > most then most = units end
-        end
+        if tally[4] > now and units > most then most = units end
       end
       if most > 0 then charge(found, newest, most) end
     end

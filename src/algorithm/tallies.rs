@@ -244,16 +244,13 @@ impl<T: Tally> Tallies<T> {
     }
 }
 
-/// A tally for a quota that has none: whatever counts under another one, best one of the same length, counts here, too.
+/// A tally for a quota that has none: what counts under any other counts here, too.
 fn begin<T: Tally>(known: &[Kept<T>], now: u64, newest: u64, quota: &Quota, sub_windows: u64) -> T {
-    let empty = T::new(quota, sub_windows);
-    let needed = || known.iter().filter(|kept| kept.until > now);
-    let as_long = |kept: &&Kept<T>| kept.tally.life() == empty.life();
-    let used = |kept: &Kept<T>| kept.tally.counts(now, newest);
-    let of_as_long = needed().filter(as_long).map(used).max();
-    match of_as_long.or_else(|| needed().map(used).max()) {
-        None | Some(0) => empty,
-        Some(used) => T::charged(quota, sub_windows, newest, used),
+    let needed = known.iter().filter(|kept| kept.until > now);
+    let counts = needed.map(|kept| kept.tally.counts(now, newest)).max();
+    match counts {
+        None | Some(0) => T::new(quota, sub_windows),
+        Some(units) => T::charged(quota, sub_windows, newest, units),
     }
 }
 
