@@ -232,7 +232,6 @@ fn a_bucket_drains_once(between: Algorithm) {
 
 /// A fixed window is over, and a log begins within the same millisecond: an old receipt is none for what is new.
 #[test]
-#[ignore = "broken: a log tells by the millisecond"]
 fn a_receipt_of_a_window_that_is_over_frees_nothing_of_a_log() {
     let rule = rule([(2, 2)]);
     let mut count = Count::default();
@@ -247,7 +246,6 @@ fn a_receipt_of_a_window_that_is_over_frees_nothing_of_a_log() {
 
 /// The clock went back and came near to where it was: a receipt of this millisecond, before, is none for what is new.
 #[test]
-#[ignore = "broken: a log tells by the millisecond"]
 fn a_receipt_from_before_the_clock_went_back_frees_nothing_of_a_log() {
     let rule = rule([(1, 2)]);
     let mut count = Count::default();
