@@ -2,6 +2,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+#[cfg(feature = "test-util")]
+use super::sync::atomic::{AtomicU64, Ordering};
+
 /// Microseconds since an epoch of its own.
 #[derive(Debug)]
 pub(super) enum Clock {
@@ -52,18 +55,18 @@ impl Default for Clock {
 /// Clones show the same time.
 #[cfg(feature = "test-util")]
 #[derive(Debug, Clone, Default)]
-pub struct ManualClock(std::sync::Arc<std::sync::atomic::AtomicU64>);
+pub struct ManualClock(std::sync::Arc<AtomicU64>);
 
 #[cfg(feature = "test-util")]
 impl ManualClock {
     /// Sets the time.
     pub fn set(&self, micros: u64) {
-        self.0.store(micros, std::sync::atomic::Ordering::Relaxed);
+        self.0.store(micros, Ordering::Relaxed);
     }
 
     /// The time.
     #[must_use]
     pub fn now(&self) -> u64 {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 }

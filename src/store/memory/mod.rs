@@ -2,16 +2,16 @@
 
 mod clock;
 mod shard;
+mod sync;
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::available_parallelism;
 
 use clock::Clock;
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
 use shard::{Answer, Shard};
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
 
 use super::name::Name;
 use super::{Refunding, Store, Take, Taking};
@@ -116,7 +116,8 @@ impl MemoryStore {
     }
 
     fn answer(&self, take: &Take) -> Result<Decision, StoreError> {
-        self.decide(take).unwrap_or_else(|| Err(self.full()))
+        let answer = self.ask(take);
+        answer.unwrap_or_else(|| self.decide_in_full(take))
     }
 
     fn ask(&self, take: &Take) -> Answer {
@@ -135,12 +136,16 @@ impl MemoryStore {
     /// With a new key, for which there is no room.
     #[cold]
     fn decide_in_full(&self, take: &Take) -> Result<Decision, StoreError> {
-        while self.make_room() {
+        loop {
+            let dropped = self.make_room();
+            // Even if nothing was: another thread may just have dropped what was looked for.
             if let Some(answer) = self.ask(take) {
                 return answer;
             }
+            if !dropped {
+                return Err(self.full());
+            }
         }
-        Err(self.full())
     }
 
     fn give_back(&self, take: &Take, token: &Token) -> u64 {
@@ -169,7 +174,9 @@ impl MemoryStore {
         let now = self.clock.now();
         let mut shards = self.shards.iter();
         shards.any(|shard| {
-            let dropped = lock(shard).drop_forgotten(now, usize::MAX);
+            let mut shard = lock(shard);
+            let dropped = shard.drop_forgotten(now, usize::MAX);
+            // Under the lock: who finds nothing left to drop here finds the room.
             self.freed(dropped);
             dropped > 0
         })

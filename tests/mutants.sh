@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Builds the crate with one mistake after the other, and checks that some test notices each. About ten minutes;
+# `TIDEGATE_MUTANTS=short` tries the first mistake of each part.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+RUSTFLAGS="--cfg tidegate_mutants" CARGO_TARGET_DIR=target/with-mutants \
+  cargo test --all-features --test mutants -- --nocapture

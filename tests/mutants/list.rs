@@ -1,0 +1,332 @@
+//! The mistakes.
+
+pub(crate) struct Mutant {
+    pub(crate) part: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) file: &'static str,
+    /// It stands exactly once in the file.
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
+}
+
+const fn mutant(
+    part: &'static str,
+    what: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+) -> Mutant {
+    Mutant {
+        part,
+        what,
+        file,
+        from,
+        to,
+    }
+}
+
+const LOG: &str = "src/algorithm/sliding_log.rs";
+const ENTRIES: &str = "src/algorithm/entries.rs";
+const WINDOW: &str = "src/algorithm/sliding_window.rs";
+const GCRA: &str = "src/algorithm/gcra.rs";
+const FIXED: &str = "src/algorithm/fixed_window.rs";
+const TALLIES: &str = "src/algorithm/tallies.rs";
+const RULING: &str = "src/algorithm/ruling.rs";
+const COUNT: &str = "src/algorithm/count.rs";
+const LOG_LUA: &str = "lua/sliding_log.lua";
+const WINDOW_LUA: &str = "lua/sliding_window.lua";
+const GCRA_LUA: &str = "lua/gcra.lua";
+const FIXED_LUA: &str = "lua/fixed_window.lua";
+const DECISION_LUA: &str = "lua/include/decision.lua";
+const CARRIED_LUA: &str = "lua/include/carried.lua";
+const REFUND_LUA: &str = "lua/refund.lua";
+
+pub(crate) const MUTANTS: &[Mutant] = &[
+    mutant(
+        "all",
+        "one too many",
+        RULING,
+        "self.used + cost > self.limit",
+        "self.used + cost > self.limit + 1",
+    ),
+    mutant(
+        "all",
+        "`>=` for `>`",
+        RULING,
+        "self.used + cost > self.limit",
+        "self.used + cost >= self.limit",
+    ),
+    mutant(
+        "all",
+        "a peek may be denied",
+        RULING,
+        "if cost == 0 {",
+        "if cost == 0 && asks.is_empty() {",
+    ),
+    mutant(
+        "all",
+        "the shortest of several waits",
+        RULING,
+        "wait(at)).max()",
+        "wait(at)).min()",
+    ),
+    mutant(
+        "log",
+        "`<` for `<=` at the window's end",
+        ENTRIES,
+        "let has_left = |entry: &Entry| entry.stamp.saturating_add(window) <= now;",
+        "let has_left = |entry: &Entry| entry.stamp.saturating_add(window) < now;",
+    ),
+    mutant(
+        "log",
+        "a unit leaves a microsecond early",
+        ENTRIES,
+        "let has_left = |entry: &Entry| entry.stamp.saturating_add(window) <= now;",
+        "let has_left = |entry: &Entry| entry.stamp.saturating_add(window) <= now + 1;",
+    ),
+    mutant(
+        "log",
+        "takes of a span keep the first one's stamp",
+        ENTRIES,
+        "self.newest = Some(Entry { stamp: now, total });\n    }\n\n    fn clear",
+        "let stamp = self.newest.filter(|_| now < self.span_end && self.span_end > self.resolution && self.len() > self.older.len() && now / self.resolution == self.newest().unwrap_or(0) / self.resolution).map_or(now, |newest| newest.stamp);\n        self.newest = Some(Entry { stamp, total });\n    }\n\n    fn clear",
+    ),
+    mutant(
+        "log",
+        "dropped before it has left",
+        LOG,
+        "let mut outside = self.entries.outside(now, window);",
+        "let mut outside = self.entries.outside(now, window / 2);",
+    ),
+    mutant(
+        "log",
+        "a longer window is forgotten",
+        LOG,
+        "Some((horizon.and(self.horizon), until.max(last_until)))",
+        "Some((horizon, until.max(last_until))).filter(|_| false)",
+    ),
+    mutant(
+        "log",
+        "the clock that went back is not followed",
+        LOG,
+        "if self.entries.newest().is_some_and(|newest| newest > now) {",
+        "if self.entries.newest().is_some_and(|newest| newest > now + 60_000_000) {",
+    ),
+    mutant(
+        "log",
+        "nothing is charged under several quotas",
+        LOG,
+        "asks.iter_mut().for_each(|ask| ask.used += cost);",
+        "asks.iter_mut().take(1).for_each(|ask| ask.used += cost);",
+    ),
+    mutant(
+        "sliding window",
+        "a sub-window too short to be counted in full",
+        WINDOW,
+        "newest.saturating_add(self.life())",
+        "newest.saturating_add(self.life() - 1)",
+    ),
+    mutant(
+        "sliding window",
+        "purged after the count",
+        WINDOW,
+        "let left = self.entries.outside(now, self.life());",
+        "let left = self.entries.outside(now + self.entries.resolution(), self.life());",
+    ),
+    mutant(
+        "sliding window",
+        "sub-windows twice as long",
+        WINDOW,
+        "(quota.window_micros() / sub_windows).max(1)",
+        "(2 * quota.window_micros() / sub_windows).max(1)",
+    ),
+    mutant(
+        "gcra",
+        "what has drained is rounded up",
+        GCRA,
+        "let (part, _) = fraction(part, self.pace.units, self.pace.micros);\n        let drained",
+        "let (part, more) = fraction(part, self.pace.units, self.pace.micros);\n        let part = part + more;\n        let drained",
+    ),
+    mutant(
+        "gcra",
+        "the wait is rounded down",
+        GCRA,
+        "let (part, more) = fraction(part, self.micros, self.units);",
+        "let (part, more) = (fraction(part, self.micros, self.units).0, 0);",
+    ),
+    mutant(
+        "gcra",
+        "the burst is max",
+        GCRA,
+        "_ => quota.burst(),",
+        "_ => quota.max(),",
+    ),
+    mutant(
+        "gcra",
+        "the busy time begins anew with each charge",
+        GCRA,
+        "self.start += look.paces * self.pace.micros;",
+        "self.start = now;",
+    ),
+    mutant(
+        "gcra",
+        "a refund does not ask what has drained",
+        GCRA,
+        "let refunded = refund.units.min(whole.saturating_sub(refund.later));",
+        "let refunded = refund.units.min(self.units);",
+    ),
+    mutant(
+        "fixed window",
+        "`<` for `<=` at the window's end",
+        FIXED,
+        "let used = match self.over_at() <= now {",
+        "let used = match self.over_at() < now {",
+    ),
+    mutant(
+        "fixed window",
+        "each take begins the window anew",
+        FIXED,
+        "if look.used == 0 {\n            self.start = now;",
+        "if look.used < u64::MAX {\n            self.start = now;",
+    ),
+    mutant(
+        "fixed window",
+        "a refund from the window before",
+        FIXED,
+        "if refund.stamp < self.start {",
+        "if refund.stamp + self.life() < self.start {",
+    ),
+    mutant(
+        "tallies",
+        "a new quota begins empty",
+        TALLIES,
+        "        None | Some(0) => T::new(quota, sub_windows),\n        Some(units)",
+        "        None | Some(0..) if known.len() < 99 => T::new(quota, sub_windows),\n        None => T::new(quota, sub_windows),\n        Some(units)",
+    ),
+    mutant(
+        "tallies",
+        "earlier quotas are not charged",
+        TALLIES,
+        "for Kept { tally, begun, .. } in &mut self.kept {",
+        "for Kept { tally, begun, .. } in self.kept.iter_mut().take(1) {",
+    ),
+    mutant(
+        "tallies",
+        "earlier quotas are dropped",
+        TALLIES,
+        "let needed = |at: &&usize| self.kept[**at].ends() > now;",
+        "let needed = |at: &&usize| self.kept[**at].ends() > now + 60_000_000;",
+    ),
+    mutant(
+        "tallies",
+        "a taker over begins empty",
+        COUNT,
+        "let carried = self.state.hand_over(now).that_counts();",
+        "let carried = Carried { quotas: Vec::new(), ..self.state.hand_over(now) };",
+    ),
+    mutant(
+        "refunds",
+        "a token gives back twice",
+        COUNT,
+        "if self.refunds.contains(token) {",
+        "if false && self.refunds.contains(token) {",
+    ),
+    mutant(
+        "refunds",
+        "more than was charged",
+        COUNT,
+        "let units = units.min(token.units());",
+        "let units = units.max(token.units());",
+    ),
+    mutant(
+        "log, Lua",
+        "`<` for `<=`",
+        LOG_LUA,
+        "  if since <= now - window then\n    edge",
+        "  if since < now - window then\n    edge",
+    ),
+    mutant(
+        "log, Lua",
+        "one too many",
+        LOG_LUA,
+        "local excess = quota[3] + cost - quota[1]",
+        "local excess = quota[3] + cost - quota[1] - 1",
+    ),
+    mutant(
+        "sliding window, Lua",
+        "`<` for `<=` in the common way",
+        WINDOW_LUA,
+        "elseif first + window <= now then",
+        "elseif first + window < now then",
+    ),
+    mutant(
+        "sliding window, Lua",
+        "`<` for `<=` in the general way",
+        WINDOW_LUA,
+        "    if stamp <= left then",
+        "    if stamp < left then",
+    ),
+    mutant(
+        "gcra, Lua",
+        "one too many in the common way",
+        GCRA_LUA,
+        "elseif used + cost > burst and cost > 0 then",
+        "elseif used + cost > burst + 1 and cost > 0 then",
+    ),
+    mutant(
+        "gcra, Lua",
+        "doubles for what they cannot hold",
+        "lua/include/pace.lua",
+        "if product < 9007199254740992 then",
+        "if product < 1e300 then",
+    ),
+    mutant(
+        "fixed window, Lua",
+        "`<` for `<=` in the general way",
+        FIXED_LUA,
+        "  if tally[6] + tally[2] <= now then return 0 end",
+        "  if tally[6] + tally[2] < now then return 0 end",
+    ),
+    mutant(
+        "fixed window, Lua",
+        "a denied take is charged",
+        FIXED_LUA,
+        "verdict, retry = 0, ends - now",
+        "verdict, retry, units = 0, ends - now, units + cost",
+    ),
+    mutant(
+        "decisions, Lua",
+        "one take too many of a row",
+        DECISION_LUA,
+        "local fits = floor((most - asked[3]) / cost)",
+        "local fits = floor((most - asked[3]) / cost) + 1",
+    ),
+    mutant(
+        "decisions, Lua",
+        "the clock that went back is not followed",
+        DECISION_LUA,
+        "  if now < newest then\n",
+        "  if now < newest - 60000000 then\n",
+    ),
+    mutant(
+        "decisions, Lua",
+        "another algorithm's state counts for nothing",
+        CARRIED_LUA,
+        "found[#found + 1] = { max, window, max, math.max(units, 0) }",
+        "found[#found + 1] = { max, window, max, 0 }",
+    ),
+    mutant(
+        "refunds, Lua",
+        "a token gives back twice",
+        REFUND_LUA,
+        "if string.sub(record, 1, 21) == token then return 0 end",
+        "if string.sub(record, 1, 21) == token then break end",
+    ),
+    mutant(
+        "refunds, Lua",
+        "what has left is given back",
+        REFUND_LUA,
+        "if not first or first[1] + window <= now then return 0 end",
+        "if not first then return 0 end",
+    ),
+];

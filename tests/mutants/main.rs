@@ -1,0 +1,45 @@
+//! Proof that the laws' tests can fail: each mutant is the crate with one small mistake, and some test has to notice.
+//!
+//! Each is a copy of the tree in a temporary folder, built and tested there; that takes minutes, so it is only here under
+//! `--cfg tidegate_mutants`. `tests/mutants.sh` runs it, and prints which test killed which mutant.
+#![cfg(tidegate_mutants)]
+
+mod list;
+mod tree;
+
+use list::{MUTANTS, Mutant};
+use tree::Tree;
+
+/// `short`: the first mutant of each part alone.
+fn chosen() -> Vec<&'static Mutant> {
+    let short = std::env::var("TIDEGATE_MUTANTS").is_ok_and(|choice| choice == "short");
+    let mut parts = Vec::new();
+    let is_chosen = |mutant: &&Mutant| {
+        let is_first = !parts.contains(&mutant.part);
+        parts.push(mutant.part);
+        is_first || !short
+    };
+    MUTANTS.iter().filter(is_chosen).collect()
+}
+
+#[test]
+fn every_mutant_is_killed() {
+    let tree = Tree::copy();
+    assert_eq!(tree.failures(), Vec::<String>::new(), "without a mutant");
+    let mut survivors = Vec::new();
+    println!("| part | mutant | killed by |\n|---|---|---|");
+    for mutant in chosen() {
+        let _mutated = tree.mutate(mutant);
+        let killers = tree.killers(mutant);
+        let (first, more) = match &killers[..] {
+            [] => ("nobody", String::new()),
+            [only] => (only.as_str(), String::new()),
+            [first, more @ ..] => (first.as_str(), format!(", and {} more", more.len())),
+        };
+        println!("| {} | {} | `{first}`{more} |", mutant.part, mutant.what);
+        if killers.is_empty() {
+            survivors.push(mutant.what);
+        }
+    }
+    assert!(survivors.is_empty(), "alive: {survivors:?}");
+}
