@@ -47,8 +47,10 @@ enum Contender {
     /// Ours, through the store as it is used.
     Ours(Algorithm),
     /// A script of another design: its hash, the keys and the arguments that it wants.
-    Other(String, fn(&Ask) -> (Vec<String>, Vec<Vec<u8>>)),
+    Other(String, Arguments),
 }
+
+type Arguments = fn(&Ask) -> (Vec<String>, Vec<Vec<u8>>);
 
 struct Bench {
     runtime: Runtime,
@@ -97,12 +99,7 @@ impl Bench {
         }
     }
 
-    fn call(
-        &mut self,
-        sha: &str,
-        arguments: fn(&Ask) -> (Vec<String>, Vec<Vec<u8>>),
-        asks: &[Ask],
-    ) {
+    fn call(&mut self, sha: &str, arguments: Arguments, asks: &[Ask]) {
         for asks in asks.chunks(AT_ONCE) {
             let mut pipeline = redis::pipe();
             for ask in asks {

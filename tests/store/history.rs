@@ -294,3 +294,30 @@ fn gcras_decide_alike() {
 fn fixed_windows_decide_alike() {
     decide_alike(Algorithm::FixedWindow);
 }
+
+/// What a double cannot hold: buckets of nearly 10^15 units, at instants that divide nothing.
+#[test]
+fn large_buckets_drain_alike() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = Redis::start();
+    let redis = runtime.block_on(server.store());
+    for millis in [7, 997, 59_999, 3_600_001] {
+        let quota = Quota::new(Quota::LARGEST_MAX - 6, Duration::from_millis(millis));
+        let quotas = vec![quota.expect("valid")];
+        let waits = (0..60).map(|step| Step::Wait(1 + millis * 1_000 * (step % 7) / 101));
+        let takes = [1, 77, 1_000_003, Quota::LARGEST_MAX / 3];
+        let takes = takes.iter().cycle().map(|cost| Step::Take(*cost));
+        let steps = takes.zip(waits).flat_map(|(take, wait)| [wait, take]);
+        let history = History {
+            quotas,
+            algorithm: Algorithm::Gcra.into(),
+            keeps_algorithm: true,
+            steps: [Step::Take(Quota::LARGEST_MAX - 6)]
+                .into_iter()
+                .chain(steps)
+                .collect(),
+        };
+        let outcome = runtime.block_on(run(&redis, &history));
+        outcome.expect("equal decisions");
+    }
+}
