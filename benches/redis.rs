@@ -6,18 +6,18 @@
 mod server;
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::future::join_all;
-use redis::{Connection, InfoDict, cmd};
+use redis::aio::ConnectionLike;
+use redis::{Cmd, Connection, InfoDict, Pipeline, RedisFuture, Value, cmd};
 use server::Redis;
 use support::{Table, median};
 use tidegate::{Algorithm, Key, ManualClock, Quota, RedisStore, Rule, Store, StoreExt, Take};
 use tokio::runtime::Runtime;
 
 const CALLS: usize = 20_000;
-/// So many takes are under way at once.
+/// So many calls go to the server at once.
 const AT_ONCE: usize = 500;
 const ROUNDS: usize = 9;
 const MAX: u64 = 1_000_000_000;
@@ -44,7 +44,7 @@ fn ask(key: impl Into<String>, at: Option<u64>, max: u64, number: usize) -> Ask 
 
 /// Who answers questions inside Redis.
 enum Contender {
-    /// Ours, through the store as it is used.
+    /// Ours, as the store sends it.
     Ours(Algorithm),
     /// A script of another design: its hash, the keys and the arguments that it wants.
     Other(String, Arguments),
@@ -54,7 +54,6 @@ type Arguments = fn(&Ask) -> (Vec<String>, Vec<Vec<u8>>);
 
 struct Bench {
     runtime: Runtime,
-    store: RedisStore,
     connection: Connection,
 }
 
@@ -70,45 +69,54 @@ impl Bench {
     /// Microseconds of server time for each call of a run.
     fn run(&mut self, contender: &Contender, asks: impl Iterator<Item = Ask>) -> f64 {
         let asks: Vec<_> = asks.collect();
-        let reset = cmd("CONFIG").arg("RESETSTAT").exec(&mut self.connection);
-        reset.expect("resets");
-        match contender {
-            Contender::Ours(algorithm) => self.take(*algorithm, &asks),
-            Contender::Other(sha, arguments) => self.call(sha, *arguments, &asks),
-        }
-        self.micros_per_call()
-    }
-
-    fn take(&mut self, algorithm: Algorithm, asks: &[Ask]) {
-        let takes = asks.iter().map(|ask| take(algorithm, ask));
-        let takes: Vec<_> = takes.collect();
-        let clocked = |ask: &Ask| match ask.at {
-            None => self.store.clone(),
-            Some(millis) => {
-                let clock = ManualClock::default();
-                clock.set(millis * 1_000);
-                self.store.clone().clock(clock)
+        let commands = match contender {
+            Contender::Ours(algorithm) => self.commands(*algorithm, &asks),
+            Contender::Other(sha, arguments) => {
+                asks.iter().map(|ask| call(sha, *arguments, ask)).collect()
             }
         };
-        let all: Vec<_> = asks.iter().map(clocked).zip(&takes).collect();
-        for some in all.chunks(AT_ONCE) {
-            let takes = some.iter().map(|(store, take)| store.take_one(take));
-            for decision in self.runtime.block_on(join_all(takes)) {
-                decision.expect("a decision");
-            }
-        }
+        self.measure(&commands)
     }
 
-    fn call(&mut self, sha: &str, arguments: Arguments, asks: &[Ask]) {
-        for asks in asks.chunks(AT_ONCE) {
+    /// What the store sends for these takes, each in a call of its own.
+    fn commands(&self, algorithm: Algorithm, asks: &[Ask]) -> Vec<Cmd> {
+        let (sent, store) = self.recorder();
+        for ask in asks {
+            let store = match ask.at {
+                None => store.clone(),
+                Some(millis) => {
+                    let clock = ManualClock::default();
+                    clock.set(millis * 1_000);
+                    store.clone().clock(clock)
+                }
+            };
+            let take = take(algorithm, ask);
+            let unanswered = self.runtime.block_on(store.take_one(&take));
+            assert!(unanswered.is_err(), "nobody answers a recorder");
+        }
+        sent.take()
+    }
+
+    fn recorder(&self) -> (Recorder, RedisStore<Recorder>) {
+        let recorder = Recorder::default();
+        (recorder.clone(), RedisStore::new(recorder))
+    }
+
+    fn send(&mut self, commands: &[Cmd]) {
+        for commands in commands.chunks(AT_ONCE) {
             let mut pipeline = redis::pipe();
-            for ask in asks {
-                let (keys, arguments) = arguments(ask);
-                let command = pipeline.cmd("EVALSHA").arg(sha).arg(keys.len());
-                command.arg(keys).arg(arguments).ignore();
+            for command in commands {
+                pipeline.add_command(command.clone()).ignore();
             }
             pipeline.exec(&mut self.connection).expect("runs");
         }
+    }
+
+    fn measure(&mut self, commands: &[Cmd]) -> f64 {
+        let reset = cmd("CONFIG").arg("RESETSTAT").exec(&mut self.connection);
+        reset.expect("resets");
+        self.send(commands);
+        self.micros_per_call()
     }
 
     fn micros_per_call(&mut self) -> f64 {
@@ -179,15 +187,51 @@ impl Bench {
     fn batch(&mut self, algorithm: Algorithm, size: usize) -> f64 {
         self.empty(MAX);
         let takes = vec![take(algorithm, &ask("k", None, MAX, 0)); size];
-        let one = |bench: &Self| {
-            let answers = bench.runtime.block_on(bench.store.take(&takes));
-            answers.expect("decisions");
-        };
-        (0..100).for_each(|_| one(self));
-        let reset = cmd("CONFIG").arg("RESETSTAT").exec(&mut self.connection);
-        reset.expect("resets");
-        (0..2_000).for_each(|_| one(self));
-        self.micros_per_call()
+        let (sent, store) = self.recorder();
+        let unanswered = self.runtime.block_on(store.take(&takes));
+        assert!(unanswered.is_err(), "nobody answers a recorder");
+        let commands = sent.take();
+        assert_eq!(commands.len(), 1, "a batch is one call");
+        self.send(&vec![commands[0].clone(); 100]);
+        self.measure(&vec![commands[0].clone(); 5_000])
+    }
+}
+
+fn call(sha: &str, arguments: Arguments, ask: &Ask) -> Cmd {
+    let (keys, arguments) = arguments(ask);
+    let mut command = cmd("EVALSHA");
+    command.arg(sha).arg(keys.len()).arg(keys).arg(arguments);
+    command
+}
+
+/// A connection that only remembers what it was to send, so that ours and the others' go to the server in the same
+/// way.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<Cmd>>>);
+
+impl Recorder {
+    fn take(&self) -> Vec<Cmd> {
+        std::mem::take(&mut *self.0.lock().expect("no panic"))
+    }
+}
+
+impl ConnectionLike for Recorder {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.0.lock().expect("no panic").push(command.clone());
+        Box::pin(async { Ok(Value::Nil) })
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        _: &'a Pipeline,
+        _: usize,
+        _: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        unreachable!("the store sends no pipelines")
+    }
+
+    fn get_db(&self) -> i64 {
+        0
     }
 }
 
@@ -361,8 +405,9 @@ fn batches(bench: &mut Bench) {
 fn main() {
     let redis = Redis::start();
     let runtime = Runtime::new().expect("a runtime");
+    // It loads the scripts.
+    let _store = runtime.block_on(redis.store());
     let mut bench = Bench {
-        store: runtime.block_on(redis.store()),
         runtime,
         connection: redis.connection(),
     };

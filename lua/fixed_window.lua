@@ -23,13 +23,14 @@ local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
 
 -- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It decides
 -- as the general way below does.
-if #question == 24 and (not raw or #raw == 57 and string.byte(raw) == MARK) then
+if #question == 24 and (not raw or #raw == 57) then
   local _, max, window, cost, takes = unpack('<BI7I7I7I2', question)
-  local serial, newest, max_before, window_before, needed, begun, start, units = 0, now, max, window, 0, 0, 0, 0
+  local mark, serial, newest = MARK, 0, now
+  local max_before, window_before, needed, begun, start, units = max, window, 0, 0, 0, 0
   if raw then
-    _, serial, newest, max_before, window_before, needed, begun, start, units = unpack('>BI7I7I7I7I7I7I7I7', raw)
+    mark, serial, newest, max_before, window_before, needed, begun, start, units = unpack('>BI7I7I7I7I7I7I7I7', raw)
   end
-  if takes == 1 and max == max_before and window == window_before and now >= newest then
+  if takes == 1 and mark == MARK and max == max_before and window == window_before and now >= newest then
     local ends = start + window
     local live = ends > now and needed > now and units > 0
     if not live then units = 0 end

@@ -25,15 +25,15 @@ local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 
 -- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It decides
 -- as the general way below does.
-if #question == 45 and (not raw or #raw == 64 and string.byte(raw) == MARK) then
+if #question == 45 and (not raw or #raw == 64) then
   local _, max, window, burst, pace_units, pace_micros, cost, takes = unpack('<BI7I7I7I7I7I7I2', question)
-  local serial, newest = 0, now
+  local mark, serial, newest = MARK, 0, now
   local max_before, window_before, burst_before, needed, begun, start, units = max, window, burst, 0, 0, now, 0
   if raw then
-    _, serial, newest, max_before, window_before, burst_before, needed, begun, start, units =
+    mark, serial, newest, max_before, window_before, burst_before, needed, begun, start, units =
       unpack('>BI7I7I7I7I7I7I7I7I7', raw)
   end
-  if takes == 1 and max == max_before and window == window_before and burst == burst_before and now >= newest
+  if takes == 1 and mark == MARK and max == max_before and window == window_before and burst == burst_before and now >= newest
     and max > 0 and (start > 0 or units == 0) and pace_units * pace_micros < 9007199254740992 then
     local paces = floor((now - start) / pace_micros)
     local start_now, units_now = start + paces * pace_micros, units - paces * pace_units

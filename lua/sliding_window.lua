@@ -28,15 +28,15 @@ local ENTRY, ENTRY_SIZE = '>I7I7', 14
 
 -- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone, of which no more than
 -- the oldest entry has left the window. It decides as the general way below does.
-if #question == 31 and (not raw or #raw > 72 and string.byte(raw) == MARK) then
+if #question == 31 and (not raw or #raw > 72) then
   local _, max, window, sub_windows, cost, takes = unpack('<BI7I7I7I7I2', question)
   local resolution = floor(window / sub_windows)
   if resolution == 0 then resolution = 1 end
-  local serial, newest, needed, begun, base, number = 0, now, 0, 0, 0, 0
+  local mark, serial, newest, needed, begun, base, number = MARK, 0, now, 0, 0, 0, 0
   local max_before, window_before, resolution_before = max, window, resolution
   local first, stamp, total, dropped = now, now, 0, 0
   if raw then
-    _, serial, newest, max_before, window_before, needed, begun, resolution_before, base, number, first, total =
+    mark, serial, newest, max_before, window_before, needed, begun, resolution_before, base, number, first, total =
       unpack('>BI7I7I7I7I7I7I7I7I2I7I7', raw)
     if 59 + number * ENTRY_SIZE ~= #raw then
       max_before = nil
@@ -51,7 +51,7 @@ if #question == 31 and (not raw or #raw > 72 and string.byte(raw) == MARK) then
     end
     stamp, total = unpack(ENTRY, raw, #raw - 13)
   end
-  if takes == 1 and max == max_before and window == window_before and resolution == resolution_before and now >= newest then
+  if takes == 1 and mark == MARK and max == max_before and window == window_before and resolution == resolution_before and now >= newest then
     local used = (total - base) % MODULUS
     local live = used > 0 and needed > now
     if not live then used = 0 end

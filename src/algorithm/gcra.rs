@@ -86,11 +86,13 @@ impl Pace {
     }
 }
 
-/// Quotient and remainder, without a division where there is none to make.
+/// Quotient and remainder, without a division where there is none to make: most paces are one unit in so many
+/// microseconds.
 fn whole_and_part(number: u64, of: u64) -> (u64, u64) {
-    match number < of {
-        true => (0, number),
-        false => (number / of, number % of),
+    match of {
+        1 => (number, 0),
+        _ if number < of => (0, number),
+        _ => (number / of, number % of),
     }
 }
 
@@ -159,7 +161,8 @@ impl Tally for Bucket {
     }
 
     fn goes_on(&mut self, quota: &Quota) {
-        if self.quota != *quota {
+        // Max and window are the same: otherwise it would be another tally.
+        if self.quota.burst() != quota.burst() {
             self.quota = *quota;
             self.life = self.pace.time_for(self.capacity());
         }
