@@ -30,7 +30,7 @@ if #question == 24 and (not raw or #raw == 57) then
   if raw then
     mark, serial, newest, max_before, window_before, needed, begun, start, units = unpack('>BI7I7I7I7I7I7I7I7', raw)
   end
-  if takes == 1 and mark == MARK and max == max_before and window == window_before and now >= newest then
+  if takes == 1 and mark == MARK and max == max_before and window == window_before and now >= newest and start <= now then
     local ends = start + window
     local live = ends > now and needed > now and units > 0
     if not live then units = 0 end
@@ -66,6 +66,7 @@ local function read()
   for at = HEADER_SIZE + 1, #raw, TALLY_SIZE do
     if at + TALLY_SIZE - 1 > #raw then return nil end
     local max, window, needed, begun, start, units = unpack(TALLY, raw, at)
+    if is_broken(window, needed, start) then return nil end
     tallies[#tallies + 1] = { max, window, max, needed, begun, start, units }
   end
   return tallies

@@ -34,7 +34,7 @@ if #question == 45 and (not raw or #raw == 64) then
       unpack('>BI7I7I7I7I7I7I7I7I7', raw)
   end
   if takes == 1 and mark == MARK and max == max_before and window == window_before and burst == burst_before and now >= newest
-    and max > 0 and (start > 0 or units == 0) and pace_units * pace_micros < 9007199254740992 then
+    and start <= now and max > 0 and (start > 0 or units == 0) and pace_units * pace_micros < 9007199254740992 then
     local paces = floor((now - start) / pace_micros)
     local start_now, units_now = start + paces * pace_micros, units - paces * pace_units
     local used = units_now - floor((now - start_now) * pace_units / pace_micros)
@@ -91,7 +91,9 @@ local function read()
   for at = HEADER_SIZE + 1, #raw, TALLY_SIZE do
     if at + TALLY_SIZE - 1 > #raw then return nil end
     tallies[#tallies + 1] = { unpack(TALLY, raw, at) }
-    tallies[#tallies][8] = nil
+    local tally = tallies[#tallies]
+    tally[8] = nil
+    if is_broken(tally[2], tally[4], tally[6]) then return nil end
   end
   return tallies
 end

@@ -106,6 +106,7 @@ local function read()
   while at <= #raw do
     if at + TALLY_SIZE - 1 > #raw then return nil end
     local max, window, needed, begun, resolution, base, number = unpack(TALLY, raw, at)
+    if is_broken(window, needed, 0) or resolution == 0 then return nil end
     local from = at + TALLY_SIZE
     at = from + number * ENTRY_SIZE
     if at - 1 > #raw then return nil end

@@ -71,6 +71,7 @@
         while at + 41 <= #raw do
           local max, window, burst, life, needed, begun, units, _
           if mark == 248 then
+            if at + 43 > #raw then break end
             local base, number
             max, window, needed, begun, _, base, number = struct.unpack('>I7I7I7I7I7I7I2', raw, at)
             life = window
@@ -106,6 +107,7 @@
             life = window
             if start + window <= now then units = 0 end
           end
+          if window == 0 or needed > newest + 2 * 315360000000000 then break end
           if found.pulled and needed > now + life then needed = now + life end
           if begun > latest then latest = begun end
           if needed > now then add(max, window, units) end

@@ -36,6 +36,8 @@ end
 
 local function pace_of(max, window)
   if max == 0 then max = 1 end
+  -- Only what is not ours has no window; the loops above must end all the same.
+  if window == 0 then window = 1 end
   local a, b = max, window
   while b > 0 do a, b = b, a % b end
   return max / a, window / a

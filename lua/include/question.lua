@@ -16,6 +16,7 @@ local MOST_UNITS = 2251799813685248
 -- The expiry is set once in each slice of time, about a second, so it has to last two slices more.
 local SLICE = 1048576
 local HEADER, HEADER_SIZE = '>BI7I7', 15
+local TEN_YEARS = 315360000000000
 
 local question = ARGV[1]
 local now = ARGV[3]
@@ -27,3 +28,9 @@ else
 end
 
 local raw = redis.pcall('GET', key)
+
+-- Whether a tally says what cannot be: then the state is not ours, or damaged, and is started afresh.
+local function is_broken(window, needed, start)
+  local _, _, newest = unpack(HEADER, raw)
+  return window == 0 or window > TEN_YEARS or needed > newest + 2 * TEN_YEARS or start > newest
+end

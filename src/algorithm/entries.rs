@@ -178,7 +178,9 @@ impl Entries {
 
     /// When the span ends that this instant is in.
     fn span_end(&self, instant: u64) -> u64 {
-        (instant / self.resolution + 1).saturating_mul(self.resolution)
+        (instant / self.resolution)
+            .saturating_add(1)
+            .saturating_mul(self.resolution)
     }
 
     fn len(&self) -> usize {

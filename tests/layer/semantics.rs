@@ -281,7 +281,8 @@ async fn callbacks_can_be_shared() {
 /// A window of the memory store passes on tokio's clock, as an application's own tests may want it.
 #[tokio::test(start_paused = true)]
 async fn time_passes() {
-    let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5);
+    let store = Arc::new(MemoryStore::new().tokio_clock());
+    let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
     let app = Router::new().route("/id", get(handler).layer(layer));
     for _ in 0..2 {
         for expected in [200, 200, 200, 200, 200, 429, 429] {

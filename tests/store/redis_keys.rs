@@ -235,10 +235,13 @@ async fn no_time_is_sent() {
     let call = lines
         .find(|line| line.contains("\"EVALSHA\""))
         .expect("the call");
-    assert!(
-        call.ends_with(r#""CurrentLimiter:p" "" "62098" "1" "5" "60000000" "1""#),
-        "{call}"
+    // A quota of 5 in 60,000,000 us, and one take at a cost of 1; then the expiry.
+    let question = concat!(
+        r"\x01\x05\x00\x00\x00\x00\x00\x00\x00\x87\x93\x03\x00\x00\x00",
+        r"\x01\x00\x00\x00\x00\x00\x00\x01\x00"
     );
+    let expected = format!(r#""CurrentLimiter:p" "{question}" "62098""#);
+    assert!(call.ends_with(&expected), "{call}");
     monitor.kill().expect("our child");
     monitor.wait().expect("our child");
 }
@@ -421,5 +424,47 @@ impl PeekRemaining for tidegate::RedisStore {
     async fn peek_remaining(&self, take: &Take) -> u64 {
         let store: &dyn Store = self;
         store.peek(take).await.expect("a decision").remaining()
+    }
+}
+
+/// Law 10: bytes that look like a state and are none, under each algorithm's key: an answer or a typed error, and soon.
+#[tokio::test]
+async fn damaged_states_heal() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    for algorithm in tidegate::Algorithm::ALL {
+        let rule = Rule::new("p", [quota(5, 300)]).expect("valid");
+        let take = Take::new(Arc::new(rule.algorithm(algorithm)), Key::default());
+        let token = ask(&store, &take).await.token().expect("it was charged");
+        for mark in [247_u8, 248, 249, 250] {
+            for (length, filling) in [
+                (16, 0),
+                (57, 0),
+                (64, 0),
+                (73, 0),
+                (113, 0),
+                (64, 0xff),
+                (113, 0xff),
+                (200, 0x11),
+            ] {
+                let mut bytes = vec![filling; length];
+                bytes[0] = mark;
+                let set = cmd("SET")
+                    .arg("CurrentLimiter:p")
+                    .arg(bytes)
+                    .exec(&mut connection);
+                set.expect("sets");
+                let asked = tokio::time::timeout(Duration::from_secs(5), store.take_one(&take));
+                match asked.await.expect("the script ends") {
+                    Ok(_) => {}
+                    Err(error) => assert_eq!(error.kind(), StoreErrorKind::WrongType, "{error}"),
+                }
+                let back = store.refund(&take, &token).await;
+                assert!(back.is_ok_and(|back| back <= 1) || mark == 247);
+            }
+        }
+        let deleted = cmd("DEL").arg("CurrentLimiter:p").exec(&mut connection);
+        deleted.expect("deletes");
     }
 }
