@@ -324,11 +324,12 @@ impl<T: Tally> Exchange for Tallies<T> {
         }
     }
 
-    /// Not before the instant of the last charge is over, whatever was given back of it: the next one of
-    /// that instant needs another number.
+    /// Not before the millisecond of the last charge is over, whatever was given back of it or has drained: until then
+    /// a log that begins here would not know that charge from its own.
     fn forgotten_at(&self) -> u64 {
+        let next = (self.newest / 1_000 + 1).saturating_mul(1_000);
         let ends = self.kept.iter().map(Kept::ends).max();
-        ends.map_or(0, |ends| ends.max(self.newest.saturating_add(1)))
+        ends.map_or(0, |ends| ends.max(next))
     }
 
     fn refund(&mut self, now: u64, token: &Token, units: u64, given_back: &GivenBack<'_>) -> u64 {
