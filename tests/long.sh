@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 export TIDEGATE_HISTORIES=${TIDEGATE_HISTORIES:-1000000}
-export TIDEGATE_FLEET_SECONDS=${TIDEGATE_FLEET_SECONDS:-15}
+export TIDEGATE_FLEET_SECONDS=${TIDEGATE_FLEET_SECONDS:-22}
 bash tests/run.sh --release --test store history -- --nocapture
 bash tests/run.sh --release --test laws
 bash tests/run.sh --release --test fleet saturated -- --nocapture
