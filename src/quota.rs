@@ -76,14 +76,6 @@ impl Quota {
         Ok(self)
     }
 
-    /// How long a charge counts at most under any algorithm, in microseconds: the window, or as long as a
-    /// full burst takes to come back.
-    pub(crate) fn life_micros(&self) -> u64 {
-        let burst = u128::from(self.burst) * u128::from(self.window);
-        let burst = burst.div_ceil(u128::from(self.max.max(1)));
-        u64::try_from(burst).map_or(u64::MAX, |burst| burst.max(self.window))
-    }
-
     pub(crate) const fn without_burst(self) -> Self {
         Self::of_micros(self.max, self.window)
     }

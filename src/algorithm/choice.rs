@@ -1,4 +1,6 @@
 use super::SlidingWindow;
+use super::gcra::Pace;
+use crate::quota::Quota;
 
 /// How a rule's takes are counted.
 ///
@@ -43,6 +45,22 @@ impl Algorithm {
             Self::SlidingWindow => "sliding-window",
             Self::Gcra => "gcra",
             Self::FixedWindow => "fixed-window",
+        }
+    }
+
+    /// The most units that may be used at once under this quota, and so the largest cost that ever fits.
+    pub(crate) const fn limit(self, quota: &Quota) -> u64 {
+        match self {
+            Self::Gcra if quota.max() > 0 => quota.burst(),
+            _ => quota.max(),
+        }
+    }
+
+    /// How long a charge under this quota counts at most, in microseconds.
+    pub(crate) fn life(self, quota: &Quota) -> u64 {
+        match self {
+            Self::Gcra => Pace::of(quota).time_for(quota.max().max(quota.burst())),
+            _ => quota.window_micros(),
         }
     }
 }

@@ -1,7 +1,8 @@
 use std::collections::VecDeque;
 
-/// Totals run modulo 2^52, so that the Lua twins' doubles hold them, and any sum of two, exactly.
-pub(super) const MODULUS_MASK: u64 = (1 << 52) - 1;
+/// Totals and serial numbers run modulo 2^52, so that the Lua twins' doubles hold them, and any sum of two,
+/// exactly.
+pub(crate) const MODULUS_MASK: u64 = (1 << 52) - 1;
 
 /// A refund that would have to rewrite more entries than this is not made: in Redis everybody else
 /// waits meanwhile.

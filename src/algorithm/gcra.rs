@@ -1,3 +1,4 @@
+use super::Algorithm;
 use super::tallies::Tallies;
 use super::tally::{Look, MOST_UNITS, Tally, TallyRefund};
 use crate::decision::Decision;
@@ -133,16 +134,14 @@ impl Bucket {
 
 impl Tally for Bucket {
     fn new(quota: &Quota, _: u64) -> Self {
-        let mut bucket = Self {
+        Self {
             quota: *quota,
             pace: Pace::of(quota),
-            life: 0,
+            life: Algorithm::Gcra.life(quota),
             start: 0,
             units: 0,
             still: false,
-        };
-        bucket.life = bucket.pace.time_for(bucket.capacity());
-        bucket
+        }
     }
 
     fn taken_over(quota: &Quota, sub_windows: u64, _: u64, units: u64) -> Self {
@@ -164,7 +163,7 @@ impl Tally for Bucket {
         // Max and window are the same: otherwise it would be another tally.
         if self.quota.burst() != quota.burst() {
             self.quota = *quota;
-            self.life = self.pace.time_for(self.capacity());
+            self.life = Algorithm::Gcra.life(quota);
         }
     }
 
@@ -188,10 +187,7 @@ impl Tally for Bucket {
     }
 
     fn limit(quota: &Quota) -> u64 {
-        match quota.max() {
-            0 => 0,
-            _ => quota.burst(),
-        }
+        Algorithm::Gcra.limit(quota)
     }
 
     fn life(&self) -> u64 {

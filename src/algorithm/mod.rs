@@ -19,6 +19,8 @@ mod tally;
 
 pub use choice::{Algorithm, Counting};
 pub use count::Count;
+#[cfg(feature = "redis")]
+pub(crate) use entries::MODULUS_MASK;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 #[cfg(feature = "redis")]

@@ -208,11 +208,8 @@ const EXPECTED: &str = "either max-count and window, or quotas";
 
 /// Whether a quota that allows something would allow nothing at this cost.
 fn is_never_allowed(rule: &Rule, cost: u64) -> bool {
-    let most = |quota: &Quota| match rule.counting().algorithm() {
-        Algorithm::Gcra => quota.burst(),
-        _ => quota.max(),
-    };
-    let too_small = |quota: &Quota| quota.max() > 0 && cost > most(quota);
+    let algorithm = rule.counting().algorithm();
+    let too_small = |quota: &Quota| quota.max() > 0 && cost > algorithm.limit(quota);
     rule.quotas().iter().any(too_small)
 }
 

@@ -89,6 +89,7 @@ impl Rule {
                 return Err(RuleError::SameName(policy.name().to_owned()));
             }
         }
+        let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
         let mut id = String::with_capacity(path.len());
         escape(path.as_bytes(), &mut id);
         Ok(Self {
@@ -96,12 +97,8 @@ impl Rule {
             id_hash: hash(&id),
             id: id.into(),
             prefix: None,
-            life: policies
-                .iter()
-                .map(|policy| policy.quota().life_micros())
-                .max()
-                .unwrap_or(0),
-            quotas: policies.iter().map(Policy::quota).collect(),
+            life: longest_life(Algorithm::default(), &quotas),
+            quotas,
             policy_field: policy::field(&policies),
             policies,
             key: None,
@@ -127,11 +124,21 @@ impl Rule {
 
     /// How takes are counted. Default: [`Algorithm::SlidingLog`].
     ///
-    /// With a number of sub-windows:
-    /// `.algorithm(Counting::from(Algorithm::SlidingWindow).sub_windows(16))`.
+    /// ```
+    /// use tidegate::{Algorithm, Counting, Quota, Rule};
+    ///
+    /// let smooth = Quota::per_second(100).with_burst(20)?;
+    /// let search = Rule::new("search", [smooth])?.algorithm(Algorithm::Gcra);
+    ///
+    /// let coarse = Counting::from(Algorithm::SlidingWindow).sub_windows(16);
+    /// let feed = Rule::new("feed", [Quota::per_hour(1_000_000)])?.algorithm(coarse);
+    /// # let _ = (search, feed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
         self.counting = algorithm.into();
+        self.life = longest_life(self.counting.algorithm(), &self.quotas);
         self
     }
 
@@ -185,6 +192,7 @@ impl Rule {
         self.prefix.as_deref()
     }
 
+    /// How long a charge counts at most, in microseconds.
     pub(crate) const fn life_micros(&self) -> u64 {
         self.life
     }
@@ -213,6 +221,11 @@ impl Rule {
     pub(crate) const fn error_policy(&self) -> OnError {
         self.on_error
     }
+}
+
+fn longest_life(algorithm: Algorithm, quotas: &[Quota]) -> u64 {
+    let lives = quotas.iter().map(|quota| algorithm.life(quota));
+    lives.max().unwrap_or(0)
 }
 
 impl fmt::Debug for Rule {

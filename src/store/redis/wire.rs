@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::algorithm::{Algorithm, Pace};
+use crate::algorithm::{Algorithm, MODULUS_MASK, Pace};
 use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::quota::Quota;
@@ -17,29 +17,26 @@ pub(super) fn write(command: &mut redis::Cmd, now: Option<u64>, takes: &[Take]) 
     let (quotas, counting) = (first.quotas(), first.rule().counting());
     let mut question = Vec::with_capacity(1 + 35 * quotas.len() + 9);
     question.push(u8::try_from(quotas.len()).expect("a rule has at most 16 quotas"));
-    let mut life = 0;
     for quota in quotas {
-        let window = quota.window_micros();
-        put(&mut question, &[quota.max(), window]);
-        life = life.max(match counting.algorithm() {
-            Algorithm::SlidingLog | Algorithm::FixedWindow => window,
-            Algorithm::SlidingWindow => {
-                put(&mut question, &[u64::from(counting.sub_windows)]);
-                window
-            }
+        put(&mut question, &[quota.max(), quota.window_micros()]);
+        match counting.algorithm() {
+            Algorithm::SlidingLog | Algorithm::FixedWindow => {}
+            Algorithm::SlidingWindow => put(&mut question, &[u64::from(counting.sub_windows)]),
             Algorithm::Gcra => {
                 let pace = Pace::of(quota);
                 put(&mut question, &[quota.burst(), pace.units, pace.micros]);
-                pace.time_for(quota.max().max(quota.burst()))
             }
-        });
+        }
     }
     for alike in takes.chunk_by(|a, b| a.units() == b.units()) {
         put(&mut question, &[alike[0].units()]);
         let number = u16::try_from(alike.len()).expect("calls are short");
         question.extend_from_slice(&number.to_le_bytes());
     }
-    command.arg(question).arg(life / 1_000 + SLACK_MILLIS);
+    let life = first.rule().life_micros();
+    command
+        .arg(question)
+        .arg(life.div_ceil(1_000) + SLACK_MILLIS);
     if let Some(now) = now {
         command.arg(now);
     }
@@ -164,14 +161,11 @@ impl<'a> Row<'a> {
         };
         let states = self.states.iter().zip(self.take.quotas());
         let states = states.map(|(state, quota)| state.before(quota, later));
-        let serial = self.serial.wrapping_sub(later) & SERIALS;
+        let serial = self.serial.wrapping_sub(later) & MODULUS_MASK;
         let token = charged.then(|| Token::new(self.now, serial, self.take.units()));
         Decision::of_many(self.ruling, Source::Redis, states, token)
     }
 }
-
-/// Serial numbers run modulo 2^52.
-const SERIALS: u64 = (1 << 52) - 1;
 
 impl RowState {
     /// How it was when so many units less were charged.
