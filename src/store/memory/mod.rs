@@ -21,7 +21,8 @@ use crate::error::{StoreError, StoreErrorKind};
 /// Keeps the counts in this process: for one process, for tests, and until Redis is set up.
 ///
 /// It answers at once. Its clock is monotonic and the process's own: the processor's time-stamp counter where that can
-/// be trusted. Tests that pause time want [`tokio_clock`](MemoryStore::tokio_clock).
+/// be trusted, at the pace that was measured when the first store was made (that takes up to 200 ms), some tens of
+/// microseconds a second off the system's. Tests that pause time want [`tokio_clock`](MemoryStore::tokio_clock).
 ///
 /// Memory is bounded: it holds at most a given number of keys, and drops a key once all its quotas
 /// are whole again. It never drops a key that still counts; when it is full of those, a take of a
