@@ -1,6 +1,6 @@
 //! What all algorithms decide alike, once they know what is used.
 
-use crate::decision::Ruling;
+use crate::decision::{QuotaState, Ruling};
 
 /// One quota's part in a decision.
 #[derive(Debug, Clone, Copy, Default)]
@@ -11,13 +11,14 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    pub(super) fn remaining(self) -> u64 {
-        self.limit.saturating_sub(self.used)
-    }
-
-    /// Also where there is nothing to be had.
-    pub(super) fn is_whole(self) -> bool {
-        self.used == 0 || self.limit == 0
+    /// How the quota stands, of which nothing counts from `over_at` on.
+    pub(super) fn state(self, now: u64, over_at: impl FnOnce() -> u64) -> QuotaState {
+        // Where there is nothing to be had, there is nothing to wait for.
+        let reset_after = match self.used == 0 || self.limit == 0 {
+            true => 0,
+            false => over_at().saturating_sub(now),
+        };
+        QuotaState::from_micros(self.limit.saturating_sub(self.used), reset_after)
     }
 
     fn lacks(self, cost: u64) -> bool {
@@ -27,7 +28,7 @@ impl Ask {
 
 /// Whether the cost fits everywhere; if not, `wait` is asked for the microseconds until it fits the quota
 /// at that place.
-pub(super) fn rule(cost: u64, asks: &[Ask], wait: impl Fn(usize) -> u64) -> Ruling {
+pub(super) fn ruling(cost: u64, asks: &[Ask], wait: impl Fn(usize) -> u64) -> Ruling {
     if cost == 0 {
         return Ruling::Allowed;
     }

@@ -1,7 +1,7 @@
 use super::carried::{Carried, Exchange};
 use super::entries::{Entries, MODULUS_MASK};
 use super::refunds::GivenBack;
-use super::ruling::{Ask, rule};
+use super::ruling::{Ask, ruling};
 use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
 use crate::quota::{MAX_QUOTAS, Quota};
 
@@ -108,7 +108,7 @@ impl SlidingLog {
             used: self.used_in(now, window),
         };
         let wait = |_| self.entries.wait(now, window, ask.limit, cost);
-        let ruling = rule(cost, &[ask], wait);
+        let ruling = ruling(cost, &[ask], wait);
         let mut token = None;
         if ruling == Ruling::Allowed && cost > 0 {
             self.charge(now, std::slice::from_ref(quota), cost);
@@ -126,7 +126,7 @@ impl SlidingLog {
             ask.limit = quota.max();
             ask.used = self.used_in(now, quota.window_micros());
         }
-        let ruling = rule(cost, asks, |at| {
+        let ruling = ruling(cost, asks, |at| {
             let quota = &quotas[at];
             let window = quota.window_micros();
             self.entries.wait(now, window, quota.max(), cost)
@@ -145,12 +145,7 @@ impl SlidingLog {
     }
 
     fn state(&self, now: u64, quota: &Quota, ask: Ask) -> QuotaState {
-        let newest = self.entries.newest().unwrap_or(now);
-        let reset = match ask.is_whole() {
-            true => 0,
-            false => newest.saturating_add(quota.window_micros()) - now,
-        };
-        QuotaState::from_micros(ask.remaining(), reset)
+        ask.state(now, || self.newest().saturating_add(quota.window_micros()))
     }
 
     /// Units inside the window.

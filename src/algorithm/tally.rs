@@ -43,13 +43,13 @@ pub(super) trait Tally: fmt::Debug + Clone {
     fn used(&self, now: u64) -> u64 {
         self.look(now).used
     }
+    /// The same with what a charge of this instant needs to know besides.
+    fn look(&self, now: u64) -> Look;
     /// What has to be charged to another tally at `newest`, the last charge of this one, for what counts at `now` to count
     /// there, too: no less then, and nothing that has drained drains there again.
     fn counts(&self, now: u64, _newest: u64) -> u64 {
         self.used(now)
     }
-    /// The same with what a charge of this instant needs to know besides.
-    fn look(&self, now: u64) -> Look;
     /// Microseconds until so many units fit under the limit, where they do not.
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64;
     /// From when on nothing of it counts.

@@ -1,10 +1,10 @@
+mod exchange;
+
 use smallvec::SmallVec;
 
-use super::carried::{Carried, Exchange};
 use super::entries::MODULUS_MASK;
-use super::refunds::GivenBack;
-use super::ruling::{Ask, rule};
-use super::tally::{Look, Tally, TallyRefund};
+use super::ruling::{Ask, ruling};
+use super::tally::{Look, Tally};
 use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
 use crate::quota::{MAX_QUOTAS, Quota};
 
@@ -78,7 +78,7 @@ impl<T: Tally> Tallies<T> {
             limit: T::limit(quota),
             used: look.used,
         };
-        let ruling = rule(cost, &[ask], |_| tally.wait(now, ask.limit, cost));
+        let ruling = ruling(cost, &[ask], |_| tally.wait(now, ask.limit, cost));
         let mut token = None;
         if ruling == Ruling::Allowed && cost > 0 {
             tally.goes_on(quota);
@@ -92,11 +92,7 @@ impl<T: Tally> Tallies<T> {
             self.newest = now;
             token = Some(Token::new(now, self.serial, cost));
         }
-        let reset = match ask.is_whole() {
-            true => 0,
-            false => self.kept[0].tally.over_at().saturating_sub(now),
-        };
-        let state = QuotaState::from_micros(ask.remaining(), reset);
+        let state = ask.state(now, || self.kept[0].tally.over_at());
         Decision::of_one(ruling, Source::Memory, state, token)
     }
 
@@ -137,18 +133,18 @@ impl<T: Tally> Tallies<T> {
             None => &known[place].tally,
             Some(place) => &fresh[place],
         };
-        let ruling = rule(cost, asks, |ask| {
+        let ruling = ruling(cost, asks, |ask| {
             at(places[ask]).wait(now, asks[ask].limit, cost)
         });
         if ruling != Ruling::Allowed || cost == 0 {
-            let states = states(asks, |ask| at(places[ask]).over_at(), now);
+            let states = states(asks, now, |ask| at(places[ask]).over_at());
             return Decision::of_many(ruling, Source::Memory, states, None);
         }
 
         self.charge(now, quotas, &mut places[..quotas.len()], fresh, cost);
         asks.iter_mut().for_each(|ask| ask.used += cost);
         let over_at = |ask: usize| self.kept[places[ask]].tally.over_at();
-        let states = states(asks, over_at, now);
+        let states = states(asks, now, over_at);
         let token = Some(Token::new(now, self.serial, cost));
         Decision::of_many(ruling, Source::Memory, states, token)
     }
@@ -254,98 +250,12 @@ fn begin<T: Tally>(known: &[Kept<T>], now: u64, newest: u64, quota: &Quota, sub_
     }
 }
 
+/// How each quota stands; `over_at` is asked for the tally at its place.
 fn states(
     asks: &[Ask],
-    over_at: impl Fn(usize) -> u64,
     now: u64,
+    over_at: impl Fn(usize) -> u64,
 ) -> impl ExactSizeIterator<Item = QuotaState> {
-    asks.iter().enumerate().map(move |(at, ask)| {
-        let reset = match ask.is_whole() {
-            true => 0,
-            false => over_at(at).saturating_sub(now),
-        };
-        QuotaState::from_micros(ask.remaining(), reset)
-    })
-}
-
-impl<T: Tally> Exchange for Tallies<T> {
-    fn newest(&self) -> u64 {
-        self.newest
-    }
-
-    fn longest_life(&self) -> u64 {
-        let lives = self.kept.iter().map(|kept| kept.tally.life());
-        lives.max().unwrap_or(0)
-    }
-
-    fn hand_over(&self, now: u64) -> Carried {
-        let mut tallies = self.clone();
-        tallies.follow_clock_back(now);
-        let begun = match tallies.kept.is_empty() {
-            true => 0,
-            false => tallies.newest.saturating_add(1),
-        };
-        let needed = tallies.kept.iter().filter(|kept| kept.until > now);
-        let newest = tallies.newest;
-        let used = |kept: &Kept<T>| (kept.tally.window_quota(), kept.tally.counts(now, newest));
-        Carried {
-            newest: tallies.newest,
-            serial: tallies.serial,
-            begun: tallies.latest_begun().max(begun),
-            quotas: needed.map(used).collect(),
-        }
-    }
-
-    /// Under each quota counts what counts under the fullest: what is known of the others may have been forgotten
-    /// by an algorithm that does not look back as far.
-    fn take_over(mut carried: Carried, sub_windows: u64) -> Self {
-        let Carried { newest, begun, .. } = carried;
-        let fullest = carried.fullest();
-        let order = |(quota, used): &(Quota, u64)| (*used, quota.max());
-        carried
-            .quotas
-            .sort_by_key(|carried| std::cmp::Reverse(order(carried)));
-        let mut kept = SmallVec::<[Kept<T>; 1]>::new();
-        for (quota, _) in &carried.quotas {
-            if !kept.iter().any(|kept| kept.tally.is_of(quota, sub_windows)) {
-                let tally = T::taken_over(quota, sub_windows, newest, fullest);
-                let until = newest.saturating_add(tally.life());
-                kept.push(Kept {
-                    tally,
-                    until,
-                    begun,
-                });
-            }
-        }
-        Self {
-            kept,
-            serial: carried.serial,
-            newest,
-        }
-    }
-
-    /// Not before the millisecond of the last charge is over, whatever was given back of it or has drained: until then
-    /// a log that begins here would not know that charge from its own.
-    fn forgotten_at(&self) -> u64 {
-        let next = (self.newest / 1_000 + 1).saturating_mul(1_000);
-        let ends = self.kept.iter().map(Kept::ends).max();
-        ends.map_or(0, |ends| ends.max(next))
-    }
-
-    fn refund(&mut self, now: u64, token: &Token, units: u64, given_back: &GivenBack<'_>) -> u64 {
-        if self.newest > now || self.is_forgotten(now) {
-            return 0;
-        }
-        let charged_since = |serial: u64| self.serial.wrapping_sub(serial) & MODULUS_MASK;
-        let later = charged_since(token.serial());
-        let refund = TallyRefund {
-            stamp: token.stamp(),
-            units,
-            later: later.saturating_sub(given_back(&|serial| charged_since(serial) < later)),
-        };
-        let knowing = self.kept.iter_mut();
-        let knowing = knowing.filter(|kept| kept.begun <= token.stamp());
-        let refunds = knowing.map(|kept| kept.tally.refund(now, &refund));
-        refunds.max().unwrap_or(0)
-    }
+    let asks = asks.iter().enumerate();
+    asks.map(move |(at, ask)| ask.state(now, || over_at(at)))
 }
