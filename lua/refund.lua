@@ -8,11 +8,12 @@
 --
 -- Reply: the units that were given back; 0 if that was done before, or if they count no longer
 --
--- A member of KEYS[2] is a token and the units given back. It stays for twice as long as a charge counts.
+-- A member of KEYS[2] is a token and the units given back. It stays for twice as long as a charge counts, unless
+-- there are too many: then the oldest go, and nothing as old is given back any more.
 
 local key, records, call, pack, unpack = KEYS[1], KEYS[2], redis.call, struct.pack, struct.unpack
 local MODULUS, SLICE = 4503599627370496, 1048576
-local MOST_REWRITTEN = 4096
+local MOST_REWRITTEN, MOST_RECORDS = 4096, 65536
 local token = ARGV[1]
 local stamp, number, charged = unpack('>I7I7I7', token)
 local units = ARGV[2] + 0
@@ -28,6 +29,10 @@ local function text(integer) return string.format('%.0f', integer) end
 
 for _, record in ipairs(call('ZRANGEBYSCORE', records, text(stamp), text(stamp))) do
   if string.sub(record, 1, 21) == token then return 0 end
+end
+if call('ZCARD', records) >= MOST_RECORDS then
+  local oldest = call('ZRANGE', records, '0', '0', 'WITHSCORES')[2]
+  if stamp <= oldest + 0 then return 0 end
 end
 
 -- Takes units out of the entry of a list that took them in, and tells how many. The list begins with the first
@@ -204,6 +209,7 @@ end
 if refunded and refunded > 0 then
   call('ZADD', records, text(stamp), token .. pack('>I7', refunded))
   call('ZREMRANGEBYSCORE', records, '-inf', '(' .. text(now - 2 * longest))
+  call('ZREMRANGEBYRANK', records, '0', text(-MOST_RECORDS - 1))
   call('PEXPIRE', records, text((2 * longest + 2 * SLICE) / 1000))
 end
 return refunded or 0

@@ -96,9 +96,10 @@ impl Count {
     }
 
     /// Gives back up to so many units of an earlier take, at most what it was charged, and tells how many. A take is
-    /// given back once; what of it has ceased to count is not given back.
+    /// given back once; what of it has ceased to count is not given back. So many refunds are remembered at once: 65,536
+    /// of one key. Of more, the oldest are forgotten, and takes as old as those are given back no longer.
     pub fn refund(&mut self, now: u64, token: &Token, units: u64) -> u64 {
-        if self.refunds.contains(token) {
+        if self.refunds.may_contain(token) {
             return 0;
         }
         let units = units.min(token.units());

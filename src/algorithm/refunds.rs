@@ -1,11 +1,23 @@
+use std::collections::VecDeque;
+
 use crate::decision::Token;
 
-/// Takes that were given back, for as long as they may be given back again.
+/// Takes that were given back, for as long as they may be given back again: the oldest first.
+#[expect(
+    clippy::box_collection,
+    reason = "few keys ever see one, and each key has room for this"
+)]
 #[derive(Debug, Clone, Default)]
-pub(super) struct Refunds(Vec<Refund>);
+pub(super) struct Refunds(Option<Box<VecDeque<Refund>>>);
 
 /// The units given back of those takes whose serial number is as asked for.
 pub(super) type GivenBack<'a> = dyn Fn(&dyn Fn(u64) -> bool) -> u64 + 'a;
+
+/// The most that are remembered. Of more, the oldest are forgotten, and nothing as old is given back any more.
+const MOST: usize = 65_536;
+
+/// How many are looked through for units given back, from the oldest on; what the others gave back is left out.
+const MOST_LOOKED_AT: usize = 4_096;
 
 #[derive(Debug, Clone)]
 struct Refund {
@@ -13,30 +25,78 @@ struct Refund {
     units: u64,
 }
 
+impl Refund {
+    fn order(&self) -> (u64, u64, u64) {
+        order(&self.token)
+    }
+}
+
+fn order(token: &Token) -> (u64, u64, u64) {
+    (token.stamp(), token.serial(), token.units())
+}
+
 impl Refunds {
     /// When the latest of those takes was charged.
     pub(super) fn newest(&self) -> Option<u64> {
-        self.iter().map(|refund| refund.token.stamp()).max()
+        let newest = self.0.as_ref()?.back()?;
+        Some(newest.token.stamp())
     }
 
-    pub(super) fn contains(&self, token: &Token) -> bool {
-        self.iter().any(|refund| refund.token == *token)
+    /// Whether this take may have been given back already.
+    pub(super) fn may_contain(&self, token: &Token) -> bool {
+        let Some(refunds) = &self.0 else {
+            return false;
+        };
+        let forgotten = refunds.len() >= MOST && token.stamp() <= refunds[0].token.stamp();
+        let found = refunds.binary_search_by_key(&order(token), Refund::order);
+        forgotten || found.is_ok()
     }
 
     /// Units of those takes, not stamped before `since`, whose serial number is of this kind.
     pub(super) fn units(&self, since: u64, of: &dyn Fn(u64) -> bool) -> u64 {
-        let refunds = self.iter().filter(|refund| refund.token.stamp() >= since);
+        let Some(refunds) = &self.0 else {
+            return 0;
+        };
+        let from = refunds.partition_point(|refund| refund.token.stamp() < since);
+        let refunds = refunds.range(from..).take(MOST_LOOKED_AT);
         let refunds = refunds.filter(|refund| of(refund.token.serial()));
         refunds.map(|refund| refund.units).sum()
     }
 
     /// Adds one, and forgets those of takes before `since`.
     pub(super) fn add(&mut self, token: Token, units: u64, since: u64) {
-        self.0.retain(|refund| refund.token.stamp() >= since);
-        self.0.push(Refund { token, units });
+        let refunds = self.0.get_or_insert_default();
+        let refund = Refund { token, units };
+        let at = refunds.partition_point(|other| other.order() < refund.order());
+        refunds.insert(at, refund);
+        let old = refunds.partition_point(|refund| refund.token.stamp() < since);
+        refunds.drain(..old.max(refunds.len().saturating_sub(MOST)));
     }
+}
 
-    fn iter(&self) -> impl Iterator<Item = &Refund> {
-        self.0.iter()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_forgotten_and_given_back_no_more() {
+        let mut refunds = Refunds::default();
+        let token = |at: usize| Token::new(at as u64, 7, 1);
+        for at in (0..MOST).rev() {
+            assert!(!refunds.may_contain(&token(at)));
+            refunds.add(token(at), 1, 0);
+        }
+        assert!(!refunds.may_contain(&token(MOST)));
+        refunds.add(token(MOST), 1, 0);
+        assert!(
+            refunds.may_contain(&token(0)),
+            "forgotten, but still refused"
+        );
+        assert!((1..=MOST).all(|at| refunds.may_contain(&token(at))));
+        assert_eq!(refunds.units(0, &|_| true), MOST_LOOKED_AT as u64);
+
+        refunds.add(token(MOST + 2), 1, MOST as u64);
+        assert!(!refunds.may_contain(&token(MOST + 1)));
+        assert_eq!(refunds.units(0, &|_| true), 2);
     }
 }

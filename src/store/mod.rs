@@ -59,7 +59,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// A token gives back once; a second time it is 0. What of it has ceased to count is not given
     /// back, so no window ever holds more than its max of what was not given back. It is 0, too,
     /// where the store cannot tell any more: after its data was lost or taken over by another algorithm,
-    /// and as long as its clock is behind the last charge.
+    /// as long as its clock is behind the last charge, and for takes older than the oldest of 65,536 refunds of one key.
     ///
     /// The future is like [`take`](Store::take)'s.
     ///

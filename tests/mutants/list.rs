@@ -9,6 +9,15 @@ pub(crate) struct Mutant {
     pub(crate) to: &'static str,
 }
 
+impl Mutant {
+    /// The file's text with the mistake in it.
+    pub(crate) fn put_into(&self, original: &str) -> String {
+        let found = original.matches(self.from).count();
+        assert_eq!(found, 1, "{} in {}", self.from, self.file);
+        original.replace(self.from, self.to)
+    }
+}
+
 const fn mutant(
     part: &'static str,
     what: &'static str,
@@ -30,8 +39,9 @@ const ENTRIES: &str = "src/algorithm/entries.rs";
 const WINDOW: &str = "src/algorithm/sliding_window.rs";
 const GCRA: &str = "src/algorithm/gcra.rs";
 const FIXED: &str = "src/algorithm/fixed_window.rs";
-const TALLIES: &str = "src/algorithm/tallies.rs";
+const TALLIES: &str = "src/algorithm/tallies/mod.rs";
 const RULING: &str = "src/algorithm/ruling.rs";
+const CHOICE: &str = "src/algorithm/choice.rs";
 const COUNT: &str = "src/algorithm/count.rs";
 const LOG_LUA: &str = "lua/sliding_log.lua";
 const WINDOW_LUA: &str = "lua/sliding_window.lua";
@@ -157,9 +167,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "gcra",
         "the burst is max",
-        GCRA,
-        "_ => quota.burst(),",
-        "_ => quota.max(),",
+        CHOICE,
+        "Self::Gcra if quota.max() > 0 => quota.burst(),",
+        "Self::Gcra if quota.max() > 0 => quota.max(),",
     ),
     mutant(
         "gcra",
@@ -228,8 +238,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "refunds",
         "a token gives back twice",
         COUNT,
-        "if self.refunds.contains(token) {",
-        "if false && self.refunds.contains(token) {",
+        "if self.refunds.may_contain(token) {",
+        "if false && self.refunds.may_contain(token) {",
     ),
     mutant(
         "refunds",

@@ -41,10 +41,7 @@ impl Tree {
     pub(crate) fn mutate(&self, mutant: &Mutant) -> Mutated {
         let path = self.folder.path().join(mutant.file);
         let original = fs::read_to_string(&path).expect("a file of the tree");
-        let found = original.matches(mutant.from).count();
-        assert_eq!(found, 1, "{} in {}", mutant.from, mutant.file);
-        let text = original.replace(mutant.from, mutant.to);
-        fs::write(&path, text).expect("is written");
+        fs::write(&path, mutant.put_into(&original)).expect("is written");
         Mutated { path, original }
     }
 

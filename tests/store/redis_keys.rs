@@ -112,6 +112,42 @@ async fn every_key_expires() {
     }
 }
 
+/// So many refunds are remembered, and what is older than those is given back no longer.
+#[tokio::test]
+async fn records_of_refunds_are_bounded() {
+    const MOST: u64 = 65_536;
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    let take = take("p", &[quota(5, 60_000)]);
+    let pause = || tokio::time::sleep(Duration::from_millis(5));
+    let token = ask(&store, &take).await.token().expect("it was charged");
+    pause().await;
+
+    let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut connection).expect("a time");
+    let stamp = seconds * 1_000_000 + micros;
+    let mut pipeline = redis::pipe();
+    for serial in 0..MOST {
+        let number = |number: u64| number.to_be_bytes()[1..].to_vec();
+        let record = [stamp, serial, 1, 1].map(number).concat();
+        pipeline.zadd("{CurrentLimiter:p}:refunds", record, stamp);
+    }
+    pipeline.exec(&mut connection).expect("are added");
+    pause().await;
+
+    let older = store.refund(&take, &token).await.expect("an answer");
+    assert_eq!(older, 0, "older than all that is remembered");
+    let token = ask(&store, &take).await.token().expect("it was charged");
+    for expected in [1, 0] {
+        let refunded = store.refund(&take, &token).await.expect("an answer");
+        assert_eq!(refunded, expected);
+        let records: u64 = connection
+            .zcard("{CurrentLimiter:p}:refunds")
+            .expect("a count");
+        assert_eq!(records, MOST);
+    }
+}
+
 /// The expiry is not set anew at every charge, but it is when a rule's window became longer.
 #[tokio::test]
 async fn a_longer_window_lives_longer() {

@@ -20,6 +20,12 @@ pub(super) enum Clock {
 }
 
 impl Clock {
+    pub(super) fn tokio() -> Self {
+        Self::Tokio {
+            epoch: Instant::now(),
+        }
+    }
+
     pub(super) fn now(&self) -> u64 {
         match self {
             Self::Counter { clock, epoch } => micros(clock.now().duration_since(*epoch)),
@@ -32,14 +38,6 @@ impl Clock {
 
 fn micros(duration: Duration) -> u64 {
     duration.as_secs() * 1_000_000 + u64::from(duration.subsec_micros())
-}
-
-impl Clock {
-    pub(super) fn tokio() -> Self {
-        Self::Tokio {
-            epoch: Instant::now(),
-        }
-    }
 }
 
 impl Default for Clock {

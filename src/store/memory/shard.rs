@@ -44,10 +44,8 @@ impl Shard {
         take: &Take,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
-        let slots = &self.slots;
-        let is_it = |at: &u32| name.is(&slots[*at as usize].name);
-        match self.by_name.find(hash, is_it) {
-            Some(&at) => Some(Ok(self.take_in(at, now, take))),
+        match self.find(hash, name) {
+            Some(at) => Some(Ok(self.take_in(at, now, take))),
             None => self.take_first(hash, name, now, take, reserve),
         }
     }
@@ -79,12 +77,16 @@ impl Shard {
         token: &Token,
         units: u64,
     ) -> u64 {
-        let slots = &self.slots;
-        let is_it = |at: &u32| name.is(&slots[*at as usize].name);
-        match self.by_name.find(hash, is_it) {
-            Some(&at) => self.slots[at as usize].count.refund(now, token, units),
+        match self.find(hash, name) {
+            Some(at) => self.slots[at as usize].count.refund(now, token, units),
             None => 0,
         }
+    }
+
+    fn find(&self, hash: u64, name: Name<'_>) -> Option<u32> {
+        let slots = &self.slots;
+        let is_it = |at: &u32| name.is(&slots[*at as usize].name);
+        self.by_name.find(hash, is_it).copied()
     }
 
     fn take_in(&mut self, at: u32, now: u64, take: &Take) -> Decision {
