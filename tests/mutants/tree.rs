@@ -18,6 +18,11 @@ pub(crate) struct Mutated {
     original: String,
 }
 
+/// Which tests, and how many histories each tries.
+type Tests = (&'static [&'static str], &'static str);
+const LAWS: Tests = (&["--test", "laws"], "800");
+const HISTORIES: Tests = (&["--test", "store", "history"], "4000");
+
 impl Tree {
     pub(crate) fn copy() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -45,35 +50,32 @@ impl Tree {
         Mutated { path, original }
     }
 
-    /// The tests that fail without a mutant, which have to be none.
-    pub(crate) fn failures(&self) -> Vec<String> {
-        let mut failures = self.laws();
-        failures.extend(self.histories());
-        failures
+    /// Panics if a test fails without a mutant, with what it says.
+    pub(crate) fn assert_passes(&self) {
+        for (tests, histories) in [LAWS, HISTORIES] {
+            let said = self.run(tests, histories);
+            assert_eq!(
+                failed(&said),
+                Vec::<String>::new(),
+                "without a mutant: {said}"
+            );
+        }
     }
 
     /// The tests that fail with a mutant. A script is nothing to those that know the pure functions alone. What
     /// does not compile is a mistake in the list, not a kill.
     pub(crate) fn killers(&self, mutant: &Mutant) -> Vec<String> {
         let failures = match mutant.file.ends_with(".rs") {
-            true => self.laws(),
+            true => failed(&self.run(LAWS.0, LAWS.1)),
             false => Vec::new(),
         };
         match failures.is_empty() {
-            true => self.histories(),
+            true => failed(&self.run(HISTORIES.0, HISTORIES.1)),
             false => failures,
         }
     }
 
-    fn laws(&self) -> Vec<String> {
-        self.run(&["--test", "laws"], "800")
-    }
-
-    fn histories(&self) -> Vec<String> {
-        self.run(&["--test", "store", "history"], "4000")
-    }
-
-    fn run(&self, tests: &[&str], histories: &str) -> Vec<String> {
+    fn run(&self, tests: &[&str], histories: &str) -> String {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
         let output = Command::new(env!("CARGO"))
             .current_dir(self.folder.path())
@@ -90,12 +92,16 @@ impl Tree {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        let failed = said.lines().filter_map(|line| {
-            let name = line.strip_prefix("test ")?;
-            name.strip_suffix(" ... FAILED").map(str::to_owned)
-        });
-        failed.collect()
+        said.into_owned()
     }
+}
+
+fn failed(said: &str) -> Vec<String> {
+    let failed = said.lines().filter_map(|line| {
+        let name = line.strip_prefix("test ")?;
+        name.strip_suffix(" ... FAILED").map(str::to_owned)
+    });
+    failed.collect()
 }
 
 impl Drop for Mutated {
