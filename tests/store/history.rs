@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use proptest::prelude::*;
@@ -250,6 +250,21 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
     Ok(())
 }
 
+/// Redis forgets keys by the real time, whatever the history's clock shows: what took this long proves nothing, since a
+/// machine that is busy otherwise may have let a key go that still counts.
+const KEPT: Duration = Duration::from_millis(900);
+
+/// Once more, if it was too slow to fail.
+async fn run_in_time(redis: &RedisStore, history: &History) -> Result<(), TestCaseError> {
+    loop {
+        let began = Instant::now();
+        let outcome = run(redis, history).await;
+        if outcome.is_ok() || began.elapsed() < KEPT {
+            return outcome;
+        }
+    }
+}
+
 /// So many histories run at once, so that their calls share round trips.
 const AT_ONCE: usize = 64;
 
@@ -269,7 +284,7 @@ fn decide_alike(algorithm: Algorithm) {
         ..ProptestConfig::default()
     };
     proptest!(config, |(histories in prop::collection::vec(history(algorithm), 1..=AT_ONCE))| {
-        let outcomes = histories.iter().map(|history| run(&redis, history));
+        let outcomes = histories.iter().map(|history| run_in_time(&redis, history));
         let outcomes = runtime.block_on(join_all(outcomes));
         outcomes.into_iter().collect::<Result<(), _>>()?;
     });
@@ -317,7 +332,7 @@ fn large_buckets_drain_alike() {
                 .chain(steps)
                 .collect(),
         };
-        let outcome = runtime.block_on(run(&redis, &history));
+        let outcome = runtime.block_on(run_in_time(&redis, &history));
         outcome.expect("equal decisions");
     }
 }
