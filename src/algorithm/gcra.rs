@@ -24,6 +24,22 @@ use crate::quota::Quota;
 ///
 /// With several quotas each has a bucket of its own. Instants are microseconds since any epoch. Should the
 /// clock go back, buckets are as full as they were.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Gcra, Quota};
+///
+/// // One every second, and up to 3 at once.
+/// let quotas = [Quota::new(10, Duration::from_secs(10))?.with_burst(3)?];
+/// let mut bucket = Gcra::default();
+/// assert!(bucket.take(0, &quotas, 3).is_allowed());
+///
+/// let denied = bucket.take(0, &quotas, 1);
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+/// assert!(bucket.take(1_000_000, &quotas, 1).is_allowed());
+/// assert!(!bucket.take(1_999_999, &quotas, 1).is_allowed());
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Gcra(pub(super) Tallies<Bucket>);
 

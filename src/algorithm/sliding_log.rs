@@ -38,6 +38,23 @@ const MILLISECOND: u64 = 1_000;
 /// Should the clock go back, what was admitted in its future counts as admitted now.
 ///
 /// Instants are microseconds since any epoch.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Quota, SlidingLog};
+///
+/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let mut log = SlidingLog::default();
+/// assert!(log.take(0, &quotas, 1).is_allowed());
+/// assert!(log.take(3_000_000, &quotas, 1).is_allowed());
+///
+/// // The first one leaves the window at 10 s, the second at 13 s.
+/// let denied = log.take(4_000_000, &quotas, 1);
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(6)));
+/// assert!(log.take(10_000_000, &quotas, 1).is_allowed());
+/// assert!(!log.take(12_999_999, &quotas, 1).is_allowed());
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct SlidingLog {
     entries: Entries,

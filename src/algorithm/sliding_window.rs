@@ -22,6 +22,23 @@ use crate::quota::Quota;
 ///
 /// With several quotas each has sub-windows of its own. Instants are microseconds since any epoch. Should
 /// the clock go back, what was admitted in its future counts as admitted now.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Quota, SlidingWindow};
+///
+/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let mut window = SlidingWindow::default();
+/// // Of 2.5 s each: these two are in one sub-window, and leave together.
+/// let sub_windows = 4;
+/// assert!(window.take(0, &quotas, sub_windows, 1).is_allowed());
+/// assert!(window.take(2_000_000, &quotas, sub_windows, 1).is_allowed());
+///
+/// let denied = window.take(4_000_000, &quotas, sub_windows, 1);
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(8)));
+/// assert!(window.take(12_000_000, &quotas, sub_windows, 2).is_allowed());
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct SlidingWindow(pub(super) Tallies<Sections>);
 

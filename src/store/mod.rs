@@ -63,6 +63,29 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// The future is like [`take`](Store::take)'s.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, StoreExt, Take};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+    /// let take = Take::new(rule, Key::from("alice")).cost(4);
+    /// // A handler behind the layer finds this in the extensions of its request.
+    /// let decision = store.take_one(&take).await?;
+    /// assert_eq!(decision.remaining(), 6);
+    ///
+    /// // The export failed, and alice is not to pay for it.
+    /// let token = decision.token().expect("it was allowed, and cost something");
+    /// assert_eq!(store.refund(&take, &token).await?, 4);
+    /// assert_eq!(store.peek(&take).await?.remaining(), 10);
+    ///
+    /// assert_eq!(store.refund(&take, &token).await?, 0, "only once");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`StoreError`] if there is no answer. Whether something was given back is then unknown; it is safe to ask
