@@ -43,8 +43,8 @@ pub enum Algorithm {
     SlidingWindow,
     /// Smooth: a bucket that drains evenly, with a burst apart from the rate, [`Gcra`](crate::Gcra).
     Gcra,
-    /// The cheapest: a counter that starts anew, [`FixedWindow`](crate::FixedWindow); at an edge it admits up to twice
-    /// as much.
+    /// The cheapest: a counter that starts anew, [`FixedWindow`](crate::FixedWindow); at an edge it admits up
+    /// to twice as much.
     FixedWindow,
 }
 
@@ -109,7 +109,8 @@ pub struct Counting {
 
 impl Counting {
     /// For [`Algorithm::SlidingWindow`]: how many sub-windows a window has, from 1 to
-    /// [`MOST_SUB_WINDOWS`](SlidingWindow::MOST_SUB_WINDOWS); other numbers become the nearest of these. Default: 64.
+    /// [`MOST_SUB_WINDOWS`](SlidingWindow::MOST_SUB_WINDOWS); other numbers become the nearest of these.
+    /// Default: 64.
     #[must_use]
     pub fn sub_windows(mut self, sub_windows: u16) -> Self {
         self.sub_windows = sub_windows.clamp(1, SlidingWindow::MOST_SUB_WINDOWS);

@@ -10,12 +10,13 @@ use crate::quota::Quota;
 /// units per window, evenly. So after a burst units come back one by one, every `window / max`, and not all
 /// at once.
 ///
-/// **Formula.** A busy time begins at `start`, with the first take that finds the bucket empty. With `units` poured in since
-/// then, a take of `cost` at `now` fits if
+/// **Formula.** A busy time begins at `start`, with the first take that finds the bucket empty. With `units`
+/// poured in since then, a take of `cost` at `now` fits if
 /// `units + cost - floor((now - start) * max / window) <= burst`. That is the usual
-/// comparison of a theoretical arrival time with the clock, `start + (units + cost - burst) * window / max <= now`, kept in
-/// whole numbers: nothing is rounded, so nothing drifts, be it a million per second or one per day. Any span `s`
-/// admits at most `burst + floor(s * max / window)` units.
+/// comparison of a theoretical arrival time with the clock,
+/// `start + (units + cost - burst) * window / max <= now`, kept in
+/// whole numbers: nothing is rounded, so nothing drifts, be it a million per second or one per day. Any span
+/// `s` admits at most `burst + floor(s * max / window)` units.
 ///
 /// **Memory.** A few numbers for each quota. **Cost.** Three divisions.
 ///

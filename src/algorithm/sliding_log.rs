@@ -60,8 +60,8 @@ pub struct SlidingLog {
     entries: Entries,
     /// The number of units ever charged: tells takes of one instant apart.
     serial: u64,
-    /// Takes that were charged before this are not given back: 0, unless the clock went back or the state of another
-    /// algorithm was taken over.
+    /// Takes that were charged before this are not given back: 0, unless the clock went back or the state of
+    /// another algorithm was taken over.
     begun: u64,
     /// What the quotas of the last charge need.
     horizon: Horizon,
@@ -194,9 +194,9 @@ impl SlidingLog {
 
     fn charge_under_others(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         if self.is_forgotten(now) {
-            // The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of
-            // this very instant, or one from before the clock went back. Nor does it matter any more what was before,
-            // once a millisecond is over.
+            // The serial numbers run from zero again, unless a take with such a number may have the same stamp:
+            // one of this very instant, or one from before the clock went back. Nor does it matter any more
+            // what was before, once a millisecond is over.
             let may_be_same = self.begun > now || self.newest() == now;
             let matters = self.begun > now - now % MILLISECOND;
             *self = Self {
