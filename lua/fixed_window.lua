@@ -2,15 +2,15 @@
 --
 -- KEYS[1]  the state, a string
 -- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max and window in
---          microseconds, then one or more costs, each with 2 bytes for how many takes of it there are; they are answered
---          in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
+--          microseconds, then one or more costs, each with 2 bytes for how many takes of it there are; they are
+--          answered in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: how long a charge counts at most, and two slices of time
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
---   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if they
---   were charged, the serial number of the last; and for each quota, after the last: units remaining, reset after
---   in microseconds
+--   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
+--   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
+--   reset after in microseconds
 --
 -- A tally, in big-endian integers of 7 bytes:
 --   max, window, until, begun   as in all tallies
@@ -21,8 +21,8 @@
 local MARK = 250
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
 
--- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It decides
--- as the general way below does.
+-- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It
+-- decides as the general way below does.
 if #question == 24 and (not raw or #raw == 57) then
   local _, max, window, cost, takes = unpack('<BI7I7I7I2', question)
   local mark, serial, newest = MARK, 0, now

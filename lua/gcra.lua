@@ -9,22 +9,23 @@
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
---   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if they
---   were charged, the serial number of the last; and for each quota, after the last: units remaining, reset after
---   in microseconds; and where several were charged the units poured into its bucket
+--   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
+--   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
+--   reset after in microseconds; and where several were charged the units poured into its bucket
 --
 -- A tally is a bucket, in big-endian integers of 7 bytes:
 --   max, window, burst, until, begun   as in all tallies, with the quota's burst
---   start, units                       when its busy time began, and what was poured in since then; a start of 0 says that it
---                                      does not drain, since it is what another algorithm counted
+--   start, units                       when its busy time began, and what was poured in since then; a start of
+--                                      0 says that it does not drain, since it is what another algorithm
+--                                      counted
 
 -- include: question
 
 local MARK = 249
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 
--- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It decides
--- as the general way below does.
+-- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone. It
+-- decides as the general way below does.
 if #question == 45 and (not raw or #raw == 64) then
   local _, max, window, burst, pace_units, pace_micros, cost, takes = unpack('<BI7I7I7I7I7I7I2', question)
   local mark, serial, newest = MARK, 0, now

@@ -27,6 +27,8 @@ end
 now = now + 0
 local function text(integer) return string.format('%.0f', integer) end
 
+-- include: formats
+
 for _, record in ipairs(call('ZRANGEBYSCORE', records, text(stamp), text(stamp))) do
   if string.sub(record, 1, 21) == token then return 0 end
 end
@@ -55,14 +57,14 @@ end
 -- Each kind of state answers: the units that were given back, and how long a charge counts at most.
 
 local function of_log()
-  local ENTRY, ENTRY_SIZE, MORE_SIZE = '>BI7I7I7I7I7I7I7I7', 57, 28
+  local ENTRY, ENTRY_SIZE, MORE_SIZE = LOG.entry, LOG.entry_size, LOG.more_size
   local newest = call('ZRANGE', key, '-1', '-1')[1]
   if not newest or (#newest ~= ENTRY_SIZE and #newest ~= ENTRY_SIZE + MORE_SIZE) then return 0, 0 end
   local mark, total, _, base, since, last, horizon, most, serial = unpack(ENTRY, newest)
-  if mark ~= 247 or total >= MODULUS or horizon > 315360000000000 or last > now then return 0, 0 end
+  if mark ~= LOG.mark or total >= MODULUS or horizon > 315360000000000 or last > now then return 0, 0 end
   local more = string.sub(newest, ENTRY_SIZE + 1)
   local long_window, long_units, long_until, begun = 0, 0, 0, 0
-  if more ~= '' then long_window, long_units, long_until, begun = unpack('>I7I7I7I7', more) end
+  if more ~= '' then long_window, long_units, long_until, begun = unpack(LOG.more, more) end
   if stamp < begun then return 0, 0 end
   if now >= last + horizon and now >= long_until then return 0, 0 end
   local counting = horizon
@@ -120,15 +122,15 @@ end
 local function of_tallies(raw)
 -- include: pace
   local mark, serial, newest
-  if #raw > 15 then mark, serial, newest = unpack('>BI7I7', raw) end
-  if not mark or mark < 248 or mark > 250 then return nil end
+  if #raw > STATE.head_size then mark, serial, newest = unpack(STATE.head, raw) end
+  if not mark or mark < SECTIONS.mark or mark > FIXED.mark then return nil end
   if newest > now then return 0, 0 end
 
   -- Units that were charged after the take, and not given back since.
   local after = (serial - number) % MODULUS
   local later = after
   -- Only a bucket has to know which of them have drained. Of very many it takes the worst.
-  local known = mark == 249 and call('ZRANGEBYSCORE', records, text(stamp), '+inf', 'LIMIT', '0', '4096') or {}
+  local known = mark == BUCKET.mark and call('ZRANGEBYSCORE', records, text(stamp), '+inf', 'LIMIT', '0', '4096') or {}
   for _, record in ipairs(known) do
     if #record == 28 then
       local _, of, _, given_back = unpack('>I7I7I7I7', record)
@@ -137,21 +139,21 @@ local function of_tallies(raw)
   end
   if later < 0 then later = 0 end
 
-  local state, at = { string.sub(raw, 1, 15) }, 16
+  local state, at = { string.sub(raw, 1, STATE.head_size) }, STATE.head_size + 1
   local live, most, longest = false, 0, 0
-  while at + 41 <= #raw do
+  while at + FIXED.size - 1 <= #raw do
     local refunded, life, tally = 0
-    if mark == 248 then
-      if at + 43 > #raw then return 0, 0 end
-      local max, window, needed, begun, resolution, base, entries = unpack('>I7I7I7I7I7I7I2', raw, at)
-      local from = at + 44
-      at, life = from + 14 * entries, window
+    if mark == SECTIONS.mark then
+      if at + SECTIONS.size - 1 > #raw then return 0, 0 end
+      local max, window, needed, begun, resolution, base, entries = unpack(SECTIONS.tally, raw, at)
+      local from = at + SECTIONS.size
+      at, life = from + SECTIONS.entry_size * entries, window
       if at - 1 > #raw or resolution == 0 then return 0, 0 end
       local behind, kept, before = {}, {}, base
-      for place = from, at - 1, 14 do
-        local of, with = unpack('>I7I7', raw, place)
+      for place = from, at - 1, SECTIONS.entry_size do
+        local of, with = unpack(SECTIONS.entry, raw, place)
         if of < stamp then
-          kept[#kept + 1] = string.sub(raw, place, place + 13)
+          kept[#kept + 1] = string.sub(raw, place, place + SECTIONS.entry_size - 1)
         else
           behind[#behind + 1] = { of, with, before }
         end
@@ -159,12 +161,12 @@ local function of_tallies(raw)
         if of + window > now and with ~= base and needed > now then live = true end
       end
       if stamp >= begun then refunded = take_out(behind, resolution, window, entries == 1) end
-      for _, entry in ipairs(behind) do kept[#kept + 1] = pack('>I7I7', entry[1], entry[2]) end
-      tally = pack('>I7I7I7I7I7I7I2', max, window, needed, begun, resolution, base, #kept) .. table.concat(kept)
-    elseif mark == 249 then
-      if at + 48 > #raw then return 0, 0 end
+      for _, entry in ipairs(behind) do kept[#kept + 1] = pack(SECTIONS.entry, entry[1], entry[2]) end
+      tally = pack(SECTIONS.tally, max, window, needed, begun, resolution, base, #kept) .. table.concat(kept)
+    elseif mark == BUCKET.mark then
+      if at + BUCKET.size - 1 > #raw then return 0, 0 end
       local max, window, burst, needed, begun, start, poured
-      max, window, burst, needed, begun, start, poured, at = unpack('>I7I7I7I7I7I7I7', raw, at)
+      max, window, burst, needed, begun, start, poured, at = unpack(BUCKET.tally, raw, at)
       local pace_units, pace_micros = pace_of(max, window)
       life = time_for(math.max(max, burst), pace_units, pace_micros)
       local gone, rest = drained(math.max(now - start, 0), pace_units, pace_micros)
@@ -175,16 +177,16 @@ local function of_tallies(raw)
       if stamp >= begun then
         refunded = math.min(units, math.max(math.max(poured - gone, 0) - later, 0))
       end
-      tally = pack('>I7I7I7I7I7I7I7', max, window, burst, needed, begun, start, poured - refunded)
+      tally = pack(BUCKET.tally, max, window, burst, needed, begun, start, poured - refunded)
     else
       local max, window, needed, begun, start, held
-      max, window, needed, begun, start, held, at = unpack('>I7I7I7I7I7I7', raw, at)
+      max, window, needed, begun, start, held, at = unpack(FIXED.tally, raw, at)
       life = window
       if start + window > now then
         live = live or (held > 0 and needed > now)
         if stamp >= start and stamp >= begun then refunded = math.min(units, held) end
       end
-      tally = pack('>I7I7I7I7I7I7', max, window, needed, begun, start, held - refunded)
+      tally = pack(FIXED.tally, max, window, needed, begun, start, held - refunded)
     end
     if refunded > most then most = refunded end
     if life > longest then longest = life end

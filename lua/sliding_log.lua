@@ -2,15 +2,15 @@
 --
 -- KEYS[1]  the log, a sorted set
 -- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max and window in
---          microseconds, then one or more costs, each with 2 bytes for how many takes of it there are; they are answered
---          in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
+--          microseconds, then one or more costs, each with 2 bytes for how many takes of it there are; they are
+--          answered in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: the longest window and at least SLICE * 2 more
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
---   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if they
---   were charged, the serial number of the last; and for each quota, after the last: units remaining, reset after
---   in microseconds
+--   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
+--   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
+--   reset after in microseconds
 --
 -- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
 -- member itself is a byte that no text begins with, and big-endian integers of 7 bytes, so that members
@@ -115,8 +115,8 @@ elseif newest then
     stale = true
   end
   if stale then
-    -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of this very
-    -- instant, or one from before the clock went back.
+    -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of
+    -- this very instant, or one from before the clock went back.
     if mark ~= MARK or begun <= now and stamp ~= now then serial = 0 end
     if mark ~= MARK or begun <= now - now % MILLISECOND then begun = 0 end
     newest = nil

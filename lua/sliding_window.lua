@@ -2,15 +2,16 @@
 --
 -- KEYS[1]  the state, a string
 -- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max, window in
---          microseconds and number of sub-windows; then one or more costs, each with 2 bytes for how many takes of it there are; they are answered
---          in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
+--          microseconds and number of sub-windows; then one or more costs, each with 2 bytes for how many takes
+--          of it there are; they are answered in order, as if each had come alone, and 0 only looks. Other
+--          numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: how long a charge counts at most, and two slices of time
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
---   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if they
---   were charged, the serial number of the last; and for each quota, after the last: units remaining, reset after
---   in microseconds
+--   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
+--   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
+--   reset after in microseconds
 --
 -- A tally, in big-endian integers of 7 bytes but for the last one of 2:
 --   max, window, until, begun   as in all tallies
@@ -26,8 +27,8 @@ local MARK = 248
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I2', 44
 local ENTRY, ENTRY_SIZE = '>I7I7', 14
 
--- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone, of which no more than
--- the oldest entry has left the window. It decides as the general way below does.
+-- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone, of
+-- which no more than the oldest entry has left the window. It decides as the general way below does.
 if #question == 31 and (not raw or #raw > 72) then
   local _, max, window, sub_windows, cost, takes = unpack('<BI7I7I7I7I2', question)
   local resolution = floor(window / sub_windows)
@@ -99,7 +100,8 @@ local function resolution_of(window, sub_windows)
   return resolution
 end
 
--- A tally is { max, window, burst, until, begun, resolution, floor, entries, number of entries, newest stamp, total }.
+-- A tally is { max, window, burst, until, begun, resolution, floor, entries, number of entries, newest stamp,
+-- total }.
 local function read()
   local tallies = {}
   local at = HEADER_SIZE + 1

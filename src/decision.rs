@@ -70,8 +70,8 @@ pub struct Token {
 impl Token {
     const NONE: Self = Self::new(0, 0, 0);
 
-    /// For stores: the take was charged so many units at `stamp`, microseconds of the store's clock, and no other
-    /// take of that instant has this serial number.
+    /// For stores: the take was charged so many units at `stamp`, microseconds of the store's clock, and no
+    /// other take of that instant has this serial number.
     #[must_use]
     pub const fn new(stamp: u64, serial: u64, units: u64) -> Self {
         Self {

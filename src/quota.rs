@@ -60,8 +60,8 @@ impl Quota {
         Ok(Self::of_micros(max, window))
     }
 
-    /// At most so many units at once under [`Algorithm::Gcra`](crate::Algorithm::Gcra), however long nothing was
-    /// asked; other algorithms do not look at it. Default: `max`.
+    /// At most so many units at once under [`Algorithm::Gcra`](crate::Algorithm::Gcra), however long nothing
+    /// was asked; other algorithms do not look at it. Default: `max`.
     ///
     /// # Errors
     ///

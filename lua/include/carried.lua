@@ -1,8 +1,12 @@
-    -- The state of another algorithm: what still counts, for each quota that it was charged under.
-    --   carried[n] = { max, window, max, units }, the fullest first; carried.serial, carried.newest,
-    --   carried.begun, and carried.pulled if the clock went back behind newest
-    -- Nil if the key holds anything else.
+    -- The state of another algorithm: what still counts, for each quota that it was charged under. For where
+    -- the key holds what the script itself did not write.
+    --
+    -- Uses   now, MODULUS, TEN_YEARS; raw: what GET says, a table if it is no string; carried, declared and nil
+    -- Gives  carried[n] = { max, window, max, units }, the fullest first; carried.serial, carried.newest,
+    --        carried.begun, and carried.pulled if the clock went back behind newest
+    --        Nil if the key holds anything else.
     do
+-- include: formats
 -- include: pace
       local found
       local function add(max, window, units)
@@ -21,14 +25,14 @@
         local low, high = 0, number
         while low < high do
           local middle = math.floor((low + high) / 2)
-          local stamp, with = struct.unpack('>I7I7', list, from + 14 * middle)
+          local stamp, with = struct.unpack(SECTIONS.entry, list, from + SECTIONS.entry_size * middle)
           if stamp <= now - window then
             low, base = middle + 1, with
           else
             high = middle
           end
         end
-        return (total - base) % 4503599627370496
+        return (total - base) % MODULUS
       end
 
       if type(raw) ~= 'string' then
@@ -37,15 +41,15 @@
         local member = set[1]
         if not set.err then
           local mark, total, _, _, _, stamp, horizon, units, serial
-          if member and (#member == 57 or #member == 85) then
-            mark, total, _, _, _, stamp, horizon, units, serial =
-              struct.unpack('>BI7I7I7I7I7I7I7I7', member)
+          local has_more = member and #member == LOG.entry_size + LOG.more_size
+          if member and (has_more or #member == LOG.entry_size) then
+            mark, total, _, _, _, stamp, horizon, units, serial = struct.unpack(LOG.entry, member)
           end
           found = {}
-          if mark == 247 and total < 4503599627370496 and horizon <= 315360000000000 then
+          if mark == LOG.mark and total < MODULUS and horizon <= TEN_YEARS then
             local long_window, long_units, long_until, begun = 0, 0, 0, 0
-            if #member == 85 then
-              long_window, long_units, long_until, begun = struct.unpack('>I7I7I7I7', member, 58)
+            if has_more then
+              long_window, long_units, long_until, begun = struct.unpack(LOG.more, member, LOG.entry_size + 1)
             end
             head(serial, stamp, begun)
             if long_window > 0 then
@@ -55,35 +59,36 @@
               local function used(window)
                 local after = '(' .. string.format('%.0f', now - window)
                 local first = redis.call('ZRANGEBYSCORE', KEYS[1], after, '+inf', 'LIMIT', '0', '1')[1]
-                if not first or #first < 57 then return 0 end
-                local _, _, base = struct.unpack('>BI7I7', first)
-                return (total - base) % 4503599627370496
+                if not first or #first < LOG.entry_size then return 0 end
+                local _, _, base = struct.unpack(LOG.entry, first)
+                return (total - base) % MODULUS
               end
               if now < found.newest + horizon then add(units, horizon, used(horizon)) end
               if long_until > now then add(long_units, long_window, used(long_window)) end
             end
           end
         end
-      elseif #raw > 15 and string.byte(raw) >= 248 and string.byte(raw) <= 250 then
-        local mark, serial, newest = struct.unpack('>BI7I7', raw)
-        local at, latest = 16, 0
+      elseif #raw > STATE.head_size and string.byte(raw) >= SECTIONS.mark and string.byte(raw) <= FIXED.mark then
+        local mark, serial, newest = struct.unpack(STATE.head, raw)
+        local at, latest = STATE.head_size + 1, 0
         found = { pulled = newest > now }
-        while at + 41 <= #raw do
+        while at + FIXED.size - 1 <= #raw do
           local max, window, burst, life, needed, begun, units, _
-          if mark == 248 then
-            if at + 43 > #raw then break end
+          if mark == SECTIONS.mark then
+            if at + SECTIONS.size - 1 > #raw then break end
             local base, number
-            max, window, needed, begun, _, base, number = struct.unpack('>I7I7I7I7I7I7I2', raw, at)
+            max, window, needed, begun, _, base, number = struct.unpack(SECTIONS.tally, raw, at)
             life = window
-            at = at + 44 + 14 * number
+            local entries = at + SECTIONS.size
+            at = entries + SECTIONS.entry_size * number
             if at - 1 > #raw then break end
             local total = base
-            if number > 0 then total = struct.unpack('>I7', raw, at - 7) end
-            units = inside(raw, at - 14 * number, number, window, base, total)
-          elseif mark == 249 then
-            if at + 48 > #raw then break end
+            if number > 0 then _, total = struct.unpack(SECTIONS.entry, raw, at - SECTIONS.entry_size) end
+            units = inside(raw, entries, number, window, base, total)
+          elseif mark == BUCKET.mark then
+            if at + BUCKET.size - 1 > #raw then break end
             local start
-            max, window, burst, needed, begun, start, units, at = struct.unpack('>I7I7I7I7I7I7I7', raw, at)
+            max, window, burst, needed, begun, start, units, at = struct.unpack(BUCKET.tally, raw, at)
             local still = start == 0 and units > 0
             local pace_units, pace_micros = pace_of(max, window)
             life = window
@@ -103,11 +108,11 @@
             end
           else
             local start
-            max, window, needed, begun, start, units, at = struct.unpack('>I7I7I7I7I7I7', raw, at)
+            max, window, needed, begun, start, units, at = struct.unpack(FIXED.tally, raw, at)
             life = window
             if start + window <= now then units = 0 end
           end
-          if window == 0 or needed > newest + 2 * 315360000000000 then break end
+          if window == 0 or needed > newest + 2 * TEN_YEARS then break end
           if found.pulled and needed > now + life then needed = now + life end
           if begun > latest then latest = begun end
           if needed > now then add(max, window, units) end

@@ -1,4 +1,7 @@
--- The rest of the scripts that keep a tally for each quota. What the algorithm has to bring:
+-- The rest of the scripts that keep a tally for each quota: the state is read, the takes are decided and
+-- charged, the state is written, and the script returns.
+--
+-- Uses   what `question` gives, and of the algorithm:
 --
 --   MARK                        the first byte of a state
 --   read()                      raw -> list of tallies, or nil if it is broken
@@ -8,7 +11,8 @@
 --   fresh(quota)                an empty tally
 --   life(tally)                 how long a charge counts at most
 --   used(tally)                 units that count now
---   counts(tally, newest)       what has to be charged to another tally at the last charge for that to count there, too
+--   counts(tally, newest)       what has to be charged to another tally at the last charge for that to count
+--                               there, too
 --   wait(tally, limit, cost)    microseconds until so many units fit, where they do not
 --   over_at(tally)              from when on nothing of it counts
 --   charge(tally, time, units)  how many of them it could not hold
@@ -16,8 +20,10 @@
 --   back(tally, newest)         what was charged in the future counts as charged now
 --   write(tally)
 --
--- A quota and a tally are lists that begin with max, window, burst; a tally goes on with until and begun. All times
--- are in microseconds.
+-- A quota and a tally are lists that begin with max, window, burst; a tally goes on with until and begun. All
+-- times are in microseconds.
+--
+-- Gives  the reply of the script
 
 local serial, newest = 0, now
 local tallies, changed, live, pulled, latest_begun = {}, true, false, false, 0
@@ -36,8 +42,8 @@ if raw then
     serial, newest = carried.serial or 0, carried.newest or now
     if carried[1] then
       pulled = carried.pulled
-      -- Under each quota counts what counts under the fullest: what is known of the others may have been forgotten by
-      -- an algorithm that does not look back as far.
+      -- Under each quota counts what counts under the fullest: what is known of the others may have been
+      -- forgotten by an algorithm that does not look back as far.
       for _, quota in ipairs(carried) do
         local known, tally = false, fresh(quota)
         for _, other in ipairs(tallies) do known = known or matches(other, tally) end
@@ -129,8 +135,8 @@ repeat
   if verdict == 1 and cost > 0 then
     if not charged then
       charged = true
-      -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of this very
-      -- instant, or one from before the clock went back.
+      -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one
+      -- of this very instant, or one from before the clock went back.
       if not live and latest_begun <= now and newest ~= now then serial = 0 end
       local begun = latest_begun > now and latest_begun or now
       for number = 1, quotas do

@@ -1,4 +1,8 @@
-        -- Those of earlier quotas stay while they are needed, those that are longest first.
+        -- A charge while there are tallies of earlier quotas: those stay while they are needed, those that are
+        -- longest first, and no more than 16 of them.
+        --
+        -- Uses   now, over_at(), own: the tallies of the rule's quotas, tallies: all
+        -- Gives  tallies: those to charge, with the rule's own first; changed, if some went
         local earlier = {}
         for _, tally in ipairs(tallies) do
           local is_own = false

@@ -1,4 +1,10 @@
--- A bucket drains by `units` in every `micros`: max and window without their common factors.
+-- The arithmetic of buckets, exact beyond what a double holds. A bucket drains by `units` in every `micros`:
+-- max and window without their common factors.
+--
+-- Uses   nothing
+-- Gives  pace_of(max, window) -> units, micros
+--        drained(micros, pace_units, pace_micros) -> the units that drain meanwhile, whether a part of one more
+--        time_for(units, pace_units, pace_micros) -> the microseconds in which they drain, rounded up
 
 -- part * number / of, for a part smaller than `of`: the quotient, and whether something is left.
 local function fraction(part, number, of)

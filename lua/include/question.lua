@@ -8,6 +8,10 @@
 --   max, window   the quota that it was charged under last
 --   until         until when it is needed for what was charged while that was the rule's
 --   begun         takes that were charged before this are not told apart in it, and not given back
+--
+-- Uses   KEYS and ARGV
+-- Gives  question, now, raw: what GET says; is_broken(); MODULUS, MOST_UNITS, SLICE, TEN_YEARS, HEADER,
+--        HEADER_SIZE; and key, call, pack, unpack, floor: locals are quicker than globals
 
 local key, call, pack, unpack = KEYS[1], redis.call, struct.pack, struct.unpack
 local floor = math.floor

@@ -14,17 +14,37 @@ use crate::quota::Quota;
 /// All of them take costs, check and charge several quotas together, give an exact retry-after, answer batches,
 /// and give back what is refunded. A rule may change its algorithm while it runs: what still
 /// counts goes on counting, as of the last take.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Algorithm, Count, Quota};
+///
+/// let quotas = [Quota::new(100, Duration::from_secs(10))?];
+/// // Half at once, half after 4 s: what is there again at 11 s?
+/// let there_again = |algorithm: Algorithm| {
+///     let mut count = Count::default();
+///     count.take(algorithm, 0, &quotas, 50);
+///     count.take(algorithm, 4_000_000, &quotas, 50);
+///     count.take(algorithm, 11_000_000, &quotas, 0).remaining()
+/// };
+/// assert_eq!(there_again(Algorithm::SlidingLog), 50, "what is older than 10 s");
+/// assert_eq!(there_again(Algorithm::SlidingWindow), 50, "the same, by sixty-fourths of it");
+/// assert_eq!(there_again(Algorithm::Gcra), 100, "60 counted at 4 s, and 10 drain in a second");
+/// assert_eq!(there_again(Algorithm::FixedWindow), 100, "a new window began at 10 s");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Exact: a log of all takes. The default.
+    /// Exact: a log of all takes, [`SlidingLog`](crate::SlidingLog). The default.
     #[default]
     SlidingLog,
-    /// Never above the limit, late by less than a sub-window, in constant memory.
+    /// Never above the limit, late by less than a sub-window, in constant memory: [`SlidingWindow`].
     SlidingWindow,
-    /// Smooth: a bucket that drains evenly, with a burst apart from the rate.
+    /// Smooth: a bucket that drains evenly, with a burst apart from the rate, [`Gcra`](crate::Gcra).
     Gcra,
-    /// The cheapest: a counter that starts anew; at an edge it admits up to twice as much.
+    /// The cheapest: a counter that starts anew, [`FixedWindow`](crate::FixedWindow); at an edge it admits up
+    /// to twice as much.
     FixedWindow,
 }
 
@@ -66,6 +86,21 @@ impl Algorithm {
 }
 
 /// An algorithm with its setting.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Algorithm, Count, Counting, Quota};
+///
+/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// // Of 5 s each, instead of a 64th of the window.
+/// let coarse = Counting::from(Algorithm::SlidingWindow).sub_windows(2);
+/// let mut count = Count::default();
+/// count.take(coarse, 0, &quotas, 1);
+/// count.take(coarse, 4_000_000, &quotas, 1);
+/// let denied = count.take(coarse, 4_000_000, &quotas, 1);
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(10)), "both as of the later one");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Counting {
     pub(crate) algorithm: Algorithm,
@@ -74,7 +109,8 @@ pub struct Counting {
 
 impl Counting {
     /// For [`Algorithm::SlidingWindow`]: how many sub-windows a window has, from 1 to
-    /// [`MOST_SUB_WINDOWS`](SlidingWindow::MOST_SUB_WINDOWS); other numbers become the nearest of these. Default: 64.
+    /// [`MOST_SUB_WINDOWS`](SlidingWindow::MOST_SUB_WINDOWS); other numbers become the nearest of these.
+    /// Default: 64.
     #[must_use]
     pub fn sub_windows(mut self, sub_windows: u16) -> Self {
         self.sub_windows = sub_windows.clamp(1, SlidingWindow::MOST_SUB_WINDOWS);

@@ -7,8 +7,8 @@ use crate::quota::Quota;
 
 /// What counts under one key: the state of whichever algorithm charged it last, and what was given back.
 ///
-/// This is the whole of a store but for keys and a clock: a pure function of a state, an instant, the quotas and a
-/// cost. Instants are microseconds since any epoch.
+/// This is the whole of a store but for keys and a clock: a pure function of a state, an instant, the quotas
+/// and a cost. Instants are microseconds since any epoch.
 ///
 /// ```
 /// use std::time::Duration;
@@ -95,9 +95,10 @@ impl Count {
         decision
     }
 
-    /// Gives back up to so many units of an earlier take, at most what it was charged, and tells how many. A take is
-    /// given back once; what of it has ceased to count is not given back. So many refunds are remembered at once: 65,536
-    /// of one key. Of more, the oldest are forgotten, and takes as old as those are given back no longer.
+    /// Gives back up to so many units of an earlier take, at most what it was charged, and tells how many. A
+    /// take is given back once; what of it has ceased to count is not given back. So many refunds are
+    /// remembered at once: 65,536 of one key. Of more, the oldest are forgotten, and takes as old as those are
+    /// given back no longer.
     pub fn refund(&mut self, now: u64, token: &Token, units: u64) -> u64 {
         if self.refunds.may_contain(token) {
             return 0;

@@ -21,6 +21,22 @@ use crate::quota::Quota;
 ///
 /// With several quotas each has a window of its own. Instants are microseconds since any epoch. Should the
 /// clock go back behind a window's start, the window starts anew with what it holds.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{FixedWindow, Quota};
+///
+/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let mut window = FixedWindow::default();
+/// assert!(window.take(0, &quotas, 1).is_allowed());
+/// assert!(window.take(9_000_000, &quotas, 1).is_allowed());
+///
+/// let denied = window.take(9_000_000, &quotas, 1);
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+/// // The edge: three within a second.
+/// assert!(window.take(10_000_000, &quotas, 2).is_allowed());
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct FixedWindow(pub(super) Tallies<FixedTally>);
 

@@ -10,12 +10,13 @@ use crate::quota::Quota;
 /// units per window, evenly. So after a burst units come back one by one, every `window / max`, and not all
 /// at once.
 ///
-/// **Formula.** A busy time begins at `start`, with the first take that finds the bucket empty. With `units` poured in since
-/// then, a take of `cost` at `now` fits if
+/// **Formula.** A busy time begins at `start`, with the first take that finds the bucket empty. With `units`
+/// poured in since then, a take of `cost` at `now` fits if
 /// `units + cost - floor((now - start) * max / window) <= burst`. That is the usual
-/// comparison of a theoretical arrival time with the clock, `start + (units + cost - burst) * window / max <= now`, kept in
-/// whole numbers: nothing is rounded, so nothing drifts, be it a million per second or one per day. Any span `s`
-/// admits at most `burst + floor(s * max / window)` units.
+/// comparison of a theoretical arrival time with the clock,
+/// `start + (units + cost - burst) * window / max <= now`, kept in
+/// whole numbers: nothing is rounded, so nothing drifts, be it a million per second or one per day. Any span
+/// `s` admits at most `burst + floor(s * max / window)` units.
 ///
 /// **Memory.** A few numbers for each quota. **Cost.** Three divisions.
 ///
@@ -24,6 +25,22 @@ use crate::quota::Quota;
 ///
 /// With several quotas each has a bucket of its own. Instants are microseconds since any epoch. Should the
 /// clock go back, buckets are as full as they were.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Gcra, Quota};
+///
+/// // One every second, and up to 3 at once.
+/// let quotas = [Quota::new(10, Duration::from_secs(10))?.with_burst(3)?];
+/// let mut bucket = Gcra::default();
+/// assert!(bucket.take(0, &quotas, 3).is_allowed());
+///
+/// let denied = bucket.take(0, &quotas, 1);
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
+/// assert!(bucket.take(1_000_000, &quotas, 1).is_allowed());
+/// assert!(!bucket.take(1_999_999, &quotas, 1).is_allowed());
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Gcra(pub(super) Tallies<Bucket>);
 

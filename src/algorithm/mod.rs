@@ -1,8 +1,9 @@
 //! The algorithms: pure functions of a state, an instant, the quotas and a cost. No clock, no I/O.
 //!
 //! Each has a Lua twin in the folder `lua/`, and both give the same decision for the same history.
-//! [`SlidingLog`] keeps one log for all quotas of a rule; the others keep a [`Tally`](tally::Tally) for each, and
-//! [`Tallies`](tallies::Tallies) does for them what they have in common. [`Count`] is whichever of them a key's rule asks for.
+//! [`SlidingLog`] keeps one log for all quotas of a rule; the others keep a [`Tally`](tally::Tally) for each,
+//! and [`Tallies`](tallies::Tallies) does for them what they have in common. [`Count`] is whichever of them a
+//! key's rule asks for.
 
 mod carried;
 mod choice;

@@ -38,13 +38,30 @@ const MILLISECOND: u64 = 1_000;
 /// Should the clock go back, what was admitted in its future counts as admitted now.
 ///
 /// Instants are microseconds since any epoch.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Quota, SlidingLog};
+///
+/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let mut log = SlidingLog::default();
+/// assert!(log.take(0, &quotas, 1).is_allowed());
+/// assert!(log.take(3_000_000, &quotas, 1).is_allowed());
+///
+/// // The first one leaves the window at 10 s, the second at 13 s.
+/// let denied = log.take(4_000_000, &quotas, 1);
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(6)));
+/// assert!(log.take(10_000_000, &quotas, 1).is_allowed());
+/// assert!(!log.take(12_999_999, &quotas, 1).is_allowed());
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct SlidingLog {
     entries: Entries,
     /// The number of units ever charged: tells takes of one instant apart.
     serial: u64,
-    /// Takes that were charged before this are not given back: 0, unless the clock went back or the state of another
-    /// algorithm was taken over.
+    /// Takes that were charged before this are not given back: 0, unless the clock went back or the state of
+    /// another algorithm was taken over.
     begun: u64,
     /// What the quotas of the last charge need.
     horizon: Horizon,
@@ -177,9 +194,9 @@ impl SlidingLog {
 
     fn charge_under_others(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         if self.is_forgotten(now) {
-            // The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of
-            // this very instant, or one from before the clock went back. Nor does it matter any more what was before,
-            // once a millisecond is over.
+            // The serial numbers run from zero again, unless a take with such a number may have the same stamp:
+            // one of this very instant, or one from before the clock went back. Nor does it matter any more
+            // what was before, once a millisecond is over.
             let may_be_same = self.begun > now || self.newest() == now;
             let matters = self.begun > now - now % MILLISECOND;
             *self = Self {

@@ -15,8 +15,8 @@ pub(super) trait Tally: fmt::Debug + Clone {
         tally.charge(stamp, Look::default(), units);
         tally
     }
-    /// What another algorithm counted under this quota, which is not the rule's: it counts in full for as long as it is
-    /// needed.
+    /// What another algorithm counted under this quota, which is not the rule's: it counts in full for as long
+    /// as it is needed.
     fn taken_over(quota: &Quota, sub_windows: u64, stamp: u64, units: u64) -> Self {
         match units {
             0 => Self::new(quota, sub_windows),
@@ -45,8 +45,8 @@ pub(super) trait Tally: fmt::Debug + Clone {
     }
     /// The same with what a charge of this instant needs to know besides.
     fn look(&self, now: u64) -> Look;
-    /// What has to be charged to another tally at `newest`, the last charge of this one, for what counts at `now` to count
-    /// there, too: no less then, and nothing that has drained drains there again.
+    /// What has to be charged to another tally at `newest`, the last charge of this one, for what counts at
+    /// `now` to count there, too: no less then, and nothing that has drained drains there again.
     fn counts(&self, now: u64, _newest: u64) -> u64 {
         self.used(now)
     }
@@ -54,8 +54,8 @@ pub(super) trait Tally: fmt::Debug + Clone {
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64;
     /// From when on nothing of it counts.
     fn over_at(&self) -> u64;
-    /// Charges units, whether or not they fit under a limit, after a look at this instant. The answer is how many
-    /// of them it could not hold.
+    /// Charges units, whether or not they fit under a limit, after a look at this instant. The answer is how
+    /// many of them it could not hold.
     fn charge(&mut self, now: u64, look: Look, units: u64) -> u64;
     /// Gives back up to so many units, and tells how many.
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64;

@@ -30,12 +30,13 @@ scripts! {
 }
 
 /// What several scripts have in common: put in where a line says `-- include: name`.
-const INCLUDES: [(&str, &str); 5] = [
+const INCLUDES: [(&str, &str); 6] = [
     ("question", include_str!("../../lua/include/question.lua")),
     ("decision", include_str!("../../lua/include/decision.lua")),
     ("earlier", include_str!("../../lua/include/earlier.lua")),
     ("carried", include_str!("../../lua/include/carried.lua")),
     ("pace", include_str!("../../lua/include/pace.lua")),
+    ("formats", include_str!("../../lua/include/formats.lua")),
 ];
 
 /// A script of the folder `lua/`, called by its hash.

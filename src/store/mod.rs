@@ -53,20 +53,44 @@ pub trait Store: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Gives back what the take with this token was charged, at most as many units as `take` costs, and tells how
-    /// many. `take` is of the same rule and key.
+    /// Gives back what the take with this token was charged, at most as many units as `take` costs, and tells
+    /// how many. `take` is of the same rule and key.
     ///
     /// A token gives back once; a second time it is 0. What of it has ceased to count is not given
     /// back, so no window ever holds more than its max of what was not given back. It is 0, too,
     /// where the store cannot tell any more: after its data was lost or taken over by another algorithm,
-    /// as long as its clock is behind the last charge, and for takes older than the oldest of 65,536 refunds of one key.
+    /// as long as its clock is behind the last charge, and for takes older than the oldest of 65,536 refunds of
+    /// one key.
     ///
     /// The future is like [`take`](Store::take)'s.
     ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, StoreExt, Take};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+    /// let take = Take::new(rule, Key::from("alice")).cost(4);
+    /// // A handler behind the layer finds this in the extensions of its request.
+    /// let decision = store.take_one(&take).await?;
+    /// assert_eq!(decision.remaining(), 6);
+    ///
+    /// // The export failed, and alice is not to pay for it.
+    /// let token = decision.token().expect("it was allowed, and cost something");
+    /// assert_eq!(store.refund(&take, &token).await?, 4);
+    /// assert_eq!(store.peek(&take).await?.remaining(), 10);
+    ///
+    /// assert_eq!(store.refund(&take, &token).await?, 0, "only once");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
-    /// [`StoreError`] if there is no answer. Whether something was given back is then unknown; it is safe to ask
-    /// again.
+    /// [`StoreError`] if there is no answer. Whether something was given back is then unknown; it is safe to
+    /// ask again.
     fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a>;
 
     /// What this store is, for people: `memory`, or an address without secrets.

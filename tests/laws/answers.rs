@@ -7,9 +7,11 @@ use tidegate::{Algorithm, Decision};
 use crate::check::{Broken, check, ensure, for_each_algorithm, story};
 use crate::history::{Act, Player, history, micros};
 
-for_each_algorithm!(remaining_is_what_fits);
-for_each_algorithm!(retry_after_is_exact);
-for_each_algorithm!(reset_after_is_exact);
+for_each_algorithm!(
+    remaining_is_what_fits,
+    retry_after_is_exact,
+    reset_after_is_exact,
+);
 
 /// Plays a history, refunds and all, and looks at every decision.
 fn every_decision(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::{Algorithm, Count, Counting, Quota, Token};
 
-use crate::check::{for_each, for_each_algorithm};
+use crate::check::{for_each_algorithm, for_each_tally, for_each_window};
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
@@ -38,11 +38,7 @@ fn remaining(count: &Count, counting: impl Into<Counting>, now: u64, quotas: &[Q
         .collect()
 }
 
-for_each!(a_bucket_in_between_refills_no_window {
-    sliding_log SlidingLog,
-    sliding_window SlidingWindow,
-    fixed_window FixedWindow,
-});
+for_each_window!(a_bucket_in_between_refills_no_window);
 
 /// Two of a day's three are gone. A bucket for one take does not bring them back.
 fn a_bucket_in_between_refills_no_window(window: Algorithm) {
@@ -103,11 +99,7 @@ fn a_refund_under_another_rule_refills_nothing(algorithm: Algorithm) {
     }
 }
 
-for_each!(a_refund_at_once_under_another_rule_is_complete {
-    sliding_window SlidingWindow,
-    gcra Gcra,
-    fixed_window FixedWindow,
-});
+for_each_tally!(a_refund_at_once_under_another_rule_is_complete);
 
 /// Taken and given back at once, while a longer window of an earlier rule still counts. A log gives nothing back then
 /// that the longer window may need.
@@ -203,11 +195,7 @@ fn a_refund_after_the_clock_went_back_frees_nothing_else(algorithm: Algorithm) {
     assert_eq!(remaining, [0], "{algorithm:?}");
 }
 
-for_each!(a_bucket_drains_once {
-    sliding_log SlidingLog,
-    sliding_window SlidingWindow,
-    fixed_window FixedWindow,
-});
+for_each_window!(a_bucket_drains_once);
 
 /// From a bucket to another algorithm, and after a take that was given back to the bucket again: what drained before
 /// does not drain a second time.

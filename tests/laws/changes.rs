@@ -69,74 +69,36 @@ fn history(among: Among) -> impl Strategy<Value = (Setup, Vec<Step>)> {
     (setup(among), steps(20))
 }
 
-for_each!(what_was_admitted_goes_on_counting {
-    sliding_log crate::changes::Among::One(SlidingLog),
-    sliding_window crate::changes::Among::One(SlidingWindow),
-    gcra crate::changes::Among::One(Gcra),
-    fixed_window crate::changes::Among::One(FixedWindow),
-    windows crate::changes::Among::Windows,
-    all crate::changes::Among::All,
-});
-for_each!(refunds_refill_nothing {
-    sliding_log crate::changes::Among::One(SlidingLog),
-    sliding_window crate::changes::Among::One(SlidingWindow),
-    gcra crate::changes::Among::One(Gcra),
-    fixed_window crate::changes::Among::One(FixedWindow),
-    windows crate::changes::Among::Windows,
-    all crate::changes::Among::All,
-});
-for_each!(a_refund_takes_nothing_away {
-    sliding_log crate::changes::Among::One(SlidingLog),
-    sliding_window crate::changes::Among::One(SlidingWindow),
-    gcra crate::changes::Among::One(Gcra),
-    fixed_window crate::changes::Among::One(FixedWindow),
-    windows crate::changes::Among::Windows,
-    all crate::changes::Among::All,
-});
+/// A test of each of these laws for each way to go to and fro.
+macro_rules! for_each_change {
+    ($($law:ident),+ $(,)?) => {
+        for_each!($($law),+ of {
+            sliding_log crate::changes::Among::One(SlidingLog),
+            sliding_window crate::changes::Among::One(SlidingWindow),
+            gcra crate::changes::Among::One(Gcra),
+            fixed_window crate::changes::Among::One(FixedWindow),
+            windows crate::changes::Among::Windows,
+            all crate::changes::Among::All,
+        });
+    };
+}
+
+for_each_change!(
+    what_was_admitted_goes_on_counting,
+    refunds_refill_nothing,
+    a_refund_takes_nothing_away,
+    nothing_is_held_for_longer_than_a_window,
+    answers_hold_after_a_charge,
+    answers_hold_after_a_change,
+    denials_leave_no_trace_across_changes,
+    what_is_forgotten_is_as_good_as_new,
+);
 for_each!(other_rules_refill_nothing {
     gcra Gcra,
     fixed_window FixedWindow,
 });
 for_each!(a_switch_refills_nothing {
     windows crate::changes::Among::Windows,
-    all crate::changes::Among::All,
-});
-for_each!(nothing_is_held_for_longer_than_a_window {
-    sliding_log crate::changes::Among::One(SlidingLog),
-    sliding_window crate::changes::Among::One(SlidingWindow),
-    gcra crate::changes::Among::One(Gcra),
-    fixed_window crate::changes::Among::One(FixedWindow),
-    windows crate::changes::Among::Windows,
-    all crate::changes::Among::All,
-});
-for_each!(answers_hold_after_a_charge {
-    sliding_log crate::changes::Among::One(SlidingLog),
-    sliding_window crate::changes::Among::One(SlidingWindow),
-    gcra crate::changes::Among::One(Gcra),
-    fixed_window crate::changes::Among::One(FixedWindow),
-    windows crate::changes::Among::Windows,
-    all crate::changes::Among::All,
-});
-for_each!(answers_hold_after_a_change {
-    sliding_log crate::changes::Among::One(SlidingLog),
-    sliding_window crate::changes::Among::One(SlidingWindow),
-    gcra crate::changes::Among::One(Gcra),
-    fixed_window crate::changes::Among::One(FixedWindow),
-    windows crate::changes::Among::Windows,
-    all crate::changes::Among::All,
-});
-for_each!(denials_leave_no_trace_across_changes {
-    sliding_log crate::changes::Among::One(SlidingLog),
-    sliding_window crate::changes::Among::One(SlidingWindow),
-    gcra crate::changes::Among::One(Gcra),
-    fixed_window crate::changes::Among::One(FixedWindow),
-    all crate::changes::Among::All,
-});
-for_each!(what_is_forgotten_is_as_good_as_new {
-    sliding_log crate::changes::Among::One(SlidingLog),
-    sliding_window crate::changes::Among::One(SlidingWindow),
-    gcra crate::changes::Among::One(Gcra),
-    fixed_window crate::changes::Among::One(FixedWindow),
     all crate::changes::Among::All,
 });
 

@@ -112,15 +112,14 @@ pub(crate) fn story(events: &[Event]) -> String {
     story
 }
 
-/// A test of the law for each of these: `name argument`, or for each algorithm.
+/// A test of each of these laws for everything in the list: `name argument`.
 macro_rules! for_each {
-    ($law:ident { $($(#[$attribute:meta])* $name:ident $argument:expr,)+ }) => {
+    ($law:ident { $($name:ident $argument:expr,)+ }) => {
         mod $law {
             #[allow(unused_imports, reason = "as the arguments need them")]
             use tidegate::Algorithm::{self, *};
 
             $(
-                $(#[$attribute])*
                 #[test]
                 fn $name() {
                     super::$law($argument);
@@ -128,12 +127,15 @@ macro_rules! for_each {
             )+
         }
     };
+    ($($law:ident),+ of $list:tt) => {
+        $(crate::check::for_each!($law $list);)+
+    };
 }
 pub(crate) use for_each;
 
 macro_rules! for_each_algorithm {
-    ($law:ident) => {
-        crate::check::for_each!($law {
+    ($($law:ident),+ $(,)?) => {
+        crate::check::for_each!($($law),+ of {
             sliding_log SlidingLog,
             sliding_window SlidingWindow,
             gcra Gcra,
@@ -142,3 +144,27 @@ macro_rules! for_each_algorithm {
     };
 }
 pub(crate) use for_each_algorithm;
+
+/// For all but buckets: they drain, instead of leaving a window.
+macro_rules! for_each_window {
+    ($($law:ident),+ $(,)?) => {
+        crate::check::for_each!($($law),+ of {
+            sliding_log SlidingLog,
+            sliding_window SlidingWindow,
+            fixed_window FixedWindow,
+        });
+    };
+}
+pub(crate) use for_each_window;
+
+/// For all that keep a tally for each quota, instead of one log.
+macro_rules! for_each_tally {
+    ($($law:ident),+ $(,)?) => {
+        crate::check::for_each!($($law),+ of {
+            sliding_window SlidingWindow,
+            gcra Gcra,
+            fixed_window FixedWindow,
+        });
+    };
+}
+pub(crate) use for_each_tally;

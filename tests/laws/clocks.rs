@@ -8,10 +8,12 @@ use crate::check::{Broken, Seen, check, ensure, for_each_algorithm, story};
 use crate::history::{Act, Player, Setup, Step, micros, quotas, steps, way};
 use crate::oracle::{limit, span_of_memory, window};
 
-for_each_algorithm!(a_jump_admits_at_most_one_extra_quota);
-for_each_algorithm!(refunds_after_a_jump_add_nothing);
-for_each_algorithm!(admissions_resume_within_a_window);
-for_each_algorithm!(answers_hold_after_a_jump);
+for_each_algorithm!(
+    a_jump_admits_at_most_one_extra_quota,
+    refunds_after_a_jump_add_nothing,
+    admissions_resume_within_a_window,
+    answers_hold_after_a_jump,
+);
 
 /// A jump, before which step it happens, and before which the clock is set right again.
 #[derive(Debug, Clone, Copy)]

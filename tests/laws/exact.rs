@@ -6,9 +6,11 @@ use crate::check::{self, Broken, Seen, check, check_some, ensure, for_each_algor
 use crate::history::{Act, Player, Setup, Step, history, setup, steps};
 use crate::oracle::Range;
 
-for_each_algorithm!(takes_are_counted);
-for_each_algorithm!(takes_and_refunds_are_counted);
-for_each_algorithm!(long_histories_are_counted);
+for_each_algorithm!(
+    takes_are_counted,
+    takes_and_refunds_are_counted,
+    long_histories_are_counted,
+);
 
 fn takes_are_counted(algorithm: Algorithm) {
     let seen = check(history(algorithm), |(setup, steps), seen| {

@@ -5,23 +5,16 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::{Algorithm, Count, Quota, Token, Verdict};
 
-use crate::check::{check, ensure, for_each, for_each_algorithm};
+use crate::check::{check, ensure, for_each_algorithm, for_each_tally};
 use crate::history::{quotas, way};
 
-for_each_algorithm!(anything_may_be_asked);
-for_each_algorithm!(more_units_than_a_number_holds);
-for_each!(the_end_of_time {
-    sliding_log SlidingLog,
-    sliding_window SlidingWindow,
-    gcra Gcra,
-    fixed_window FixedWindow,
-});
-for_each_algorithm!(many_quotas_and_none);
-for_each!(traffic_takes_no_room {
-    sliding_window SlidingWindow,
-    gcra Gcra,
-    fixed_window FixedWindow,
-});
+for_each_algorithm!(
+    anything_may_be_asked,
+    more_units_than_a_number_holds,
+    the_end_of_time,
+    many_quotas_and_none,
+);
+for_each_tally!(traffic_takes_no_room);
 
 /// In microseconds.
 const LONGEST: u64 = 3_650 * 86_400 * 1_000_000;

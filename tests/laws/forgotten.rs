@@ -7,8 +7,10 @@ use crate::check::{check, ensure, for_each_algorithm, story};
 use crate::history::{Act, Player, Setup, history, quotas, steps, way};
 use crate::oracle::{span_of_memory, window};
 
-for_each_algorithm!(what_is_forgotten_is_as_good_as_new);
-for_each_algorithm!(nothing_is_remembered_for_too_long);
+for_each_algorithm!(
+    what_is_forgotten_is_as_good_as_new,
+    nothing_is_remembered_for_too_long,
+);
 
 fn what_is_forgotten_is_as_good_as_new(algorithm: Algorithm) {
     let next = (

@@ -8,8 +8,10 @@ use crate::check::{Broken, Seen, check, ensure, for_each_algorithm, story};
 use crate::history::{Act, Player, history};
 use crate::oracle::Book;
 
-for_each_algorithm!(refunds_give_back_what_counts);
-for_each_algorithm!(many_takes_are_given_back_once_each);
+for_each_algorithm!(
+    refunds_give_back_what_counts,
+    many_takes_are_given_back_once_each,
+);
 
 fn refunds_give_back_what_counts(algorithm: Algorithm) {
     let seen = check(history(algorithm), |(setup, steps), seen| {

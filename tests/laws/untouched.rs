@@ -5,8 +5,10 @@ use tidegate::{Algorithm, Decision, QuotaState, Verdict};
 use crate::check::{Broken, check, ensure, for_each_algorithm, story};
 use crate::history::{Act, Player, Step, history};
 
-for_each_algorithm!(denials_and_peeks_leave_no_trace);
-for_each_algorithm!(refunds_at_once_leave_no_trace);
+for_each_algorithm!(
+    denials_and_peeks_leave_no_trace,
+    refunds_at_once_leave_no_trace,
+);
 
 /// What a client may see of a decision; how a store tells takes apart is its own affair.
 fn visible(decision: &Decision) -> (Verdict, Vec<QuotaState>) {

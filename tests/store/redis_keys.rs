@@ -4,10 +4,78 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Commands, cmd};
-use tidegate::{Key, ManualClock, Quota, Rule, Store, StoreErrorKind, StoreExt, Take};
+use tidegate::{
+    Algorithm, Key, ManualClock, Quota, RedisStore, Rule, Store, StoreErrorKind, StoreExt, Take,
+    Token,
+};
 
 use crate::support::Redis;
 use crate::{allowed, ask, take};
+
+/// A test of each of these laws for each algorithm.
+macro_rules! for_each_algorithm {
+    ($($law:ident),+ $(,)?) => {
+        $(mod $law {
+            use tidegate::Algorithm;
+
+            for_each_algorithm!(@tests $law {
+                sliding_log SlidingLog,
+                sliding_window SlidingWindow,
+                gcra Gcra,
+                fixed_window FixedWindow,
+            });
+        })+
+    };
+    (@tests $law:ident { $($name:ident $algorithm:ident,)+ }) => {
+        #[test]
+        fn is_for_all() {
+            assert_eq!([$(Algorithm::$algorithm),+], Algorithm::ALL);
+        }
+
+        $(#[tokio::test]
+        async fn $name() {
+            super::$law(Algorithm::$algorithm).await;
+        })+
+    };
+}
+
+for_each_algorithm!(
+    one_script_call_for_a_take,
+    every_key_expires,
+    what_was_given_back_expires,
+    a_longer_window_lives_longer,
+    an_idle_limiter_leaves_nothing_behind,
+    the_clock_is_the_servers,
+    no_time_is_sent,
+    a_clock_that_goes_back_leaves_an_expiry,
+    another_type_is_a_typed_error,
+    a_flushed_script_cache_is_no_error,
+);
+
+/// A take of 1 by nobody in particular, counted in this way.
+fn take_by(algorithm: Algorithm, path: &str, quotas: &[Quota]) -> Take {
+    let rule = Rule::new(path, quotas.iter().copied()).expect("a valid rule");
+    Take::new(Arc::new(rule.algorithm(algorithm)), Key::default())
+}
+
+/// Charges a take of 1.
+async fn charged(store: &RedisStore, take: &Take) -> Token {
+    ask(store, take).await.token().expect("it was charged")
+}
+
+/// Charges 2 and gives them back; a bucket keeps that one of which a part has drained.
+async fn charged_and_given_back(store: &RedisStore, take: &Take) -> Token {
+    let take = take.clone().cost(2);
+    let token = charged(store, &take).await;
+    let back = store.refund(&take, &token).await.expect("answers");
+    assert!((1..=2).contains(&back), "{back}");
+    token
+}
+
+/// How long a key stays, in milliseconds.
+fn expiry(connection: &mut redis::Connection, key: &str) -> i64 {
+    connection.pttl(key).expect("a time to live")
+}
 
 fn quota(max: u64, millis: u64) -> Quota {
     Quota::new(max, Duration::from_millis(millis)).expect("a valid quota")
@@ -26,8 +94,7 @@ fn calls(connection: &mut redis::Connection, command: &str) -> u64 {
     calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
-#[tokio::test]
-async fn one_script_call_for_a_take() {
+async fn one_script_call_for_a_take(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
@@ -35,7 +102,8 @@ async fn one_script_call_for_a_take() {
         .arg("RESETSTAT")
         .exec(&mut connection)
         .expect("resets");
-    let take = take("p", &[quota(5, 10_000), quota(50, 60_000)]);
+    let quotas = [quota(5, 10_000), quota(50, 60_000)];
+    let take = take_by(algorithm, "p", &quotas);
     assert_eq!(allowed(&store, &take, 20).await, 5);
     let batch = vec![take; 30];
     store.take(&batch).await.expect("decisions");
@@ -84,30 +152,69 @@ async fn names_are_prefix_path_and_key() {
 }
 
 /// Law 4: the expiry covers the longest window, and not much more; denials and looks leave it alone.
-#[tokio::test]
-async fn every_key_expires() {
+async fn every_key_expires(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
-    let take = take("p", &[quota(1, 300), quota(5, 60_000)]);
-    ask(&store, &take).await;
-    let expiry = |connection: &mut redis::Connection| -> i64 {
-        connection.pttl("CurrentLimiter:p").expect("a time to live")
-    };
-    let first = expiry(&mut connection);
-    assert!((60_000..=62_100).contains(&first), "{first}");
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    let denied = ask(&store, &take).await;
-    assert!(!denied.is_allowed());
-    store.peek(&take).await.expect("a decision");
-    assert!(expiry(&mut connection) < first);
+    for (path, quotas, times) in [
+        // The first is what the scripts have a way of its own for.
+        ("one", vec![quota(1, 60_000)], 1),
+        ("two", vec![quota(1, 300), quota(5, 60_000)], 8),
+    ] {
+        let key = format!("CurrentLimiter:{path}");
+        let take = take_by(algorithm, path, &quotas);
+        charged(&store, &take).await;
+        let first = expiry(&mut connection, &key);
+        assert!((60_000..=62_100).contains(&first), "{path}: {first}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let denied = ask(&store, &take).await;
+        assert!(!denied.is_allowed());
+        store.peek(&take).await.expect("a decision");
+        let later = expiry(&mut connection, &key);
+        assert!((1..first).contains(&later), "{path}: {first}, then {later}");
 
-    // Every later charge covers its own window, too.
-    for _ in 0..8 {
-        tokio::time::sleep(Duration::from_millis(310)).await;
-        let decision = ask(&store, &take).await;
-        if decision.is_allowed() {
-            assert!(expiry(&mut connection) >= 60_000);
+        // Every later charge covers its own window, too.
+        for _ in 1..times {
+            tokio::time::sleep(Duration::from_millis(310)).await;
+            if ask(&store, &take).await.is_allowed() {
+                let expiry = expiry(&mut connection, &key);
+                assert!((60_000..=62_100).contains(&expiry), "{path}: {expiry}");
+            }
+        }
+    }
+    // The same of one that is allowed again and again.
+    let take = take_by(algorithm, "often", &[quota(100, 60_000)]);
+    for _ in 0..12 {
+        charged(&store, &take).await;
+        let expiry = expiry(&mut connection, "CurrentLimiter:often");
+        assert!((60_000..=62_100).contains(&expiry), "{expiry}");
+        tokio::time::sleep(Duration::from_millis(110)).await;
+    }
+}
+
+/// Law 4: so does what stands beside it, and a refund does not leave the count without its expiry.
+async fn what_was_given_back_expires(algorithm: Algorithm) {
+    let server = Redis::start();
+    let store = server.store().await;
+    let mut connection = server.connection();
+    for (path, quotas) in [
+        ("one", vec![quota(9, 60_000)]),
+        ("two", vec![quota(9, 1_000), quota(9, 60_000)]),
+    ] {
+        let count = format!("CurrentLimiter:{path}");
+        let records = format!("{{{count}}}:refunds");
+        let take = take_by(algorithm, path, &quotas);
+        // The only one, and one of several.
+        for others in [0, 2] {
+            for _ in 0..others {
+                charged(&store, &take).await;
+            }
+            charged_and_given_back(&store, &take).await;
+            let count = expiry(&mut connection, &count);
+            assert!((59_000..=62_100).contains(&count), "{path}: {count}");
+            // No receipt may be worth anything after what says that it was used is gone.
+            let records = expiry(&mut connection, &records);
+            assert!((60_000..=122_200).contains(&records), "{path}: {records}");
         }
     }
 }
@@ -149,41 +256,47 @@ async fn records_of_refunds_are_bounded() {
 }
 
 /// The expiry is not set anew at every charge, but it is when a rule's window became longer.
-#[tokio::test]
-async fn a_longer_window_lives_longer() {
+async fn a_longer_window_lives_longer(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
     for round in 0..5 {
         let path = format!("p{round}");
-        ask(&store, &take(&path, &[quota(5, 100)])).await;
-        ask(&store, &take(&path, &[quota(5, 60_000)])).await;
-        let key = format!("CurrentLimiter:{path}");
-        let expiry: i64 = connection.pttl(key).expect("a time to live");
+        ask(&store, &take_by(algorithm, &path, &[quota(5, 100)])).await;
+        ask(&store, &take_by(algorithm, &path, &[quota(5, 60_000)])).await;
+        let expiry = expiry(&mut connection, &format!("CurrentLimiter:{path}"));
         assert!(expiry >= 60_000, "{expiry}");
     }
 }
 
-#[tokio::test]
-async fn an_idle_limiter_leaves_nothing_behind() {
+async fn an_idle_limiter_leaves_nothing_behind(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
-    allowed(&store, &take("p", &[quota(3, 5)]), 5).await;
-    allowed(&store, &take("q", &[quota(0, 5)]), 5).await;
-    store
-        .peek(&take("r", &[quota(1, 5)]))
-        .await
-        .expect("a decision");
-    let names: Vec<String> = connection.keys("*").expect("names");
-    assert_eq!(names, ["CurrentLimiter:p"], "a denial or a look made a key");
-    tokio::time::sleep(Duration::from_millis(2_300)).await;
+    allowed(&store, &take_by(algorithm, "p", &[quota(3, 5)]), 5).await;
+    // Of one quota, and of several.
+    for quotas in [vec![quota(1, 5)], vec![quota(1, 5), quota(2, 7)]] {
+        let denied = take_by(algorithm, "q", &quotas).cost(3);
+        assert!(!ask(&store, &denied).await.is_allowed());
+        let look = take_by(algorithm, "r", &quotas);
+        store.peek(&look).await.expect("a decision");
+    }
+    // Long enough to be given back in time on a busy machine.
+    charged_and_given_back(&store, &take_by(algorithm, "s", &[quota(2, 600)])).await;
+    let mut names: Vec<String> = connection.keys("*").expect("names");
+    names.sort();
     assert_eq!(
-        cmd("DBSIZE")
-            .query::<usize>(&mut connection)
-            .expect("a number"),
-        0
+        names,
+        [
+            "CurrentLimiter:p",
+            "CurrentLimiter:s",
+            "{CurrentLimiter:s}:refunds"
+        ],
+        "a denial or a look made a key"
     );
+    tokio::time::sleep(Duration::from_millis(3_500)).await;
+    let names: Vec<String> = connection.keys("*").expect("names");
+    assert!(names.is_empty(), "{names:?}");
 }
 
 /// The set is bounded by the smaller of max and the window in milliseconds.
@@ -232,8 +345,7 @@ async fn the_set_stays_small_when_a_window_becomes_shorter() {
 }
 
 /// Law 7: the stamps are the server's.
-#[tokio::test]
-async fn the_clock_is_the_servers() {
+async fn the_clock_is_the_servers(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
@@ -241,22 +353,40 @@ async fn the_clock_is_the_servers() {
         let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut connection).expect("the time");
         seconds * 1_000_000 + micros
     };
+    let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
     let before = time();
-    ask(&store, &take("p", &[quota(5, 60_000)])).await;
+    let token = charged_and_given_back(&store, &take).await;
     let after = time();
-    let set: Vec<(Vec<u8>, f64)> = server
+    assert!((before..=after).contains(&token.stamp()), "{token:?}");
+    let stamp = newest_stamp(&mut server.connection(), algorithm, "CurrentLimiter:p");
+    assert_eq!(stamp, token.stamp(), "what is stored");
+
+    // What is given back is recorded under the take's own stamp.
+    let records: Vec<(Vec<u8>, f64)> = server
         .connection()
-        .zrange_withscores("CurrentLimiter:p", 0, -1)
-        .expect("the set");
-    let [(_, stamp)] = &*set else {
-        panic!("one take, but {} members", set.len());
-    };
-    assert!((before..=after).contains(&(*stamp as u64)));
+        .zrange_withscores("{CurrentLimiter:p}:refunds", 0, -1)
+        .expect("a set");
+    let scores: Vec<u64> = records.iter().map(|(_, score)| *score as u64).collect();
+    assert_eq!(scores, [token.stamp()]);
+}
+
+/// When something was charged last: a log's largest score, or the second number of another state.
+fn newest_stamp(connection: &mut redis::Connection, algorithm: Algorithm, key: &str) -> u64 {
+    if algorithm == Algorithm::SlidingLog {
+        let set: Vec<(Vec<u8>, f64)> = connection.zrange_withscores(key, 0, -1).expect("the set");
+        let [(_, stamp)] = &*set else {
+            panic!("one take, but {} members", set.len());
+        };
+        return *stamp as u64;
+    }
+    let state: Vec<u8> = connection.get(key).expect("the state");
+    let mut stamp = [0; 8];
+    stamp[1..].copy_from_slice(&state[8..15]);
+    u64::from_be_bytes(stamp)
 }
 
 /// Law 7: whatever the application's clock says, it is not sent along.
-#[tokio::test]
-async fn no_time_is_sent() {
+async fn no_time_is_sent(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut monitor = std::process::Command::new("redis-cli")
@@ -267,39 +397,55 @@ async fn no_time_is_sent() {
     let lines = std::io::BufReader::new(monitor.stdout.take().expect("is piped"));
     let mut lines = std::io::BufRead::lines(lines).map_while(Result::ok);
     assert_eq!(lines.next().as_deref(), Some("OK"));
-    ask(&store, &take("p", &[quota(5, 60_000)])).await;
-    let call = lines
-        .find(|line| line.contains("\"EVALSHA\""))
-        .expect("the call");
-    // A quota of 5 in 60,000,000 us, and one take at a cost of 1; then the expiry.
-    let question = concat!(
-        r"\x01\x05\x00\x00\x00\x00\x00\x00\x00\x87\x93\x03\x00\x00\x00",
-        r"\x01\x00\x00\x00\x00\x00\x00\x01\x00"
-    );
-    let expected = format!(r#""CurrentLimiter:p" "{question}" "62098""#);
-    assert!(call.ends_with(&expected), "{call}");
+    let mut call = || {
+        let call = lines.find(|line| line.contains("\"EVALSHA\""));
+        call.expect("the call")
+    };
+    let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
+    let token = charged(&store, &take).await;
+    // A quota of 5 in 60,000,000 us, what the algorithm wants to know of it besides, and one take at a cost of 1; then
+    // the expiry.
+    let quota = r"\x01\x05\x00\x00\x00\x00\x00\x00\x00\x87\x93\x03\x00\x00\x00";
+    let besides = match algorithm {
+        // 64 sub-windows.
+        Algorithm::SlidingWindow => r"@\x00\x00\x00\x00\x00\x00",
+        // A burst of 5, and 1 in 12,000,000 us.
+        Algorithm::Gcra => concat!(
+            r"\x05\x00\x00\x00\x00\x00\x00",
+            r"\x01\x00\x00\x00\x00\x00\x00",
+            r"\x00\x1b\xb7\x00\x00\x00\x00"
+        ),
+        _ => "",
+    };
+    let cost = r"\x01\x00\x00\x00\x00\x00\x00\x01\x00";
+    let expected = format!(r#""CurrentLimiter:p" "{quota}{besides}{cost}" "62098""#);
+    let asked = call();
+    assert!(asked.ends_with(&expected), "{asked}");
+
+    // The token, which ends with the units that were charged, and those to give back.
+    store.refund(&take, &token).await.expect("answers");
+    let expected = r#"\x00\x00\x00\x00\x00\x00\x01" "1""#;
+    let asked = call();
+    assert!(asked.contains(r#" "2" "CurrentLimiter:p" "{CurrentLimiter:p}:refunds" "#));
+    assert!(asked.ends_with(expected), "{asked}");
     monitor.kill().expect("our child");
     monitor.wait().expect("our child");
 }
 
 /// Entries that are pulled back with the clock are written anew, and so is their expiry.
-#[tokio::test]
-async fn a_clock_that_goes_back_leaves_an_expiry() {
+async fn a_clock_that_goes_back_leaves_an_expiry(algorithm: Algorithm) {
     let server = Redis::start();
     let clock = ManualClock::default();
     clock.set(1_800_000_000_000_000);
     let store = server.store().await.clock(clock.clone());
-    let take = take("p", &[quota(2, 60_000)]);
+    let take = take_by(algorithm, "p", &[quota(2, 60_000)]);
     assert_eq!(allowed(&store, &take, 3).await, 2);
     clock.set(clock.now() - 5_000_000);
     assert!(
         !ask(&store, &take).await.is_allowed(),
         "nothing is forgiven"
     );
-    let expiry: i64 = server
-        .connection()
-        .pttl("CurrentLimiter:p")
-        .expect("a time to live");
+    let expiry = expiry(&mut server.connection(), "CurrentLimiter:p");
     assert!((60_000..=62_100).contains(&expiry), "{expiry}");
     clock.set(clock.now() + 60_000_000);
     assert!(
@@ -356,15 +502,14 @@ async fn long_batches() {
 }
 
 /// Law 10: a foreign value is a typed error and stays as it is.
-#[tokio::test]
-async fn another_type_is_a_typed_error() {
+async fn another_type_is_a_typed_error(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
     let _: () = connection.set("CurrentLimiter:p", "mine").expect("is set");
     let store: &dyn Store = &store;
-    let take = take("p", &[quota(5, 60_000)]);
-    let error = store.take_one(&take).await.expect_err("a string is no set");
+    let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
+    let error = store.take_one(&take).await.expect_err("a text is no state");
     assert_eq!(error.kind(), StoreErrorKind::WrongType);
     let value: String = connection.get("CurrentLimiter:p").expect("still there");
     assert_eq!(value, "mine");
@@ -427,13 +572,12 @@ async fn a_damaged_set_heals() {
     }
 }
 
-#[tokio::test]
-async fn a_flushed_script_cache_is_no_error() {
+async fn a_flushed_script_cache_is_no_error(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
-    let take = take("p", &[quota(50, 60_000)]);
-    let other = crate::take("q", &[quota(50, 60_000)]);
+    let take = take_by(algorithm, "p", &[quota(50, 60_000)]);
+    let other = take_by(algorithm, "q", &[quota(50, 60_000)]);
     for _ in 0..3 {
         cmd("SCRIPT")
             .arg("FLUSH")
@@ -456,7 +600,7 @@ trait PeekRemaining {
     async fn peek_remaining(&self, take: &Take) -> u64;
 }
 
-impl PeekRemaining for tidegate::RedisStore {
+impl PeekRemaining for RedisStore {
     async fn peek_remaining(&self, take: &Take) -> u64 {
         let store: &dyn Store = self;
         store.peek(take).await.expect("a decision").remaining()
@@ -469,7 +613,7 @@ async fn damaged_states_heal() {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
-    for algorithm in tidegate::Algorithm::ALL {
+    for algorithm in Algorithm::ALL {
         let rule = Rule::new("p", [quota(5, 300)]).expect("valid");
         let take = Take::new(Arc::new(rule.algorithm(algorithm)), Key::default());
         let token = ask(&store, &take).await.token().expect("it was charged");

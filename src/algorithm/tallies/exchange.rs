@@ -38,8 +38,8 @@ impl<T: Tally> Exchange for Tallies<T> {
         }
     }
 
-    /// Under each quota counts what counts under the fullest: what is known of the others may have been forgotten
-    /// by an algorithm that does not look back as far.
+    /// Under each quota counts what counts under the fullest: what is known of the others may have been
+    /// forgotten by an algorithm that does not look back as far.
     fn take_over(mut carried: Carried, sub_windows: u64) -> Self {
         let Carried { newest, begun, .. } = carried;
         let fullest = carried.fullest();
@@ -66,8 +66,8 @@ impl<T: Tally> Exchange for Tallies<T> {
         }
     }
 
-    /// Not before the millisecond of the last charge is over, whatever was given back of it or has drained: until then
-    /// a log that begins here would not know that charge from its own.
+    /// Not before the millisecond of the last charge is over, whatever was given back of it or has drained:
+    /// until then a log that begins here would not know that charge from its own.
     fn forgotten_at(&self) -> u64 {
         let next = (self.newest / 1_000 + 1).saturating_mul(1_000);
         let ends = self.kept.iter().map(Kept::ends).max();

@@ -189,8 +189,9 @@ impl<T: Tally> Tallies<T> {
         self.newest = now;
     }
 
-    /// The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of this very
-    /// instant, or one from before the clock went back. Tells since when a new tally can say which take is which.
+    /// The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of
+    /// this very instant, or one from before the clock went back. Tells since when a new tally can say which
+    /// take is which.
     fn begin_anew(&mut self, now: u64) -> u64 {
         let begun = self.latest_begun();
         if begun <= now && self.newest != now {

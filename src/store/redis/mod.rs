@@ -28,9 +28,10 @@ use crate::error::{StoreError, StoreErrorKind};
 /// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). A take that timed out may still
 /// be charged when Redis gets to it.
 ///
-/// The count of a rule and key is one key, named by the prefix, the rule's path and the key: `CurrentLimiter:getId`; a
-/// sorted set for the sliding log, a string for the other algorithms. What was given back of it stands
-/// beside it, in `{CurrentLimiter:getId}:refunds`. Both expire a second or two after they have ceased to matter.
+/// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
+/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. What was given
+/// back of it stands beside it, in `{CurrentLimiter:getId}:refunds`. Both expire a second or two after they
+/// have ceased to matter.
 ///
 /// It works over any connection of the Redis client that can be cloned; [`RedisStore::connect`]
 /// makes one that comes back by itself. Takes need a tokio runtime with its timer enabled.
@@ -68,7 +69,8 @@ impl RedisStore {
     /// # Errors
     ///
     /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
-    /// if all that, with a server that is still loading its data, takes more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
+    /// if all that, with a server that is still loading its data, takes more than
+    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
     ///
     /// # Panics
     ///

@@ -97,8 +97,8 @@ pub(super) fn read(reply: &Value, takes: &[Take]) -> Result<Vec<Decision>, Store
     }
 }
 
-/// Takes of the same cost, one behind the other, that are answered alike: all denied, or each charged once more than
-/// the one before.
+/// Takes of the same cost, one behind the other, that are answered alike: all denied, or each charged once more
+/// than the one before.
 struct Row<'a> {
     take: &'a Take,
     now: u64,
