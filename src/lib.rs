@@ -86,6 +86,7 @@ mod error;
 mod key;
 mod layer;
 mod limits;
+mod lines;
 mod quota;
 mod rule;
 mod store;
@@ -99,7 +100,7 @@ pub use callback::{
 #[cfg(feature = "config")]
 pub use config::ConfigError;
 #[cfg(feature = "redis")]
-pub use connection::Reconnecting;
+pub use connection::{Reconnecting, Redis};
 pub use decision::{Decision, Decisions, QuotaState, Source, Token, Verdict};
 pub use error::{KeyError, StoreError, StoreErrorKind};
 #[cfg(feature = "axum")]

@@ -1,9 +1,12 @@
 //! Redis: the connection that comes back by itself, and the scripts.
 
+mod handle;
 mod keeper;
 mod reconnecting;
 mod script;
 
+pub use handle::Redis;
+pub(crate) use handle::{Calls, server};
 pub use reconnecting::Reconnecting;
 pub(crate) use script::{FIXED_WINDOW, GCRA, REFUND, SLIDING_LOG, SLIDING_WINDOW, Script};
 

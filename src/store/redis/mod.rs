@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use redis::RedisResult;
 use redis::aio::ConnectionLike;
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisResult};
 
 use super::name::Name;
 use super::{Refunding, Store, Take, Taking};
 use crate::algorithm::Algorithm;
 use crate::connection::{
-    FIXED_WINDOW, GCRA, REFUND, Reconnecting, SLIDING_LOG, SLIDING_WINDOW, Script, store_error,
+    FIXED_WINDOW, GCRA, REFUND, Reconnecting, SLIDING_LOG, SLIDING_WINDOW, Script, server,
+    store_error,
 };
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
@@ -102,15 +103,6 @@ impl RedisStore {
         store.address = address.into();
         Ok(store)
     }
-}
-
-/// What an address means, and its name for people. Nothing of one that makes no sense is repeated: it
-/// may hold a password.
-fn server(url: &str) -> Result<(ConnectionInfo, String), StoreError> {
-    let info = url.into_connection_info();
-    let info = info.map_err(|error| store_error("redis", error))?;
-    let address = format!("redis at {}", info.addr());
-    Ok((info, address))
 }
 
 impl<C> RedisStore<C> {
