@@ -77,14 +77,17 @@
 
 mod algorithm;
 mod callback;
+mod clock;
 #[cfg(feature = "config")]
 pub mod config;
 #[cfg(feature = "redis")]
 mod connection;
 mod decision;
 mod error;
+mod jitter;
 mod key;
 mod layer;
+mod limiter;
 mod limits;
 mod lines;
 mod quota;
@@ -97,6 +100,8 @@ pub use callback::{
     BoxFuture, DegradeCallback, Denied, ErrorCallback, ErrorCallbackChain, FailOpen, Failed,
     Problem, Recovery,
 };
+#[cfg(feature = "test-util")]
+pub use clock::ManualClock;
 #[cfg(feature = "config")]
 pub use config::ConfigError;
 #[cfg(feature = "redis")]
@@ -109,11 +114,13 @@ pub use key::{
     ClientIp, Forwarding, Header, Joined, Key, KeyExtractor, PathOnly, PeerAddr, PeerIp,
 };
 pub use layer::{Headers, RateLimit, RateLimitLayer, ResponseFuture};
+pub use limiter::{
+    Generation, LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter,
+    RateType,
+};
 pub use limits::Limits;
 pub use quota::{Quota, QuotaError};
 pub use rule::{OnError, Policy, Rule, RuleError, Rules, SharedRules};
-#[cfg(feature = "test-util")]
-pub use store::ManualClock;
 #[cfg(feature = "redis")]
 pub use store::RedisStore;
 pub use store::{Answering, MemoryStore, Refunding, Store, StoreExt, Take, Taking};

@@ -1,9 +1,9 @@
 //! Lines of waiters: who is first asks, the others wait for their turn.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::{MutexGuard, watch};
+use tokio::sync::{MutexGuard, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 /// The lines of one process, by name.
@@ -20,11 +20,20 @@ struct Known {
     crowded: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Line {
     first: tokio::sync::Mutex<()>,
+    outlook: Mutex<Outlook>,
+}
+
+/// What is known of when it can be had.
+#[derive(Debug, Default)]
+struct Outlook {
     /// Before this, whoever is first will not get it, and so nobody will.
-    earliest: watch::Sender<Option<Instant>>,
+    earliest: Option<Instant>,
+    /// Those who wait up to an instant, to be told when that is before the earliest.
+    bounded: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
+    number: u64,
 }
 
 /// Being first. The next one is when it is dropped.
@@ -32,6 +41,12 @@ pub(crate) struct Line {
 pub(crate) struct Turn<'a> {
     line: &'a Line,
     _first: MutexGuard<'a, ()>,
+}
+
+/// One who waits up to an instant, for as long as this is not dropped.
+struct Bounded<'a> {
+    line: &'a Line,
+    key: (Instant, u64),
 }
 
 impl Lines {
@@ -47,31 +62,24 @@ impl Lines {
             known.lines.retain(|_, line| line.strong_count() > 0);
             known.crowded = Self::FEW.max(2 * known.lines.len());
         }
-        let line = Arc::new(Line::new());
+        let line = Arc::new(Line::default());
         known.lines.insert(name.to_owned(), Arc::downgrade(&line));
         line
     }
 }
 
 impl Line {
-    fn new() -> Self {
-        Self {
-            first: tokio::sync::Mutex::default(),
-            earliest: watch::Sender::new(None),
-        }
-    }
-
     /// Waits to be first, at most until then; without a bound, as long as it takes. None as soon as it is known that it
     /// would be in vain.
     pub(crate) async fn turn(&self, until: Option<Instant>) -> Option<Turn<'_>> {
         let first = match until {
             None => self.first.lock().await,
             Some(until) => {
-                let mut earliest = self.earliest.subscribe();
+                let (_bounded, in_vain) = self.wait_until(until)?;
                 tokio::select! {
                     biased;
                     first = self.first.lock() => first,
-                    _ = earliest.wait_for(|at| at.is_some_and(|at| at > until)) => return None,
+                    _ = in_vain => return None,
                     () = sleep_until(until) => return None,
                 }
             }
@@ -81,18 +89,47 @@ impl Line {
             _first: first,
         })
     }
+
+    fn wait_until(&self, until: Instant) -> Option<(Bounded<'_>, oneshot::Receiver<()>)> {
+        let mut outlook = self.outlook();
+        if outlook.earliest.is_some_and(|earliest| earliest > until) {
+            return None;
+        }
+        outlook.number += 1;
+        let key = (until, outlook.number);
+        let (sender, receiver) = oneshot::channel();
+        outlook.bounded.insert(key, sender);
+        Some((Bounded { line: self, key }, receiver))
+    }
+
+    fn outlook(&self) -> std::sync::MutexGuard<'_, Outlook> {
+        self.outlook.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Turn<'_> {
     /// Tells those behind that nobody gets it before this.
     pub(crate) fn not_before(&self, at: Instant) {
-        self.line.earliest.send_replace(Some(at));
+        let mut outlook = self.line.outlook();
+        outlook.earliest = Some(at);
+        let patient = outlook.bounded.split_off(&(at, 0));
+        let in_vain = std::mem::replace(&mut outlook.bounded, patient);
+        for (_, waiter) in in_vain {
+            // Who has gone need not be told.
+            let _ = waiter.send(());
+        }
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.line.earliest.send_replace(None);
+        self.line.outlook().earliest = None;
+    }
+}
+
+impl Drop for Bounded<'_> {
+    fn drop(&mut self) {
+        self.line.outlook().bounded.remove(&self.key);
     }
 }
 

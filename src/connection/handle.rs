@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionInfo, IntoConnectionInfo, RedisResult, Value};
+use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisResult, Value};
 use uuid::Uuid;
 
 use super::{Reconnecting, Script, store_error};
@@ -154,6 +154,15 @@ impl Calls {
         let mut connection = self.connection.clone();
         let call = script.call(&mut connection, keys, arguments);
         let reply = tokio::time::timeout(self.timeout, call).await;
+        let reply = reply.map_err(|_| self.late())?;
+        reply.map_err(|error| store_error(&self.address, error))
+    }
+
+    /// One command, within the time-out.
+    pub(crate) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
+        let mut connection = self.connection.clone();
+        let reply = command.query_async(&mut connection);
+        let reply = tokio::time::timeout(self.timeout, reply).await;
         let reply = reply.map_err(|_| self.late())?;
         reply.map_err(|error| store_error(&self.address, error))
     }

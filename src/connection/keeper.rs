@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::script::all;
+use crate::jitter;
 
 /// From one attempt to connect to the next, however the first one ended; spread over processes by up
 /// to half of it.
@@ -95,7 +96,7 @@ impl Keeper {
     async fn connect(&mut self) {
         loop {
             sleep_until(self.next_attempt).await;
-            self.next_attempt = Instant::now() + PAUSE + jitter(PAUSE / 2);
+            self.next_attempt = Instant::now() + PAUSE + jitter::up_to(PAUSE / 2);
             self.generation += 1;
             let attempt = open(&self.client, self.generation, &self.losses);
             match within(ATTEMPT, attempt).await {
@@ -171,11 +172,4 @@ pub(super) async fn within<T>(
     tokio::time::timeout(timeout, work)
         .await
         .unwrap_or_else(late)
-}
-
-/// Up to `most`, different in every process and at every call.
-fn jitter(most: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    let random = RandomState::new().hash_one(0);
-    most.mul_f64((random % 1_000) as f64 / 1_000.0)
 }

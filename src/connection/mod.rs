@@ -8,7 +8,7 @@ mod script;
 pub use handle::Redis;
 pub(crate) use handle::{Calls, server};
 pub use reconnecting::Reconnecting;
-pub(crate) use script::{FIXED_WINDOW, GCRA, REFUND, SLIDING_LOG, SLIDING_WINDOW, Script};
+pub(crate) use script::*;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 

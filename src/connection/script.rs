@@ -27,15 +27,42 @@ scripts! {
     FIXED_WINDOW = "fixed_window.lua";
     /// Gives back an earlier take.
     REFUND = "refund.lua";
+    /// Grants permits of a rate limiter.
+    ACQUIRE = "limiter/acquire.lua";
+    /// Grants permits as soon as they are free.
+    RESERVE = "limiter/reserve.lua";
+    /// Gives back a grant that nobody has used.
+    CANCEL = "limiter/cancel.lua";
+    /// Gives back permits.
+    RELEASE = "limiter/release.lua";
+    /// How many permits there are.
+    AVAILABLE = "limiter/available.lua";
+    /// Sets a rate.
+    CONFIGURE = "limiter/configure.lua";
+    /// Lets a rate be forgotten.
+    EXPIRE = "limiter/expire.lua";
+    /// Forgets a rate.
+    DELETE = "limiter/delete.lua";
+    /// How many permits a fixed window has.
+    AVAILABLE_FIRST = "limiter/available_first.lua";
+    /// Grants permits of a fixed window.
+    FIRST = "limiter/first.lua";
+    /// Grants permits, and sends who is denied back too early.
+    SECOND = "limiter/second.lua";
 }
 
 /// What several scripts have in common: put in where a line says `-- include: name`.
-const INCLUDES: [(&str, &str); 6] = [
+const INCLUDES: [(&str, &str); 8] = [
     ("question", include_str!("../../lua/include/question.lua")),
     ("decision", include_str!("../../lua/include/decision.lua")),
     ("earlier", include_str!("../../lua/include/earlier.lua")),
     ("carried", include_str!("../../lua/include/carried.lua")),
     ("pace", include_str!("../../lua/include/pace.lua")),
+    ("permits", include_str!("../../lua/include/permits.lua")),
+    (
+        "permits_wait",
+        include_str!("../../lua/include/permits_wait.lua"),
+    ),
     ("formats", include_str!("../../lua/include/formats.lua")),
 ];
 

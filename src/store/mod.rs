@@ -12,8 +12,6 @@ mod taking;
 
 use std::fmt::Debug;
 
-#[cfg(feature = "test-util")]
-pub use memory::ManualClock;
 pub use memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;

@@ -1,20 +1,17 @@
 //! The counts of one process.
 
-mod clock;
 mod shard;
 mod sync;
 
 use std::fmt;
 
-use clock::Clock;
-#[cfg(feature = "test-util")]
-pub use clock::ManualClock;
 use shard::{Answer, Shard};
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
 
 use super::name::Name;
 use super::{Refunding, Store, Take, Taking};
+use crate::clock::Clock;
 use crate::decision::{Decision, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -79,7 +76,7 @@ impl MemoryStore {
     /// Reads the time from a clock that a test moves by hand.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn clock(mut self, clock: ManualClock) -> Self {
+    pub fn clock(mut self, clock: crate::ManualClock) -> Self {
         self.clock = Clock::Manual(clock);
         self
     }

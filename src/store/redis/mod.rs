@@ -57,7 +57,7 @@ pub struct RedisStore<C = Reconnecting> {
     prefix: Arc<str>,
     timeout: Duration,
     #[cfg(feature = "test-util")]
-    clock: Option<super::memory::ManualClock>,
+    clock: Option<crate::clock::ManualClock>,
 }
 
 impl RedisStore {
@@ -141,7 +141,7 @@ impl<C> RedisStore<C> {
     /// Decides by a clock that a test moves by hand, instead of the server's.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn clock(mut self, clock: super::memory::ManualClock) -> Self {
+    pub fn clock(mut self, clock: crate::clock::ManualClock) -> Self {
         self.clock = Some(clock);
         self
     }
@@ -156,7 +156,7 @@ impl<C> RedisStore<C> {
 
     #[cfg(feature = "test-util")]
     fn now(&self) -> Option<u64> {
-        self.clock.as_ref().map(super::memory::ManualClock::now)
+        self.clock.as_ref().map(crate::clock::ManualClock::now)
     }
 
     #[cfg(not(feature = "test-util"))]

@@ -1,13 +1,15 @@
+//! The time of this process.
+
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 #[cfg(feature = "test-util")]
-use super::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Microseconds since an epoch of its own.
 #[derive(Debug)]
-pub(super) enum Clock {
+pub(crate) enum Clock {
     /// The processor's time-stamp counter where that can be trusted.
     Counter {
         clock: quanta::Clock,
@@ -20,13 +22,13 @@ pub(super) enum Clock {
 }
 
 impl Clock {
-    pub(super) fn tokio() -> Self {
+    pub(crate) fn tokio() -> Self {
         Self::Tokio {
             epoch: Instant::now(),
         }
     }
 
-    pub(super) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         match self {
             Self::Counter { clock, epoch } => micros(clock.now().duration_since(*epoch)),
             Self::Tokio { epoch } => micros(epoch.elapsed()),

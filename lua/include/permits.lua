@@ -1,0 +1,110 @@
+-- How a rate limiter stands: its rate, the permits that are left, and those that are granted.
+--
+-- Uses  KEYS[1] to KEYS[6], `n` permits that are asked for, `given_now`, the time in tests, and `reads`, whether nothing
+--       may be written.
+-- Gives call, text, rate, interval, now (microseconds), ms and ms_up (milliseconds, rounded down and up), left,
+--       permits_key, changed, weight(), write().
+--
+-- KEYS[1]  hash: rate, interval in milliseconds, type (0: one budget for all, 1: one for each client), and if they
+--          were set keepAliveTime in milliseconds and epoch, which is another one whenever counts are to be cleared
+-- KEYS[2]  string: the permits that are left of one budget for all      KEYS[4]  the same of this client
+-- KEYS[3]  sorted set: what was granted, scored by milliseconds         KEYS[5]  the same of this client
+-- KEYS[6]  string: for which epoch, rate and interval the client's permits were counted
+--
+-- A member of the set is '<Bc0I4': the length of its identity, the identity, its permits; before Redisson 3.30 it was
+-- a float and the permits. A score is rounded up, so that nothing leaves before its time.
+--
+-- Replies of scripts that cannot go on: -1 there is no rate, -2 more than the rate, -3 the hash makes no sense.
+
+local call = redis.call
+local function text(integer) return string.format('%.0f', integer) end
+
+local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'epoch')
+if not config[1] or not config[2] or not config[3] then return -1 end
+local rate, interval, keep_alive = tonumber(config[1]), tonumber(config[2]), tonumber(config[4] or 0)
+if not rate or not interval or not keep_alive or (config[3] ~= '0' and config[3] ~= '1') then return -3 end
+if rate < 0 or rate > 9007199254740991 or rate % 1 ~= 0 then return -3 end
+if interval < 1 or interval > 315360000000 or interval % 1 ~= 0 then return -3 end
+if n > rate then return -2 end
+
+local now = given_now
+if not now then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+now = now + 0
+local ms, ms_up = math.floor(now / 1000), math.ceil(now / 1000)
+local value_key, permits_key, mark_key, mark = KEYS[2], KEYS[3], nil, nil
+-- Whether something has to be written even if nothing is granted.
+local changed = false
+
+-- The permits of a member; of one that is not ours none.
+local function weight(member)
+  local size = #member
+  if size == 8 or string.byte(member) + 5 == size then return (struct.unpack('<I4', member, size - 3)) end
+  return 0
+end
+
+-- What has to be counted one by one: all that is granted and has not left.
+local function left_by_count()
+  local left = rate
+  changed = true
+  for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '(' .. text(ms - interval), '+inf')) do
+    left = left - weight(member)
+  end
+  return left
+end
+
+local stale, void = false, false
+if config[3] == '1' then
+  value_key, permits_key, mark_key = KEYS[4], KEYS[5], KEYS[6]
+  mark = (config[5] or '') .. ' ' .. config[1] .. ' ' .. config[2]
+  local known = call('GET', mark_key)
+  if known ~= mark then
+    stale = true
+    -- Another epoch: what was counted is void.
+    void = known and string.match(known, '^%S*') ~= (config[5] or '')
+    if void and not reads then call('DEL', value_key, permits_key) end
+  end
+end
+local left = tonumber(call('GET', value_key) or nil)
+local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
+-- Permits that are missing, with nothing that says since when: they count from now on.
+local lost = 0
+local leaving = oldest[2] and oldest[2] + 0 <= ms - interval
+if void then
+  left, changed = rate, true
+elseif not left or stale or left > rate then
+  left = left_by_count()
+elseif leaving then
+  for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '-inf', text(ms - interval))) do
+    left = left + weight(member)
+  end
+  changed = true
+  if left > rate then left = left_by_count() end
+elseif not oldest[1] and left < rate then
+  lost = math.min(rate - left, 4294967295)
+  changed = true
+end
+
+-- Writes what is left. With a grant comes the expiry: for so many milliseconds what is counted matters, but no longer
+-- than the configuration lives. Without one an expiry stays as it is.
+local function write(matters)
+  if leaving then call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ms - interval)) end
+  if lost > 0 then call('ZADD', permits_key, text(ms_up), struct.pack('<Bc0I4', 4, 'lost', lost)) end
+  local expiry = not matters and call('PTTL', value_key) or 0
+  if expiry <= 0 then
+    expiry = (matters or interval) + 1000
+    if keep_alive > 0 then
+      if matters then call('PEXPIRE', KEYS[1], text(keep_alive)) end
+      expiry = math.min(expiry, keep_alive)
+    else
+      local configured = call('PTTL', KEYS[1])
+      if configured > 0 then expiry = math.min(expiry, configured) end
+    end
+  end
+  expiry = text(expiry)
+  call('SET', value_key, text(left), 'PX', expiry)
+  if matters or lost > 0 then call('PEXPIRE', permits_key, expiry) end
+  if mark then call('SET', mark_key, mark, 'PX', expiry) end
+end

@@ -1,0 +1,41 @@
+-- Sets the rate of a rate limiter.
+--
+-- KEYS     see lua/include/permits.lua
+-- ARGV[1]  `try`: only if it has none; `set`: in any case, and nothing counts as granted any more; `update`: only if it has
+--          one, and nothing counts any more; `keep`: only if it has one, and what was granted still counts
+-- ARGV[2]  the rate, permits in an interval
+-- ARGV[3]  the interval in milliseconds
+-- ARGV[4]  0: one budget for all, 1: one for each client
+-- ARGV[5]  after so many milliseconds without a grant the rate is forgotten; 0: never
+--
+-- Reply: 1 if it is set now, else 0
+
+local call = redis.call
+local how, rate, interval, kind, keep_alive = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime')
+local known = config[1] and config[2] and config[3]
+if how == 'try' and known then return 0 end
+if (how == 'update' or how == 'keep') and not known then return 0 end
+
+local time = call('TIME')
+call('HSET', KEYS[1], 'rate', rate, 'interval', interval, 'type', kind)
+if keep_alive ~= '0' then
+  call('HSET', KEYS[1], 'keepAliveTime', keep_alive)
+  call('PEXPIRE', KEYS[1], keep_alive)
+elseif config[4] then
+  call('HDEL', KEYS[1], 'keepAliveTime')
+  call('PERSIST', KEYS[1])
+end
+
+if how == 'set' or how == 'update' then
+  call('HSET', KEYS[1], 'epoch', time[1] .. string.format('%06d', time[2]))
+  call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
+else
+  -- What is left is counted anew from what was granted, which lives as long as the new interval needs it.
+  call('DEL', KEYS[2], KEYS[4])
+  for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
+    local life = call('PTTL', permits)
+    if life > 0 and life < interval + 1000 then call('PEXPIRE', permits, string.format('%.0f', interval + 1000)) end
+  end
+end
+return 1

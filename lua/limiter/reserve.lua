@@ -1,0 +1,50 @@
+-- Grants permits of a rate limiter for as soon as they are free, behind all that were granted before.
+--
+-- KEYS     see lua/include/permits.lua
+-- ARGV[1]  the permits
+-- ARGV[2]  8 bytes that tell this grant from others
+-- ARGV[3]  the most microseconds to wait for them; nothing is granted for later
+-- ARGV[4]  now in microseconds since the epoch, only in tests; without it the server's own clock
+--
+-- Reply: 1 and the microseconds to wait and the identity of the grant; or 0 and the microseconds that it would take;
+-- less than 0 see there
+
+local n, given_now, reads = ARGV[1] + 0, ARGV[4], false
+-- include: permits
+-- include: permits_wait
+
+-- When so many of the newest and the permits that are asked for are all that is inside: from the newest on, since
+-- there may be far more reservations than the rate.
+local function fits_at()
+  local room, from = rate - n, 0
+  while true do
+    local some = call('ZREVRANGE', permits_key, text(from), text(from + 127), 'WITHSCORES')
+    if #some == 0 then return ms_up end
+    for at = 1, #some, 2 do
+      room = room - weight(some[at])
+      if room < 0 then return some[at + 1] + interval end
+    end
+    from = from + 128
+  end
+end
+
+settle()
+local at = ms_up
+local newest = call('ZRANGE', permits_key, '-1', '-1', 'WITHSCORES')[2]
+if newest then at = math.max(at, newest + 0) end
+if left < 0 then
+  at = math.max(at, fits_at())
+elseif left < n then
+  at = math.max(at, leaves_at(n - left))
+end
+
+local wait = at > ms_up and at * 1000 - now or 0
+if wait > ARGV[3] + 0 then
+  if changed then write() end
+  return { 0, wait }
+end
+local identity = string.char(82) .. struct.pack('>I7', now) .. ARGV[2]
+left = left - n
+call('ZADD', permits_key, text(at), struct.pack('<Bc0I4', 16, identity, n))
+write(at - ms + interval)
+return { 1, wait, identity }

@@ -1,0 +1,20 @@
+//! A limiter that code asks by itself, and waits for: one budget for a whole fleet.
+//!
+//! See [`RateLimiter`].
+
+mod backend;
+mod error;
+mod generation;
+mod grant;
+mod in_memory;
+#[cfg(feature = "redis")]
+mod on_redis;
+mod permits;
+mod rate;
+mod rate_limiter;
+
+pub use error::{LimiterError, LimiterErrorKind};
+pub use generation::Generation;
+pub use in_memory::MemoryLimiters;
+pub use rate::{Rate, RateType};
+pub use rate_limiter::{LimiterBackend, RateLimiter};
