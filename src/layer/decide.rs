@@ -45,9 +45,11 @@ impl Halt {
     /// The rule of a request that may still reach the handler.
     pub(super) fn rule(&self) -> Option<&Arc<Rule>> {
         match self {
-            Self::Asking(take) | Self::NoDecision(take, _) => Some(take.rule()),
+            Self::Asking(take) | Self::NoDecision(take, _) | Self::Denied(take, _) => {
+                Some(take.rule())
+            }
             Self::NoKey(rule, _) => Some(rule),
-            Self::Denied(..) | Self::Panicked(_) => None,
+            Self::Panicked(_) => None,
         }
     }
 }
@@ -71,8 +73,11 @@ impl Settings {
         }
     }
 
-    /// The store's answer, if it is there at once.
+    /// The store's answer, if it is there at once and nobody waits for theirs.
     pub(super) fn answer(&self, take: Take) -> Result<Mark, Halt> {
+        if self.waiting.is_anybody() {
+            return Err(Halt::Asking(take));
+        }
         match self.store.try_take(&take) {
             Some(answer) => self.judge(take, answer),
             None => Err(Halt::Asking(take)),
@@ -106,7 +111,11 @@ impl Settings {
         }
     }
 
-    fn judge(&self, take: Take, answer: Result<Decision, StoreError>) -> Result<Mark, Halt> {
+    pub(super) fn judge(
+        &self,
+        take: Take,
+        answer: Result<Decision, StoreError>,
+    ) -> Result<Mark, Halt> {
         match &answer {
             Ok(_) => self.trouble.ends(take.rule().path()),
             Err(error) => self.trouble.begins(take.rule().path(), error),
@@ -124,7 +133,14 @@ impl Settings {
     /// Finds out what becomes of a request that does not go straight on.
     pub(super) fn settle(self: &Arc<Self>, halt: Halt, head: Parts) -> Outcome {
         match halt {
+            Halt::Asking(take) if self.waiting.is_anybody() => {
+                Outcome::Undecided(Box::pin(Arc::clone(self).wait(take, None, head)))
+            }
             Halt::Asking(take) => Outcome::Undecided(Box::pin(Arc::clone(self).ask(take, head))),
+            Halt::Denied(take, decision) if self.may_wait(&decision) => {
+                let wait = Arc::clone(self).wait(take, Some(decision), head);
+                Outcome::Undecided(Box::pin(wait))
+            }
             Halt::Denied(take, decision) => self.denied(take, decision, head),
             Halt::NoDecision(take, error) => {
                 self.failed(Failed::store(take.into_rule(), head.clone(), error), head)
@@ -142,7 +158,7 @@ impl Settings {
         }
     }
 
-    fn denied(&self, take: Take, decision: Decision, head: Parts) -> Outcome {
+    pub(super) fn denied(&self, take: Take, decision: Decision, head: Parts) -> Outcome {
         let headers = self.headers;
         let Some(callback) = self.degrade.clone() else {
             let rule = take.rule();

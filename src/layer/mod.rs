@@ -7,6 +7,7 @@ mod rate_limit_layer;
 mod service;
 mod settings;
 mod trouble;
+mod waiting;
 
 pub use fields::Headers;
 pub use future::ResponseFuture;

@@ -5,6 +5,7 @@ use http::request::Parts;
 use tower_layer::Layer;
 
 use super::settings::{RuleSource, Settings};
+use super::waiting::Waiting;
 use super::{Headers, RateLimit};
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
@@ -80,6 +81,7 @@ impl RateLimitLayer {
             degrade: None,
             on_error: None,
             headers: Headers::default(),
+            waiting: Waiting::default(),
             trouble: Arc::default(),
         };
         Self {
@@ -144,6 +146,32 @@ impl RateLimitLayer {
     /// Which fields the responses get. Default: [`Headers::Draft11`].
     pub fn headers(mut self, headers: Headers) -> Self {
         self.change().headers = headers;
+        self
+    }
+
+    /// Holds requests that do not fit yet for their turn, instead of denying them: up to this long, and no longer than it
+    /// takes to know that this will not do. Whoever waits for the same rule and key is served in the order in which they
+    /// came to this layer, and asks the store one at a time. Default: nobody waits.
+    ///
+    /// A stack of a client that calls others is paced like this, with a rule of its own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::RateLimitLayer;
+    ///
+    /// let paced = RateLimitLayer::new("partner", Duration::from_secs(1), 10)
+    ///     .wait(Duration::from_secs(5));
+    /// # let _ = paced;
+    /// ```
+    pub fn wait(mut self, up_to: Duration) -> Self {
+        self.change().waiting.up_to = up_to;
+        self
+    }
+
+    /// How many requests may [`wait`](Self::wait) at once, in all services that this layer makes together; those beyond
+    /// are denied. Default: 1,024.
+    pub fn most_waiting(mut self, most: usize) -> Self {
+        self.change().waiting.most = most;
         self
     }
 

@@ -5,6 +5,7 @@ use http::request::Parts;
 
 use super::Headers;
 use super::trouble::Trouble;
+use super::waiting::Waiting;
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
 use crate::rule::{Rule, SharedRules};
@@ -21,6 +22,7 @@ pub(super) struct Settings {
     pub(super) degrade: Option<Arc<dyn DegradeCallback>>,
     pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
     pub(super) headers: Headers,
+    pub(super) waiting: Waiting,
     /// Of this store: another one has troubles of its own.
     pub(super) trouble: Arc<Trouble>,
 }

@@ -13,6 +13,7 @@ mod taking;
 use std::fmt::Debug;
 
 pub use memory::MemoryStore;
+pub(crate) use name::Name;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use take::Take;

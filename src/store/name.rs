@@ -5,7 +5,7 @@ use crate::key::hash;
 ///
 /// Neither id nor parts hold a bare `:`, so two different takes never share a name.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Name<'a> {
+pub(crate) struct Name<'a> {
     prefix: &'a str,
     id: &'a str,
     id_hash: u64,
@@ -14,7 +14,7 @@ pub(super) struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    pub(super) fn new(take: &'a Take, default_prefix: &'a str) -> Self {
+    pub(crate) fn new(take: &'a Take, default_prefix: &'a str) -> Self {
         let rule = take.rule();
         Self {
             prefix: rule.key_prefix().unwrap_or(default_prefix),
@@ -25,14 +25,14 @@ impl<'a> Name<'a> {
     }
 
     /// Of what tells names apart; prefixes hardly do.
-    pub(super) fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         match self.key {
             None => self.id_hash,
             Some(key) => self.id_hash.rotate_left(32) ^ hash(key),
         }
     }
 
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub(crate) fn is(&self, name: &str) -> bool {
         let separator = if self.key.is_some() { ":" } else { "" };
         let pieces = [
             self.prefix,

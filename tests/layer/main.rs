@@ -8,6 +8,7 @@ mod events;
 mod failures;
 mod fields;
 mod semantics;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
