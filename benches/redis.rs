@@ -265,6 +265,76 @@ fn redisson(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
     )
 }
 
+/// The limiter's: the same keys, and those of a client, which are not used.
+fn limiter(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
+    let (mut keys, arguments) = redisson(ask);
+    keys.extend(["value", "permits", "epoch"].map(|what| format!("{{k}}:{what}:c")));
+    let [permits, _, id] = <[_; 3]>::try_from(arguments).expect("three");
+    let id = [&[16][..], &id, &1_u32.to_le_bytes()].concat();
+    let now = ask
+        .at
+        .map(|millis| (millis * 1_000).to_string().into_bytes());
+    (keys, [permits, id].into_iter().chain(now).collect())
+}
+
+/// The same for whoever waits in order.
+fn fair_limiter(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
+    let (keys, mut arguments) = limiter(ask);
+    arguments[1] = arguments[1][1..9].to_vec();
+    arguments.insert(2, b"0".to_vec());
+    (keys, arguments)
+}
+
+/// A script of the limiter with what it includes.
+fn script(name: &str) -> String {
+    let read = |path: String| std::fs::read_to_string(&path).expect("a script");
+    let root = env!("CARGO_MANIFEST_DIR");
+    let source = read(format!("{root}/lua/limiter/{name}.lua"));
+    let line = |line: &str| match line.trim_start().strip_prefix("-- include: ") {
+        Some(name) => read(format!("{root}/lua/include/{name}.lua")),
+        None => format!("{line}\n"),
+    };
+    source.lines().map(line).collect()
+}
+
+fn limiters(bench: &mut Bench) {
+    let scripts = [script("acquire"), script("reserve")].map(|source| bench.load(&source));
+    let [acquire, reserve] = scripts;
+    let theirs = bench.load(include_str!("redisson.lua"));
+    let contenders = [
+        Contender::Other(acquire, limiter),
+        Contender::Other(reserve, fair_limiter),
+        Contender::Other(theirs, redisson),
+    ];
+    let mut table = Table::new(&[
+        "permits of a `RateLimiter`, µs a call",
+        "acquire",
+        "fair",
+        "Redisson's",
+        "acquire to Redisson's",
+        "fair to Redisson's",
+    ]);
+    for traffic in traffics() {
+        let rounds: Vec<Vec<f64>> = (0..ROUNDS)
+            .map(|_| {
+                let of = |contender| bench.round(contender, &traffic);
+                contenders.iter().map(of).collect()
+            })
+            .collect();
+        let of =
+            |value: &dyn Fn(&Vec<f64>) -> f64| format!("{:.2}", median(rounds.iter().map(value)));
+        table.row(&[
+            traffic.name.to_owned(),
+            of(&|round| round[0]),
+            of(&|round| round[1]),
+            of(&|round| round[2]),
+            of(&|round| round[0] / round[2]),
+            of(&|round| round[1] / round[2]),
+        ]);
+    }
+    table.print();
+}
+
 fn nothing(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
     (vec![ask.key.clone()], Vec::new())
 }
@@ -422,7 +492,22 @@ fn main() {
     ];
     let contenders: Vec<_> = ours.into_iter().chain(others).collect();
 
-    times(&mut bench, &contenders);
-    batches(&mut bench);
-    sizes(&mut bench, &contenders);
+    // `cargo bench --bench redis -- limiters` prints that table alone.
+    let chosen: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|name| !name.starts_with('-'))
+        .collect();
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
+    if is_chosen("times") {
+        times(&mut bench, &contenders);
+    }
+    if is_chosen("batches") {
+        batches(&mut bench);
+    }
+    if is_chosen("limiters") {
+        limiters(&mut bench);
+    }
+    if is_chosen("sizes") {
+        sizes(&mut bench, &contenders);
+    }
 }

@@ -1,9 +1,9 @@
 -- How a rate limiter stands: its rate, the permits that are left, and those that are granted.
 --
--- Uses  KEYS[1] to KEYS[6], `n` permits that are asked for, `given_now`, the time in tests, and `reads`, whether nothing
---       may be written.
--- Gives call, text, rate, interval, now (microseconds), ms and ms_up (milliseconds, rounded down and up), left,
---       permits_key, changed, weight(), write().
+-- Uses  KEYS[1] to KEYS[6], `call`, `n` permits that are asked for, `given_now`, the time in tests, and `reads`, whether
+--       nothing may be written.
+-- Gives text, rate, interval, now (microseconds), ms and ms_up (milliseconds, rounded down and up), left, permits_key,
+--       broken (whether something has to be written even if nothing is granted), weight(), write().
 --
 -- KEYS[1]  hash: rate, interval in milliseconds, type (0: one budget for all, 1: one for each client), and if they
 --          were set keepAliveTime in milliseconds and epoch, which is another one whenever counts are to be cleared
@@ -16,7 +16,6 @@
 --
 -- Replies of scripts that cannot go on: -1 there is no rate, -2 more than the rate, -3 the hash makes no sense.
 
-local call = redis.call
 local function text(integer) return string.format('%.0f', integer) end
 
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'epoch')
@@ -35,8 +34,7 @@ end
 now = now + 0
 local ms, ms_up = math.floor(now / 1000), math.ceil(now / 1000)
 local value_key, permits_key, mark_key, mark = KEYS[2], KEYS[3], nil, nil
--- Whether something has to be written even if nothing is granted.
-local changed = false
+local broken = false
 
 -- The permits of a member; of one that is not ours none.
 local function weight(member)
@@ -48,7 +46,7 @@ end
 -- What has to be counted one by one: all that is granted and has not left.
 local function left_by_count()
   local left = rate
-  changed = true
+  broken = true
   for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '(' .. text(ms - interval), '+inf')) do
     left = left - weight(member)
   end
@@ -73,38 +71,32 @@ local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
 local lost = 0
 local leaving = oldest[2] and oldest[2] + 0 <= ms - interval
 if void then
-  left, changed = rate, true
-elseif not left or stale or left > rate then
+  left, broken = rate, true
+elseif not left or stale or not (left <= rate) then
   left = left_by_count()
 elseif leaving then
   for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '-inf', text(ms - interval))) do
     left = left + weight(member)
   end
-  changed = true
   if left > rate then left = left_by_count() end
 elseif not oldest[1] and left < rate then
-  lost = math.min(rate - left, 4294967295)
-  changed = true
+  lost, broken = math.min(rate - left, 4294967295), true
 end
 
--- Writes what is left. With a grant comes the expiry: for so many milliseconds what is counted matters, but no longer
--- than the configuration lives. Without one an expiry stays as it is.
-local function write(matters)
+-- Writes what is left, and lets all that counts expire when it has ceased to, but not later than the rate. That is for
+-- as long as the newest grant `counts`, and in advance for the grants of an interval: see the common way of acquire.
+local function write(counts, is_grant)
   if leaving then call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ms - interval)) end
   if lost > 0 then call('ZADD', permits_key, text(ms_up), struct.pack('<Bc0I4', 4, 'lost', lost)) end
-  local expiry = not matters and call('PTTL', value_key) or 0
-  if expiry <= 0 then
-    expiry = (matters or interval) + 1000
-    if keep_alive > 0 then
-      if matters then call('PEXPIRE', KEYS[1], text(keep_alive)) end
-      expiry = math.min(expiry, keep_alive)
-    else
-      local configured = call('PTTL', KEYS[1])
-      if configured > 0 then expiry = math.min(expiry, configured) end
-    end
+  local expiry = counts + interval + math.min(interval, 60000) + 1000
+  if keep_alive > 0 then
+    if is_grant then call('PEXPIRE', KEYS[1], text(keep_alive)) end
+    expiry = math.min(expiry, keep_alive)
   end
+  local configured = call('PTTL', KEYS[1])
+  if configured > 0 then expiry = math.min(expiry, configured) end
   expiry = text(expiry)
   call('SET', value_key, text(left), 'PX', expiry)
-  if matters or lost > 0 then call('PEXPIRE', permits_key, expiry) end
+  call('PEXPIRE', permits_key, expiry)
   if mark then call('SET', mark_key, mark, 'PX', expiry) end
 end

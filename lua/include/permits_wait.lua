@@ -2,19 +2,22 @@
 --
 -- Uses  what `permits` gives.
 -- Gives leaves_at(permits): the millisecond at which so many more than now have left; and, for the clock of a host that
---       went back, settle(), which takes what is granted in the future for granted now.
+--       went back, settle(place), which takes what is granted in the future for granted now, if the grant at that place
+--       of the set is.
 
 local function leaves_at(permits)
   local from = 0
   while true do
-    local some = call('ZRANGE', permits_key, text(from), text(from + 127), 'WITHSCORES')
+    -- Each has at least one.
+    local to = from + math.min(permits, 128) - 1
+    local some = call('ZRANGE', permits_key, text(from), text(to), 'WITHSCORES')
     if #some == 0 then return ms_up + interval end
     for at = 1, #some, 2 do
       local score = some[at + 1] + 0
       if score > ms - interval then permits = permits - weight(some[at]) end
       if permits <= 0 then return score + interval end
     end
-    from = from + 128
+    from = to + 1
   end
 end
 
@@ -24,11 +27,12 @@ local function is_reserved(member)
   return struct.unpack('>I7', member, 3) <= now
 end
 
-local function settle()
-  local newest = call('ZRANGE', permits_key, '-1', '-1', 'WITHSCORES')
-  if not newest[1] or newest[2] + 0 <= ms_up or is_reserved(newest[1]) then return end
+local function settle(place)
+  local first = call('ZRANGE', permits_key, place, place, 'WITHSCORES')
+  if not first[1] or first[2] + 0 <= ms_up or is_reserved(first[1]) then return end
   -- So many a call; the others by the next.
   for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '(' .. text(ms_up), '+inf', 'LIMIT', '0', '1000')) do
     call('ZADD', permits_key, text(ms_up), member)
   end
+  write(interval)
 end

@@ -5,7 +5,7 @@
 --
 -- Reply: the permits; less than 0 see there
 
-local n, given_now, reads = 0, ARGV[1], true
+local call, n, given_now, reads = redis.call, 0, ARGV[1], true
 -- include: permits
 
 return math.max(left, 0)

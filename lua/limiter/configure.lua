@@ -7,6 +7,7 @@
 -- ARGV[3]  the interval in milliseconds
 -- ARGV[4]  0: one budget for all, 1: one for each client
 -- ARGV[5]  after so many milliseconds without a grant the rate is forgotten; 0: never
+-- ARGV[6]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: 1 if it is set now, else 0
 
@@ -31,9 +32,13 @@ if how == 'set' or how == 'update' then
   call('HSET', KEYS[1], 'epoch', time[1] .. string.format('%06d', time[2]))
   call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 else
-  -- What is left is counted anew from what was granted, which lives as long as the new interval needs it.
+  -- What is left is counted anew from what was granted and has not left yet, which lives as long as the new interval
+  -- needs it.
   call('DEL', KEYS[2], KEYS[4])
+  local now = ARGV[6] or time[1] * 1000000 + time[2]
+  local gone = known and tonumber(config[2]) and math.floor(now / 1000) - config[2]
   for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
+    if gone then redis.pcall('ZREMRANGEBYSCORE', permits, '-inf', string.format('%.0f', gone)) end
     local life = call('PTTL', permits)
     if life > 0 and life < interval + 1000 then call('PEXPIRE', permits, string.format('%.0f', interval + 1000)) end
   end

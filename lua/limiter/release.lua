@@ -7,7 +7,7 @@
 --
 -- Reply: the permits that were given back; less than 0 see there
 
-local n, given_now, reads = 0, ARGV[2], false
+local call, n, given_now, reads = redis.call, 0, ARGV[2], false
 -- include: permits
 
 local wanted, released = ARGV[1] + 0, 0
@@ -29,5 +29,5 @@ while released < wanted do
   end
 end
 left = math.min(left + released, rate)
-if released > 0 or changed then write() end
+if released > 0 or broken then write(interval) end
 return released

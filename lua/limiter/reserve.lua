@@ -6,10 +6,10 @@
 -- ARGV[3]  the most microseconds to wait for them; nothing is granted for later
 -- ARGV[4]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: 1 and the microseconds to wait and the identity of the grant; or 0 and the microseconds that it would take;
+-- Reply: 1 and the microseconds to wait and the grant as it is kept; or 0 and the microseconds that it would take;
 -- less than 0 see there
 
-local n, given_now, reads = ARGV[1] + 0, ARGV[4], false
+local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[4], false
 -- include: permits
 -- include: permits_wait
 
@@ -18,17 +18,18 @@ local n, given_now, reads = ARGV[1] + 0, ARGV[4], false
 local function fits_at()
   local room, from = rate - n, 0
   while true do
-    local some = call('ZREVRANGE', permits_key, text(from), text(from + 127), 'WITHSCORES')
+    local to = from + math.min(room, 127)
+    local some = call('ZREVRANGE', permits_key, text(from), text(to), 'WITHSCORES')
     if #some == 0 then return ms_up end
     for at = 1, #some, 2 do
       room = room - weight(some[at])
       if room < 0 then return some[at + 1] + interval end
     end
-    from = from + 128
+    from = to + 1
   end
 end
 
-settle()
+settle('-1')
 local at = ms_up
 local newest = call('ZRANGE', permits_key, '-1', '-1', 'WITHSCORES')[2]
 if newest then at = math.max(at, newest + 0) end
@@ -40,11 +41,12 @@ end
 
 local wait = at > ms_up and at * 1000 - now or 0
 if wait > ARGV[3] + 0 then
-  if changed then write() end
+  if broken then write(interval) end
   return { 0, wait }
 end
 local identity = string.char(82) .. struct.pack('>I7', now) .. ARGV[2]
+local member = struct.pack('<Bc0I4', 16, identity, n)
 left = left - n
-call('ZADD', permits_key, text(at), struct.pack('<Bc0I4', 16, identity, n))
-write(at - ms + interval)
-return { 1, wait, identity }
+call('ZADD', permits_key, text(at), member)
+write(at - ms + interval, true)
+return { 1, wait, member }

@@ -3,20 +3,20 @@
 --
 -- KEYS     see lua/include/permits.lua
 -- ARGV[1]  the permits
--- ARGV[2]  16 bytes, of which 4 tell this grant from others
+-- ARGV[2]  the grant as the third generation keeps it; 4 bytes of its identity tell it from others
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: 0 if they are granted, else the microseconds until the earliest leaves; less than 0 see there
 
-local n, given_now, reads = ARGV[1] + 0, ARGV[3], false
+local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[3], false
 -- include: permits
 
 if left >= n then
   left = left - n
-  call('ZADD', permits_key, text(ms_up), string.sub(ARGV[2], 1, 4) .. struct.pack('<I4', n))
-  write(interval)
+  call('ZADD', permits_key, text(ms_up), string.sub(ARGV[2], 2, 5) .. struct.pack('<I4', n))
+  write(interval, true)
   return 0
 end
-if changed then write() end
+if broken then write(interval) end
 local earliest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')[2]
 return math.max(((earliest or ms_up) + interval) * 1000 - now, 1)

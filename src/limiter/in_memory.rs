@@ -131,7 +131,10 @@ impl MemoryLimiters {
             return false;
         }
         let permits = match (how, known) {
-            (Configure::Keep, Some(known)) => known.permits,
+            (Configure::Keep, Some(mut known)) => {
+                known.permits.forget(now, &known.rate);
+                known.permits
+            }
             _ => Permits::default(),
         };
         let mut limiter = Limiter {

@@ -121,13 +121,13 @@ impl OnRedis {
             Generation::Second => &SECOND,
             Generation::Third => &ACQUIRE,
         };
-        let identity = Uuid::new_v4().into_bytes();
+        let member = member(what.permits);
         let arguments = |command: &mut Cmd| {
-            command.arg(what.permits).arg(&identity);
+            command.arg(what.permits).arg(&member);
         };
         let reply = self.ask(script, &what.name, arguments).await?;
         match self.number(&what.name, what.permits, &reply)? {
-            0 => Ok(self.granted(what, identity, Duration::ZERO)),
+            0 => Ok(self.granted(what, member, Duration::ZERO)),
             micros => Ok(Answer::Wait(Duration::from_micros(micros))),
         }
     }
@@ -147,36 +147,38 @@ impl OnRedis {
         };
         match &parts[..] {
             [Value::Int(0), Value::Int(micros)] => Ok(Answer::Wait(micros_of(*micros))),
-            [
-                Value::Int(1),
-                Value::Int(micros),
-                Value::BulkString(identity),
-            ] => match <[u8; 16]>::try_from(&identity[..]) {
-                Ok(identity) => Ok(self.granted(what, identity, micros_of(*micros))),
-                Err(_) => Err(self.calls().protocol_error(&reply).into()),
-            },
+            [Value::Int(1), Value::Int(micros), Value::BulkString(member)] => {
+                Ok(self.granted(what, member.clone(), micros_of(*micros)))
+            }
             _ => Err(self.calls().protocol_error(&reply).into()),
         }
     }
 
-    fn granted(self, what: Wanted, identity: [u8; 16], wait: Duration) -> Answer {
+    fn granted(self, what: Wanted, member: Vec<u8>, wait: Duration) -> Answer {
         let runtime = Handle::current();
         let grant = Grant::new(move || {
-            // Only of the third generation is a grant known by its identity.
+            // Those of earlier generations are kept in other ways.
             if what.generation == Generation::Third {
-                runtime.spawn(self.cancel(what, identity));
+                runtime.spawn(self.cancel(what.name, member));
             }
         });
         Answer::Granted(grant, wait)
     }
 
     /// Who asked has gone, so there is nobody to tell of an error; what is not given back leaves after the interval.
-    async fn cancel(self, what: Wanted, identity: [u8; 16]) {
+    async fn cancel(self, name: Arc<str>, member: Vec<u8>) {
         let arguments = |command: &mut Cmd| {
-            command.arg(what.permits).arg(&identity);
+            command.arg(&member);
         };
-        let _ = self.ask(&CANCEL, &what.name, arguments).await;
+        let _ = self.ask(&CANCEL, &name, arguments).await;
     }
+}
+
+/// A grant as it is kept: the length of its identity, the identity, the permits.
+fn member(permits: u64) -> Vec<u8> {
+    let identity = Uuid::new_v4().into_bytes();
+    let permits = u32::try_from(permits).unwrap_or(u32::MAX).to_le_bytes();
+    [&[16][..], &identity, &permits].concat()
 }
 
 fn micros_of(micros: i64) -> Duration {
@@ -275,9 +277,7 @@ impl Backend for OnRedis {
                 command.arg(rate.interval_millis()).arg(kind);
                 command.arg(rate.keep_alive_millis());
             };
-            let keys = self.keys(name);
-            let keys = keys.all();
-            let reply = self.calls().call(&CONFIGURE, &keys, arguments).await?;
+            let reply = self.ask(&CONFIGURE, name, arguments).await?;
             Ok(self.number(name, 0, &reply)? == 1)
         })
     }

@@ -34,15 +34,20 @@ pub(super) struct Place {
 impl Permits {
     /// Grants permits, or tells the microseconds until they can be.
     pub(super) fn acquire(&mut self, now: u64, rate: &Rate, permits: u64) -> Result<Place, u64> {
-        self.forget(now, rate);
-        let at = now.div_ceil(1_000);
-        if self.granted + permits <= rate.permits() {
-            self.add(at, permits, now);
+        let lacking = self.lacking(now, rate, permits);
+        if lacking == 0 {
+            let at = now.div_ceil(1_000);
+            self.add(at, permits, now, rate);
             return Ok(Place { at, wait: 0 });
         }
-        self.settle(now);
-        let lacking = self.granted + permits - rate.permits();
-        Err(self.leaves_at(lacking, rate).saturating_mul(1_000) - now)
+        if self
+            .grants
+            .front()
+            .is_some_and(|oldest| oldest.is_ahead(now))
+        {
+            self.settle(now, rate);
+        }
+        Err(self.leaves_at(now, rate, lacking).saturating_mul(1_000) - now)
     }
 
     /// Grants permits for as soon as they are free, behind all that were granted before; or tells that it would take
@@ -54,13 +59,18 @@ impl Permits {
         permits: u64,
         most: u64,
     ) -> Result<Place, u64> {
-        self.forget(now, rate);
-        self.settle(now);
+        if self
+            .grants
+            .back()
+            .is_some_and(|newest| newest.is_ahead(now))
+        {
+            self.settle(now, rate);
+        }
         let soonest = now.div_ceil(1_000);
         let mut at = soonest.max(self.grants.back().map_or(0, |newest| newest.at));
-        let lacking = (self.granted + permits).saturating_sub(rate.permits());
+        let lacking = self.lacking(now, rate, permits);
         if lacking > 0 {
-            at = at.max(self.leaves_at(lacking, rate));
+            at = at.max(self.leaves_at(now, rate, lacking));
         }
         let wait = match at > soonest {
             true => at.saturating_mul(1_000) - now,
@@ -69,7 +79,7 @@ impl Permits {
         if wait > most {
             return Err(wait);
         }
-        self.add(at, permits, now);
+        self.add(at, permits, now, rate);
         Ok(Place { at, wait })
     }
 
@@ -85,31 +95,48 @@ impl Permits {
 
     /// Gives back permits that would come back soonest, and tells how many.
     pub(super) fn release(&mut self, now: u64, rate: &Rate, permits: u64) -> u64 {
-        self.forget(now, rate);
+        let (gone, _) = self.leaving(now, rate);
+        let is_usable = |grant: &Granted| grant.at <= now.div_ceil(1_000);
         let mut released = 0;
-        while released < permits
-            && self
-                .grants
-                .front()
-                .is_some_and(|grant| grant.at <= now.div_ceil(1_000))
-        {
-            released += self.take_out(0, permits - released);
+        while released < permits && self.grants.get(gone).is_some_and(is_usable) {
+            released += self.take_out(gone, permits - released);
+        }
+        if released > 0 {
+            self.forget(now, rate);
         }
         released
     }
 
     pub(super) fn available(&self, now: u64, rate: &Rate) -> u64 {
-        let counts = |grant: &&Granted| !has_left(grant, now, rate);
-        let granted: u64 = self
-            .grants
-            .iter()
-            .filter(counts)
-            .map(|grant| grant.permits)
-            .sum();
-        rate.permits().saturating_sub(granted)
+        let (_, gone) = self.leaving(now, rate);
+        rate.permits().saturating_sub(self.granted - gone)
     }
 
-    fn add(&mut self, at: u64, permits: u64, asked: u64) {
+    /// How many permits too few there are for so many.
+    fn lacking(&self, now: u64, rate: &Rate, permits: u64) -> u64 {
+        let (_, gone) = self.leaving(now, rate);
+        (self.granted - gone + permits).saturating_sub(rate.permits())
+    }
+
+    /// The number of grants that count no longer, and their permits. They are kept until something is granted or given
+    /// back: whoever is denied leaves no trace, also if the clock goes back then.
+    fn leaving(&self, now: u64, rate: &Rate) -> (usize, u64) {
+        let has_left = |grant: &&Granted| grant.at + rate.interval_millis() <= now / 1_000;
+        let gone = self.grants.iter().take_while(has_left);
+        gone.fold((0, 0), |(number, permits), grant| {
+            (number + 1, permits + grant.permits)
+        })
+    }
+
+    /// Drops what counts no longer.
+    pub(super) fn forget(&mut self, now: u64, rate: &Rate) {
+        let (number, permits) = self.leaving(now, rate);
+        self.grants.drain(..number);
+        self.granted -= permits;
+    }
+
+    fn add(&mut self, at: u64, permits: u64, asked: u64, rate: &Rate) {
+        self.forget(asked, rate);
         self.granted += permits;
         let place = self.grants.partition_point(|grant| grant.at < at);
         match self.grants.get_mut(place) {
@@ -132,41 +159,31 @@ impl Permits {
         taken
     }
 
-    fn forget(&mut self, now: u64, rate: &Rate) {
-        while self
-            .grants
-            .front()
-            .is_some_and(|grant| has_left(grant, now, rate))
-        {
-            self.granted -= self.grants.pop_front().map_or(0, |grant| grant.permits);
-        }
-    }
-
-    /// After the clock went back: what is granted in the future, and was not reserved for then, is granted now.
-    fn settle(&mut self, now: u64) {
+    /// After the clock went back: what is granted in the future is granted now.
+    fn settle(&mut self, now: u64, rate: &Rate) {
         let soonest = now.div_ceil(1_000);
-        let is_wrong = |grant: &Granted| grant.at > soonest && grant.asked > now;
-        if !self.grants.back().is_some_and(is_wrong) {
-            return;
-        }
         let from = self.grants.partition_point(|grant| grant.at <= soonest);
         let permits = self.grants.drain(from..).map(|grant| grant.permits).sum();
         self.granted -= permits;
-        self.add(soonest, permits, now);
+        self.add(soonest, permits, now, rate);
     }
 
-    /// The millisecond at which so many permits have left, or all.
-    fn leaves_at(&self, permits: u64, rate: &Rate) -> u64 {
+    /// The millisecond at which so many permits have left that count now, or all.
+    fn leaves_at(&self, now: u64, rate: &Rate, permits: u64) -> u64 {
+        let (gone, _) = self.leaving(now, rate);
         let mut left = 0;
-        let mut leaving = self.grants.iter().skip_while(|grant| {
+        let mut counting = self.grants.iter().skip(gone).skip_while(|grant| {
             left += grant.permits;
             left < permits
         });
-        let last = leaving.next().or(self.grants.back());
+        let last = counting.next().or(self.grants.back());
         last.map_or(0, |grant| grant.at) + rate.interval_millis()
     }
 }
 
-fn has_left(grant: &Granted, now: u64, rate: &Rate) -> bool {
-    grant.at + rate.interval_millis() <= now / 1_000
+impl Granted {
+    /// Whether it is in the future and was not reserved for then: the clock went back.
+    fn is_ahead(&self, now: u64) -> bool {
+        self.at > now.div_ceil(1_000) && self.asked > now
+    }
 }
