@@ -21,8 +21,7 @@ if rate and interval and config[3] == '1' then
   local epoch = call('HGET', KEYS[1], 'epoch')
   is_known = call('GET', KEYS[6]) == (epoch or '') .. ' ' .. config[1] .. ' ' .. config[2]
 end
-if is_known and not config[4] and rate and interval and n <= rate
-  and interval >= 1 and interval <= 315360000000 and interval % 1 == 0 and rate % 1 == 0 then
+if is_known and not config[4] and rate and interval and n <= rate and interval >= 1 then
   local value = call('GET', value_key)
   local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
   local now = given_now
@@ -35,7 +34,8 @@ if is_known and not config[4] and rate and interval and n <= rate
   local ms_up = rest == 0 and ms or ms + 1
 
   if not value then
-    if not oldest[1] and config[3] == '0' and call('PTTL', KEYS[1]) < 0 then
+    local is_whole = rate % 1 == 0 and interval % 1 == 0 and interval <= 315360000000
+    if not oldest[1] and is_whole and config[3] == '0' and call('PTTL', KEYS[1]) < 0 then
       local expiry = 2 * interval + 1000 + (interval < 60000 and interval or 60000)
       call('ZADD', permits_key, ms_up, ARGV[2])
       call('PEXPIRE', permits_key, expiry)

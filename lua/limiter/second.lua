@@ -18,5 +18,6 @@ if left >= n then
   return 0
 end
 if broken then write(interval) end
-local earliest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')[2]
+local inside = '(' .. text(ms - interval)
+local earliest = call('ZRANGEBYSCORE', permits_key, inside, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2]
 return math.max(((earliest or ms_up) + interval) * 1000 - now, 1)
