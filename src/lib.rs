@@ -86,7 +86,10 @@ mod error;
 mod key;
 mod layer;
 mod limits;
+#[cfg(feature = "redis")]
 mod lines;
+#[cfg(feature = "redis")]
+pub mod lock;
 mod quota;
 mod rule;
 mod store;
@@ -110,6 +113,8 @@ pub use key::{
 };
 pub use layer::{Headers, RateLimit, RateLimitLayer, ResponseFuture};
 pub use limits::Limits;
+#[cfg(feature = "redis")]
+pub use lock::{Lock, LockError, LockErrorKind, LockGuard, Owner};
 pub use quota::{Quota, QuotaError};
 pub use rule::{OnError, Policy, Rule, RuleError, Rules, SharedRules};
 #[cfg(feature = "test-util")]

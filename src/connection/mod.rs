@@ -7,8 +7,13 @@ mod script;
 
 pub use handle::Redis;
 pub(crate) use handle::{Calls, server};
+pub(crate) use keeper::client;
 pub use reconnecting::Reconnecting;
 pub(crate) use script::{FIXED_WINDOW, GCRA, REFUND, SLIDING_LOG, SLIDING_WINDOW, Script};
+pub(crate) use script::{
+    LOCK_ACQUIRE, LOCK_FORCE, LOCK_LOOK, LOCK_RELEASE, LOCK_RENEW, SLOTS_ACQUIRE, SLOTS_RELEASE,
+    SLOTS_RENEW,
+};
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 

@@ -27,16 +27,33 @@ scripts! {
     FIXED_WINDOW = "fixed_window.lua";
     /// Gives back an earlier take.
     REFUND = "refund.lua";
+    /// Takes a lock.
+    LOCK_ACQUIRE = "lock/acquire.lua";
+    /// Makes a lock's lease last longer.
+    LOCK_RENEW = "lock/renew.lua";
+    /// Gives a lock back.
+    LOCK_RELEASE = "lock/release.lua";
+    /// Takes a lock away from its holder.
+    LOCK_FORCE = "lock/force.lua";
+    /// Looks at a lock.
+    LOCK_LOOK = "lock/look.lua";
+    /// Takes one of several permits.
+    SLOTS_ACQUIRE = "slots/acquire.lua";
+    /// Makes a permit's lease last longer.
+    SLOTS_RENEW = "slots/renew.lua";
+    /// Gives a permit back.
+    SLOTS_RELEASE = "slots/release.lua";
 }
 
 /// What several scripts have in common: put in where a line says `-- include: name`.
-const INCLUDES: [(&str, &str); 6] = [
+const INCLUDES: [(&str, &str); 7] = [
     ("question", include_str!("../../lua/include/question.lua")),
     ("decision", include_str!("../../lua/include/decision.lua")),
     ("earlier", include_str!("../../lua/include/earlier.lua")),
     ("carried", include_str!("../../lua/include/carried.lua")),
     ("pace", include_str!("../../lua/include/pace.lua")),
     ("formats", include_str!("../../lua/include/formats.lua")),
+    ("lock", include_str!("../../lua/include/lock.lua")),
 ];
 
 /// A script of the folder `lua/`, called by its hash.

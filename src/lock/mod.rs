@@ -1,0 +1,21 @@
+//! Locks that the whole fleet shares.
+
+mod attempt;
+mod claim;
+mod error;
+mod guard;
+mod held;
+mod lease;
+#[expect(clippy::module_inception, reason = "it is the lock itself")]
+mod lock;
+mod names;
+mod owner;
+mod slots;
+mod subscriber;
+mod waiting;
+mod watchdog;
+
+pub use error::{LockError, LockErrorKind};
+pub use guard::LockGuard;
+pub use lock::Lock;
+pub use owner::Owner;
