@@ -164,14 +164,16 @@ impl Claim {
         yes_or_no(&reply).ok_or_else(|| calls.protocol_error(&reply))
     }
 
-    /// For how long Redis is to know what became of the request: a few tries of the call. One that was given up may
-    /// come when its connection is long gone.
+    /// For how long the same release may be tried by somebody who waits for it.
+    pub(super) const LONGEST_RELEASE: Duration = Duration::from_secs(10);
+
+    /// For how long Redis is to know what became of the request: as long as a call for it may come. One that was given
+    /// up may come when its connection is long gone, and one of several holds must not be released twice.
     fn memory(&self, token: Option<u64>) -> Duration {
-        const LONGEST_ON_ITS_WAY: Duration = Duration::from_secs(10);
-        let tries = 5 * self.target.calls.timeout();
+        let timeout = self.target.calls.timeout();
         match token {
-            Some(_) => tries,
-            None => tries.max(self.lease).max(LONGEST_ON_ITS_WAY),
+            Some(_) if !self.has_others => self.lease.min(Self::LONGEST_RELEASE) + timeout,
+            _ => self.lease.max(Self::LONGEST_RELEASE) + timeout,
         }
     }
 }

@@ -17,8 +17,8 @@ impl LockGuard {
 
     /// Gives the lock back, or one hold of several, and waits until Redis has it.
     ///
-    /// A call whose answer was lost is made again, until the lease runs out; however often it gets through, it counts
-    /// once. Dropping the future leaves the rest to the background.
+    /// A call whose answer was lost is made again, until the lease runs out, but not for longer than 10 s; however
+    /// often it gets through, it counts once. Dropping the future leaves the rest to the background, as does an error.
     ///
     /// # Errors
     ///

@@ -39,9 +39,10 @@ impl Lease {
         &self.held
     }
 
-    /// Gives it back, with tries until the lease runs out.
+    /// Gives it back, with tries until the lease runs out, or for 10 s.
     pub(super) async fn release(mut self) -> Result<(), LockError> {
         let until = self.held.end();
+        let until = until.min(Instant::now() + Claim::LONGEST_RELEASE);
         loop {
             let outcome = self.held.release().await;
             let again = Instant::now() + Self::PAUSE;

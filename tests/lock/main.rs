@@ -5,6 +5,9 @@ mod support;
 
 mod basics;
 mod dropped;
+mod handover;
+mod mute;
+mod network;
 mod watchdog;
 
 use std::time::Duration;
