@@ -114,7 +114,9 @@ pub use key::{
 pub use layer::{Headers, RateLimit, RateLimitLayer, ResponseFuture};
 pub use limits::Limits;
 #[cfg(feature = "redis")]
-pub use lock::{Lock, LockError, LockErrorKind, LockGuard, Owner};
+pub use lock::{
+    Exclusive, ExclusiveFuture, ExclusiveLayer, Lock, LockError, LockErrorKind, LockGuard, Owner,
+};
 pub use quota::{Quota, QuotaError};
 pub use rule::{OnError, Policy, Rule, RuleError, Rules, SharedRules};
 #[cfg(feature = "test-util")]

@@ -20,8 +20,11 @@ if call('GET', latch) then return { -1, 0 } end
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if not held then
-  local live = call('ZRANGEBYSCORE', set, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', '0', ARGV[3])
-  if #live / 2 >= ARGV[3] + 0 then return { 0, whole(live[2], now) - now } end
+  local from = '(' .. text(now)
+  if call('ZCOUNT', set, from, '+inf') >= ARGV[3] + 0 then
+    local first = call('ZRANGEBYSCORE', set, from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+    return { 0, whole(first[2], now) - now }
+  end
 end
 call('ZADD', set, text(now + lease), holder)
 call('ZREMRANGEBYSCORE', set, '-inf', text(now))

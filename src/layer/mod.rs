@@ -8,7 +8,11 @@ mod service;
 mod settings;
 mod trouble;
 
+#[cfg(feature = "redis")]
+pub(crate) use decide::recover;
 pub use fields::Headers;
+#[cfg(feature = "redis")]
+pub(crate) use future::OnInnerError;
 pub use future::ResponseFuture;
 pub use rate_limit_layer::RateLimitLayer;
 pub use service::RateLimit;

@@ -3,6 +3,7 @@
 mod attempt;
 mod claim;
 mod error;
+mod exclusive;
 mod guard;
 mod held;
 mod lease;
@@ -16,6 +17,7 @@ mod waiting;
 mod watchdog;
 
 pub use error::{LockError, LockErrorKind};
+pub use exclusive::{Exclusive, ExclusiveFuture, ExclusiveLayer};
 pub use guard::LockGuard;
 pub use lock::Lock;
 pub use owner::Owner;
