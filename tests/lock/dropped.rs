@@ -46,15 +46,15 @@ async fn an_acquire_dropped_anywhere() {
     for owner in [None, Some(Owner::new())] {
         let lock = Lock::new(&redis, "l");
         let asking = owner.as_ref().map_or(lock.clone(), |owner| lock.by(owner));
-        for times in 1.. {
-            let Some(guard) = polled(asking.lock(), times).await else {
-                is_free_soon(&lock).await;
-                continue;
-            };
-            assert!(times > 1, "it never waited");
-            guard.expect("a lock").release().await.expect("it was held");
-            break;
+        let mut dropped = 0;
+        for round in 0..30 {
+            match polled(asking.lock(), 1 + round % 6).await {
+                Some(guard) => guard.expect("a lock").release().await.expect("it was held"),
+                None => dropped += 1,
+            }
+            is_free_soon(&lock).await;
         }
+        assert!(dropped > 0, "it never waited");
     }
 }
 
@@ -73,7 +73,7 @@ async fn a_waiter_dropped_anywhere() {
         let (got, ()) = tokio::join!(polled(lock.lock(), times), release);
         if let Some(guard) = got {
             guard.expect("a lock").release().await.expect("it was held");
-            assert!(times > 4, "it never waited");
+            assert!(times > 2, "it never waited");
             break;
         }
         is_free_soon(&lock).await;

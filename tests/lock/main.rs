@@ -5,6 +5,7 @@ mod support;
 
 mod basics;
 mod dropped;
+mod exclusive;
 mod handover;
 mod mute;
 mod network;
