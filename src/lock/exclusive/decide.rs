@@ -18,7 +18,7 @@ use crate::store::Take;
 /// What becomes of a request.
 pub(super) enum Outcome {
     /// On to the handler; without a permit if an error callback says so.
-    Proceed(Parts, Option<Permit>),
+    Proceed(Box<Parts>, Option<Permit>),
     /// A callback answers, or nobody has to: the handler is out of the game.
     Answering(BoxFuture<'static, Response>),
 }
@@ -32,7 +32,7 @@ impl Settings {
             Err(panicked) => return answer(panicked.into()),
         };
         match self.slots(&key).take(self.wait).await {
-            Ok(Some(permit)) => Outcome::Proceed(head, Some(permit)),
+            Ok(Some(permit)) => Outcome::Proceed(Box::new(head), Some(permit)),
             Ok(None) => self.denied(key, head),
             Err(error) => {
                 let failed = Failed::store(Arc::clone(&self.rule), head.clone(), error);
@@ -76,7 +76,7 @@ impl Settings {
             return answer(reduced_capacity());
         };
         match recover(&**callback, failed).await {
-            Recovery::Proceed => Outcome::Proceed(head, None),
+            Recovery::Proceed => Outcome::Proceed(Box::new(head), None),
             Recovery::Respond(response) => answer(response),
             Recovery::Propagate => answer(reduced_capacity()),
         }

@@ -78,7 +78,7 @@ impl<S: Service<Request<B>>, B> State<S, S::Future, S::Error, B> {
     fn after(outcome: Outcome, mut inner: S, body: B, errors: Option<Box<OnInnerError>>) -> Self {
         match outcome {
             Outcome::Proceed(head, permit) => Self::Calling {
-                future: inner.call(Request::from_parts(head, body)),
+                future: inner.call(Request::from_parts(*head, body)),
                 permit,
                 errors,
             },
