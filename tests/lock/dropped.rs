@@ -58,6 +58,23 @@ async fn an_acquire_dropped_anywhere() {
     }
 }
 
+/// The same when it was sent, and Redis takes its time.
+#[tokio::test]
+async fn an_acquire_dropped_under_way() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let lock = Lock::new(&redis, "l");
+    let mut admin = server.connection();
+    for round in 0..10 {
+        let mut pause = cmd("CLIENT");
+        pause.arg("PAUSE").arg(60).exec(&mut admin).expect("pauses");
+        let patience = Duration::from_millis(4 * round);
+        let got = tokio::time::timeout(patience, lock.lock()).await;
+        assert!(got.is_err(), "it was not under way");
+        is_free_soon(&lock).await;
+    }
+}
+
 /// The same while it waits for somebody else, whose lock it must not touch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_dropped_anywhere() {
@@ -106,6 +123,11 @@ async fn a_release_dropped_anywhere() {
 #[tokio::test]
 async fn guards_outlive_handles() {
     let server = Redis::start();
+    let tasks = || {
+        let runtime = tokio::runtime::Handle::current();
+        runtime.metrics().num_alive_tasks()
+    };
+    let before = tasks();
     let redis = process(&server).await;
     let lock = Lock::new(&redis, "l").lease(Duration::from_millis(300));
     let guard = lock.lock().await.expect("a lock");
@@ -113,6 +135,7 @@ async fn guards_outlive_handles() {
     tokio::time::sleep(Duration::from_millis(900)).await;
     assert!(guard.is_held(), "nobody renews it");
     drop(guard);
+    eventually("its tasks end", HICCUP, async || tasks() == before).await;
     let redis = process(&server).await;
     is_free_soon(&Lock::new(&redis, "l")).await;
     // The connection of the first handle ends with its guard.
@@ -160,11 +183,11 @@ async fn nothing_is_renewed_after_its_release() {
     let server = Redis::start();
     let redis = process(&server).await;
     let mut admin = server.connection();
-    let lock = Lock::new(&redis, "l").lease(Duration::from_millis(90));
-    for round in 0..40 {
+    let lock = Lock::new(&redis, "l").lease(Duration::from_millis(450));
+    for round in 0..20 {
         let guard = lock.lock().await.expect("a lock");
         // Around its first renewal.
-        tokio::time::sleep(Duration::from_millis(27 + round % 5)).await;
+        tokio::time::sleep(Duration::from_millis(147 + round % 6)).await;
         match round % 2 {
             0 => guard.release().await.expect("it was held"),
             _ => drop(guard),
@@ -177,7 +200,7 @@ async fn nothing_is_renewed_after_its_release() {
         info.lines().filter(eval).collect::<String>()
     };
     let before = calls(&mut admin);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(calls(&mut admin), before);
     assert!(!before.is_empty());
 }

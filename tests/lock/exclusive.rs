@@ -82,6 +82,8 @@ async fn text(response: Response<Body>) -> String {
 }
 
 async fn out(server: &Redis, number: u64) {
+    // What should not be given back would be by then.
+    tokio::time::sleep(Duration::from_millis(50)).await;
     let mut admin = server.connection();
     eventually(
         "so many permits are out",

@@ -1,4 +1,4 @@
-//! A network that takes calls to the server, and loses the replies.
+//! A network that loses replies, or delivers calls late.
 
 use std::sync::Arc;
 
@@ -11,6 +11,8 @@ use tokio::sync::watch;
 pub(crate) struct Mute {
     pub(crate) url: String,
     is_mute: Arc<watch::Sender<bool>>,
+    /// How often calls were held, and delivered.
+    holds: Arc<watch::Sender<u64>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -20,7 +22,8 @@ impl Mute {
         let address = listener.local_addr().expect("an address");
         let target = url.trim_start_matches("redis://").to_owned();
         let is_mute = Arc::new(watch::Sender::new(false));
-        let seen = is_mute.subscribe();
+        let holds = Arc::new(watch::Sender::new(0));
+        let (seen, held) = (is_mute.subscribe(), holds.subscribe());
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(server) = TcpStream::connect(&target).await else {
@@ -29,12 +32,13 @@ impl Mute {
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
                 tokio::spawn(replies(from_server, to_client, seen.clone()));
-                tokio::spawn(calls(from_client, to_server));
+                tokio::spawn(calls(from_client, to_server, held.clone()));
             }
         });
         Self {
             url: format!("redis://{address}"),
             is_mute,
+            holds,
             task,
         }
     }
@@ -42,6 +46,16 @@ impl Mute {
     /// From now on no reply comes through.
     pub(crate) fn begin(&self) {
         self.is_mute.send_replace(true);
+    }
+
+    /// From now on calls over the connections that are there are held.
+    pub(crate) fn hold(&self) {
+        self.holds.send_modify(|holds| *holds += 1);
+    }
+
+    /// They come at last.
+    pub(crate) fn deliver(&self) {
+        self.holds.send_modify(|holds| *holds += 1);
     }
 
     /// What was mute breaks, and new connections are whole.
@@ -56,8 +70,19 @@ impl Drop for Mute {
     }
 }
 
-async fn calls(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
-    let _ = tokio::io::copy(&mut from, &mut to).await;
+async fn calls(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut held: watch::Receiver<u64>) {
+    // Odd while they are held; a connection that begins then is not concerned.
+    let at_first = *held.borrow();
+    let hold = at_first + 1 + at_first % 2;
+    let mut bytes = vec![0; 65_536];
+    while let Ok(length @ 1..) = from.read(&mut bytes).await {
+        if *held.borrow() == hold {
+            let _ = held.wait_for(|now| *now > hold).await;
+        }
+        if to.write_all(&bytes[..length]).await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn replies(
