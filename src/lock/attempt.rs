@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::claim::{Answer, Claim};
+use super::claim::Claim;
 use super::lease::Lease;
+use super::reply::Answer;
 use super::watchdog::Watchdog;
 use crate::error::{StoreError, StoreErrorKind};
 

@@ -1,30 +1,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
-use super::names::Names;
 use super::owner::{Owner, next_number};
+use super::reply::{Answer, answer, yes_or_no};
+use super::target::{Kind, Target};
 use crate::connection::{
-    Calls, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, SLOTS_ACQUIRE, SLOTS_RELEASE, SLOTS_RENEW,
+    LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, SLOTS_ACQUIRE, SLOTS_RELEASE, SLOTS_RENEW,
 };
 use crate::error::StoreError;
-
-/// What is to be had: under which name, and from which server.
-#[derive(Debug)]
-pub(super) struct Target {
-    pub(super) calls: Calls,
-    pub(super) names: Names,
-    /// What this process is called.
-    process: Box<str>,
-    kind: Kind,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Lock,
-    Slots { permits: u32 },
-}
 
 /// One request for it, and all that follows from that: the lease, and its end.
 ///
@@ -41,43 +26,10 @@ pub(super) struct Claim {
     has_others: bool,
 }
 
-/// What Redis says to a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// It has it; the fencing token is 0 where there is none.
-    Taken { token: u64 },
-    /// Others have it, and their lease ends then; none if it never does.
-    Held { ends_after: Option<Duration> },
-}
-
-impl Target {
-    pub(super) fn lock(redis: &Redis, name: &str) -> Arc<Self> {
-        Self::of(Kind::Lock, redis, name)
-    }
-
-    pub(super) fn slots(redis: &Redis, name: &str, permits: u32) -> Arc<Self> {
-        Self::of(Kind::Slots { permits }, redis, name)
-    }
-
-    fn of(kind: Kind, redis: &Redis, name: &str) -> Arc<Self> {
-        Arc::new(Self {
-            calls: redis.calls().clone(),
-            names: Names::new(name),
-            process: redis.id().into(),
-            kind,
-        })
-    }
-
-    /// How the lock's hash has an owner.
-    pub(super) fn holder(&self, owner: &Owner) -> String {
-        format!("{}:{}", self.process, owner.number())
-    }
-}
-
 impl Claim {
     /// For a holder that has nothing else, or for this one, which may.
     pub(super) fn new(target: &Arc<Target>, owner: Option<&Owner>, lease: Duration) -> Self {
-        let request = format!("{}:{}", target.process, next_number());
+        let request = format!("{}:{}", target.process(), next_number());
         Self {
             target: Arc::clone(target),
             lease,
@@ -96,7 +48,7 @@ impl Claim {
     pub(super) async fn acquire(&self) -> Result<Option<Answer>, StoreError> {
         let Target { calls, names, .. } = &*self.target;
         let (holder, lease) = (&*self.holder, millis(self.lease));
-        let reply = match self.target.kind {
+        let reply = match self.target.kind() {
             Kind::Lock => {
                 let keys = [&*names.key, &*names.tokens, &*self.latch];
                 let arguments = |cmd: &mut Cmd| {
@@ -119,7 +71,7 @@ impl Claim {
     pub(super) async fn renew(&self, token: u64) -> Result<bool, StoreError> {
         let Target { calls, names, .. } = &*self.target;
         let (holder, lease) = (&*self.holder, millis(self.lease));
-        let reply = match self.target.kind {
+        let reply = match self.target.kind() {
             Kind::Lock => {
                 let arguments = |cmd: &mut Cmd| {
                     cmd.arg(holder).arg(token).arg(lease);
@@ -142,7 +94,7 @@ impl Claim {
         let Target { calls, names, .. } = &*self.target;
         let (holder, channel) = (&*self.holder, &*names.channel);
         let life = millis(self.memory(token));
-        let reply = match self.target.kind {
+        let reply = match self.target.kind() {
             Kind::Lock => {
                 let token = token.map_or_else(String::new, |token| token.to_string());
                 let keys = [&*names.key, &*names.tokens, &*self.latch];
@@ -182,30 +134,4 @@ impl Claim {
 fn millis(duration: Duration) -> u64 {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     u64::try_from(millis).unwrap_or(u64::MAX).max(1)
-}
-
-fn answer(reply: &Value) -> Option<Option<Answer>> {
-    let Value::Array(items) = reply else {
-        return None;
-    };
-    match items[..] {
-        [Value::Int(1), Value::Int(token)] => {
-            let token = u64::try_from(token).ok()?;
-            Some(Some(Answer::Taken { token }))
-        }
-        [Value::Int(0), Value::Int(millis)] => {
-            let ends_after = u64::try_from(millis).ok().map(Duration::from_millis);
-            Some(Some(Answer::Held { ends_after }))
-        }
-        [Value::Int(-1), Value::Int(_)] => Some(None),
-        _ => None,
-    }
-}
-
-pub(super) fn yes_or_no(reply: &Value) -> Option<bool> {
-    match reply {
-        Value::Int(0) => Some(false),
-        Value::Int(1) => Some(true),
-        _ => None,
-    }
 }

@@ -21,7 +21,8 @@ enum State {
     /// By what this process knows, counted from before the request was sent.
     Until(Instant),
     Lost,
-    Released,
+    /// Its guard has ended it; until then Redis may have it all the same.
+    Ended(Instant),
 }
 
 impl Held {
@@ -63,10 +64,14 @@ impl Held {
 
     /// From now on nothing is renewed. The instant at which the lease runs out.
     pub(super) fn end(&self) -> Instant {
-        match self.state.send_replace(State::Released) {
-            State::Until(until) => until,
-            State::Lost | State::Released => Instant::now(),
-        }
+        let mut until = Instant::now();
+        self.state.send_modify(|state| {
+            if let State::Until(at) | State::Ended(at) = *state {
+                until = at;
+            }
+            *state = State::Ended(until);
+        });
+        until
     }
 
     /// When to renew it next: at a third of the lease. None if it is over.

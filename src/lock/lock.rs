@@ -2,14 +2,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 use tokio::time::Instant;
 
-use super::claim::{Claim, Target, yes_or_no};
+use super::claim::Claim;
 use super::error::LockError;
 use super::guard::LockGuard;
 use super::lease::Lease;
 use super::owner::Owner;
+use super::reply::{Sight, yes_or_no};
+use super::target::Target;
 use super::waiting;
 use crate::connection::{LOCK_FORCE, LOCK_LOOK, Redis};
 use crate::error::StoreError;
@@ -179,30 +181,6 @@ impl Lock {
         };
         let reply = calls.call(&LOCK_LOOK, &[&names.key], arguments).await?;
         Sight::read(&reply).ok_or_else(|| calls.protocol_error(&reply))
-    }
-}
-
-/// How a lock stands.
-struct Sight {
-    is_held: bool,
-    remaining: Option<Duration>,
-    holds: u64,
-}
-
-impl Sight {
-    fn read(reply: &Value) -> Option<Self> {
-        let Value::Array(items) = reply else {
-            return None;
-        };
-        let [Value::Int(is_held), Value::Int(millis), Value::Int(holds)] = items[..] else {
-            return None;
-        };
-        let millis = u64::try_from(millis).ok();
-        Some(Self {
-            is_held: is_held == 1,
-            remaining: millis.filter(|_| is_held == 1).map(Duration::from_millis),
-            holds: u64::try_from(holds).ok()?,
-        })
     }
 }
 

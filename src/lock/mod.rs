@@ -117,8 +117,10 @@ mod lease;
 mod lock;
 mod names;
 mod owner;
+mod reply;
 mod slots;
 mod subscriber;
+mod target;
 mod waiting;
 mod watchdog;
 

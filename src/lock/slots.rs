@@ -3,8 +3,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::claim::{Claim, Target};
+use super::claim::Claim;
 use super::lease::Lease;
+use super::target::Target;
 use super::waiting;
 use crate::connection::Redis;
 use crate::error::StoreError;

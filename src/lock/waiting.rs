@@ -6,9 +6,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::attempt::Attempt;
-use super::claim::{Answer, Claim};
+use super::claim::Claim;
 use super::error::may_pass;
 use super::lease::Lease;
+use super::reply::Answer;
 use super::subscriber::Subscriber;
 use super::watchdog::Watchdog;
 use crate::connection::Redis;

@@ -166,6 +166,33 @@ async fn an_acquire_that_comes_late() {
     }
 }
 
+/// Law: a release that nobody waits for is tried until it comes through.
+#[tokio::test]
+async fn a_release_that_does_not_come_through() {
+    let lossy = Lossy::start().await;
+    let other = process(&lossy.server).await;
+    let sight = Lock::new(&other, "l");
+    let lock = Lock::new(&lossy.redis, "l");
+    for is_dropped in [false, true] {
+        lossy.is_whole().await;
+        let guard = lock.lock().await.expect("a lock");
+        lossy.network.hold();
+        match is_dropped {
+            true => drop(guard),
+            false => {
+                let released = tokio::time::timeout(TIMEOUT / 2, guard.release()).await;
+                released.expect_err("no answer");
+            }
+        }
+        // Nothing that was sent is ever delivered; the connection is made anew after ten tries.
+        eventually("it is free", Duration::from_secs(9), async || {
+            !sight.is_locked().await.expect("an answer")
+        })
+        .await;
+        lossy.network.deliver();
+    }
+}
+
 /// The same from a server that hangs, with many at once.
 #[tokio::test]
 async fn acquires_at_a_server_that_hangs() {
