@@ -30,9 +30,13 @@ impl<'a> Attempt<'a> {
         let Some(claim) = &self.claim else {
             return Err(too_late());
         };
-        self.is_unknown = true;
+        let was_unknown = std::mem::replace(&mut self.is_unknown, true);
         let sent = Instant::now();
-        let answer = claim.acquire().await?.ok_or_else(too_late)?;
+        let answer = claim.acquire().await;
+        if answer.as_ref().is_err_and(is_refusal) {
+            self.is_unknown = was_unknown;
+        }
+        let answer = answer?.ok_or_else(too_late)?;
         let Answer::Taken { token } = answer else {
             self.is_unknown = false;
             return Ok(Err(answer));
@@ -55,6 +59,15 @@ impl Drop for Attempt<'_> {
             self.watchdog.give_up(claim);
         }
     }
+}
+
+/// Whether nothing has come of it for sure.
+fn is_refusal(error: &StoreError) -> bool {
+    use StoreErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::WrongType | Kind::Refused | Kind::ReadOnly | Kind::OutOfMemory
+    )
 }
 
 /// The answer is there, but what it grants is over.

@@ -1,8 +1,10 @@
 //! The middleware that lets only so many requests run at a time.
 
 use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -16,7 +18,7 @@ use tidegate::{
     Denied, ExclusiveLayer, FailOpen, Failed, Header, Recovery, Redis as Handle, StoreError,
 };
 use tokio::sync::Notify;
-use tower::ServiceExt;
+use tower::{Layer, Service, ServiceExt};
 
 use crate::support::Redis;
 use crate::{HICCUP, at, eventually, process};
@@ -309,7 +311,7 @@ async fn a_handler_that_fails_gives_back() {
     let fails = tower::service_fn(|_: Request<Body>| async {
         Err::<Response<Body>, _>(std::io::Error::other("broken"))
     });
-    let service = tower::Layer::layer(&layer, fails);
+    let service = layer.layer(fails);
     let error = service.oneshot(request()).await.expect_err("it fails");
     assert_eq!(error.to_string(), "broken");
     out(&server, 0).await;
@@ -317,7 +319,7 @@ async fn a_handler_that_fails_gives_back() {
         assert!(failed.is_inner());
         StatusCode::BAD_GATEWAY
     });
-    let service = tower::Layer::layer(&layer, fails);
+    let service = layer.layer(fails);
     let response = service.oneshot(request()).await.expect("it is answered");
     assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
     out(&server, 0).await;
@@ -384,5 +386,71 @@ async fn a_key_of_somebody_else() {
     assert_eq!(
         admin.get::<_, String>("Exclusive:export").expect("text"),
         "text"
+    );
+}
+
+/// Panics if it is called without having been polled ready. A clone starts unready.
+#[derive(Debug, Default)]
+struct Strict {
+    ready: bool,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self {
+            ready: false,
+            calls: self.calls.clone(),
+        }
+    }
+}
+
+impl Service<Request<Body>> for Strict {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        assert!(
+            std::mem::take(&mut self.ready),
+            "called without being ready"
+        );
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        ready(Ok(Response::new(Body::from("a,b,c"))))
+    }
+}
+
+/// Law: the instance that was polled ready is called, and only after the verdict.
+#[tokio::test]
+async fn only_the_instance_that_is_ready_is_called() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let strict = Strict::default();
+    let calls = strict.calls.clone();
+    let mut service = ExclusiveLayer::new(&redis, "export").layer(strict);
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        let ready = service.ready().await.expect("gets ready");
+        kept.push(ready.call(request()).await.expect("answers"));
+    }
+    let statuses: Vec<u16> = kept
+        .iter()
+        .map(|response| response.status().as_u16())
+        .collect();
+    assert_eq!(statuses, [200, 429, 429]);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    drop(kept);
+    out(&server, 0).await;
+    let ready = service.ready().await.expect("gets ready");
+    drop(ready.call(request()));
+    assert_eq!(
+        calls.load(Ordering::SeqCst),
+        1,
+        "it was called before the verdict"
     );
 }

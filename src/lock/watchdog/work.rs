@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::error::StoreErrorKind;
 use crate::lock::claim::Claim;
 use crate::lock::held::Held;
 
@@ -79,7 +80,12 @@ impl Release {
         let until = self.until.max(Instant::now() + Work::LONGEST_PAUSE);
         let done = timeout_at(until, call).await;
         let again = Instant::now() + self.pause;
-        if matches!(done, Ok(Ok(_))) || again >= self.until {
+        let is_done = done.is_ok_and(|done| match done {
+            Ok(_) => true,
+            // Something else stands there by now.
+            Err(error) => error.kind() == StoreErrorKind::WrongType,
+        });
+        if is_done || again >= self.until {
             return None;
         }
         self.pause = (2 * self.pause).min(Work::LONGEST_PAUSE);
