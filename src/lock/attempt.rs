@@ -38,7 +38,8 @@ impl<'a> Attempt<'a> {
         }
         let answer = answer?.ok_or_else(too_late)?;
         let Answer::Taken { token } = answer else {
-            self.is_unknown = false;
+            // An earlier call may still be on its way.
+            self.is_unknown = was_unknown;
             return Ok(Err(answer));
         };
         if sent.elapsed() >= claim.lease {

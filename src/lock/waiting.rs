@@ -1,6 +1,6 @@
 //! Waiting for what others have.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -18,7 +18,36 @@ use crate::lines::Lines;
 
 /// Those who wait for locks, apart from those who wait for anything else.
 #[derive(Debug, Default)]
-struct LockLines(Lines);
+struct LockLines {
+    lines: Lines,
+    outage: Mutex<Option<Outage>>,
+}
+
+/// Calls that fail one after the other, whoever makes them: those behind in a line need not find out anew.
+#[derive(Debug)]
+struct Outage {
+    since: Instant,
+    last: Instant,
+}
+
+impl LockLines {
+    /// For how long calls have failed by now, with this one.
+    fn failed(&self) -> Duration {
+        let now = Instant::now();
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = outage
+            .as_ref()
+            .filter(|known| now - known.last < LONGEST_OUTAGE);
+        let since = known.map_or(now, |known| known.since);
+        *outage = Some(Outage { since, last: now });
+        now - since
+    }
+
+    fn answered(&self) {
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        *outage = None;
+    }
+}
 
 /// A message that is lost costs no more than this.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -42,13 +71,14 @@ pub(super) async fn wait(
 ) -> Result<Option<Lease>, StoreError> {
     let watchdog = redis.keep(|_| Watchdog::start());
     let lines = redis.keep(|_| LockLines::default());
-    let line = lines.0.line(&claim.target.names.key);
+    let line = lines.lines.line(&claim.target.names.key);
     let may_have_it = claim.has_others();
     let mut waiter = Waiter {
         subscriber: redis.keep(Subscriber::start),
         channel: claim.target.names.channel.clone(),
         attempt: Attempt::new(&watchdog, claim),
-        failing_since: None,
+        lines: &lines,
+        failure: None,
     };
     // Who may have it already must not stand behind those who wait for its release.
     if may_have_it && let Some(lease) = waiter.ask().await?.ok() {
@@ -74,7 +104,9 @@ struct Waiter<'a> {
     attempt: Attempt<'a>,
     subscriber: Arc<Subscriber>,
     channel: Box<str>,
-    failing_since: Option<(Instant, StoreError)>,
+    lines: &'a LockLines,
+    /// Of the last call, if it failed.
+    failure: Option<StoreError>,
 }
 
 impl Waiter<'_> {
@@ -98,29 +130,25 @@ impl Waiter<'_> {
 
     /// The lease, or how long to wait if nothing is heard. An outage is an error only if it lasts.
     async fn ask(&mut self) -> Result<Result<Lease, Duration>, StoreError> {
-        match self.attempt.ask().await {
+        let answer = self.attempt.ask().await;
+        if answer.is_ok() {
+            self.lines.answered();
+            self.failure = None;
+        }
+        match answer {
             Ok(Ok(lease)) => Ok(Ok(lease)),
-            Ok(Err(Answer::Held { ends_after })) => {
-                self.failing_since = None;
-                Ok(Err(ends_after.unwrap_or(LONGEST_SLEEP)))
-            }
+            Ok(Err(Answer::Held { ends_after })) => Ok(Err(ends_after.unwrap_or(LONGEST_SLEEP))),
             Ok(Err(Answer::Taken { .. })) => Ok(Err(PAUSE)),
-            Err(error) => {
-                let now = Instant::now();
-                let since = self.failing_since.as_ref().map_or(now, |(since, _)| *since);
-                if !may_pass(&error) || now - since >= LONGEST_OUTAGE {
-                    return Err(error);
-                }
-                self.failing_since = Some((since, error));
+            Err(error) if may_pass(&error) && self.lines.failed() < LONGEST_OUTAGE => {
+                self.failure = Some(error);
                 Ok(Err(PAUSE))
             }
+            Err(error) => Err(error),
         }
     }
 
     /// The time is up: others have it, or nobody knows.
     fn in_vain(&mut self) -> Result<Option<Lease>, StoreError> {
-        self.failing_since
-            .take()
-            .map_or(Ok(None), |(_, error)| Err(error))
+        self.failure.take().map_or(Ok(None), Err)
     }
 }
