@@ -37,6 +37,7 @@
 //! | where it is counted | [`Store`]: [`MemoryStore`], [`RedisStore`] |
 //! | what a decision says | [`Decision`], and [`Headers`] for clients |
 //! | what answers instead | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] |
+//! | one at a time, in the whole fleet | [`Lock`], [`ExclusiveLayer`] |
 //! | how it is counted | [`Algorithm`]: [`SlidingLog`], [`SlidingWindow`], [`Gcra`], [`FixedWindow`]; without a store: [`Count`] |
 //!
 //! # When a request is charged
@@ -56,7 +57,7 @@
 //!
 //! - `axum` (default): axum's `ConnectInfo` as the peer's address, `MatchedPath` as a key;
 //! - `config` (default): rules from TOML;
-//! - `redis` (default): `RedisStore`;
+//! - `redis` (default): `RedisStore`, `Lock`, `ExclusiveLayer`;
 //! - `tls`: `rediss://` addresses;
 //! - `tracing`: events when decisions begin to fail, are made again, and when a callback panicked;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
@@ -65,6 +66,8 @@
 #![cfg_attr(feature = "axum", doc = "[`MatchedPath`]: crate::MatchedPath")]
 #![cfg_attr(feature = "config", doc = "[`config`]: crate::config")]
 #![cfg_attr(feature = "redis", doc = "[`RedisStore`]: crate::RedisStore")]
+#![cfg_attr(feature = "redis", doc = "[`Lock`]: crate::Lock")]
+#![cfg_attr(feature = "redis", doc = "[`ExclusiveLayer`]: crate::ExclusiveLayer")]
 #![cfg_attr(
     not(feature = "axum"),
     doc = "[`MatchedPath`]: https://docs.rs/tidegate"
@@ -73,6 +76,11 @@
 #![cfg_attr(
     not(feature = "redis"),
     doc = "[`RedisStore`]: https://docs.rs/tidegate"
+)]
+#![cfg_attr(not(feature = "redis"), doc = "[`Lock`]: https://docs.rs/tidegate")]
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "[`ExclusiveLayer`]: https://docs.rs/tidegate"
 )]
 
 mod algorithm;
@@ -89,7 +97,10 @@ mod key;
 mod layer;
 mod limiter;
 mod limits;
+#[cfg(feature = "redis")]
 mod lines;
+#[cfg(feature = "redis")]
+pub mod lock;
 mod quota;
 mod rule;
 mod store;
@@ -119,6 +130,10 @@ pub use limiter::{
     RateType,
 };
 pub use limits::Limits;
+#[cfg(feature = "redis")]
+pub use lock::{
+    Exclusive, ExclusiveFuture, ExclusiveLayer, Lock, LockError, LockErrorKind, LockGuard, Owner,
+};
 pub use quota::{Quota, QuotaError};
 pub use rule::{OnError, Policy, Rule, RuleError, Rules, SharedRules};
 #[cfg(feature = "redis")]

@@ -1,7 +1,6 @@
 //! A Redis for an example: the one at `REDIS_URL`, or a server of its own on a free port, which ends with it.
 
 #[path = "../../tests/support/mod.rs"]
-#[allow(dead_code)]
 mod servers;
 
 use tidegate::{Redis, StoreError};

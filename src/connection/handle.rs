@@ -167,10 +167,6 @@ impl Calls {
         reply.map_err(|error| store_error(&self.address, error))
     }
 
-    pub(crate) fn address(&self) -> &str {
-        &self.address
-    }
-
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }

@@ -113,7 +113,7 @@ impl Keeper {
 }
 
 /// RESP3, because with it the client is told of a closed connection while it is idle.
-pub(super) fn client(server: impl IntoConnectionInfo) -> RedisResult<Client> {
+pub(crate) fn client(server: impl IntoConnectionInfo) -> RedisResult<Client> {
     let info = server.into_connection_info()?;
     let settings = info.redis_settings().clone();
     let keepalive = TcpKeepalive::new()

@@ -7,6 +7,7 @@ mod script;
 
 pub use handle::Redis;
 pub(crate) use handle::{Calls, server};
+pub(crate) use keeper::client;
 pub use reconnecting::Reconnecting;
 pub(crate) use script::*;
 

@@ -28,31 +28,47 @@ scripts! {
     /// Gives back an earlier take.
     REFUND = "refund.lua";
     /// Grants permits of a rate limiter.
-    ACQUIRE = "limiter/acquire.lua";
+    LIMITER_ACQUIRE = "limiter/acquire.lua";
     /// Grants permits as soon as they are free.
-    RESERVE = "limiter/reserve.lua";
+    LIMITER_RESERVE = "limiter/reserve.lua";
     /// Gives back a grant that nobody has used.
-    CANCEL = "limiter/cancel.lua";
+    LIMITER_CANCEL = "limiter/cancel.lua";
     /// Gives back permits.
-    RELEASE = "limiter/release.lua";
+    LIMITER_RELEASE = "limiter/release.lua";
     /// How many permits there are.
-    AVAILABLE = "limiter/available.lua";
+    LIMITER_AVAILABLE = "limiter/available.lua";
     /// Sets a rate.
-    CONFIGURE = "limiter/configure.lua";
+    LIMITER_CONFIGURE = "limiter/configure.lua";
     /// Lets a rate be forgotten.
-    EXPIRE = "limiter/expire.lua";
+    LIMITER_EXPIRE = "limiter/expire.lua";
     /// Forgets a rate.
-    DELETE = "limiter/delete.lua";
+    LIMITER_DELETE = "limiter/delete.lua";
     /// How many permits a fixed window has.
-    AVAILABLE_FIRST = "limiter/available_first.lua";
+    LIMITER_AVAILABLE_FIRST = "limiter/available_first.lua";
     /// Grants permits of a fixed window.
-    FIRST = "limiter/first.lua";
+    LIMITER_FIRST = "limiter/first.lua";
     /// Grants permits, and sends who is denied back too early.
-    SECOND = "limiter/second.lua";
+    LIMITER_SECOND = "limiter/second.lua";
+    /// Takes a lock.
+    LOCK_ACQUIRE = "lock/acquire.lua";
+    /// Makes a lock's lease last longer.
+    LOCK_RENEW = "lock/renew.lua";
+    /// Gives a lock back.
+    LOCK_RELEASE = "lock/release.lua";
+    /// Takes a lock away from its holder.
+    LOCK_FORCE = "lock/force.lua";
+    /// Looks at a lock.
+    LOCK_LOOK = "lock/look.lua";
+    /// Takes one of several permits.
+    SLOTS_ACQUIRE = "slots/acquire.lua";
+    /// Makes a permit's lease last longer.
+    SLOTS_RENEW = "slots/renew.lua";
+    /// Gives a permit back.
+    SLOTS_RELEASE = "slots/release.lua";
 }
 
 /// What several scripts have in common: put in where a line says `-- include: name`.
-const INCLUDES: [(&str, &str); 8] = [
+const INCLUDES: [(&str, &str); 9] = [
     ("question", include_str!("../../lua/include/question.lua")),
     ("decision", include_str!("../../lua/include/decision.lua")),
     ("earlier", include_str!("../../lua/include/earlier.lua")),
@@ -64,6 +80,7 @@ const INCLUDES: [(&str, &str); 8] = [
         include_str!("../../lua/include/permits_wait.lua"),
     ),
     ("formats", include_str!("../../lua/include/formats.lua")),
+    ("lock", include_str!("../../lua/include/lock.lua")),
 ];
 
 /// A script of the folder `lua/`, called by its hash.

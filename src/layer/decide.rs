@@ -192,7 +192,7 @@ impl Settings {
 }
 
 /// Runs an error callback; a panic of it is a 500.
-pub(super) async fn recover(callback: &dyn ErrorCallback, failed: Failed) -> Recovery {
+pub(crate) async fn recover(callback: &dyn ErrorCallback, failed: Failed) -> Recovery {
     let rule = Arc::clone(&failed.rule);
     let recovery = guarded("error callback", rule.path(), || callback.recover(failed));
     let recovery = recovery.await;

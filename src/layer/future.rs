@@ -65,10 +65,10 @@ pin_project! {
 }
 
 /// The error callback, and what it wants to know of a request that is gone by then.
-pub(super) struct OnInnerError {
-    pub(super) callback: Arc<dyn ErrorCallback>,
-    pub(super) rule: Arc<Rule>,
-    pub(super) head: Parts,
+pub(crate) struct OnInnerError {
+    pub(crate) callback: Arc<dyn ErrorCallback>,
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) head: Parts,
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
@@ -201,7 +201,7 @@ fn show(mut response: Response<Body>, mark: Option<Mark>, headers: Headers) -> R
 }
 
 impl OnInnerError {
-    async fn recover<E: Send + Sync + 'static>(
+    pub(crate) async fn recover<E: Send + Sync + 'static>(
         self: Box<Self>,
         error: E,
     ) -> Result<Response<Body>, E> {

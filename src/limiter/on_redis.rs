@@ -11,8 +11,9 @@ use super::grant::Grant;
 use super::{Generation, LimiterError, LimiterErrorKind, Rate, RateType};
 use crate::callback::BoxFuture;
 use crate::connection::{
-    ACQUIRE, AVAILABLE, AVAILABLE_FIRST, CANCEL, CONFIGURE, Calls, DELETE, EXPIRE, FIRST, RELEASE,
-    RESERVE, Redis, SECOND, Script,
+    Calls, LIMITER_ACQUIRE, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST, LIMITER_CANCEL,
+    LIMITER_CONFIGURE, LIMITER_DELETE, LIMITER_EXPIRE, LIMITER_FIRST, LIMITER_RELEASE,
+    LIMITER_RESERVE, LIMITER_SECOND, Redis, Script,
 };
 
 /// Rate limiters in Redis, on the keys of Redisson.
@@ -117,9 +118,9 @@ impl OnRedis {
 
     async fn acquire_now(self, what: Wanted) -> Result<Answer, LimiterError> {
         let script = match what.generation {
-            Generation::First => &FIRST,
-            Generation::Second => &SECOND,
-            Generation::Third => &ACQUIRE,
+            Generation::First => &LIMITER_FIRST,
+            Generation::Second => &LIMITER_SECOND,
+            Generation::Third => &LIMITER_ACQUIRE,
         };
         let member = member(what.permits);
         let arguments = |command: &mut Cmd| {
@@ -140,7 +141,7 @@ impl OnRedis {
         let arguments = |command: &mut Cmd| {
             command.arg(what.permits).arg(&identity[..8]).arg(most);
         };
-        let reply = self.ask(&RESERVE, &what.name, arguments).await?;
+        let reply = self.ask(&LIMITER_RESERVE, &what.name, arguments).await?;
         let Value::Array(parts) = &reply else {
             self.number(&what.name, what.permits, &reply)?;
             return Err(self.calls().protocol_error(&reply).into());
@@ -170,7 +171,7 @@ impl OnRedis {
         let arguments = |command: &mut Cmd| {
             command.arg(&member);
         };
-        let _ = self.ask(&CANCEL, &name, arguments).await;
+        let _ = self.ask(&LIMITER_CANCEL, &name, arguments).await;
     }
 }
 
@@ -235,7 +236,7 @@ impl Backend for OnRedis {
             let arguments = |command: &mut Cmd| {
                 command.arg(permits);
             };
-            let reply = self.ask(&RELEASE, name, arguments).await?;
+            let reply = self.ask(&LIMITER_RELEASE, name, arguments).await?;
             self.number(name, permits, &reply)
         })
     }
@@ -247,8 +248,8 @@ impl Backend for OnRedis {
     ) -> BoxFuture<'a, Result<u64, LimiterError>> {
         Box::pin(async move {
             let script = match generation {
-                Generation::First => &AVAILABLE_FIRST,
-                Generation::Second | Generation::Third => &AVAILABLE,
+                Generation::First => &LIMITER_AVAILABLE_FIRST,
+                Generation::Second | Generation::Third => &LIMITER_AVAILABLE,
             };
             let reply = self.ask(script, name, |_| {}).await?;
             self.number(name, 0, &reply)
@@ -277,7 +278,7 @@ impl Backend for OnRedis {
                 command.arg(rate.interval_millis()).arg(kind);
                 command.arg(rate.keep_alive_millis());
             };
-            let reply = self.ask(&CONFIGURE, name, arguments).await?;
+            let reply = self.ask(&LIMITER_CONFIGURE, name, arguments).await?;
             Ok(self.number(name, 0, &reply)? == 1)
         })
     }
@@ -317,7 +318,10 @@ impl Backend for OnRedis {
                 command.arg(millis);
             };
             let keys = self.keys(name);
-            let reply = self.calls().call(&EXPIRE, &keys.all(), arguments).await?;
+            let reply = self
+                .calls()
+                .call(&LIMITER_EXPIRE, &keys.all(), arguments)
+                .await?;
             Ok(self.number(name, 0, &reply)? == 1)
         })
     }
@@ -325,7 +329,10 @@ impl Backend for OnRedis {
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
         Box::pin(async move {
             let keys = self.keys(name);
-            let reply = self.calls().call(&DELETE, &keys.all(), |_| {}).await?;
+            let reply = self
+                .calls()
+                .call(&LIMITER_DELETE, &keys.all(), |_| {})
+                .await?;
             Ok(self.number(name, 0, &reply)? == 1)
         })
     }

@@ -1,0 +1,49 @@
+-- Gives a lock back, or one of several holds on it; or gives up a request of which nobody knows whether it got it.
+--
+-- KEYS[1]  the lock, a hash: its holder, and how often it is held
+-- KEYS[2]  the latest fencing token, a string
+-- KEYS[3]  what became of the request that took it, a string
+-- ARGV[1]  the holder
+-- ARGV[2]  the fencing token that it was given; empty to give up
+-- ARGV[3]  1 if the holder may hold it by other requests too; 0 if this is its only one
+-- ARGV[4]  for how many milliseconds to remember what became of the request
+-- ARGV[5]  the channel on which waiters are told
+--
+-- Reply: 1 if it was held, and is not by this request any more; 0 if it was not held
+--
+-- What became of a request:
+--   t and a token   it took the lock, and the holder may have others
+--   0, 1            it was released, and the lock was still held by others, or not any more
+--   gone            it was given up before it came
+
+-- include: lock
+
+local lock, tokens, latch, holder = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+local given_up, has_others, life, channel = ARGV[2] == '', ARGV[3] == '1', ARGV[4], ARGV[5]
+local held = call('HGET', lock, holder)
+local known = call('GET', latch)
+local latest = token_of(call('GET', tokens))
+if known == '0' or known == '1' then return 1 end
+if known == 'gone' then return 0 end
+
+local mine = held
+if given_up and has_others then
+  mine = held and known and latest == token_of(string.sub(known, 2))
+elseif not given_up then
+  mine = held and (latest == 0 or latest == token_of(ARGV[2]))
+end
+if not mine then
+  if given_up then call('SET', latch, 'gone', 'PX', life) end
+  return 0
+end
+
+local count = has_others and count_of(held) - 1 or 0
+if count > 0 then
+  call('HSET', lock, holder, text(count))
+else
+  call('HDEL', lock, holder)
+end
+-- It is released, even if there is no memory left to remember it, or no permission to tell it.
+redis.pcall('SET', latch, count > 0 and '0' or '1', 'PX', life)
+if count == 0 then redis.pcall('PUBLISH', channel, '0') end
+return 1

@@ -1,0 +1,69 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::claim::Claim;
+use super::error::{LockError, may_pass};
+use super::held::Held;
+use super::watchdog::Watchdog;
+
+/// What was taken, until it is given back: by `release`, or in the background when it is dropped.
+#[derive(Debug)]
+pub(super) struct Lease {
+    held: Arc<Held>,
+    /// It lives at least as long as what it watches.
+    watchdog: Arc<Watchdog>,
+    is_released: bool,
+}
+
+impl Lease {
+    const PAUSE: Duration = Duration::from_millis(50);
+
+    /// Of a request that was sent then.
+    pub(super) fn new(watchdog: Arc<Watchdog>, claim: Claim, token: u64, sent: Instant) -> Self {
+        Self {
+            held: Held::new(claim, token, sent),
+            watchdog,
+            is_released: false,
+        }
+    }
+
+    /// Lets the watchdog renew it.
+    pub(super) fn renewed(self) -> Self {
+        self.watchdog.watch(&self.held);
+        self
+    }
+
+    pub(super) fn held(&self) -> &Held {
+        &self.held
+    }
+
+    /// Gives it back, with tries until the lease runs out, or for 10 s.
+    pub(super) async fn release(mut self) -> Result<(), LockError> {
+        let until = self.held.end();
+        let until = until.min(Instant::now() + Claim::LONGEST_RELEASE);
+        loop {
+            let outcome = self.held.release().await;
+            let again = Instant::now() + Self::PAUSE;
+            match outcome {
+                Err(error) if may_pass(&error) && again < until => sleep(Self::PAUSE).await,
+                // The background goes on trying.
+                Err(error) => return Err(error.into()),
+                Ok(was_held) => {
+                    self.is_released = true;
+                    return was_held.then_some(()).ok_or(LockError::NOT_HELD);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.is_released {
+            let until = self.held.end();
+            self.watchdog.release(Arc::clone(&self.held), until);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Locks on real servers.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod basics;
+mod dropped;
+mod exclusive;
+mod handover;
+mod mute;
+mod network;
+mod watchdog;
+
+use std::time::Duration;
+
+use tidegate::{Lock, Redis as Handle};
+
+use support::Redis;
+
+/// More than any hiccup of a busy machine.
+const HICCUP: Duration = Duration::from_millis(900);
+
+/// A process of its own, as far as Redis can tell.
+async fn process(server: &Redis) -> Handle {
+    at(&server.url).await
+}
+
+async fn at(url: &str) -> Handle {
+    Handle::connect(url)
+        .await
+        .expect("a running server")
+        .timeout(Duration::from_secs(5))
+}
+
+/// Polls until it is so.
+async fn eventually(what: &str, within: Duration, mut is_so: impl AsyncFnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < within, "not within {within:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn is_free_soon(lock: &Lock) {
+    eventually("the lock is free", Duration::from_secs(1), async || {
+        !lock.is_locked().await.expect("an answer")
+    })
+    .await;
+}
