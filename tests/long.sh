@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What takes too long for every change: a million histories for each algorithm, decided alike by the pure functions,
-# the memory store and Redis, and a million grants by a fleet of four processes. About an hour on two cores.
+# the memory store and Redis, a million grants by a fleet of four processes, and 100,000
+# acquisitions of one lock by four that are stopped again and again. About an hour on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,3 +10,4 @@ export TIDEGATE_FLEET_SECONDS=${TIDEGATE_FLEET_SECONDS:-22}
 bash tests/run.sh --release --test store history -- --nocapture
 bash tests/run.sh --release --test laws
 bash tests/run.sh --release --test fleet saturated -- --nocapture
+TIDEGATE_ACQUISITIONS=${TIDEGATE_ACQUISITIONS:-100000} bash tests/run.sh --release --test lock soak -- --nocapture

@@ -8,7 +8,6 @@ mod support;
 mod monitor;
 mod oracle;
 mod saturated;
-mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +19,9 @@ use http::{Request, StatusCode};
 use monitor::Monitor;
 use oracle::fullest_window;
 use support::Redis;
+use support::workers::{instructions, number, outputs, start_worker};
 use tidegate::{Decision, Key, Quota, RateLimitLayer, RedisStore, Rule, Store, StoreExt, Take};
 use tower::ServiceExt;
-use workers::{instructions, number, outputs, start_worker};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;

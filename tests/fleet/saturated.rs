@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::oracle::{Grant, Limit, fullest_window, violation};
 use crate::support::Redis;
-use crate::workers::{instructions, outputs, start_worker};
+use crate::support::workers::{instructions, outputs, start_worker};
 use crate::{PROCESSES, store};
 
 const TASKS: usize = 64;

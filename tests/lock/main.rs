@@ -9,6 +9,7 @@ mod exclusive;
 mod handover;
 mod mute;
 mod network;
+mod soak;
 mod watchdog;
 
 use std::time::Duration;

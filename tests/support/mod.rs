@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod proxy;
+pub(crate) mod workers;
 
 use std::time::{Duration, Instant};
 
