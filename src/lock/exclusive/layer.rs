@@ -113,7 +113,8 @@ impl ExclusiveLayer {
     }
 
     /// What answers a request for which there is no permit. Its [`Decision`](crate::Decision) has the lease for its
-    /// retry-after, which is when the permit of a process that has just died is free again: no promise. Default: [`Problem`](crate::Problem), a 429.
+    /// retry-after, which is when the permit of a process that has just died is free again: no promise. Default:
+    /// [`Problem`](crate::Problem), a 429.
     pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
         self.change().degrade = Some(Arc::new(callback));
         self
