@@ -38,6 +38,7 @@
 //! | what a decision says | [`Decision`], and [`Headers`] for clients |
 //! | what answers instead | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] |
 //! | one at a time, in the whole fleet | [`Lock`], [`ExclusiveLayer`] |
+//! | what code asks by itself | [`RateLimiter`], that waits for permits; [`Lock`], and [`ExclusiveLayer`] around a handler |
 //! | how it is counted | [`Algorithm`]: [`SlidingLog`], [`SlidingWindow`], [`Gcra`], [`FixedWindow`]; without a store: [`Count`] |
 //!
 //! # When a request is charged
@@ -68,6 +69,8 @@
 #![cfg_attr(feature = "redis", doc = "[`RedisStore`]: crate::RedisStore")]
 #![cfg_attr(feature = "redis", doc = "[`Lock`]: crate::Lock")]
 #![cfg_attr(feature = "redis", doc = "[`ExclusiveLayer`]: crate::ExclusiveLayer")]
+#![cfg_attr(feature = "redis", doc = "[`Lock`]: crate::Lock")]
+#![cfg_attr(feature = "redis", doc = "[`ExclusiveLayer`]: crate::ExclusiveLayer")]
 #![cfg_attr(
     not(feature = "axum"),
     doc = "[`MatchedPath`]: https://docs.rs/tidegate"
@@ -76,6 +79,11 @@
 #![cfg_attr(
     not(feature = "redis"),
     doc = "[`RedisStore`]: https://docs.rs/tidegate"
+)]
+#![cfg_attr(not(feature = "redis"), doc = "[`Lock`]: https://docs.rs/tidegate")]
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "[`ExclusiveLayer`]: https://docs.rs/tidegate"
 )]
 #![cfg_attr(not(feature = "redis"), doc = "[`Lock`]: https://docs.rs/tidegate")]
 #![cfg_attr(
@@ -97,7 +105,6 @@ mod key;
 mod layer;
 mod limiter;
 mod limits;
-#[cfg(feature = "redis")]
 mod lines;
 #[cfg(feature = "redis")]
 pub mod lock;
@@ -144,6 +151,11 @@ pub use store::{Answering, MemoryStore, Refunding, Store, StoreExt, Take, Taking
 #[cfg(all(doctest, feature = "axum", feature = "config", feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
+
+/// The same of the page on the limiter and the lock.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/primitives.md")]
+struct PrimitivesDoctests;
 
 /// The same of the page on the algorithms.
 #[cfg(doctest)]

@@ -9,7 +9,7 @@ pub enum RateType {
     /// One budget for all processes together.
     #[default]
     Overall,
-    /// One budget for each process: for each [`Redis`](crate::Redis) handle that was connected. In memory there is one
+    /// One budget for each process: for each `Redis` handle that was connected. In memory there is one
     /// process.
     PerClient,
 }

@@ -11,13 +11,14 @@ use crate::jitter;
 /// A budget that code asks for permits, and waits for: at most so many in any interval, for a whole fleet.
 ///
 /// The rate is kept with the limiter, so all processes agree on it; whoever sets it first wins. On
-/// [`Redis`](crate::Redis) it is Redisson's `RRateLimiter`, on the same keys, so services in Java may share it. In memory,
+/// `Redis` it is Redisson's `RRateLimiter`, on the same keys, so services in Java may share it. In memory,
 /// with [`MemoryLimiters`], it is the same for one process.
 ///
 /// It is exact by Redis's clock: no interval ever holds more permits than the rate, whatever the clocks of the processes
 /// show. A permit leaves an interval after the millisecond in which it was granted.
 ///
-/// ```no_run
+#[cfg_attr(feature = "redis", doc = "```no_run")]
+#[cfg_attr(not(feature = "redis"), doc = "```ignore")]
 /// use std::time::Duration;
 /// use tidegate::{RateLimiter, RateType, Redis};
 ///
@@ -50,7 +51,7 @@ pub struct RateLimiter {
     fair: bool,
 }
 
-/// Where a [`RateLimiter`] is kept: made of a [`Redis`](crate::Redis) or of [`MemoryLimiters`].
+/// Where a [`RateLimiter`] is kept: made of a `Redis` or of [`MemoryLimiters`].
 #[derive(Debug, Clone)]
 pub struct LimiterBackend(Arc<dyn Backend>);
 

@@ -1,0 +1,58 @@
+//! An export button that is pressed again and again: one export of each user runs in the whole fleet, and whoever
+//! presses meanwhile is told so.
+//!
+//! `cargo run --example export`, with `REDIS_URL` or a redis-server of its own.
+
+#[path = "support/redis.rs"]
+mod redis_support;
+#[path = "support/mod.rs"]
+mod support;
+
+use std::error::Error;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::HeaderName;
+use redis_support::Server;
+use support::show;
+use tidegate::{Denied, ExclusiveLayer, Header, Redis};
+use tokio::time::sleep;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let server = Server::from_env();
+    // Two handles are two processes to Redis.
+    let apps = [app(&server.connect().await?), app(&server.connect().await?)];
+
+    println!("Anna presses four times, at both processes, and Ben once:");
+    let users = ["anna", "anna", "ben", "anna", "anna"];
+    let presses = users.iter().enumerate().map(async |(at, user)| {
+        sleep(Duration::from_millis(30 * at as u64)).await;
+        press(&apps[at % 2], user).await;
+    });
+    join_all(presses).await;
+
+    println!("and once more when it is done:");
+    press(&apps[1], "anna").await;
+    Ok(())
+}
+
+async fn press(app: &Router, user: &str) {
+    let request = support::get(&format!("/export?{user}"));
+    show(app, request.header("x-user", user)).await;
+}
+
+fn app(redis: &Redis) -> Router {
+    let exclusive = ExclusiveLayer::new(redis, "export")
+        .key(Header::new(HeaderName::from_static("x-user")))
+        .lease(Duration::from_secs(10))
+        .degrade(async |_: Denied| "your export is being made, it will be here soon");
+    Router::new().route("/export", get(export).layer(exclusive))
+}
+
+async fn export() -> &'static str {
+    sleep(Duration::from_millis(400)).await;
+    "a,b,c"
+}
