@@ -19,7 +19,8 @@ local function fits_at()
   local room, from = rate - n, 0
   while true do
     local some = call('ZREVRANGE', permits_key, text(from), text(from + 127), 'WITHSCORES')
-    if #some == 0 then return ms_up end
+    -- What is lost counts from now on, and nothing of it stands there yet.
+    if #some == 0 then return lost > 0 and ms_up + interval or ms_up end
     for at = 1, #some, 2 do
       room = room - weight(some[at])
       if room < 0 then return some[at + 1] + interval end
