@@ -74,7 +74,8 @@ local lost = 0
 local leaving = oldest[2] and oldest[2] + 0 <= ms - interval
 if void then
   left, changed = rate, true
-elseif not left or stale or left > rate then
+elseif not left or left % 1 ~= 0 or left > rate or stale then
+  -- Also a value that is no number or infinite, of which nothing is left by dividing.
   left = left_by_count()
 elseif leaving then
   for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '-inf', text(ms - interval))) do
