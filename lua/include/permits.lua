@@ -78,11 +78,16 @@ elseif not left or left % 1 ~= 0 or left > rate or stale then
   -- Also a value that is no number or infinite, of which nothing is left by dividing.
   left = left_by_count()
 elseif leaving then
-  for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '-inf', text(ms - interval))) do
+  local gone = call('ZRANGEBYSCORE', permits_key, '-inf', text(ms - interval))
+  for _, member in ipairs(gone) do
     left = left + weight(member)
   end
   changed = true
-  if left > rate then left = left_by_count() end
+  if left > rate then
+    left = left_by_count()
+  elseif left < rate and #gone == call('ZCARD', permits_key) then
+    lost = math.min(rate - left, 4294967295)
+  end
 elseif not oldest[1] and left < rate then
   lost = math.min(rate - left, 4294967295)
   changed = true
