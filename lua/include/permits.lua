@@ -93,17 +93,19 @@ elseif not oldest[1] and left < rate then
   changed = true
 end
 
--- Writes what is left. With a grant comes the expiry: for so many milliseconds what is counted matters, but no longer
--- than the configuration lives. Without one an expiry stays as it is.
+-- Writes what is left. With a grant comes the expiry: for so many milliseconds what is counted matters, or for longer if
+-- something is reserved, but no longer than the configuration lives. Without one an expiry stays as it is.
 local function write(matters)
   if leaving then call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ms - interval)) end
   if lost > 0 then call('ZADD', permits_key, text(ms_up), struct.pack('<Bc0I4', 4, 'lost', lost)) end
   local expiry = not matters and call('PTTL', value_key) or 0
   if expiry <= 0 then
-    expiry = (matters or interval) + 1000
+    local life = matters and call('PTTL', permits_key) or 0
+    expiry = math.max((matters or interval) + 1000, life)
     if keep_alive > 0 then
-      if matters then call('PEXPIRE', KEYS[1], text(keep_alive)) end
-      expiry = math.min(expiry, keep_alive)
+      local kept = math.max(keep_alive, matters or 0, life)
+      if matters then call('PEXPIRE', KEYS[1], text(kept)) end
+      expiry = math.min(expiry, kept)
     else
       local configured = call('PTTL', KEYS[1])
       if configured > 0 then expiry = math.min(expiry, configured) end
