@@ -98,7 +98,9 @@ impl MemoryLimiters {
             }
             let place = how(now, limiter);
             if let (Ok(_), Some(keep_alive)) = (&place, limiter.rate.kept_alive_for()) {
-                limiter.forget_after(now, keep_alive);
+                // What is reserved for later keeps it for longer.
+                let matters = limiter.permits.matters_for(now, &limiter.rate);
+                limiter.forget_after(now, keep_alive.max(matters));
             }
             Ok(place)
         })?;

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::Rate;
 
@@ -107,6 +108,13 @@ impl Permits {
             .map(|grant| grant.permits)
             .sum();
         rate.permits().saturating_sub(granted)
+    }
+
+    /// Until all of it has left.
+    pub(super) fn matters_for(&self, now: u64, rate: &Rate) -> Duration {
+        let newest = self.grants.back().map_or(0, |grant| grant.at);
+        let leaves_at = (newest + rate.interval_millis()).saturating_mul(1_000);
+        Duration::from_micros(leaves_at.saturating_sub(now))
     }
 
     fn add(&mut self, at: u64, permits: u64, asked: u64) {
