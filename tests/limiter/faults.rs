@@ -224,7 +224,7 @@ async fn scripts_are_flushed_all_the_time() {
     flushing.join().expect("no panic");
     assert_comes_to_rest(&limiter, &server, Duration::from_millis(200)).await;
     let grants = &monitor.grants(&server.url)["{partner}:permits"];
-    assert_eq!(grants.fullest(60_000), 5);
+    assert!(grants.fullest(60_000) <= 5);
 }
 
 /// The call is executed, but the answer is lost with the connection.
