@@ -2,7 +2,7 @@
 --
 -- KEYS     see lua/include/permits.lua
 -- ARGV[1]  its permits
--- ARGV[2]  the identity of the grant, 16 bytes
+-- ARGV[2]  the identity of the grant, 16 bytes; or the last 8 of it, if it was reserved and the answer got lost
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: the permits that were given back, 0 if they are known no longer; less than 0 see there
@@ -11,9 +11,25 @@ local n, given_now, reads = 0, ARGV[3], false
 -- include: permits
 
 local permits = ARGV[1] + 0
-local member = struct.pack('<Bc0I4', 16, ARGV[2], permits)
+-- From the newest on, since what is reserved is behind all else.
+local function reserved_as(identity)
+  local from = 0
+  while true do
+    local some = call('ZREVRANGE', permits_key, text(from), text(from + 127), 'WITHSCORES')
+    if #some == 0 then return nil end
+    for at = 1, #some, 2 do
+      local member, score = some[at], some[at + 1]
+      if score + 0 <= ms - interval then return nil end
+      if #member == 21 and string.sub(member, 10, 17) == identity then return member end
+    end
+    from = from + 128
+  end
+end
+
+local member = #ARGV[2] == 8 and reserved_as(ARGV[2]) or struct.pack('<Bc0I4', #ARGV[2], ARGV[2], permits)
 local score = call('ZSCORE', permits_key, member)
 if not score or score + 0 <= ms - interval then return 0 end
+permits = weight(member)
 left = math.min(left + permits, rate)
 call('ZREM', permits_key, member)
 write()

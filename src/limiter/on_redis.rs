@@ -140,7 +140,15 @@ impl OnRedis {
         let arguments = |command: &mut Cmd| {
             command.arg(what.permits).arg(&identity[..8]).arg(most);
         };
-        let reply = self.ask(&RESERVE, &what.name, arguments).await?;
+        let reply = self.ask(&RESERVE, &what.name, arguments).await;
+        if let Err(error) = &reply
+            && matches!(error.kind(), LimiterErrorKind::Store(_))
+        {
+            // It may be far in the future, and all that come later would stand behind it.
+            let unheard = identity[..8].to_vec();
+            tokio::spawn(self.clone().cancel(what.clone(), unheard));
+        }
+        let reply = reply?;
         let Value::Array(parts) = &reply else {
             self.number(&what.name, what.permits, &reply)?;
             return Err(self.calls().protocol_error(&reply).into());
@@ -164,18 +172,26 @@ impl OnRedis {
         let grant = Grant::new(move || {
             // Only of the third generation is a grant known by its identity.
             if what.generation == Generation::Third {
-                runtime.spawn(self.cancel(what, identity));
+                runtime.spawn(self.cancel(what, identity.to_vec()));
             }
         });
         Answer::Granted(grant, wait)
     }
 
-    /// Who asked has gone, so there is nobody to tell of an error; what is not given back leaves after the interval.
-    async fn cancel(self, what: Wanted, identity: [u8; 16]) {
+    /// Who asked has gone, so there is nobody to tell of an error. A server that does not answer is asked again for a
+    /// while; what is not given back leaves after the interval.
+    async fn cancel(self, what: Wanted, identity: Vec<u8>) {
+        const ATTEMPTS: u32 = 12;
+        const PAUSE: Duration = Duration::from_millis(250);
         let arguments = |command: &mut Cmd| {
             command.arg(what.permits).arg(&identity);
         };
-        let _ = self.ask(&CANCEL, &what.name, arguments).await;
+        for _ in 0..ATTEMPTS {
+            if self.ask(&CANCEL, &what.name, arguments).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 }
 

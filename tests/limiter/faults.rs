@@ -172,6 +172,31 @@ async fn a_server_that_is_stopped_for_a_while() {
     assert_all_are_free(&redis, &server, Duration::from_millis(3_500)).await;
 }
 
+/// Who has been told of an error has no place in the order.
+#[tokio::test]
+async fn reservations_that_nobody_heard_of_are_given_back() {
+    let server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    let limiter = limiter(&redis, 1, 500).await;
+    server.signal("STOP");
+    for _ in 0..3 {
+        let fair = limiter.clone().fair();
+        let waits = join_all((0..10).map(|_| fair.acquire(1)));
+        for waited in waits.await {
+            let answer = waited.map(|()| true).map_err(|error| error.kind());
+            assert!(is_store(&answer), "{answer:?}");
+        }
+    }
+    server.signal("CONT");
+    // Some of them may have been executed when their connection was lost.
+    let few = Duration::from_millis(2_000) + SLACK;
+    let began = Instant::now();
+    while limiter.available_permits().await.ok() != Some(1) {
+        assert!(began.elapsed() < few, "thirty slots of 500 ms are kept");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test]
 async fn clients_are_paused() {
     let server = support::Redis::start();
@@ -269,7 +294,8 @@ async fn the_connection_breaks_between_call_and_answer() {
         assert_adds_up(&mut server.connection(), &format!("way {way}"), 3);
         let limiter = RateLimiter::new(&direct, format!("way {way}"));
         let available = limiter.available_permits().await.expect("an answer");
-        assert_eq!(available, 2, "way {way}");
+        // What was reserved may have been given back by now.
+        assert!(available == 2 || way == 3, "way {way}: {available}");
     }
     assert_all_are_free(&direct, &server, Duration::from_secs(1)).await;
 }

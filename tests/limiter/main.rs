@@ -10,6 +10,7 @@ mod workers;
 
 mod dropped;
 mod evicted;
+mod exact;
 mod faults;
 mod fleet;
 mod history;
