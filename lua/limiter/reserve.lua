@@ -16,11 +16,12 @@ local n, given_now, reads = ARGV[1] + 0, ARGV[4], false
 -- When so many of the newest and the permits that are asked for are all that is inside: from the newest on, since
 -- there may be far more reservations than the rate.
 local function fits_at()
+  -- What is lost counts from now on, and nothing of it stands there yet.
+  if lost > 0 then return ms_up + interval end
   local room, from = rate - n, 0
   while true do
     local some = call('ZREVRANGE', permits_key, text(from), text(from + 127), 'WITHSCORES')
-    -- What is lost counts from now on, and nothing of it stands there yet.
-    if #some == 0 then return lost > 0 and ms_up + interval or ms_up end
+    if #some == 0 then return ms_up end
     for at = 1, #some, 2 do
       room = room - weight(some[at])
       if room < 0 then return some[at + 1] + interval end

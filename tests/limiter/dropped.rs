@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::RateLimiter;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::oracle::Monitor;
 use crate::{Random, assert_comes_to_rest, connect, limiter, support};
@@ -101,4 +101,38 @@ async fn a_slot_that_was_given_up_is_used() {
     }
     sleep(Duration::from_millis(20)).await;
     assert!(fair.try_acquire_for(1, soon).await.expect("an answer"));
+}
+
+/// Also that of somebody in the middle.
+///
+/// It does not hold: who comes is always behind the newest, so such a slot is nobody's. If a third of all may give up,
+/// a quarter of the rate is not used.
+#[tokio::test(start_paused = true)]
+#[ignore = "who comes is behind the newest"]
+async fn slots_in_the_middle_that_were_given_up_are_used() {
+    let limiter = limiter(crate::in_memory(), 1, 100).await.fair();
+    let until = Instant::now() + Duration::from_secs(100);
+    let tasks: Vec<_> = (0..10)
+        .map(|seed| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move {
+                let mut random = Random::new(seed + 1);
+                let mut granted = 0;
+                while Instant::now() < until {
+                    let patience = match random.below(3) {
+                        0 => Duration::from_millis(random.below(900)),
+                        _ => Duration::from_secs(60),
+                    };
+                    let waited = tokio::time::timeout(patience, limiter.acquire(1)).await;
+                    granted += u64::from(waited.is_ok());
+                }
+                granted
+            })
+        })
+        .collect();
+    let mut granted = 0;
+    for task in tasks {
+        granted += task.await.expect("no panic");
+    }
+    assert!(granted >= 950, "{granted} of 1000");
 }

@@ -280,6 +280,9 @@ async fn one_call_and_no_expiry_of_who_is_denied() {
     let before = lives(&mut connection);
     tokio::time::sleep(Duration::from_millis(30)).await;
     assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    let fair = limiter.clone().fair();
+    let soon = Duration::from_secs(1);
+    assert!(!fair.try_acquire_for(1, soon).await.expect("an answer"));
     limiter.available_permits().await.expect("an answer");
     let after = lives(&mut connection);
     assert!(after[0] <= before[0] - 25 && after[1] <= before[1] - 25);
