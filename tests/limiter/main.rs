@@ -1,7 +1,6 @@
 //! The rate limiter: on real servers and in memory.
 
 #[path = "../support/mod.rs"]
-#[allow(dead_code)]
 mod support;
 
 #[path = "../fleet/workers.rs"]
