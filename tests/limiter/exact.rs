@@ -76,3 +76,24 @@ async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
         assert!(late <= most, "{late} us late");
     }
 }
+
+/// Who comes later is behind all that are reserved, also where something was given back in front of them.
+#[tokio::test]
+async fn nobody_overtakes_who_has_reserved() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let limiter = limiter(&redis, 3, INTERVAL).await;
+    let monitor = Monitor::start(&server.url);
+    assert!(limiter.try_acquire(2).await.expect("an answer"));
+    let fair = limiter.clone().fair();
+    let first = tokio::spawn(async move { fair.acquire(2).await });
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!(limiter.release(2).await.expect("an answer"), 2);
+    limiter.fair().acquire(1).await.expect("an answer");
+    first.await.expect("no panic").expect("an answer");
+    let all = &monitor.grants(&server.url)["{partner}:permits"].all;
+    let [_, first, second] = &all[..] else {
+        panic!("{all:?}");
+    };
+    assert!(second.stamp >= first.stamp, "{all:?}");
+}

@@ -31,7 +31,7 @@ fn name((rate, interval): (u64, u64)) -> String {
 
 fn lasts() -> Duration {
     let more = std::env::var("TIDEGATE_FLEET_SECONDS").map(|text| text.parse::<u64>());
-    Duration::from_secs(5 + more.map_or(0, |number| number.expect("a number")))
+    Duration::from_secs(4 + more.map_or(0, |number| number.expect("a number")))
 }
 
 /// Whether what was granted is released at times. Of what is released, it may be the permits of somebody who is gone and
@@ -45,7 +45,7 @@ async fn ask(limiter: &RateLimiter, random: &mut Random, limit: (u64, u64)) -> u
     let (rate, interval) = limit;
     let permits = 1 + random.below(rate.min(5));
     let short = Duration::from_micros(random.below(2 * interval * 1_000));
-    let long = Duration::from_millis(20 * interval);
+    let long = Duration::from_millis((20 * interval).min(3_000));
     let fair = limiter.clone().fair();
     let granted = match random.below(7) {
         0 => limiter.try_acquire(permits).await.map(Some),
