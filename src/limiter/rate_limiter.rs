@@ -41,7 +41,9 @@ use crate::jitter;
 /// it is not decided who is first, unless waiting is [`fair`](Self::fair).
 ///
 /// A future that is dropped leaves nothing behind: no waiter, and if permits were granted to it in the same moment,
-/// they are given back. Permits that were granted when the answer got lost come back by themselves after the interval.
+/// they are given back; if somebody's [`release`](Self::release) took just these, as many come back after the interval.
+/// Permits that were granted when the answer got lost come back by themselves after the interval; what was reserved is
+/// given back if the server answers again within seconds, so that those who come later need not wait for it.
 #[derive(Clone)]
 pub struct RateLimiter {
     backend: Arc<dyn Backend>,
