@@ -9,7 +9,8 @@ use crate::oracle::Monitor;
 use crate::{Random, assert_comes_to_rest, connect, limiter, support};
 
 const RATE: u64 = 7;
-const INTERVAL: u64 = 60;
+/// Longer than a busy machine takes to give something back: what has left by itself is not given back any more.
+const INTERVAL: u64 = 400;
 
 /// One way to ask; true if permits were granted.
 async fn ask(limiter: RateLimiter, way: u64, permits: u64) -> bool {
@@ -66,7 +67,7 @@ async fn whatever_is_dropped_leaves_nothing() {
     for task in tasks {
         kept += task.await.expect("no panic");
     }
-    let within = Duration::from_millis(INTERVAL + 100);
+    let within = Duration::from_millis(INTERVAL + 600);
     assert_comes_to_rest(&limiter, &server, within).await;
     let grants = &monitor.grants(&server.url)["{partner}:permits"];
     assert!(grants.fullest(INTERVAL * 1_000) <= RATE);
@@ -89,10 +90,10 @@ async fn whatever_is_dropped_leaves_nothing() {
 async fn a_slot_that_was_given_up_is_used() {
     let server = support::Redis::start();
     let redis = connect(&server).await;
-    let limiter = limiter(&redis, 1, 300).await;
+    let limiter = limiter(&redis, 1, 2_000).await;
     assert!(limiter.try_acquire(1).await.expect("an answer"));
     let fair = limiter.clone().fair();
-    let soon = Duration::from_millis(350);
+    let soon = Duration::from_millis(2_100);
     for _ in 0..20 {
         let given_up = tokio::time::timeout(Duration::from_millis(5), fair.acquire(1)).await;
         assert!(given_up.is_err());

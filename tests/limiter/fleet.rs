@@ -155,7 +155,9 @@ async fn nothing_is_above_the_rate_and_nothing_is_left() {
         assert!(fullest * 100 >= rate * 95, "{fullest} of {name}");
         let told = told[&name];
         assert!(grants.kept() >= told, "{told} of {name}");
-        assert!(grants.kept() == told || releases(rate), "{told} of {name}");
+        // What has left by itself is not given back any more.
+        let is_exact = interval >= 300 && !releases(rate);
+        assert!(grants.kept() == told || !is_exact, "{told} of {name}");
         count += grants.all.len();
         let used = grants.use_of(rate, interval * 1_000);
         println!("{name}: {} grants, {used} %", grants.all.len());

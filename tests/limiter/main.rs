@@ -102,7 +102,8 @@ async fn assert_comes_to_rest(limiter: &RateLimiter, server: &support::Redis, wi
         if names == [limiter.name()] {
             return;
         }
-        let most = within + Duration::from_millis(1_500);
+        // Keys that were to last for a reservation do so, also if it was given back.
+        let most = within + Duration::from_secs(10);
         assert!(began.elapsed() < most, "{names:?} after {most:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
