@@ -129,7 +129,7 @@ async fn a_value_below_zero_gives_no_reservation_away() {
     assert!(!fair.try_acquire_for(1, soon).await.expect("an answer"));
     assert!(
         limiter
-            .try_acquire_for(2, 3 * soon)
+            .try_acquire_for(2, 30 * soon)
             .await
             .expect("an answer")
     );
@@ -210,7 +210,7 @@ async fn nonsense_alone_heals() {
         let _: () = connection.del("{partner}:permits").expect("is gone");
         let began = Instant::now();
         while !limiter.try_acquire(5).await.expect("an answer") {
-            assert!(began.elapsed() < Duration::from_secs(2), "{nonsense:?}");
+            assert!(began.elapsed() < Duration::from_secs(10), "{nonsense:?}");
             sleep(Duration::from_millis(5)).await;
         }
     }

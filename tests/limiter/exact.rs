@@ -9,7 +9,7 @@ use crate::oracle::Monitor;
 use crate::{Random, connect, limiter, support};
 
 const RATE: u64 = 12;
-const INTERVAL: u64 = 400;
+const INTERVAL: u64 = 1_500;
 
 fn calls(connection: &mut redis::Connection) -> u64 {
     let stats: redis::InfoDict = cmd("INFO")
@@ -25,7 +25,7 @@ fn calls(connection: &mut redis::Connection) -> u64 {
 #[tokio::test]
 async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
     let mut random = Random::new(3);
-    for round in 0..6 {
+    for round in 0..3 {
         let server = support::Redis::start();
         let redis = connect(&server).await;
         let mut connection = server.connection();
@@ -40,9 +40,8 @@ async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
         }
         let wanted = 1 + random.below(RATE);
         let began = Instant::now();
-        // The last of them came less than 20 ms ago, so in vain.
-        let whole = Duration::from_millis(INTERVAL - 150);
-        let short = Duration::from_millis(INTERVAL - 150).min(whole / 2);
+        // The first of them came less than 500 ms ago, so in vain.
+        let short = Duration::from_millis(INTERVAL / 2);
         assert!(
             !limiter
                 .try_acquire_for(RATE, short)
@@ -72,7 +71,7 @@ async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
         let free = free.expect("all of them are enough").stamp + INTERVAL * 1_000;
         let late = all[grants].stamp - free;
         // Up to 5 ms so that processes do not come at the same time, and what a busy machine adds.
-        let most = if is_fair { 0 } else { 60_000 };
+        let most = if is_fair { 0 } else { 400_000 };
         assert!(late <= most, "{late} us late");
     }
 }
