@@ -1,10 +1,13 @@
 //! Lines of waiters: who is first asks, the others wait for their turn.
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::{MutexGuard, oneshot};
+use tokio::sync::{MutexGuard, Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
+
+use crate::error::StoreError;
 
 /// The lines of one process, by name.
 ///
@@ -24,6 +27,8 @@ struct Known {
 pub(crate) struct Line {
     first: tokio::sync::Mutex<()>,
     outlook: Mutex<Outlook>,
+    /// Who is first could not ask.
+    failed: Notify,
 }
 
 /// What is known of when it can be had.
@@ -34,6 +39,8 @@ struct Outlook {
     /// Those who wait up to an instant, to be told when that is before the earliest.
     bounded: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     number: u64,
+    /// Why the last one who was first could not ask.
+    failure: Option<StoreError>,
 }
 
 /// Being first. The next one is when it is dropped.
@@ -71,23 +78,40 @@ impl Lines {
 impl Line {
     /// Waits to be first, at most until then; without a bound, as long as it takes. None as soon as it is known that it
     /// would be in vain.
-    pub(crate) async fn turn(&self, until: Option<Instant>) -> Option<Turn<'_>> {
-        let first = match until {
-            None => self.first.lock().await,
-            Some(until) => {
-                let (_bounded, in_vain) = self.wait_until(until)?;
-                tokio::select! {
-                    biased;
-                    first = self.first.lock() => first,
-                    _ = in_vain => return None,
-                    () = sleep_until(until) => return None,
-                }
+    ///
+    /// # Errors
+    ///
+    /// What [`Turn::failed`] is told while this waits.
+    pub(crate) async fn turn(
+        &self,
+        until: Option<Instant>,
+    ) -> Result<Option<Turn<'_>>, StoreError> {
+        let mut failed = pin!(self.failed.notified());
+        failed.as_mut().enable();
+        let (_bounded, in_vain) = match until.map(|until| self.wait_until(until)) {
+            Some(None) => return Ok(None),
+            Some(Some((bounded, in_vain))) => (Some(bounded), Some(in_vain)),
+            None => (None, None),
+        };
+        let late = async {
+            match (until, in_vain) {
+                (Some(until), Some(in_vain)) => tokio::select! {
+                    _ = in_vain => {}
+                    () = sleep_until(until) => {}
+                },
+                _ => std::future::pending().await,
             }
         };
-        Some(Turn {
+        let first = tokio::select! {
+            biased;
+            first = self.first.lock() => first,
+            () = late => return Ok(None),
+            () = failed => return self.outlook().failure.clone().map_or(Ok(None), Err),
+        };
+        Ok(Some(Turn {
             line: self,
             _first: first,
-        })
+        }))
     }
 
     fn wait_until(&self, until: Instant) -> Option<(Bounded<'_>, oneshot::Receiver<()>)> {
@@ -108,6 +132,12 @@ impl Line {
 }
 
 impl Turn<'_> {
+    /// Tells those behind why it could not be asked for, so that not each of them has to find out by itself.
+    pub(crate) fn failed(self, error: &StoreError) {
+        self.line.outlook().failure = Some(error.clone());
+        self.line.failed.notify_waiters();
+    }
+
     /// Tells those behind that nobody gets it before this.
     pub(crate) fn not_before(&self, at: Instant) {
         let mut outlook = self.line.outlook();
@@ -144,15 +174,19 @@ mod tests {
         let lines = Lines::default();
         let line = lines.line("a");
         let began = Instant::now();
-        let first = line.turn(None).await.expect("nobody is before it");
+        let first = line
+            .turn(None)
+            .await
+            .expect("no failure")
+            .expect("nobody is before it");
         let later = |millis| Some(began + Duration::from_millis(millis));
         tokio::join!(
             async {
-                assert!(line.turn(later(100)).await.is_none());
+                assert!(matches!(line.turn(later(100)).await, Ok(None)));
                 assert_eq!(began.elapsed(), Duration::from_millis(10));
             },
             async {
-                assert!(line.turn(later(200)).await.is_some());
+                assert!(matches!(line.turn(later(200)).await, Ok(Some(_))));
                 assert_eq!(began.elapsed(), Duration::from_millis(60));
             },
             async {
@@ -162,6 +196,23 @@ mod tests {
                 drop(first);
             }
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_told_to_all_who_wait() {
+        let line = Line::default();
+        let first = line.turn(None).await.expect("no failure").expect("a turn");
+        let soon = Some(Instant::now() + Duration::from_secs(60));
+        let error = StoreError::new(crate::StoreErrorKind::Timeout, "no answer");
+        let (bounded, unbounded, ()) = tokio::join!(line.turn(soon), line.turn(None), async {
+            tokio::task::yield_now().await;
+            first.failed(&error);
+        });
+        // The first of them is first now, and finds out by itself.
+        let failed = [&bounded, &unbounded].map(Result::is_err);
+        assert!(failed.contains(&true), "{failed:?}");
+        drop((bounded, unbounded));
+        assert!(line.turn(None).await.is_ok(), "who comes later asks");
     }
 
     #[tokio::test]

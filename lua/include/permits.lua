@@ -6,7 +6,8 @@
 --       broken (whether something has to be written even if nothing is granted), weight(), write().
 --
 -- KEYS[1]  hash: rate, interval in milliseconds, type (0: one budget for all, 1: one for each client), and if they
---          were set keepAliveTime in milliseconds and epoch, which is another one whenever counts are to be cleared
+--          were set keepAliveTime in milliseconds, epoch, which is another one whenever counts are to be cleared, and
+--          countsExpire, if no Java client counts here
 -- KEYS[2]  string: the permits that are left of one budget for all      KEYS[4]  the same of this client
 -- KEYS[3]  sorted set: what was granted, scored by milliseconds         KEYS[5]  the same of this client
 -- KEYS[6]  string: for which epoch, rate and interval the client's permits were counted
@@ -18,7 +19,7 @@
 
 local function text(integer) return string.format('%.0f', integer) end
 
-local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'epoch')
+local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'epoch', 'countsExpire')
 if not config[1] or not config[2] or not config[3] then return -1 end
 local rate, interval, keep_alive = tonumber(config[1]), tonumber(config[2]), tonumber(config[4] or 0)
 if not rate or not interval or not keep_alive or (config[3] ~= '0' and config[3] ~= '1') then return -3 end
@@ -72,29 +73,55 @@ local lost = 0
 local leaving = oldest[2] and oldest[2] + 0 <= ms - interval
 if void then
   left, broken = rate, true
-elseif not left or stale or not (left <= rate) then
+elseif not left or stale or left % 1 ~= 0 or left > rate then
+  -- Also a value that is no number or infinite, of which nothing is left by dividing.
   left = left_by_count()
 elseif leaving then
-  for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '-inf', text(ms - interval))) do
+  local gone = call('ZRANGEBYSCORE', permits_key, '-inf', text(ms - interval))
+  for _, member in ipairs(gone) do
     left = left + weight(member)
   end
-  if left > rate then left = left_by_count() end
+  if left > rate then
+    left = left_by_count()
+  elseif left < rate and #gone == call('ZCARD', permits_key) then
+    lost = rate - left
+  end
 elseif not oldest[1] and left < rate then
-  lost, broken = math.min(rate - left, 4294967295), true
+  lost = rate - left
 end
+-- So much is not reserved by anybody.
+if lost > 1000 * rate then left, lost = 0, rate end
+broken = broken or lost > 0
 
 -- Writes what is left, and lets all that counts expire when it has ceased to, but not later than the rate. That is for
--- as long as the newest grant `counts`, and in advance for the grants of an interval: see the common way of acquire.
+-- as long as the newest grant `counts`, or for longer if something is reserved, and in advance for the grants of an
+-- interval: see the common way of acquire. Where Java clients count, too, there is no expiry: they set none, and take
+-- ours away from one half.
 local function write(counts, is_grant)
   if leaving then call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ms - interval)) end
-  if lost > 0 then call('ZADD', permits_key, text(ms_up), struct.pack('<Bc0I4', 4, 'lost', lost)) end
-  local expiry = counts + interval + math.min(interval, 60000) + 1000
+  -- More than the rate was reserved: as much of it in each interval.
+  local at = ms_up
+  while lost > 0 do
+    local some = math.max(math.min(lost, rate, 4294967295), 1)
+    call('ZADD', permits_key, text(at), struct.pack('<BI7c4I4', 11, at % 72057594037927936, 'lost', some))
+    lost, at = lost - some, at + interval
+  end
+  counts = math.max(counts, at - ms)
+  local expiry = math.max(counts + interval + math.min(interval, 60000) + 1000, call('PTTL', permits_key))
   if keep_alive > 0 then
-    if is_grant then call('PEXPIRE', KEYS[1], text(keep_alive)) end
-    expiry = math.min(expiry, keep_alive)
+    local kept = math.max(keep_alive, expiry - interval)
+    if is_grant then call('PEXPIRE', KEYS[1], text(math.max(keep_alive, counts))) end
+    expiry = math.min(expiry, kept)
   end
   local configured = call('PTTL', KEYS[1])
-  if configured > 0 then expiry = math.min(expiry, configured) end
+  if configured > 0 then
+    expiry = math.min(expiry, configured)
+  elseif not config[6] then
+    call('SET', value_key, text(left))
+    call('PERSIST', permits_key)
+    if mark then call('SET', mark_key, mark) end
+    return
+  end
   expiry = text(expiry)
   call('SET', value_key, text(left), 'PX', expiry)
   call('PEXPIRE', permits_key, expiry)

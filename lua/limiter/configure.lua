@@ -7,7 +7,8 @@
 -- ARGV[3]  the interval in milliseconds
 -- ARGV[4]  0: one budget for all, 1: one for each client
 -- ARGV[5]  after so many milliseconds without a grant the rate is forgotten; 0: never
--- ARGV[6]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[6]  1 if Java clients count here, too; 0 if what is counted may expire
+-- ARGV[7]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: 1 if it is set now, else 0
 
@@ -20,6 +21,11 @@ if (how == 'update' or how == 'keep') and not known then return 0 end
 
 local time = call('TIME')
 call('HSET', KEYS[1], 'rate', rate, 'interval', interval, 'type', kind)
+if ARGV[6] == '1' then
+  call('HDEL', KEYS[1], 'countsExpire')
+elseif how == 'try' or how == 'set' then
+  call('HSET', KEYS[1], 'countsExpire', '1')
+end
 if keep_alive ~= '0' then
   call('HSET', KEYS[1], 'keepAliveTime', keep_alive)
   call('PEXPIRE', KEYS[1], keep_alive)
@@ -35,7 +41,7 @@ else
   -- What is left is counted anew from what was granted and has not left yet, which lives as long as the new interval
   -- needs it.
   call('DEL', KEYS[2], KEYS[4])
-  local now = ARGV[6] or time[1] * 1000000 + time[2]
+  local now = ARGV[7] or time[1] * 1000000 + time[2]
   local gone = known and tonumber(config[2]) and math.floor(now / 1000) - config[2]
   for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
     if gone then redis.pcall('ZREMRANGEBYSCORE', permits, '-inf', string.format('%.0f', gone)) end

@@ -8,6 +8,8 @@
 local call = redis.call
 if call('PEXPIRE', KEYS[1], ARGV[1]) == 0 then return 0 end
 for at = 2, #KEYS do
-  if call('PTTL', KEYS[at]) > ARGV[1] + 0 then call('PEXPIRE', KEYS[at], ARGV[1]) end
+  local life = call('PTTL', KEYS[at])
+  -- The Java client writes without an expiry.
+  if life == -1 or life > ARGV[1] + 0 then call('PEXPIRE', KEYS[at], ARGV[1]) end
 end
 return 1

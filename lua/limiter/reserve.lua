@@ -16,6 +16,8 @@ local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[4], false
 -- When so many of the newest and the permits that are asked for are all that is inside: from the newest on, since
 -- there may be far more reservations than the rate.
 local function fits_at()
+  -- What is lost counts from now on, and nothing of it stands there yet.
+  if lost > 0 then return ms_up + interval end
   local room, from = rate - n, 0
   while true do
     local to = from + math.min(room, 127)

@@ -95,10 +95,12 @@ impl Settings {
         let line = waiting.shared.lines.line(&name);
         let turn = match &place {
             Some(_) => line.turn(Some(until)).await,
-            None => None,
+            None => Ok(None),
         };
-        let Some(turn) = turn else {
-            return self.give_up(take, last, head).await;
+        let turn = match turn {
+            Ok(Some(turn)) => turn,
+            Ok(None) => return self.give_up(take, last, head).await,
+            Err(error) => return self.settle(Halt::NoDecision(take, error), head),
         };
         loop {
             if let Some(Answered { decision, asked }) = last {
@@ -120,7 +122,12 @@ impl Settings {
                     take = same;
                     last = Some(Answered { decision, asked });
                 }
-                Err(halt) => return self.settle(halt, head),
+                Err(halt) => {
+                    if let Halt::NoDecision(_, error) = &halt {
+                        turn.failed(error);
+                    }
+                    return self.settle(halt, head);
+                }
             }
         }
     }

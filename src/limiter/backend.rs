@@ -41,6 +41,7 @@ pub(super) trait Backend: fmt::Debug + Send + Sync + 'static {
         name: &'a str,
         rate: Rate,
         how: Configure,
+        with: Sharers,
     ) -> BoxFuture<'a, Result<bool, LimiterError>>;
 
     fn rate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Rate>, LimiterError>>;
@@ -74,6 +75,15 @@ pub(super) enum Answer {
     Granted(Grant, Duration),
     /// They are not to be had before this time has passed.
     Wait(Duration),
+}
+
+/// Who counts here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharers {
+    /// This crate alone.
+    Ours,
+    /// Clients of Redisson, too.
+    Redisson,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -61,6 +61,10 @@ impl LimiterError {
         Self::new(LimiterErrorKind::UnknownLimiter, message)
     }
 
+    pub(super) const fn of_store(&self) -> Option<&StoreError> {
+        self.source.as_ref()
+    }
+
     /// What went wrong, for code to branch on.
     #[must_use]
     pub const fn kind(&self) -> LimiterErrorKind {

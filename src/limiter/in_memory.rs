@@ -4,7 +4,7 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::backend::{Answer, Backend, Configure, LimiterLines, Wanted};
+use super::backend::{Answer, Backend, Configure, LimiterLines, Sharers, Wanted};
 use super::grant::Grant;
 use super::permits::{Permits, Place};
 use super::{Generation, LimiterError, LimiterErrorKind, Rate};
@@ -98,7 +98,9 @@ impl MemoryLimiters {
             }
             let place = how(now, limiter);
             if let (Ok(_), Some(keep_alive)) = (&place, limiter.rate.kept_alive_for()) {
-                limiter.forget_after(now, keep_alive);
+                // What is reserved for later keeps it for longer.
+                let matters = limiter.permits.matters_for(now, &limiter.rate);
+                limiter.forget_after(now, keep_alive.max(matters));
             }
             Ok(place)
         })?;
@@ -220,6 +222,7 @@ impl Backend for MemoryLimiters {
         name: &'a str,
         rate: Rate,
         how: Configure,
+        _: Sharers,
     ) -> BoxFuture<'a, Result<bool, LimiterError>> {
         Box::pin(ready(Ok(self.set(name, rate, how))))
     }

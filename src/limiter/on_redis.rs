@@ -6,7 +6,7 @@ use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::backend::{Answer, Backend, Configure, LimiterLines, Wanted};
+use super::backend::{Answer, Backend, Configure, LimiterLines, Sharers, Wanted};
 use super::grant::Grant;
 use super::{Generation, LimiterError, LimiterErrorKind, Rate, RateType};
 use crate::callback::BoxFuture;
@@ -141,7 +141,16 @@ impl OnRedis {
         let arguments = |command: &mut Cmd| {
             command.arg(what.permits).arg(&identity[..8]).arg(most);
         };
-        let reply = self.ask(&LIMITER_RESERVE, &what.name, arguments).await?;
+        let reply = self.ask(&LIMITER_RESERVE, &what.name, arguments).await;
+        if let Err(error) = &reply
+            && matches!(error.kind(), LimiterErrorKind::Store(_))
+        {
+            // It may be far in the future, and all that come later would stand behind it.
+            let unheard = identity[..8].to_vec();
+            let name = Arc::clone(&what.name);
+            tokio::spawn(self.clone().cancel(name, unheard));
+        }
+        let reply = reply?;
         let Value::Array(parts) = &reply else {
             self.number(&what.name, what.permits, &reply)?;
             return Err(self.calls().protocol_error(&reply).into());
@@ -166,12 +175,20 @@ impl OnRedis {
         Answer::Granted(grant, wait)
     }
 
-    /// Who asked has gone, so there is nobody to tell of an error; what is not given back leaves after the interval.
+    /// Who asked has gone, so there is nobody to tell of an error. A server that does not answer is asked again for a
+    /// while; what is not given back leaves after the interval.
     async fn cancel(self, name: Arc<str>, member: Vec<u8>) {
+        const ATTEMPTS: u32 = 12;
+        const PAUSE: Duration = Duration::from_millis(250);
         let arguments = |command: &mut Cmd| {
             command.arg(&member);
         };
-        let _ = self.ask(&LIMITER_CANCEL, &name, arguments).await;
+        for _ in 0..ATTEMPTS {
+            if self.ask(&LIMITER_CANCEL, &name, arguments).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 }
 
@@ -261,6 +278,7 @@ impl Backend for OnRedis {
         name: &'a str,
         rate: Rate,
         how: Configure,
+        with: Sharers,
     ) -> BoxFuture<'a, Result<bool, LimiterError>> {
         Box::pin(async move {
             let how = match how {
@@ -277,6 +295,7 @@ impl Backend for OnRedis {
                 command.arg(how).arg(rate.permits());
                 command.arg(rate.interval_millis()).arg(kind);
                 command.arg(rate.keep_alive_millis());
+                command.arg(u8::from(with == Sharers::Redisson));
             };
             let reply = self.ask(&LIMITER_CONFIGURE, name, arguments).await?;
             Ok(self.number(name, 0, &reply)? == 1)

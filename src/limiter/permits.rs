@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::Rate;
 
@@ -110,6 +111,13 @@ impl Permits {
     pub(super) fn available(&self, now: u64, rate: &Rate) -> u64 {
         let (_, gone) = self.leaving(now, rate);
         rate.permits().saturating_sub(self.granted - gone)
+    }
+
+    /// Until all of it has left.
+    pub(super) fn matters_for(&self, now: u64, rate: &Rate) -> Duration {
+        let newest = self.grants.back().map_or(0, |grant| grant.at);
+        let leaves_at = (newest + rate.interval_millis()).saturating_mul(1_000);
+        Duration::from_micros(leaves_at.saturating_sub(now))
     }
 
     /// How many permits too few there are for so many.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::backend::{Answer, Backend, Configure, Wanted};
+use super::backend::{Answer, Backend, Configure, Sharers, Wanted};
 use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateType};
 use crate::jitter;
 
@@ -42,13 +42,16 @@ use crate::jitter;
 /// it is not decided who is first, unless waiting is [`fair`](Self::fair).
 ///
 /// A future that is dropped leaves nothing behind: no waiter, and if permits were granted to it in the same moment,
-/// they are given back. Permits that were granted when the answer got lost come back by themselves after the interval.
+/// they are given back; if somebody's [`release`](Self::release) took just these, as many come back after the interval.
+/// Permits that were granted when the answer got lost come back by themselves after the interval; what was reserved is
+/// given back if the server answers again within seconds, so that those who come later need not wait for it.
 #[derive(Clone)]
 pub struct RateLimiter {
     backend: Arc<dyn Backend>,
     name: Arc<str>,
     generation: Generation,
     fair: bool,
+    sharers: Sharers,
 }
 
 /// Where a [`RateLimiter`] is kept: made of a `Redis` or of [`MemoryLimiters`].
@@ -64,6 +67,7 @@ impl RateLimiter {
             name: name.into(),
             generation: Generation::default(),
             fair: false,
+            sharers: Sharers::Ours,
         }
     }
 
@@ -81,6 +85,15 @@ impl RateLimiter {
     #[must_use]
     pub fn fair(mut self) -> Self {
         self.fair = true;
+        self
+    }
+
+    /// The rates that are set through this say that clients of Redisson ask here, too. Then what is counted is kept
+    /// without an expiry, as they keep it: they would take ours away from one half of it, and stumble over the half that is
+    /// left. A rate that a client of Redisson has set says the same. Default: what is counted expires by itself.
+    #[must_use]
+    pub fn shared_with_redisson(mut self) -> Self {
+        self.sharers = Sharers::Redisson;
         self
     }
 
@@ -162,7 +175,8 @@ impl RateLimiter {
     }
 
     async fn configure(&self, rate: Rate, how: Configure) -> Result<bool, LimiterError> {
-        self.backend.configure(&self.name, rate, how).await
+        let configured = self.backend.configure(&self.name, rate, how, self.sharers);
+        configured.await
     }
 
     /// The rate, if one is set.
@@ -331,15 +345,21 @@ impl RateLimiter {
         const PART: u32 = 20;
 
         let line = self.backend.lines().line(&self.name);
-        let Some(turn) = line.turn(until).await else {
+        let Some(turn) = line.turn(until).await? else {
             return Ok(false);
         };
         loop {
-            let wait = match self.backend.acquire(wanted.clone()).await? {
-                Answer::Wait(wait) => wait,
-                Answer::Granted(grant, _) => {
+            let wait = match self.backend.acquire(wanted.clone()).await {
+                Ok(Answer::Wait(wait)) => wait,
+                Ok(Answer::Granted(grant, _)) => {
                     grant.keep();
                     return Ok(true);
+                }
+                Err(error) => {
+                    if let Some(error) = error.of_store() {
+                        turn.failed(error);
+                    }
+                    return Err(error);
                 }
             };
             let earliest = Instant::now() + wait;

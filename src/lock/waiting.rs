@@ -84,7 +84,7 @@ pub(super) async fn wait(
     if may_have_it && let Some(lease) = waiter.ask().await?.ok() {
         return Ok(Some(lease));
     }
-    let Some(_turn) = line.turn(until).await else {
+    let Some(_turn) = line.turn(until).await? else {
         return Ok(None);
     };
     match waiter.ask().await? {

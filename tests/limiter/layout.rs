@@ -31,7 +31,7 @@ async fn what_we_write_is_redissons() {
     let mut connection = server.connection();
     let rate = Rate::overall(10, MINUTE).expect("valid");
     let rate = rate.keep_alive(2 * MINUTE).expect("valid");
-    let limiter = RateLimiter::new(&redis, "partner");
+    let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
     limiter.try_set(rate).await.expect("is set");
     let before = server_millis(&mut connection);
     assert!(limiter.try_acquire(3).await.expect("an answer"));
@@ -117,8 +117,10 @@ async fn what_redisson_writes_is_read() {
     let soon = Duration::from_secs(3);
     assert!(limiter.try_acquire_for(7, soon).await.expect("an answer"));
     assert!(!limiter.try_acquire_for(1, soon).await.expect("an answer"));
-    assert!(connection.pttl::<_, i64>("{partner}:value").expect("one") > 0);
-    assert!(connection.pttl::<_, i64>("{partner}:permits").expect("one") > 0);
+    // Without an expiry, as theirs.
+    for name in ["{partner}:value", "{partner}:permits"] {
+        assert_eq!(connection.pttl::<_, i64>(name).expect("one"), -1);
+    }
 }
 
 /// A half of the state that is missing is neither an error for ever nor a refill.
@@ -280,6 +282,9 @@ async fn one_call_and_no_expiry_of_who_is_denied() {
     let before = lives(&mut connection);
     tokio::time::sleep(Duration::from_millis(30)).await;
     assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    let fair = limiter.clone().fair();
+    let soon = Duration::from_secs(1);
+    assert!(!fair.try_acquire_for(1, soon).await.expect("an answer"));
     limiter.available_permits().await.expect("an answer");
     let after = lives(&mut connection);
     assert!(after[0] <= before[0] - 25 && after[1] <= before[1] - 25);

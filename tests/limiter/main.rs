@@ -3,8 +3,17 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[allow(dead_code)]
+mod dropped;
+mod evicted;
+mod exact;
+mod faults;
+mod fleet;
 mod history;
 mod layout;
+mod oracle;
+mod redisson;
+mod runtimes;
 mod surface;
 mod waiting;
 
@@ -50,4 +59,49 @@ pub(crate) use on_both;
 
 fn in_memory() -> LimiterBackend {
     MemoryLimiters::default().into()
+}
+
+/// Numbers that look random and are the same for a seed.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// From 0 to below this.
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+}
+
+/// Asserts that all permits can be had again within so long, and that then only the rate is left behind.
+async fn assert_comes_to_rest(limiter: &RateLimiter, server: &support::Redis, within: Duration) {
+    let began = std::time::Instant::now();
+    let rate = limiter.rate().await.expect("an answer").expect("a rate");
+    loop {
+        let available = limiter.available_permits().await.expect("an answer");
+        if available == rate.permits() {
+            break;
+        }
+        assert!(began.elapsed() < within, "{available} after {within:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut connection = server.connection();
+    loop {
+        let names: Vec<String> = redis::cmd("KEYS")
+            .arg("*")
+            .query(&mut connection)
+            .expect("names");
+        if names == [limiter.name()] {
+            return;
+        }
+        // Keys that were to last for a reservation do so, also if it was given back.
+        let most = within + Duration::from_secs(10);
+        assert!(began.elapsed() < most, "{names:?} after {most:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -1,0 +1,238 @@
+//! State that is lost in part, or was never ours: never more than the rate, and all of it again soon.
+
+use std::time::Duration;
+
+use redis::Commands;
+use tidegate::{LimiterBackend, Rate, RateLimiter, RateType};
+use tokio::time::{Instant, sleep};
+
+use crate::oracle::Monitor;
+use crate::{Random, assert_comes_to_rest, connect, limiter, on_both, support};
+
+/// One of the keys is lost now and then, never two at once.
+#[tokio::test]
+async fn keys_are_lost_one_by_one() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let mut connection = server.connection();
+    let mut random = Random::new(7);
+    for round in 0..6 {
+        let (rate, interval) = (1 + random.below(20), 40 + random.below(60));
+        let limiter = RateLimiter::new(&redis, format!("evicted {round}"));
+        let is_alone = round % 2 == 0;
+        let kind = if is_alone {
+            RateType::PerClient
+        } else {
+            RateType::Overall
+        };
+        let set = limiter.try_set_rate(kind, rate, Duration::from_millis(interval));
+        assert!(set.await.expect("an answer"));
+        let client = if is_alone {
+            format!(":{}", redis.id())
+        } else {
+            String::new()
+        };
+        let key = |what: &str| format!("{{evicted {round}}}:{what}{client}");
+        let monitor = Monitor::start(&server.url);
+        let until = Instant::now() + Duration::from_millis(10 * interval);
+        while Instant::now() < until {
+            let permits = 1 + random.below(rate);
+            match random.below(3) {
+                0 => sleep(Duration::from_micros(random.below(interval * 300))).await,
+                _ => {
+                    limiter.try_acquire(permits).await.expect("an answer");
+                }
+            }
+            let lost = ["value", "permits", "epoch"][random.below(3) as usize];
+            if random.below(4) == 0 {
+                let _: () = connection.del(key(lost)).expect("is gone");
+                // The other half is looked at before it is lost, too.
+                limiter.try_acquire(1).await.expect("an answer");
+            }
+        }
+        let grants = &monitor.grants(&server.url)[&key("permits")];
+        let fullest = grants.fullest(interval * 1_000);
+        assert!(fullest <= rate, "{fullest} of {rate} in {interval} ms");
+        // Back to full use after at most two intervals.
+        let patience = Duration::from_millis(2 * interval + 40);
+        assert!(
+            limiter
+                .try_acquire_for(rate, patience)
+                .await
+                .expect("an answer")
+        );
+        limiter.delete().await.expect("an answer");
+    }
+}
+
+/// What is reserved is not in the set any more: nobody is served out of turn for that.
+#[tokio::test]
+async fn a_lost_set_gives_no_reservation_away() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let limiter = limiter(&redis, 2, 60_000).await;
+    assert!(limiter.try_acquire(2).await.expect("an answer"));
+    let fair = limiter.clone().fair();
+    let waiting = tokio::spawn(async move { fair.acquire(2).await });
+    sleep(Duration::from_millis(50)).await;
+    let _: () = server
+        .connection()
+        .del("{partner}:permits")
+        .expect("is gone");
+    let fair = limiter.clone().fair();
+    let soon = Duration::from_secs(1);
+    assert!(!fair.try_acquire_for(1, soon).await.expect("an answer"));
+    assert!(!fair.try_acquire_for(1, soon).await.expect("an answer"));
+    waiting.abort();
+}
+
+/// What was reserved counts when it is used, too: as much of it in each interval as the rate.
+#[tokio::test]
+async fn a_lost_set_counts_what_was_reserved() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let limiter = limiter(&redis, 2, 300).await;
+    let monitor = Monitor::start(&server.url);
+    for _ in 0..4 {
+        let fair = limiter.clone().fair();
+        tokio::spawn(async move { fair.acquire(2).await });
+        sleep(Duration::from_millis(5)).await;
+    }
+    let _: () = server
+        .connection()
+        .del("{partner}:permits")
+        .expect("is gone");
+    // The other half is looked at before it is lost, too.
+    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    for _ in 0..4 {
+        limiter.acquire(2).await.expect("an answer");
+    }
+    let fullest = monitor.grants(&server.url)["{partner}:permits"].fullest(300_000);
+    assert!(fullest <= 2, "{fullest} of 2");
+}
+
+/// The same if all that stands there has left.
+#[tokio::test]
+async fn a_value_below_zero_gives_no_reservation_away() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let limiter = limiter(&redis, 2, 200).await;
+    assert!(limiter.try_acquire(2).await.expect("an answer"));
+    let mut connection = server.connection();
+    let _: () = connection.set("{partner}:value", -7).expect("is set");
+    sleep(Duration::from_millis(220)).await;
+    let fair = limiter.clone().fair();
+    let soon = Duration::from_millis(100);
+    assert!(!fair.try_acquire_for(1, soon).await.expect("an answer"));
+    assert!(
+        limiter
+            .try_acquire_for(2, 30 * soon)
+            .await
+            .expect("an answer")
+    );
+}
+
+/// A grant of now does not let those be forgotten that are reserved for later.
+#[tokio::test]
+async fn what_is_reserved_is_kept_until_it_has_left() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let mut connection = server.connection();
+    let limiter = limiter(&redis, 10, 60_000).await;
+    assert!(limiter.try_acquire(5).await.expect("an answer"));
+    let fair = limiter.clone().fair();
+    let waiting = tokio::spawn(async move { fair.acquire(6).await });
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(limiter.release(5).await.expect("an answer"), 5);
+    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    for name in ["{partner}:value", "{partner}:permits"] {
+        let life: i64 = connection.pttl(name).expect("a time to live");
+        assert!(life > 119_000, "{name}: {life}");
+    }
+    waiting.abort();
+}
+
+/// The same, end to end.
+#[tokio::test]
+async fn a_reservation_counts_after_an_idle_time() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let limiter = limiter(&redis, 3, 1_500).await;
+    assert!(limiter.try_acquire(2).await.expect("an answer"));
+    let began = Instant::now();
+    let fair = limiter.clone().fair();
+    let waiting = tokio::spawn(async move { fair.acquire(2).await });
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(limiter.release(2).await.expect("an answer"), 2);
+    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    waiting.await.expect("no panic").expect("an answer");
+    // They were reserved for 1.5 s from the beginning, and count until 3 s.
+    tokio::time::sleep_until(began + Duration::from_millis(2_750)).await;
+    let granted = limiter.try_acquire(2).await.expect("an answer");
+    assert!(!granted || began.elapsed() >= Duration::from_millis(2_990));
+}
+
+on_both!(reservations_keep_a_limiter_alive);
+
+/// A limiter that is kept alive by grants is kept alive by those that are reserved, too.
+async fn reservations_keep_a_limiter_alive(on: LimiterBackend) {
+    let limiter = RateLimiter::new(on, "partner");
+    let interval = Duration::from_millis(200);
+    let rate = Rate::overall(1, interval).expect("valid");
+    let rate = rate.keep_alive(interval).expect("valid");
+    assert!(limiter.try_set(rate).await.expect("an answer"));
+    let fair = limiter.clone().fair();
+    let waits = (0..5).map(|_| fair.acquire(1));
+    for waited in futures_util::future::join_all(waits).await {
+        waited.expect("an answer");
+    }
+    // The last of them was used just now, and counts.
+    assert!(limiter.exists().await.expect("an answer"));
+    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    sleep(Duration::from_millis(230)).await;
+    assert!(!limiter.exists().await.expect("an answer"));
+}
+
+/// Values that no one would write heal by themselves, also if they never expire.
+#[tokio::test]
+async fn nonsense_alone_heals() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let mut connection = server.connection();
+    let limiter = limiter(&redis, 5, 50).await;
+    for nonsense in [
+        "", "abc", "1e999", "-1e999", "-7", "-1e18", "99", "NaN", "-nan", "2.5", "0x3",
+    ] {
+        let _: () = connection.set("{partner}:value", nonsense).expect("is set");
+        let _: () = connection.del("{partner}:permits").expect("is gone");
+        let began = Instant::now();
+        while !limiter.try_acquire(5).await.expect("an answer") {
+            assert!(began.elapsed() < Duration::from_secs(10), "{nonsense:?}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_comes_to_rest(&limiter, &server, Duration::from_millis(500)).await;
+}
+
+/// What another wrote without an expiry gets one when the limiter does.
+#[tokio::test]
+async fn whatever_belongs_to_it_expires_with_it() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let mut connection = server.connection();
+    let limiter = limiter(&redis, 5, 50).await;
+    let _: () = connection.set("{partner}:value", 4).expect("is set");
+    let member = [&[16][..], &[7; 16], &1_u32.to_le_bytes()].concat();
+    let _: () = connection
+        .zadd("{partner}:permits", member, 1)
+        .expect("is added");
+    assert!(
+        limiter
+            .expire(Duration::from_millis(30))
+            .await
+            .expect("an answer")
+    );
+    sleep(Duration::from_millis(50)).await;
+    let names: Vec<String> = connection.keys("*").expect("names");
+    assert_eq!(names, [""; 0]);
+}

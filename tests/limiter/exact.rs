@@ -1,0 +1,98 @@
+//! How long somebody waits: until as many permits as they want have left, and no longer.
+
+use std::time::Duration;
+
+use redis::cmd;
+use tokio::time::{Instant, sleep};
+
+use crate::oracle::Monitor;
+use crate::{Random, connect, limiter, support};
+
+const RATE: u64 = 12;
+const INTERVAL: u64 = 1_500;
+
+fn calls(connection: &mut redis::Connection) -> u64 {
+    let stats: redis::InfoDict = cmd("INFO")
+        .arg("commandstats")
+        .query(connection)
+        .expect("stats");
+    let stat = stats.get::<String>("cmdstat_evalsha").expect("was called");
+    let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
+    calls.expect("a field").parse().expect("a number")
+}
+
+/// Random grants, and then one who waits: asked once, told when to come back, and granted when it does.
+#[tokio::test]
+async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
+    let mut random = Random::new(3);
+    for round in 0..3 {
+        let server = support::Redis::start();
+        let redis = connect(&server).await;
+        let mut connection = server.connection();
+        let limiter = limiter(&redis, RATE, INTERVAL).await;
+        let monitor = Monitor::start(&server.url);
+        let (mut left, mut grants) = (RATE, 0);
+        while left > 0 {
+            let permits = 1 + random.below(left.min(4));
+            assert!(limiter.try_acquire(permits).await.expect("an answer"));
+            (left, grants) = (left - permits, grants + 1);
+            sleep(Duration::from_micros(random.below(20_000))).await;
+        }
+        let wanted = 1 + random.below(RATE);
+        let began = Instant::now();
+        // The first of them came less than 500 ms ago, so in vain.
+        let short = Duration::from_millis(INTERVAL / 2);
+        assert!(
+            !limiter
+                .try_acquire_for(RATE, short)
+                .await
+                .expect("an answer")
+        );
+        let fair = limiter.clone().fair();
+        assert!(!fair.try_acquire_for(RATE, short).await.expect("an answer"));
+        assert!(began.elapsed() < short / 2, "{:?}", began.elapsed());
+
+        let before = calls(&mut connection);
+        let is_fair = round % 3 == 0;
+        match is_fair {
+            true => fair.acquire(wanted).await.expect("an answer"),
+            false => limiter.acquire(wanted).await.expect("an answer"),
+        }
+        let most = if is_fair { 1 } else { 2 };
+        assert_eq!(calls(&mut connection) - before, most, "{wanted} wanted");
+
+        let all = &monitor.grants(&server.url)["{partner}:permits"].all;
+        assert_eq!(all.len(), grants + 1);
+        let mut leaving = 0;
+        let free = all.iter().find(|grant| {
+            leaving += grant.permits;
+            leaving >= wanted
+        });
+        let free = free.expect("all of them are enough").stamp + INTERVAL * 1_000;
+        let late = all[grants].stamp - free;
+        // Up to 5 ms so that processes do not come at the same time, and what a busy machine adds.
+        let most = if is_fair { 0 } else { 400_000 };
+        assert!(late <= most, "{late} us late");
+    }
+}
+
+/// Who comes later is behind all that are reserved, also where something was given back in front of them.
+#[tokio::test]
+async fn nobody_overtakes_who_has_reserved() {
+    let server = support::Redis::start();
+    let redis = connect(&server).await;
+    let limiter = limiter(&redis, 3, INTERVAL).await;
+    let monitor = Monitor::start(&server.url);
+    assert!(limiter.try_acquire(2).await.expect("an answer"));
+    let fair = limiter.clone().fair();
+    let first = tokio::spawn(async move { fair.acquire(2).await });
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!(limiter.release(2).await.expect("an answer"), 2);
+    limiter.fair().acquire(1).await.expect("an answer");
+    first.await.expect("no panic").expect("an answer");
+    let all = &monitor.grants(&server.url)["{partner}:permits"].all;
+    let [_, first, second] = &all[..] else {
+        panic!("{all:?}");
+    };
+    assert!(second.stamp >= first.stamp, "{all:?}");
+}

@@ -1,0 +1,379 @@
+//! A server that crashes, stops, refuses or gets lost: every call ends in time, and nothing is half-written.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::{Commands, cmd};
+use tidegate::{LimiterError, LimiterErrorKind, RateLimiter, RateType, Redis, StoreErrorKind};
+use tokio::time::{Instant, sleep};
+
+use crate::support::proxy::Proxy;
+use crate::{assert_comes_to_rest, limiter, support};
+
+const TIMEOUT: Duration = Duration::from_millis(300);
+/// What a busy machine may take longer.
+const SLACK: Duration = Duration::from_millis(700);
+
+async fn connect(url: &str) -> Redis {
+    let redis = Redis::connect(url).await.expect("a running server");
+    redis.timeout(TIMEOUT)
+}
+
+/// Asks in every way at once, each on a limiter of its own; how it went, in time.
+async fn ask_in_every_way(redis: &Redis) -> Vec<Result<bool, LimiterErrorKind>> {
+    let long = Duration::from_secs(60);
+    let asked = (0..7).map(|way| async move {
+        let limiter = RateLimiter::new(redis, format!("way {way}"));
+        let began = Instant::now();
+        let answer = match way {
+            0 => limiter.try_acquire(1).await,
+            1 => limiter.try_acquire_for(1, long).await,
+            2 => limiter.acquire(1).await.map(|()| true),
+            3 => limiter.fair().acquire(1).await.map(|()| true),
+            4 => limiter.release(1).await.map(|_| true),
+            5 => limiter.available_permits().await.map(|_| true),
+            _ => limiter.rate().await.map(|_| true),
+        };
+        let took = began.elapsed();
+        assert!(took < TIMEOUT + SLACK, "way {way}: {took:?}");
+        answer.map_err(|error: LimiterError| error.kind())
+    });
+    join_all(asked).await
+}
+
+/// A limiter for each way, of 3 permits in 300 ms.
+async fn a_limiter_each(redis: &Redis) {
+    for way in 0..7 {
+        let limiter = RateLimiter::new(redis, format!("way {way}"));
+        let set = limiter.try_set_rate(RateType::Overall, 3, Duration::from_millis(300));
+        assert!(set.await.expect("an answer"));
+    }
+}
+
+/// In the end each of them has all its permits, and nothing but rates is left.
+async fn assert_all_are_free(redis: &Redis, server: &support::Redis, within: Duration) {
+    let began = Instant::now();
+    for way in 0..7 {
+        let limiter = RateLimiter::new(redis, format!("way {way}"));
+        while limiter.available_permits().await.ok() != Some(3) {
+            assert!(began.elapsed() < within, "way {way}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+    sleep(Duration::from_millis(3 * 300 + 1_300)).await;
+    let names: Vec<String> = server.connection().keys("*").expect("names");
+    assert_eq!(names.len(), 7, "only rates are left: {names:?}");
+}
+
+/// The value and what is granted add up to the rate.
+fn assert_adds_up(connection: &mut redis::Connection, name: &str, rate: i64) {
+    let value: Option<i64> = connection
+        .get(format!("{{{name}}}:value"))
+        .expect("a number");
+    let members: Vec<Vec<u8>> = connection
+        .zrange(format!("{{{name}}}:permits"), 0, -1)
+        .expect("a set");
+    let granted: i64 = members
+        .iter()
+        .map(|member| {
+            let permits = member[member.len() - 4..].try_into().expect("four bytes");
+            i64::from(u32::from_le_bytes(permits))
+        })
+        .sum();
+    assert_eq!(value.unwrap_or(rate) + granted, rate, "{name}");
+}
+
+fn is_store<T: std::fmt::Debug>(result: &Result<T, LimiterErrorKind>) -> bool {
+    matches!(result, Err(LimiterErrorKind::Store(_)))
+}
+
+#[tokio::test]
+async fn a_server_that_crashes_under_waiters() {
+    let mut server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    let limiter = limiter(&redis, 1, 1_000).await;
+    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    let fair = limiter.clone().fair();
+    let reserved = tokio::spawn(async move { fair.acquire(1).await });
+    sleep(Duration::from_millis(50)).await;
+    let waiters: Vec<_> = (0..16)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.acquire(1).await })
+        })
+        .collect();
+    sleep(Duration::from_millis(100)).await;
+    server.kill();
+    server.restart();
+    let began = Instant::now();
+    for waiter in waiters {
+        let answer = waiter
+            .await
+            .expect("no panic")
+            .map_err(|error| error.kind());
+        let unknown = Err(LimiterErrorKind::UnknownLimiter);
+        assert!(answer == unknown || is_store(&answer), "{answer:?}");
+    }
+    // The first waits for as long as it was told to; what was reserved is not asked for again.
+    assert!(began.elapsed() < Duration::from_millis(2_300) + SLACK);
+    reserved
+        .await
+        .expect("no panic")
+        .expect("was granted before");
+    let unknown = limiter.acquire(1).await.expect_err("an error").kind();
+    assert_eq!(unknown, LimiterErrorKind::UnknownLimiter);
+    let set = limiter.try_set_rate(RateType::Overall, 1, Duration::from_millis(50));
+    assert!(set.await.expect("an answer"));
+    limiter.acquire(1).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone() {
+    let mut server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    a_limiter_each(&redis).await;
+    server.kill();
+    for _ in 0..3 {
+        let answers = ask_in_every_way(&redis).await;
+        assert!(answers.iter().all(is_store), "{answers:?}");
+    }
+    server.restart();
+    a_limiter_each_when_it_is_back(&redis).await;
+}
+
+async fn a_limiter_each_when_it_is_back(redis: &Redis) {
+    let began = Instant::now();
+    while redis_is_away(redis).await {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        sleep(Duration::from_millis(20)).await;
+    }
+    a_limiter_each(redis).await;
+    let answers = ask_in_every_way(redis).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+async fn redis_is_away(redis: &Redis) -> bool {
+    RateLimiter::new(redis, "nobody").exists().await.is_err()
+}
+
+#[tokio::test]
+async fn a_server_that_is_stopped_for_a_while() {
+    let server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    a_limiter_each(&redis).await;
+    server.signal("STOP");
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        let answers = ask_in_every_way(&redis).await;
+        assert!(answers.iter().all(is_store), "{answers:?}");
+    }
+    server.signal("CONT");
+    // What was executed late counts for an interval; what was reserved, for one from its slot.
+    assert_all_are_free(&redis, &server, Duration::from_millis(3_500)).await;
+}
+
+/// Who has been told of an error has no place in the order.
+#[tokio::test]
+async fn reservations_that_nobody_heard_of_are_given_back() {
+    let server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    let limiter = limiter(&redis, 1, 500).await;
+    server.signal("STOP");
+    for _ in 0..3 {
+        let fair = limiter.clone().fair();
+        let waits = join_all((0..10).map(|_| fair.acquire(1)));
+        for waited in waits.await {
+            let answer = waited.map(|()| true).map_err(|error| error.kind());
+            assert!(is_store(&answer), "{answer:?}");
+        }
+    }
+    server.signal("CONT");
+    // Some of them may have been executed when their connection was lost.
+    let few = Duration::from_millis(2_000) + SLACK;
+    let began = Instant::now();
+    while limiter.available_permits().await.ok() != Some(1) {
+        assert!(began.elapsed() < few, "thirty slots of 500 ms are kept");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn clients_are_paused() {
+    let server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    a_limiter_each(&redis).await;
+    for what in ["ALL", "WRITE"] {
+        let pause = |millis: u64| {
+            let mut connection = server.connection();
+            let mut pause = cmd("CLIENT");
+            pause
+                .arg("PAUSE")
+                .arg(millis)
+                .arg(what)
+                .exec(&mut connection)
+        };
+        pause(900).expect("pauses");
+        let answers = ask_in_every_way(&redis).await;
+        let late = Err(LimiterErrorKind::Store(StoreErrorKind::Timeout));
+        assert!(
+            answers[..6].iter().all(|answer| *answer == late),
+            "{answers:?}"
+        );
+        sleep(Duration::from_millis(900)).await;
+        assert_all_are_free(&redis, &server, Duration::from_secs(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn scripts_are_flushed_all_the_time() {
+    let server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    let redis = redis.timeout(Duration::from_secs(20));
+    let limiter = limiter(&redis, 5, 60).await;
+    let monitor = crate::oracle::Monitor::start(&server.url);
+    let mut connection = server.connection();
+    let flushing = std::thread::spawn(move || {
+        for _ in 0..300 {
+            cmd("SCRIPT")
+                .arg("FLUSH")
+                .exec(&mut connection)
+                .expect("is flushed");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    while !flushing.is_finished() {
+        limiter.acquire(2).await.expect("an answer");
+        limiter.release(1).await.expect("an answer");
+        limiter.clone().fair().acquire(1).await.expect("an answer");
+    }
+    flushing.join().expect("no panic");
+    assert_comes_to_rest(&limiter, &server, Duration::from_millis(200)).await;
+    let grants = &monitor.grants(&server.url)["{partner}:permits"];
+    assert!(grants.fullest(60_000) <= 5);
+}
+
+/// The call is executed, but the answer is lost with the connection.
+#[tokio::test]
+async fn the_connection_breaks_between_call_and_answer() {
+    let server = support::Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let direct = connect(&server.url).await;
+    a_limiter_each(&direct).await;
+    proxy.cut_after(Duration::from_millis(400));
+    let began = Instant::now();
+    let redis = connect(&proxy.url).await.timeout(Duration::from_secs(5));
+    server.signal("STOP");
+    let cut = {
+        let asked = (0..4).map(|way| {
+            let limiter = RateLimiter::new(&redis, format!("way {way}"));
+            async move {
+                match way {
+                    0 => limiter.try_acquire(1).await,
+                    1 => limiter.try_acquire_for(1, Duration::from_secs(60)).await,
+                    2 => limiter.acquire(1).await.map(|()| true),
+                    _ => limiter.fair().acquire(1).await.map(|()| true),
+                }
+            }
+        });
+        join_all(asked).await
+    };
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+    for answer in cut {
+        let kind = answer.expect_err("an error").kind();
+        assert_eq!(kind, LimiterErrorKind::Store(StoreErrorKind::Unavailable));
+    }
+    proxy.cut_after(Duration::from_secs(3600));
+    server.signal("CONT");
+    sleep(Duration::from_millis(50)).await;
+    for way in 0..4 {
+        // Each was granted once at most, and not asked for again behind the caller's back.
+        assert_adds_up(&mut server.connection(), &format!("way {way}"), 3);
+        let limiter = RateLimiter::new(&direct, format!("way {way}"));
+        let available = limiter.available_permits().await.expect("an answer");
+        // What was reserved may have been given back by now.
+        assert!(available == 2 || way == 3, "way {way}: {available}");
+    }
+    assert_all_are_free(&direct, &server, Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn a_replica_takes_nothing() {
+    let server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    a_limiter_each(&redis).await;
+    let mut connection = server.connection();
+    let replicate = |connection: &mut redis::Connection, host: &str, port: &str| {
+        cmd("REPLICAOF")
+            .arg(host)
+            .arg(port)
+            .exec(connection)
+            .expect("is told");
+    };
+    replicate(&mut connection, "127.0.0.1", "1");
+    let answers = ask_in_every_way(&redis).await;
+    // A link that is made anew may not be there yet for the others.
+    assert!(answers[..4].iter().all(is_store), "{answers:?}");
+    let read_only = Err(LimiterErrorKind::Store(StoreErrorKind::ReadOnly));
+    assert!(answers[..4].contains(&read_only), "{answers:?}");
+    replicate(&mut connection, "NO", "ONE");
+    let began = Instant::now();
+    while !ask_in_every_way(&redis).await.iter().all(Result::is_ok) {
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+}
+
+/// A server that is full refuses as a whole: what is counted still adds up.
+#[tokio::test]
+async fn a_full_server_writes_nothing_in_part() {
+    let server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    let mut connection = server.connection();
+    let fill = |connection: &mut redis::Connection, limit: u64| {
+        for (name, value) in [
+            ("maxmemory-policy", "noeviction"),
+            ("maxmemory", &*limit.to_string()),
+        ] {
+            cmd("CONFIG")
+                .arg("SET")
+                .arg(name)
+                .arg(value)
+                .exec(connection)
+                .expect("is set");
+        }
+    };
+    let full = LimiterErrorKind::Store(StoreErrorKind::OutOfMemory);
+    let limiter = limiter(&redis, 9, 80).await;
+    for round in 0..30 {
+        let held = 1 + round % 4;
+        assert!(
+            limiter
+                .try_acquire_for(held, Duration::from_secs(1))
+                .await
+                .expect("an answer")
+        );
+        sleep(Duration::from_millis(round % 5 * 20)).await;
+        fill(&mut connection, 1);
+        let answers = [
+            limiter.try_acquire(1).await.map(u64::from),
+            limiter.clone().fair().acquire(1).await.map(|()| 1),
+            limiter.release(1).await,
+            limiter.try_acquire(9).await.map(u64::from),
+        ];
+        // Whoever gets along without memory may have succeeded.
+        for answer in &answers {
+            if let Err(error) = answer {
+                assert_eq!(error.kind(), full);
+            }
+        }
+        assert!(answers.iter().any(Result::is_err));
+        fill(&mut connection, 0);
+        if connection.exists("{partner}:value").expect("a number") {
+            assert_adds_up(&mut connection, "partner", 9);
+        }
+    }
+    assert_comes_to_rest(&limiter, &server, Duration::from_millis(300)).await;
+}
