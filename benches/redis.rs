@@ -140,6 +140,7 @@ impl Bench {
             .cmd("HSET")
             .arg("rates")
             .arg(&["rate", &max.to_string(), "interval", "10000", "type", "0"])
+            .arg(&["countsExpire", "1"])
             .exec(&mut self.connection);
         all.expect("flushes");
     }

@@ -13,7 +13,7 @@ local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[3], false
 --
 -- The expiry is left alone as long as no grant leaves: then all that are granted follow within an interval of the one
 -- that has set it, and it was set for as long in advance. When one leaves, it is looked after.
-local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire')
+local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime')
 local rate, interval = tonumber(config[1] or nil), tonumber(config[2] or nil)
 local value_key, permits_key, is_known = KEYS[2], KEYS[3], config[3] == '0'
 if rate and interval and config[3] == '1' then
@@ -35,7 +35,8 @@ if is_known and not config[4] and rate and interval and n <= rate and interval >
 
   if not value then
     local is_whole = rate % 1 == 0 and interval % 1 == 0 and interval <= 315360000000
-    if not oldest[1] and is_whole and config[5] and config[3] == '0' and call('PTTL', KEYS[1]) < 0 then
+    if not oldest[1] and is_whole and config[3] == '0' and call('HGET', KEYS[1], 'countsExpire')
+      and call('PTTL', KEYS[1]) < 0 then
       local expiry = 2 * interval + 1000 + (interval < 60000 and interval or 60000)
       call('ZADD', permits_key, ms_up, ARGV[2])
       call('PEXPIRE', permits_key, expiry)
@@ -59,7 +60,7 @@ if is_known and not config[4] and rate and interval and n <= rate and interval >
         local back = struct.unpack('<I4', oldest[1], 18)
         local more = back - n
         local life = call('PTTL', value_key)
-        local is_kept = life > 2 * interval + 500 or (life == -1 and not config[5])
+        local is_kept = life > 2 * interval + 500 or (life == -1 and not call('HGET', KEYS[1], 'countsExpire'))
         -- The last one that leaves says whether something is missing.
         if is_kept and left + back <= rate and left + more >= 0 and call('ZCARD', permits_key) > 1 then
           if redis.pcall('INCRBY', value_key, more) == left + more then
