@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisResult, Value};
 use uuid::Uuid;
 
-use super::{Reconnecting, Script, store_error};
+use super::{Preload, Reconnecting, Script, store_error};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// A Redis server as one process uses it: for [`RateLimiter`](crate::RateLimiter)s, [`Lock`](crate::Lock)s and
@@ -66,7 +66,9 @@ impl Redis {
     /// Outside of a tokio runtime.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let (info, address) = server(url)?;
-        let connection = Reconnecting::connect(info.clone(), Self::CONNECT_TIMEOUT).await;
+        let connection =
+            Reconnecting::connect_with(info.clone(), Preload::All, Self::CONNECT_TIMEOUT);
+        let connection = connection.await;
         Self::over(connection, info, &address)
     }
 
@@ -82,7 +84,11 @@ impl Redis {
     /// Outside of a tokio runtime.
     pub fn connect_lazy(url: &str) -> Result<Self, StoreError> {
         let (info, address) = server(url)?;
-        Self::over(Reconnecting::lazy(info.clone()), info, &address)
+        Self::over(
+            Reconnecting::lazy_with(info.clone(), Preload::All),
+            info,
+            &address,
+        )
     }
 
     fn over(

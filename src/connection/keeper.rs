@@ -9,7 +9,7 @@ use redis::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::script::all;
+use super::scripts::Preload;
 use crate::jitter;
 
 /// From one attempt to connect to the next, however the first one ended; spread over processes by up
@@ -60,6 +60,7 @@ impl Losses {
 /// The background task: connects, waits for a loss, connects again.
 pub(super) struct Keeper {
     client: Client,
+    preload: Preload,
     state: watch::Sender<State>,
     losses: Losses,
     generation: u64,
@@ -67,9 +68,10 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(client: Client, losses: Losses) -> Self {
+    pub(super) fn new(client: Client, preload: Preload, losses: Losses) -> Self {
         Self {
             client,
+            preload,
             state: watch::Sender::new(State::Connecting),
             losses,
             generation: 0,
@@ -98,7 +100,7 @@ impl Keeper {
             sleep_until(self.next_attempt).await;
             self.next_attempt = Instant::now() + PAUSE + jitter::up_to(PAUSE / 2);
             self.generation += 1;
-            let attempt = open(&self.client, self.generation, &self.losses);
+            let attempt = open(&self.client, self.preload, self.generation, &self.losses);
             match within(ATTEMPT, attempt).await {
                 Ok(link) => {
                     self.state.send_replace(State::Up(link));
@@ -135,7 +137,12 @@ pub(crate) fn client(server: impl IntoConnectionInfo) -> RedisResult<Client> {
     Client::open(info)
 }
 
-async fn open(client: &Client, generation: u64, losses: &Losses) -> RedisResult<Link> {
+async fn open(
+    client: &Client,
+    preload: Preload,
+    generation: u64,
+    losses: &Losses,
+) -> RedisResult<Link> {
     let losses = losses.clone();
     let on_push = move |push: PushInfo| {
         if push.kind == PushKind::Disconnection {
@@ -151,7 +158,7 @@ async fn open(client: &Client, generation: u64, losses: &Losses) -> RedisResult<
     let mut connection = client
         .get_multiplexed_async_connection_with_config(&config)
         .await?;
-    for script in all() {
+    for script in preload.scripts() {
         script.load(&mut connection).await?;
     }
     Ok(Link {

@@ -4,12 +4,14 @@ mod handle;
 mod keeper;
 mod reconnecting;
 mod script;
+mod scripts;
 
 pub use handle::Redis;
 pub(crate) use handle::{Calls, server};
 pub(crate) use keeper::client;
 pub use reconnecting::Reconnecting;
-pub(crate) use script::*;
+pub(crate) use script::Script;
+pub(crate) use scripts::*;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 

@@ -11,6 +11,7 @@ use redis::{
 use tokio::sync::watch;
 
 use super::keeper::{Keeper, Link, Losses, State, client, within};
+use super::scripts::Preload;
 
 /// One multiplexed connection to one Redis server, made anew in the background when it breaks.
 ///
@@ -50,7 +51,15 @@ impl Reconnecting {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(server: impl IntoConnectionInfo, timeout: Duration) -> RedisResult<Self> {
-        let connection = Self::lazy(server)?;
+        Self::connect_with(server, Preload::Stores, timeout).await
+    }
+
+    pub(super) async fn connect_with(
+        server: impl IntoConnectionInfo,
+        preload: Preload,
+        timeout: Duration,
+    ) -> RedisResult<Self> {
+        let connection = Self::lazy_with(server, preload)?;
         within(timeout, connection.first()).await?;
         Ok(connection)
     }
@@ -65,12 +74,19 @@ impl Reconnecting {
     ///
     /// Outside of a tokio runtime.
     pub fn lazy(server: impl IntoConnectionInfo) -> RedisResult<Self> {
+        Self::lazy_with(server, Preload::Stores)
+    }
+
+    pub(super) fn lazy_with(
+        server: impl IntoConnectionInfo,
+        preload: Preload,
+    ) -> RedisResult<Self> {
         let client = client(server)?;
         let info = client.get_connection_info();
         let address = info.addr().to_string();
         let db = info.redis_settings().db();
         let losses = Losses::new();
-        let keeper = Keeper::new(client, losses.clone());
+        let keeper = Keeper::new(client, preload, losses.clone());
         let state = keeper.state();
         let keeper = tokio::spawn(keeper.run()).abort_handle();
         let shared = Shared {
