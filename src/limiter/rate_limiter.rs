@@ -81,6 +81,9 @@ impl RateLimiter {
     /// Serves who waits in the order in which they came, over all processes: each reserves its permits with one call, for
     /// when they will be free, and then only sleeps. Who is dropped before that gives them back. Default: not fair.
     ///
+    /// Whoever comes later stands behind the newest reservation, so a slot in the middle that was given up stays empty until
+    /// its time has come; a wait that is known to be in vain reserves nothing.
+    ///
     /// Reservations come before all that ask later, also before those that do not wait or are not fair.
     #[must_use]
     pub fn fair(mut self) -> Self {
