@@ -2,8 +2,9 @@
 --
 -- Uses  KEYS[1] to KEYS[6], `call`, `n` permits that are asked for, `given_now`, the time in tests, and `reads`, whether
 --       nothing may be written.
--- Gives text, rate, interval, now (microseconds), ms and ms_up (milliseconds, rounded down and up), left, permits_key,
---       broken (whether something has to be written even if nothing is granted), weight(), write().
+-- Gives text, rate, interval, now (microseconds), ms and ms_up (milliseconds, rounded down and up), left, lost (permits
+--       that are missing), permits_key, broken (whether something has to be written even if nothing is granted), weight(),
+--       write().
 --
 -- KEYS[1]  hash: rate, interval in milliseconds, type (0: one budget for all, 1: one for each client), and if they
 --          were set keepAliveTime in milliseconds, epoch, which is another one whenever counts are to be cleared, and
@@ -25,6 +26,7 @@ local rate, interval, keep_alive = tonumber(config[1]), tonumber(config[2]), ton
 if not rate or not interval or not keep_alive or (config[3] ~= '0' and config[3] ~= '1') then return -3 end
 if rate < 0 or rate > 9007199254740991 or rate % 1 ~= 0 then return -3 end
 if interval < 1 or interval > 315360000000 or interval % 1 ~= 0 then return -3 end
+if keep_alive < 0 or keep_alive > 315360000000 or keep_alive % 1 ~= 0 then return -3 end
 if n > rate then return -2 end
 
 local now = given_now
@@ -93,34 +95,36 @@ end
 if lost > 1000 * rate then left, lost = 0, rate end
 broken = broken or lost > 0
 
--- Writes what is left, and lets all that counts expire when it has ceased to, but not later than the rate. That is for
--- as long as the newest grant `counts`, or for longer if something is reserved, and in advance for the grants of an
--- interval: see the common way of acquire. Where Java clients count, too, there is no expiry: they set none, and take
--- ours away from one half.
+-- Writes what is left, and lets all that counts expire when it has ceased to: that is for as long as the newest grant or
+-- reservation `counts`, and in advance for the grants of an interval, see the common way of acquire. The rate may be
+-- forgotten earlier: what was granted under it counts all the same, if it is set anew. Where Java clients count, too,
+-- there is no expiry: they set none, and take ours away from one half.
 local function write(counts, is_grant)
   if leaving then call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ms - interval)) end
   -- More than the rate was reserved: as much of it in each interval.
   local at = ms_up
   while lost > 0 do
     local some = math.max(math.min(lost, rate, 4294967295), 1)
-    call('ZADD', permits_key, text(at), struct.pack('<BI7c4I4', 11, at % 72057594037927936, 'lost', some))
+    local identity = struct.pack('>BI7I4c4', 82, now, (at - ms_up) / interval, 'lost')
+    call('ZADD', permits_key, text(at), struct.pack('<Bc0I4', 16, identity, some))
     lost, at = lost - some, at + interval
   end
-  counts = math.max(counts, at - ms)
-  local expiry = math.max(counts + interval + math.min(interval, 60000) + 1000, call('PTTL', permits_key))
-  if keep_alive > 0 then
-    local kept = math.max(keep_alive, expiry - interval)
-    if is_grant then call('PEXPIRE', KEYS[1], text(math.max(keep_alive, counts))) end
-    expiry = math.min(expiry, kept)
+  local newest = call('ZRANGE', permits_key, '-1', '-1', 'WITHSCORES')[2]
+  if newest then counts = math.max(counts, newest + interval - ms) end
+  if keep_alive > 0 and is_grant then
+    local kept = math.max(keep_alive, counts + 1)
+    if call('PTTL', KEYS[1]) < kept then call('PEXPIRE', KEYS[1], text(kept)) end
   end
-  local configured = call('PTTL', KEYS[1])
-  if configured > 0 then
-    expiry = math.min(expiry, configured)
-  elseif not config[6] then
-    call('SET', value_key, text(left))
-    call('PERSIST', permits_key)
-    if mark then call('SET', mark_key, mark) end
-    return
+  local expiry = counts + interval + math.min(interval, 60000) + 1000
+  if not config[6] then
+    local configured = call('PTTL', KEYS[1])
+    if configured < 0 then
+      call('SET', value_key, text(left))
+      call('PERSIST', permits_key)
+      if mark then call('SET', mark_key, mark) end
+      return
+    end
+    expiry = math.max(expiry, configured)
   end
   expiry = text(expiry)
   call('SET', value_key, text(left), 'PX', expiry)

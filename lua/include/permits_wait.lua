@@ -2,8 +2,7 @@
 --
 -- Uses  what `permits` gives.
 -- Gives leaves_at(permits): the millisecond at which so many more than now have left; and, for the clock of a host that
---       went back, settle(place), which takes what is granted in the future for granted now, if the grant at that place
---       of the set is.
+--       went back, settle(), which takes what is granted in the future, and not reserved for then, for granted now.
 
 local function leaves_at(permits)
   local from = 0
@@ -27,12 +26,22 @@ local function is_reserved(member)
   return struct.unpack('>I7', member, 3) <= now
 end
 
-local function settle(place)
-  local first = call('ZRANGE', permits_key, place, place, 'WITHSCORES')
-  if not first[1] or first[2] + 0 <= ms_up or is_reserved(first[1]) then return end
-  -- So many a call; the others by the next.
-  for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '(' .. text(ms_up), '+inf', 'LIMIT', '0', '1000')) do
-    call('ZADD', permits_key, text(ms_up), member)
+local function settle()
+  local first = call('ZRANGEBYSCORE', permits_key, '(' .. text(ms_up), '+inf', 'LIMIT', '0', '1')[1]
+  if not first then return end
+  local newest = call('ZRANGE', permits_key, '-1', '-1')[1]
+  if is_reserved(first) and is_reserved(newest) then return end
+  local passed = 0
+  while true do
+    local some = call('ZRANGEBYSCORE', permits_key, '(' .. text(ms_up), '+inf', 'LIMIT', text(passed), '1000')
+    if #some == 0 then break end
+    for _, member in ipairs(some) do
+      if is_reserved(member) then
+        passed = passed + 1
+      else
+        call('ZADD', permits_key, text(ms_up), member)
+      end
+    end
   end
   write(interval)
 end

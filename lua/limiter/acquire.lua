@@ -35,8 +35,7 @@ if is_known and not config[4] and rate and interval and n <= rate and interval >
 
   if not value then
     local is_whole = rate % 1 == 0 and interval % 1 == 0 and interval <= 315360000000
-    if not oldest[1] and is_whole and config[3] == '0' and call('HGET', KEYS[1], 'countsExpire')
-      and call('PTTL', KEYS[1]) < 0 then
+    if not oldest[1] and is_whole and config[3] == '0' and call('HGET', KEYS[1], 'countsExpire') then
       local expiry = 2 * interval + 1000 + (interval < 60000 and interval or 60000)
       call('ZADD', permits_key, ms_up, ARGV[2])
       call('PEXPIRE', permits_key, expiry)
@@ -54,7 +53,7 @@ if is_known and not config[4] and rate and interval and n <= rate and interval >
             return 0
           end
         elseif left + struct.unpack('<I4', oldest[1], 18) >= n and leaves - interval <= ms_up then
-          return leaves * 1000 - now
+          return math.max(leaves * 1000 - now, 1)
         end
       elseif call('ZCOUNT', permits_key, '-inf', ms - interval) == 1 then
         local back = struct.unpack('<I4', oldest[1], 18)
@@ -85,5 +84,5 @@ end
 
 -- include: permits_wait
 if broken then write(interval) end
-settle('0')
+settle()
 return math.max((leaves_at(n - left) * 1000 - now), 1)

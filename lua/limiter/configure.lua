@@ -29,7 +29,7 @@ end
 if keep_alive ~= '0' then
   call('HSET', KEYS[1], 'keepAliveTime', keep_alive)
   call('PEXPIRE', KEYS[1], keep_alive)
-elseif config[4] then
+else
   call('HDEL', KEYS[1], 'keepAliveTime')
   call('PERSIST', KEYS[1])
 end
@@ -42,11 +42,17 @@ else
   -- needs it.
   call('DEL', KEYS[2], KEYS[4])
   local now = ARGV[7] or time[1] * 1000000 + time[2]
-  local gone = known and tonumber(config[2]) and math.floor(now / 1000) - config[2]
+  local ms = math.floor(now / 1000)
+  local gone = known and tonumber(config[2]) and ms - config[2]
   for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
     if gone then redis.pcall('ZREMRANGEBYSCORE', permits, '-inf', string.format('%.0f', gone)) end
+    local newest = redis.pcall('ZRANGE', permits, '-1', '-1', 'WITHSCORES')[2]
     local life = call('PTTL', permits)
-    if life > 0 and life < interval + 1000 then call('PEXPIRE', permits, string.format('%.0f', interval + 1000)) end
+    if newest and life > 0 then
+      local counts = string.format('%.0f', math.max(newest - ms, 0) + interval + 1000)
+      if life < counts + 0 then call('PEXPIRE', permits, counts) end
+      if keep_alive ~= '0' and call('PTTL', KEYS[1]) < counts + 0 then call('PEXPIRE', KEYS[1], counts) end
+    end
   end
 end
 return 1

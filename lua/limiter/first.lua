@@ -16,6 +16,11 @@ if n > rate then return -2 end
 local value_key = config[3] == '1' and KEYS[4] or KEYS[2]
 local left = tonumber(call('GET', value_key) or nil)
 local life = left and call('PTTL', value_key) or 0
+if left and life == -1 then
+  -- As a later generation keeps it.
+  call('PEXPIRE', value_key, config[2])
+  life = config[2] + 0
+end
 if not left or life <= 0 then
   call('SET', value_key, string.format('%.0f', rate - n), 'PX', config[2])
   return 0

@@ -17,7 +17,7 @@ local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[4], false
 -- there may be far more reservations than the rate.
 local function fits_at()
   -- What is lost counts from now on, and nothing of it stands there yet.
-  if lost > 0 then return ms_up + interval end
+  if lost > 0 then return ms_up + math.ceil(lost / rate) * interval end
   local room, from = rate - n, 0
   while true do
     local to = from + math.min(room, 127)
@@ -31,11 +31,12 @@ local function fits_at()
   end
 end
 
-settle('-1')
+settle()
 local at = ms_up
 local newest = call('ZRANGE', permits_key, '-1', '-1', 'WITHSCORES')[2]
 if newest then at = math.max(at, newest + 0) end
-if left < 0 then
+-- Whichever has less to look through.
+if left < 0 and (lost > 0 or n - left > rate - n) then
   at = math.max(at, fits_at())
 elseif left < n then
   at = math.max(at, leaves_at(n - left))

@@ -26,7 +26,7 @@ if not held then
     return { 0, whole(first[2], now) - now }
   end
 end
-call('ZADD', set, text(now + lease), holder)
+call('ZADD', set, text(now + 1 + lease), holder)
 call('ZREMRANGEBYSCORE', set, '-inf', text(now))
 extend(set, lease)
 return { 1, 0 }

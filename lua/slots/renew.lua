@@ -11,7 +11,8 @@
 local set, holder, lease = KEYS[1], ARGV[1], ARGV[2] + 0
 if not call('ZSCORE', set, holder) then return 0 end
 local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.ceil(time[2] / 1000)
+-- Without memory left a server refuses what is added first, but not an expiry, and nothing behind it.
+call('PEXPIRE', set, text(math.max(call('PTTL', set), lease)))
 call('ZADD', set, 'GT', text(now + lease), holder)
-extend(set, lease)
 return 1

@@ -56,6 +56,12 @@ impl LimiterError {
         Self::new(LimiterErrorKind::AboveRate, message)
     }
 
+    /// Of who waits as long as it takes, which is longer than any clock can show.
+    pub(super) fn without_end(name: &str) -> Self {
+        let message = format!("the permits of \"{name}\" are reserved for ever");
+        Self::new(LimiterErrorKind::Malformed, message)
+    }
+
     pub(super) fn unknown(name: &str) -> Self {
         let message = format!("the limiter \"{name}\" has no rate: call try_set_rate first");
         Self::new(LimiterErrorKind::UnknownLimiter, message)

@@ -1,5 +1,7 @@
 /// How permits are counted: the ways that Redisson's rate limiter had one after the other.
 ///
+/// Only of the third is a grant known by its own: of the others a dropped future gives nothing back.
+///
 /// All processes that share a limiter use the same one. They keep the same keys, so a fleet may go from one to the next;
 /// what was granted counts on, or for longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

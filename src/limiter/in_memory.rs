@@ -145,7 +145,8 @@ impl MemoryLimiters {
             forgotten_at: None,
         };
         if let Some(keep_alive) = rate.kept_alive_for() {
-            limiter.forget_after(now, keep_alive);
+            let matters = limiter.permits.matters_for(now, &rate);
+            limiter.forget_after(now, keep_alive.max(matters));
         }
         limiters.insert(name.into(), limiter);
         true

@@ -331,7 +331,7 @@ impl Backend for OnRedis {
     ) -> BoxFuture<'a, Result<bool, LimiterError>> {
         Box::pin(async move {
             // An expiry of nothing would be a deletion.
-            let millis = after.as_micros().div_ceil(1_000).clamp(1, 1 << 53);
+            let millis = after.as_nanos().div_ceil(1_000_000).clamp(1, 1 << 53);
             let millis = u64::try_from(millis).expect("it is clamped");
             let arguments = |command: &mut Cmd| {
                 command.arg(millis);

@@ -167,11 +167,19 @@ impl Permits {
         taken
     }
 
-    /// After the clock went back: what is granted in the future is granted now.
+    /// After the clock went back: what is granted in the future, and not reserved for then, is granted now.
     fn settle(&mut self, now: u64, rate: &Rate) {
         let soonest = now.div_ceil(1_000);
         let from = self.grants.partition_point(|grant| grant.at <= soonest);
-        let permits = self.grants.drain(from..).map(|grant| grant.permits).sum();
+        let ends = [self.grants.get(from), self.grants.back()];
+        if !ends.into_iter().flatten().any(|grant| grant.is_ahead(now)) {
+            return;
+        }
+        let future = self.grants.split_off(from);
+        let (ahead, reserved): (VecDeque<_>, VecDeque<_>) =
+            future.into_iter().partition(|grant| grant.is_ahead(now));
+        self.grants.extend(reserved);
+        let permits = ahead.iter().map(|grant| grant.permits).sum();
         self.granted -= permits;
         self.add(soonest, permits, now, rate);
     }

@@ -163,7 +163,7 @@ fn millis(what: &str, duration: Duration) -> Result<u64, LimiterError> {
             "{what} of {duration:?}, expected a millisecond to {longest:?}"
         )));
     }
-    let millis = duration.as_micros().div_ceil(1_000);
+    let millis = duration.as_nanos().div_ceil(1_000_000);
     Ok(u64::try_from(millis).expect("it is not longer than ten years"))
 }
 

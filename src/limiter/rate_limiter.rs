@@ -168,7 +168,8 @@ impl RateLimiter {
     }
 
     /// Replaces the rate if there is one, and tells whether there is. What was granted still counts, as far as it is
-    /// inside the new interval and has not left the old one.
+    /// inside the new interval and has not left the old one. Of what other clients have had by a rate for each client, their
+    /// keys know for as long as the old rate needed it.
     ///
     /// # Errors
     ///
@@ -269,7 +270,10 @@ impl RateLimiter {
     ///
     /// As [`try_acquire`](Self::try_acquire), also if it has waited already.
     pub async fn acquire(&self, permits: u64) -> Result<(), LimiterError> {
-        self.wait(permits, None).await.map(|_| ())
+        match self.wait(permits, None).await? {
+            true => Ok(()),
+            false => Err(LimiterError::without_end(&self.name)),
+        }
     }
 
     /// Gives back up to so many permits that were granted, and tells how many: never more than count. Of what counts, it

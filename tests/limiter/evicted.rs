@@ -232,7 +232,7 @@ async fn whatever_belongs_to_it_expires_with_it() {
             .await
             .expect("an answer")
     );
-    sleep(Duration::from_millis(50)).await;
+    sleep(Duration::from_millis(30 + 3 * 50 + 1_100)).await;
     let names: Vec<String> = connection.keys("*").expect("names");
     assert_eq!(names, [""; 0]);
 }

@@ -7,6 +7,7 @@ mod support;
 mod dropped;
 mod evicted;
 mod exact;
+mod expiry;
 mod faults;
 mod fleet;
 mod history;

@@ -51,6 +51,14 @@ const DECISION_LUA: &str = "lua/include/decision.lua";
 const CARRIED_LUA: &str = "lua/include/carried.lua";
 const REFUND_LUA: &str = "lua/refund.lua";
 
+const PERMITS: &str = "src/limiter/permits.rs";
+const GRANT: &str = "src/limiter/grant.rs";
+const ACQUIRE_LUA: &str = "lua/limiter/acquire.lua";
+const PERMITS_LUA: &str = "lua/include/permits.lua";
+const LOCK_ACQUIRE_LUA: &str = "lua/lock/acquire.lua";
+const LOCK_RELEASE_LUA: &str = "lua/lock/release.lua";
+const HELD: &str = "src/lock/held.rs";
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "all",
@@ -338,5 +346,68 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         REFUND_LUA,
         "if not first or first[1] + window <= now then return 0 end",
         "if not first then return 0 end",
+    ),
+    mutant(
+        "limiter",
+        "a permit too many",
+        PERMITS,
+        "(self.granted - gone + permits).saturating_sub(rate.permits())",
+        "(self.granted - gone + permits).saturating_sub(rate.permits() + 1)",
+    ),
+    mutant(
+        "limiter",
+        "who is behind waits for the oldest grant alone",
+        PERMITS,
+        "            left < permits\n",
+        "            left < permits.min(1)\n",
+    ),
+    mutant(
+        "limiter",
+        "a dropped future keeps what it was granted",
+        GRANT,
+        "        if let Some(give_back) = self.give_back.take() {",
+        "        if let Some(give_back) = self.give_back.take().filter(|_| false) {",
+    ),
+    mutant(
+        "limiter, Lua",
+        "a permit leaves before its millisecond is over, in the common way",
+        ACQUIRE_LUA,
+        "call('ZCOUNT', permits_key, '-inf', ms - interval) == 1",
+        "call('ZCOUNT', permits_key, '-inf', ms - interval + 1) >= 1",
+    ),
+    mutant(
+        "limiter, Lua",
+        "a lost set refills",
+        PERMITS_LUA,
+        "broken = broken or lost > 0",
+        "if lost > 0 then left, lost = rate, 0 end",
+    ),
+    mutant(
+        "limiter, Lua",
+        "what is reserved expires with the next grant",
+        PERMITS_LUA,
+        "if newest then counts",
+        "if not newest then counts",
+    ),
+    mutant(
+        "lock, Lua",
+        "a repeated request counts twice",
+        LOCK_ACQUIRE_LUA,
+        "elseif has_others and not taken then",
+        "elseif has_others then",
+    ),
+    mutant(
+        "lock, Lua",
+        "whoever has lost it releases it",
+        LOCK_RELEASE_LUA,
+        "  mine = held and (latest == 0 or latest == token_of(ARGV[2]))",
+        "  mine = held",
+    ),
+    mutant(
+        "lock",
+        "it is renewed after its release",
+        HELD,
+        "            *state = State::Ended(until);",
+        "            let _ = state;",
     ),
 ];

@@ -19,10 +19,15 @@ fn each_mistake_can_be_made() {
     }
 }
 
-/// `short`: the first mutant of each part alone.
+/// `short`: the first mutant of each part alone. The name of a part: its mutants.
 #[cfg(tidegate_mutants)]
 fn chosen() -> Vec<&'static list::Mutant> {
-    let short = std::env::var("TIDEGATE_MUTANTS").is_ok_and(|choice| choice == "short");
+    let choice = std::env::var("TIDEGATE_MUTANTS").unwrap_or_default();
+    let short = choice == "short";
+    let is_part = |mutant: &&list::Mutant| mutant.part == choice;
+    if MUTANTS.iter().any(|mutant| is_part(&mutant)) {
+        return MUTANTS.iter().filter(is_part).collect();
+    }
     let mut parts = Vec::new();
     let is_chosen = |mutant: &&list::Mutant| {
         let is_first = !parts.contains(&mutant.part);

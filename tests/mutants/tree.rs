@@ -22,6 +22,19 @@ pub(crate) struct Mutated {
 type Tests = (&'static [&'static str], &'static str);
 const LAWS: Tests = (&["--test", "laws"], "800");
 const HISTORIES: Tests = (&["--test", "store", "history"], "4000");
+const LIMITER: Tests = (
+    &[
+        "--test", "limiter", "--", "evicted", "exact", "expiry", "history", "layout", "surface",
+        "waiting",
+    ],
+    "400",
+);
+const LOCK: Tests = (
+    &[
+        "--test", "lock", "--", "basics", "dropped", "network", "watchdog",
+    ],
+    "0",
+);
 
 impl Tree {
     pub(crate) fn copy() -> Self {
@@ -52,7 +65,7 @@ impl Tree {
 
     /// Panics if a test fails without a mutant, with what it says.
     pub(crate) fn assert_passes(&self) {
-        for (tests, histories) in [LAWS, HISTORIES] {
+        for (tests, histories) in [LAWS, HISTORIES, LIMITER, LOCK] {
             let said = self.run(tests, histories);
             assert_eq!(
                 failed(&said),
@@ -65,6 +78,13 @@ impl Tree {
     /// The tests that fail with a mutant. A script is nothing to those that know the pure functions alone. What
     /// does not compile is a mistake in the list, not a kill.
     pub(crate) fn killers(&self, mutant: &Mutant) -> Vec<String> {
+        let is_of = |names: &[&str]| names.iter().any(|name| mutant.file.contains(name));
+        if is_of(&["limiter", "permits", "lines"]) {
+            return failed(&self.run(LIMITER.0, LIMITER.1));
+        }
+        if is_of(&["lock"]) {
+            return failed(&self.run(LOCK.0, LOCK.1));
+        }
         let failures = match mutant.file.ends_with(".rs") {
             true => failed(&self.run(LAWS.0, LAWS.1)),
             false => Vec::new(),
