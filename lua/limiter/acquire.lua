@@ -52,7 +52,8 @@ if is_known and not config[4] and rate and interval and n <= rate and interval >
             call('ZADD', permits_key, ms_up, ARGV[2])
             return 0
           end
-        elseif left + struct.unpack('<I4', oldest[1], 18) >= n and leaves - interval <= ms_up then
+        elseif left + struct.unpack('<I4', oldest[1], 18) >= n
+          and call('ZRANGE', permits_key, '-1', '-1', 'WITHSCORES')[2] + 0 <= ms_up then
           return math.max(leaves * 1000 - now, 1)
         end
       elseif call('ZCOUNT', permits_key, '-inf', ms - interval) == 1 then

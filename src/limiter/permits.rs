@@ -41,13 +41,7 @@ impl Permits {
             self.add(at, permits, now, rate);
             return Ok(Place { at, wait: 0 });
         }
-        if self
-            .grants
-            .front()
-            .is_some_and(|oldest| oldest.is_ahead(now))
-        {
-            self.settle(now, rate);
-        }
+        self.settle(now, rate);
         Err(self.leaves_at(now, rate, lacking).saturating_mul(1_000) - now)
     }
 
@@ -60,13 +54,7 @@ impl Permits {
         permits: u64,
         most: u64,
     ) -> Result<Place, u64> {
-        if self
-            .grants
-            .back()
-            .is_some_and(|newest| newest.is_ahead(now))
-        {
-            self.settle(now, rate);
-        }
+        self.settle(now, rate);
         let soonest = now.div_ceil(1_000);
         let mut at = soonest.max(self.grants.back().map_or(0, |newest| newest.at));
         let lacking = self.lacking(now, rate, permits);

@@ -405,9 +405,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "lock",
-        "it is renewed after its release",
+        "nobody is told that it was taken away",
         HELD,
-        "            *state = State::Ended(until);",
-        "            let _ = state;",
+        "            Ok(Ok(false)) | Err(_) => {\n                self.change(State::Lost);\n",
+        "            Ok(Ok(false)) | Err(_) => {\n",
     ),
 ];
