@@ -370,17 +370,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "limiter, Lua",
-        "a permit leaves before its millisecond is over, in the common way",
-        ACQUIRE_LUA,
-        "call('ZCOUNT', permits_key, '-inf', ms - interval) == 1",
-        "call('ZCOUNT', permits_key, '-inf', ms - interval + 1) >= 1",
-    ),
-    mutant(
-        "limiter, Lua",
         "a lost set refills",
         PERMITS_LUA,
         "broken = broken or lost > 0",
         "if lost > 0 then left, lost = rate, 0 end",
+    ),
+    mutant(
+        "limiter, Lua",
+        "who comes as one leaves is not charged, in the common way",
+        ACQUIRE_LUA,
+        "local more = back - n",
+        "local more = back",
     ),
     mutant(
         "limiter, Lua",
