@@ -2,9 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use super::grant::Grant;
 use super::{Generation, LimiterError, Rate};
-use crate::callback::BoxFuture;
 use crate::lines::{Line, Lines};
 
 /// Where rate limiters are kept: by name, each with its rate and what it has granted.

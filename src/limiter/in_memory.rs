@@ -4,11 +4,12 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use super::backend::{Answer, Backend, Configure, LimiterLines, Sharers, Wanted};
 use super::grant::Grant;
 use super::permits::{Permits, Place};
 use super::{Generation, LimiterError, LimiterErrorKind, Rate};
-use crate::callback::BoxFuture;
 use crate::clock::Clock;
 
 /// Rate limiters of this process alone: for development and tests, where no Redis is.

@@ -8,10 +8,13 @@ mod generation;
 mod grant;
 mod in_memory;
 #[cfg(feature = "redis")]
+mod keys;
+#[cfg(feature = "redis")]
 mod on_redis;
 mod permits;
 mod rate;
 mod rate_limiter;
+mod waiting;
 
 pub use error::{LimiterError, LimiterErrorKind};
 pub use generation::Generation;

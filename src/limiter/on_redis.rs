@@ -2,14 +2,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::backend::{Answer, Backend, Configure, LimiterLines, Sharers, Wanted};
 use super::grant::Grant;
+use super::keys::{Keys, member};
 use super::{Generation, LimiterError, LimiterErrorKind, Rate, RateType};
-use crate::callback::BoxFuture;
 use crate::connection::{
     Calls, LIMITER_ACQUIRE, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST, LIMITER_CANCEL,
     LIMITER_CONFIGURE, LIMITER_DELETE, LIMITER_EXPIRE, LIMITER_FIRST, LIMITER_RELEASE,
@@ -23,33 +24,6 @@ pub(super) struct OnRedis {
     lines: Arc<LimiterLines>,
     #[cfg(feature = "test-util")]
     clock: Option<crate::ManualClock>,
-}
-
-/// The names of what belongs to one limiter.
-struct Keys([String; 6]);
-
-impl Keys {
-    fn new(name: &str, client: &str) -> Self {
-        let of = |what: &str| match name.contains('{') {
-            true => format!("{name}:{what}"),
-            false => format!("{{{name}}}:{what}"),
-        };
-        let (value, permits, epoch) = (of("value"), of("permits"), of("epoch"));
-        Self([
-            name.to_owned(),
-            format!("{value}:{client}"),
-            format!("{permits}:{client}"),
-            format!("{epoch}:{client}"),
-            value,
-            permits,
-        ])
-    }
-
-    /// In the order in which the scripts know them.
-    fn all(&self) -> [&str; 6] {
-        let Self([name, own_value, own_permits, own_epoch, value, permits]) = self;
-        [name, value, permits, own_value, own_permits, own_epoch]
-    }
 }
 
 impl OnRedis {
@@ -190,13 +164,6 @@ impl OnRedis {
             tokio::time::sleep(PAUSE).await;
         }
     }
-}
-
-/// A grant as it is kept: the length of its identity, the identity, the permits.
-fn member(permits: u64) -> Vec<u8> {
-    let identity = Uuid::new_v4().into_bytes();
-    let permits = u32::try_from(permits).unwrap_or(u32::MAX).to_le_bytes();
-    [&[16][..], &identity, &permits].concat()
 }
 
 fn micros_of(micros: i64) -> Duration {

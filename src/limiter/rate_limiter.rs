@@ -2,11 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::backend::{Answer, Backend, Configure, Sharers, Wanted};
 use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateType};
-use crate::jitter;
 
 /// A budget that code asks for permits, and waits for: at most so many in any interval, for a whole fleet.
 ///
@@ -47,10 +46,10 @@ use crate::jitter;
 /// given back if the server answers again within seconds, so that those who come later need not wait for it.
 #[derive(Clone)]
 pub struct RateLimiter {
-    backend: Arc<dyn Backend>,
-    name: Arc<str>,
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) name: Arc<str>,
     generation: Generation,
-    fair: bool,
+    pub(super) fair: bool,
     sharers: Sharers,
 }
 
@@ -290,7 +289,7 @@ impl RateLimiter {
         self.backend.release(&self.name, wanted.permits).await
     }
 
-    fn wanted(&self, permits: u64) -> Result<Wanted, LimiterError> {
+    pub(super) fn wanted(&self, permits: u64) -> Result<Wanted, LimiterError> {
         if permits == 0 {
             return Err(LimiterError::no_permits());
         }
@@ -305,7 +304,7 @@ impl RateLimiter {
         })
     }
 
-    fn only_third(&self, what: &str) -> Result<(), LimiterError> {
+    pub(super) fn only_third(&self, what: &str) -> Result<(), LimiterError> {
         if self.generation == Generation::Third {
             return Ok(());
         }
@@ -314,70 +313,6 @@ impl RateLimiter {
             self.generation
         );
         Err(LimiterError::new(LimiterErrorKind::Unsupported, message))
-    }
-
-    async fn wait(&self, permits: u64, until: Option<Instant>) -> Result<bool, LimiterError> {
-        let wanted = self.wanted(permits)?;
-        match self.fair {
-            true => self.wait_reserved(wanted, until).await,
-            false => self.wait_in_line(wanted, until).await,
-        }
-    }
-
-    async fn wait_reserved(
-        &self,
-        wanted: Wanted,
-        until: Option<Instant>,
-    ) -> Result<bool, LimiterError> {
-        self.only_third("fair waiting")?;
-        let most = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let reserved = self.backend.reserve(wanted, most.unwrap_or(Duration::MAX));
-        match reserved.await? {
-            Answer::Wait(_) => Ok(false),
-            Answer::Granted(grant, wait) => {
-                tokio::time::sleep(wait).await;
-                grant.keep();
-                Ok(true)
-            }
-        }
-    }
-
-    async fn wait_in_line(
-        &self,
-        wanted: Wanted,
-        until: Option<Instant>,
-    ) -> Result<bool, LimiterError> {
-        /// At most so much later than necessary, and at most this part of the wait.
-        const LATER: Duration = Duration::from_millis(5);
-        const PART: u32 = 20;
-
-        let line = self.backend.lines().line(&self.name);
-        let Some(turn) = line.turn(until).await? else {
-            return Ok(false);
-        };
-        loop {
-            let wait = match self.backend.acquire(wanted.clone()).await {
-                Ok(Answer::Wait(wait)) => wait,
-                Ok(Answer::Granted(grant, _)) => {
-                    grant.keep();
-                    return Ok(true);
-                }
-                Err(error) => {
-                    if let Some(error) = error.of_store() {
-                        turn.failed(error);
-                    }
-                    return Err(error);
-                }
-            };
-            let earliest = Instant::now() + wait;
-            turn.not_before(earliest);
-            let later = earliest + jitter::up_to(LATER.min(wait / PART));
-            match until {
-                Some(until) if earliest > until => return Ok(false),
-                Some(until) => sleep_until(later.min(until)).await,
-                None => sleep_until(later).await,
-            }
-        }
     }
 }
 
