@@ -11,6 +11,7 @@ mod error;
 mod failed;
 mod panic;
 mod problem;
+mod recover;
 
 pub use chain::ErrorCallbackChain;
 pub use defaults::{FailOpen, Problem};
@@ -19,6 +20,7 @@ pub use error::{ErrorCallback, Recovery};
 pub use failed::Failed;
 pub(crate) use panic::{Panicked, caught, guarded, internal_error};
 pub(crate) use problem::{quota_exceeded, reduced_capacity};
+pub(crate) use recover::{OnInnerError, recover};
 
 use std::pin::Pin;
 

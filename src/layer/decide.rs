@@ -5,7 +5,7 @@ use http::request::Parts;
 
 use super::settings::Settings;
 use crate::callback::{
-    BoxFuture, Denied, ErrorCallback, Failed, Panicked, Recovery, caught, guarded, quota_exceeded,
+    BoxFuture, Denied, Failed, Panicked, Recovery, caught, guarded, quota_exceeded, recover,
     reduced_capacity,
 };
 use crate::decision::Decision;
@@ -189,14 +189,6 @@ impl Settings {
             }
         }))
     }
-}
-
-/// Runs an error callback; a panic of it is a 500.
-pub(crate) async fn recover(callback: &dyn ErrorCallback, failed: Failed) -> Recovery {
-    let rule = Arc::clone(&failed.rule);
-    let recovery = guarded("error callback", rule.path(), || callback.recover(failed));
-    let recovery = recovery.await;
-    recovery.unwrap_or_else(|panicked| Recovery::Respond(panicked.into()))
 }
 
 /// No callback has answered, so the rule does.

@@ -1,6 +1,5 @@
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum_core::BoxError;
@@ -13,9 +12,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::Headers;
-use super::decide::{Mark, Outcome, recover};
-use crate::callback::{BoxFuture, ErrorCallback, Failed, Recovery, internal_error};
-use crate::rule::Rule;
+use super::decide::{Mark, Outcome};
+use crate::callback::{BoxFuture, OnInnerError};
 
 pin_project! {
     /// The response future of [`RateLimit`](super::RateLimit).
@@ -62,13 +60,6 @@ pin_project! {
             response: Option<Response<Body>>,
         },
     }
-}
-
-/// The error callback, and what it wants to know of a request that is gone by then.
-pub(crate) struct OnInnerError {
-    pub(crate) callback: Arc<dyn ErrorCallback>,
-    pub(crate) rule: Arc<Rule>,
-    pub(crate) head: Parts,
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
@@ -198,24 +189,6 @@ fn show(mut response: Response<Body>, mark: Option<Mark>, headers: Headers) -> R
         headers.write(&mark.rule, mark.decision, &mut response);
     }
     response
-}
-
-impl OnInnerError {
-    pub(crate) async fn recover<E: Send + Sync + 'static>(
-        self: Box<Self>,
-        error: E,
-    ) -> Result<Response<Body>, E> {
-        let error = Arc::new(error);
-        let failed = Failed::inner(self.rule, self.head, Arc::clone(&error));
-        match recover(&*self.callback, failed).await {
-            Recovery::Respond(response) => Ok(response),
-            // A callback that keeps the error for itself has broken its contract.
-            Recovery::Proceed | Recovery::Propagate => match Arc::try_unwrap(error) {
-                Ok(error) => Err(error),
-                Err(_) => Ok(internal_error()),
-            },
-        }
-    }
 }
 
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {

@@ -9,11 +9,7 @@ mod settings;
 mod trouble;
 mod waiting;
 
-#[cfg(feature = "redis")]
-pub(crate) use decide::recover;
 pub use fields::Headers;
-#[cfg(feature = "redis")]
-pub(crate) use future::OnInnerError;
 pub use future::ResponseFuture;
 pub use rate_limit_layer::RateLimitLayer;
 pub use service::RateLimit;

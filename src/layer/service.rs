@@ -1,5 +1,3 @@
-use std::any::TypeId;
-use std::convert::Infallible;
 use std::mem::replace;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -7,14 +5,14 @@ use std::task::{Context, Poll};
 use axum_core::BoxError;
 use axum_core::body::Body;
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
 use super::ResponseFuture;
-use super::future::{OnInnerError, marked};
+use super::future::marked;
 use super::settings::Settings;
+use crate::callback::OnInnerError;
 use crate::key::Key;
 use crate::rule::Rule;
 use crate::store::Take;
@@ -96,7 +94,9 @@ impl<S: Clone> RateLimit<S> {
         S::Error: 'static,
     {
         let headers = self.settings.headers;
-        let errors = |head: &_, rule: &_| on_inner_error::<S::Error>(&self.settings, rule, head);
+        let on_error = self.settings.on_error.clone();
+        let errors =
+            |head: &_, rule: &_| OnInnerError::of::<S::Error>(on_error.as_ref(), rule, head);
         let (head, body) = request.into_parts();
         let halt = match self.settings.decide(rule, &head) {
             Ok(None) => {
@@ -114,22 +114,4 @@ impl<S: Clone> RateLimit<S> {
         let outcome = self.settings.settle(halt, head);
         ResponseFuture::deciding(outcome, self.take_ready(), body, errors, headers)
     }
-}
-
-/// What to do when the inner service fails: nothing, where nobody has asked for it, or where it
-/// cannot fail, as axum's.
-fn on_inner_error<E: 'static>(
-    settings: &Settings,
-    rule: &Arc<Rule>,
-    head: &Parts,
-) -> Option<Box<OnInnerError>> {
-    let callback = settings.on_error.as_ref()?;
-    if TypeId::of::<E>() == TypeId::of::<Infallible>() {
-        return None;
-    }
-    Some(Box::new(OnInnerError {
-        callback: Arc::clone(callback),
-        rule: Arc::clone(rule),
-        head: head.clone(),
-    }))
 }

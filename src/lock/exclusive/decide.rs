@@ -6,12 +6,11 @@ use http::request::Parts;
 
 use super::settings::Settings;
 use crate::callback::{
-    BoxFuture, Denied, Failed, Panicked, Recovery, caught, guarded, quota_exceeded,
+    BoxFuture, Denied, Failed, Panicked, Recovery, caught, guarded, quota_exceeded, recover,
     reduced_capacity,
 };
 use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::key::Key;
-use crate::layer::recover;
 use crate::lock::slots::Permit;
 use crate::store::Take;
 

@@ -12,8 +12,7 @@ use tower_service::Service;
 
 use super::body::Keeping;
 use super::decide::Outcome;
-use crate::callback::BoxFuture;
-use crate::layer::OnInnerError;
+use crate::callback::{BoxFuture, OnInnerError};
 use crate::lock::slots::Permit;
 
 pin_project! {

@@ -1,5 +1,3 @@
-use std::any::TypeId;
-use std::convert::Infallible;
 use std::mem::replace;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,7 +11,7 @@ use tower_service::Service;
 
 use super::ExclusiveFuture;
 use super::settings::Settings;
-use crate::layer::OnInnerError;
+use crate::callback::OnInnerError;
 
 /// The service that an [`ExclusiveLayer`](super::ExclusiveLayer) makes.
 ///
@@ -47,15 +45,8 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> ExclusiveFuture<S, ReqBody> {
         let (head, body) = request.into_parts();
-        let can_fail = TypeId::of::<S::Error>() != TypeId::of::<Infallible>();
-        let callback = self.settings.on_error.as_ref().filter(|_| can_fail);
-        let errors = callback.map(|callback| {
-            Box::new(OnInnerError {
-                callback: Arc::clone(callback),
-                rule: Arc::clone(&self.settings.rule),
-                head: head.clone(),
-            })
-        });
+        let Settings { on_error, rule, .. } = &*self.settings;
+        let errors = OnInnerError::of::<S::Error>(on_error.as_ref(), rule, &head);
         let outcome = Arc::clone(&self.settings).decide(head);
         // The instance that was polled ready; another one takes its place.
         let fresh = self.inner.clone();
