@@ -5,10 +5,13 @@ mod support;
 
 mod breaker;
 mod breaker_tasks;
+mod events;
 mod fallback;
 mod half_open;
 mod in_flight;
+mod layer;
 mod line;
+mod outage;
 mod resilient;
 mod timeout;
 
