@@ -162,6 +162,11 @@ struct ReadmeDoctests;
 #[doc = include_str!("../docs/primitives.md")]
 struct PrimitivesDoctests;
 
+/// The same of the page on what happens when Redis fails.
+#[cfg(all(doctest, feature = "config", feature = "redis"))]
+#[doc = include_str!("../docs/resilience.md")]
+struct ResilienceDoctests;
+
 /// The same of the page on the algorithms.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/algorithms.md")]

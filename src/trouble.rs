@@ -7,7 +7,7 @@ use std::time::Instant;
 /// Something that fails and works again: each is to be told once for each time, and not more than once a second,
 /// however many requests find out.
 ///
-/// ```ignore
+/// ```text
 /// if trouble.begins() {
 ///     trace::event!(warn: error, "it fails");
 /// }
