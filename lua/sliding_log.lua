@@ -2,12 +2,13 @@
 --
 -- KEYS[1]  the log, a sorted set
 -- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max and window in
---          microseconds, then one or more costs, each with 2 bytes for how many takes of it there are; they are
---          answered in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
+--          microseconds, the deadline, then one or more costs, each with 2 bytes for how many takes of it there are;
+--          they are answered in order, as if each had come alone, and 0 only looks. Other numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: the longest window and at least SLICE * 2 more
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
+-- Reply: now as an integer if it is past the deadline, in microseconds since the epoch, and then nothing has
+-- happened; or one string of little-endian 64-bit integers, for each row of takes that are answered alike
 --   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
 --   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
 --   reset after in microseconds
@@ -51,6 +52,11 @@ if not now_text then
   now_text = time[1] .. micros
 end
 local now = now_text + 0
+
+local question = ARGV[1]
+local behind_quotas = 2 + 14 * string.byte(question)
+local deadline, cost, left, at = struct.unpack('<I7I7I2', question, behind_quotas)
+if now > deadline then return now end
 
 local total, base, floor, since, stamp, horizon, units, serial, begun = 0, 0, 0, now, now, 0, 0, 0, 0
 local long_window, long_units, long_until = 0, 0, 0
@@ -129,9 +135,7 @@ end
 -- Numbers instead of names, and no second table: both show in the time of a call.
 local quotas, longest, longest_edge
 local most = 0
-local question = ARGV[1]
-local first_cost = 2 + 14 * string.byte(question)
-for at = first_cost - 14, 2, -14 do
+for at = behind_quotas - 14, 2, -14 do
   local max, window = struct.unpack('<I7I7', question, at)
   local first_base, first_stamp, edge = floor, since, nil
   if since <= now - window then
@@ -156,7 +160,6 @@ local merges = newest and (stamp - stamp % MILLISECOND == now - now % MILLISECON
 if not merges then base = total end
 
 local reply, replies
-local at, cost, left = first_cost, 0, 0
 repeat
   -- So many takes of this cost are to be answered; those that are answered alike are answered at once.
   if left == 0 then cost, left, at = struct.unpack('<I7I2', question, at) end

@@ -2,13 +2,14 @@
 --
 -- KEYS[1]  the state, a string
 -- ARGV[1]  the question, little-endian: a byte with the number of quotas, for each quota max, window in
---          microseconds and number of sub-windows; then one or more costs, each with 2 bytes for how many takes
+--          microseconds and number of sub-windows; the deadline; then one or more costs, each with 2 bytes for how many takes
 --          of it there are; they are answered in order, as if each had come alone, and 0 only looks. Other
 --          numbers have 7 bytes.
 -- ARGV[2]  expiry in milliseconds: how long a charge counts at most, and two slices of time
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: one string of little-endian 64-bit integers, for each row of takes that are answered alike
+-- Reply: now as an integer if it is past the deadline, in microseconds since the epoch, and then nothing has
+-- happened; or one string of little-endian 64-bit integers, for each row of takes that are answered alike
 --   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
 --   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
 --   reset after in microseconds
@@ -29,8 +30,9 @@ local ENTRY, ENTRY_SIZE = '>I7I7', 14
 
 -- What is asked nearly always, without a function and a table: one cost, one quota, and its tally alone, of
 -- which no more than the oldest entry has left the window. It decides as the general way below does.
-if #question == 31 and (not raw or #raw > 72) then
-  local _, max, window, sub_windows, cost, takes = unpack('<BI7I7I7I7I2', question)
+if #question == 38 and (not raw or #raw > 72) then
+  local _, max, window, sub_windows, deadline, cost, takes = unpack('<BI7I7I7I7I7I2', question)
+  if now > deadline then return now end
   local resolution = floor(window / sub_windows)
   if resolution == 0 then resolution = 1 end
   local mark, serial, newest, needed, begun, base, number = MARK, 0, now, 0, 0, 0, 0

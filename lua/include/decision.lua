@@ -103,6 +103,10 @@ for number = 1, quotas do
   asks[number] = { found, limit(quota), used(found), quota }
 end
 
+local deadline
+deadline, at = unpack('<I7', question, at)
+if now > deadline then return now end
+
 local charged = false
 local reply, replies
 local cost, left = 0, 0

@@ -4,6 +4,7 @@
 mod support;
 
 mod conformance;
+mod deadline;
 mod history;
 mod memory;
 mod outage;

@@ -46,7 +46,7 @@ for_each_algorithm!(
     a_longer_window_lives_longer,
     an_idle_limiter_leaves_nothing_behind,
     the_clock_is_the_servers,
-    no_time_is_sent,
+    no_time_but_the_deadline_is_sent,
     a_clock_that_goes_back_leaves_an_expiry,
     another_type_is_a_typed_error,
     a_flushed_script_cache_is_no_error,
@@ -98,6 +98,8 @@ async fn one_script_call_for_a_take(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
+    // The first take of a store asks what the server's clock shows.
+    ask(&store, &take_by(algorithm, "first", &[quota(1, 10_000)])).await;
     cmd("CONFIG")
         .arg("RESETSTAT")
         .exec(&mut connection)
@@ -385,10 +387,10 @@ fn newest_stamp(connection: &mut redis::Connection, algorithm: Algorithm, key: &
     u64::from_be_bytes(stamp)
 }
 
-/// Law 7: whatever the application's clock says, it is not sent along.
-async fn no_time_is_sent(algorithm: Algorithm) {
+/// Law 7: whatever the application's clock says, it is not sent along. The deadline is by the server's.
+async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = server.store().await.timeout(Duration::from_secs(30));
     let mut monitor = std::process::Command::new("redis-cli")
         .args(["-u", &server.url, "MONITOR"])
         .stdout(std::process::Stdio::piped())
@@ -417,10 +419,20 @@ async fn no_time_is_sent(algorithm: Algorithm) {
         ),
         _ => "",
     };
-    let cost = r"\x01\x00\x00\x00\x00\x00\x00\x01\x00";
-    let expected = format!(r#""CurrentLimiter:p" "{quota}{besides}{cost}" "62098""#);
+    let begins = format!(r#""CurrentLimiter:p" "{quota}{besides}"#);
+    // A look, without a deadline, is how the clock becomes known.
+    let never = r"\x00\x00\x00\x00\x00\x00 ";
+    let look = format!(r#"{begins}{never}\x00\x00\x00\x00\x00\x00\x00\x01\x00" "62098""#);
     let asked = call();
-    assert!(asked.ends_with(&expected), "{asked}");
+    assert!(asked.ends_with(&look), "{asked}");
+
+    let asked = call();
+    let take_ends = r#"\x01\x00\x00\x00\x00\x00\x00\x01\x00" "62098""#;
+    let (_, rest) = asked.split_once(&begins).expect("the question");
+    let deadline = rest.strip_suffix(take_ends).expect("the cost");
+    let time_left = number(&unescaped(deadline)) - token.stamp();
+    // A bit less than the time-out was left when it was charged.
+    assert!((10_000_000..30_000_000).contains(&time_left), "{asked}");
 
     // The token, which ends with the units that were charged, and those to give back.
     store.refund(&take, &token).await.expect("answers");
@@ -430,6 +442,40 @@ async fn no_time_is_sent(algorithm: Algorithm) {
     assert!(asked.ends_with(expected), "{asked}");
     monitor.kill().expect("our child");
     monitor.wait().expect("our child");
+}
+
+/// What `MONITOR` shows of bytes.
+fn unescaped(shown: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = shown.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next().expect("something escaped") {
+                b'x' => {
+                    let mut digit = || char::from(rest.next().expect("a digit")).to_digit(16);
+                    let (high, low) = (digit().expect("hex"), digit().expect("hex"));
+                    u8::try_from(16 * high + low).expect("a byte")
+                }
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b't' => b'\t',
+                b'a' => 7,
+                b'b' => 8,
+                other => other,
+            },
+            plain => plain,
+        });
+    }
+    bytes
+}
+
+/// In 7 bytes, the smallest first.
+fn number(bytes: &[u8]) -> u64 {
+    assert_eq!(bytes.len(), 7, "{bytes:?}");
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |number, byte| 256 * number + u64::from(*byte))
 }
 
 /// Entries that are pulled back with the clock are written anew, and so is their expiry.

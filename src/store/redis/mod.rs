@@ -1,22 +1,23 @@
 //! The counts of a fleet.
 
-mod wire;
+mod clocks;
+mod question;
+mod reply;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use redis::RedisResult;
 use redis::aio::ConnectionLike;
+use redis::{RedisResult, Value};
+
+use clocks::Clocks;
+use question::Question;
 
 use super::name::Name;
 use super::{Refunding, Store, Take, Taking};
-use crate::algorithm::Algorithm;
-use crate::connection::{
-    FIXED_WINDOW, GCRA, REFUND, Reconnecting, SLIDING_LOG, SLIDING_WINDOW, Script, server,
-    store_error,
-};
+use crate::connection::{REFUND, Reconnecting, server, store_error};
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -26,8 +27,9 @@ use crate::error::{StoreError, StoreErrorKind};
 /// processes may come and go and their clocks may be wrong.
 ///
 /// A decision takes at most the [time-out](RedisStore::timeout), whatever Redis does; then it is a
-/// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). A take that timed out may still
-/// be charged when Redis gets to it.
+/// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). Redis is told with each take until when that is, by
+/// its own clock, and charges nothing when it gets to it later. So a take that timed out is charged only where Redis
+/// decided in time and its answer was lost or late.
 ///
 /// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
 /// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. What was given
@@ -56,6 +58,7 @@ pub struct RedisStore<C = Reconnecting> {
     address: Arc<str>,
     prefix: Arc<str>,
     timeout: Duration,
+    clocks: Arc<Clocks>,
     #[cfg(feature = "test-util")]
     clock: Option<crate::clock::ManualClock>,
 }
@@ -119,6 +122,7 @@ impl<C> RedisStore<C> {
             address: "redis".into(),
             prefix: Self::DEFAULT_PREFIX.into(),
             timeout: Self::DEFAULT_TIMEOUT,
+            clocks: Arc::new(Clocks::of_one_server()),
             #[cfg(feature = "test-util")]
             clock: None,
         }
@@ -165,11 +169,14 @@ impl<C> RedisStore<C> {
     }
 }
 
+/// A script that finds itself late in vain tells what the clock shows; to be told so again is one clock too many.
+const MOST_TRIES: usize = 3;
+
 /// A script keeps everybody else waiting, so a call must not be long: this is about a millisecond.
 const MOST_TAKES_A_CALL: usize = 500;
 
 impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
-    async fn decide(&self, takes: &[Take]) -> Result<Decisions, StoreError> {
+    async fn decide(&self, takes: &[Take], until: Instant) -> Result<Decisions, StoreError> {
         // Neighbours that differ in nothing but their cost go in one call. The calls of a batch are
         // written one behind the other: one round trip.
         let alike = |a: &Take, b: &Take| {
@@ -178,20 +185,45 @@ impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
         };
         let neighbours = takes.chunk_by(alike);
         let calls = neighbours.flat_map(|takes| takes.chunks(MOST_TAKES_A_CALL));
-        let calls = calls.map(|takes| self.call(takes));
+        let calls = calls.map(|takes| self.call(takes, until));
         let decisions = try_join_all(calls).await?;
         Ok(decisions.into_iter().flatten().collect())
     }
 
-    /// One script call: takes of one rule and key.
-    async fn call(&self, takes: &[Take]) -> Result<Vec<Decision>, StoreError> {
+    /// One script call: takes of one rule and key, of which nothing is charged later than that.
+    async fn call(&self, takes: &[Take], until: Instant) -> Result<Vec<Decision>, StoreError> {
         let name = Name::new(&takes[0], &self.prefix).to_string();
-        let script = script(takes[0].rule().counting().algorithm());
+        if self.now().is_some() {
+            let question = Question::new(takes).now(self.now());
+            return reply::read(&self.ask(&name, &question).await?, takes);
+        }
+        let clock = self.clocks.at(&name);
+        if clock.at(until).is_none() {
+            self.ask(&name, &Question::new(takes).look()).await?;
+        }
+        for _ in 0..MOST_TRIES {
+            let question = Question::new(takes).deadline(clock.at(until));
+            let reply = self.ask(&name, &question).await?;
+            if !reply::is_late(&reply) {
+                return reply::read(&reply, takes);
+            }
+            // Not by our clock, or nobody would be here: the server's was set, or is another server's.
+        }
+        Err(self.late())
+    }
+
+    /// Each answer says what the server's clock shows.
+    async fn ask(&self, name: &str, question: &Question<'_>) -> Result<Value, StoreError> {
         let mut connection = self.connection.clone();
-        let arguments = |command: &mut _| wire::write(command, self.now(), takes);
-        let reply = script.call(&mut connection, &[&name], arguments).await;
+        let asked = Instant::now();
+        let arguments = |command: &mut _| question.write(command);
+        let script = question.script();
+        let reply = script.call(&mut connection, &[name], arguments).await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
-        wire::read(&reply, takes)
+        if let Some(now) = reply::now(&reply) {
+            self.clocks.at(name).learn(now, asked, Instant::now());
+        }
+        Ok(reply)
     }
 
     async fn give_back(&self, take: &Take, token: &Token) -> Result<u64, StoreError> {
@@ -199,12 +231,12 @@ impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
         let records = records_of(&name);
         let mut connection = self.connection.clone();
         let arguments =
-            |command: &mut _| wire::write_refund(command, self.now(), token, take.units());
+            |command: &mut _| question::write_refund(command, self.now(), token, take.units());
         let reply = REFUND
             .call(&mut connection, &[&name, &records], arguments)
             .await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
-        wire::read_refund(&reply)
+        reply::read_refund(&reply)
     }
 
     async fn in_time<T>(
@@ -213,15 +245,6 @@ impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
     ) -> Result<T, StoreError> {
         let done = tokio::time::timeout(self.timeout, work).await;
         done.unwrap_or_else(|_| Err(self.late()))
-    }
-}
-
-fn script(algorithm: Algorithm) -> &'static Script {
-    match algorithm {
-        Algorithm::SlidingLog => &SLIDING_LOG,
-        Algorithm::SlidingWindow => &SLIDING_WINDOW,
-        Algorithm::Gcra => &GCRA,
-        Algorithm::FixedWindow => &FIXED_WINDOW,
     }
 }
 
@@ -239,7 +262,10 @@ where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {
     fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
-        Taking::later(self.in_time(self.decide(takes)))
+        Taking::later(async {
+            let until = Instant::now() + self.timeout;
+            self.in_time(self.decide(takes, until)).await
+        })
     }
 
     fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {

@@ -1,4 +1,4 @@
-//! The arguments and the reply that all algorithm scripts share.
+//! What all algorithm scripts answer.
 
 use redis::Value;
 
@@ -8,62 +8,18 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::quota::Quota;
 use crate::store::Take;
 
-/// A key outlives its last charge by as long as that counts and two slices of the scripts', rounded up.
-const SLACK_MILLIS: u64 = 2 * 1_049;
-
-/// The quotas, and then a cost for each take; the expiry; and `now`, where a test says it.
-pub(super) fn write(command: &mut redis::Cmd, now: Option<u64>, takes: &[Take]) {
-    let Some(first) = takes.first() else { return };
-    let (quotas, counting) = (first.quotas(), first.rule().counting());
-    let mut question = Vec::with_capacity(1 + 35 * quotas.len() + 9);
-    question.push(u8::try_from(quotas.len()).expect("a rule has at most 16 quotas"));
-    for quota in quotas {
-        put(&mut question, &[quota.max(), quota.window_micros()]);
-        match counting.algorithm() {
-            Algorithm::SlidingLog | Algorithm::FixedWindow => {}
-            Algorithm::SlidingWindow => put(&mut question, &[u64::from(counting.sub_windows)]),
-            Algorithm::Gcra => {
-                let pace = Pace::of(quota);
-                put(&mut question, &[quota.burst(), pace.units, pace.micros]);
-            }
-        }
-    }
-    for alike in takes.chunk_by(|a, b| a.units() == b.units()) {
-        put(&mut question, &[alike[0].units()]);
-        let number = u16::try_from(alike.len()).expect("calls are short");
-        question.extend_from_slice(&number.to_le_bytes());
-    }
-    let life = first.rule().life_micros();
-    command
-        .arg(question)
-        .arg(life.div_ceil(1_000) + SLACK_MILLIS);
-    if let Some(now) = now {
-        command.arg(now);
+/// What the server's clock showed.
+pub(super) fn now(reply: &Value) -> Option<u64> {
+    match reply {
+        Value::Int(now) => u64::try_from(*now).ok(),
+        Value::BulkString(bytes) => bytes.first_chunk().map(|now| u64::from_le_bytes(*now)),
+        _ => None,
     }
 }
 
-/// Numbers in 7 bytes, which hold all that quotas and costs can be; larger costs are as hopeless as the
-/// largest.
-fn put(bytes: &mut Vec<u8>, numbers: &[u64]) {
-    for number in numbers {
-        let number = (*number).min(LARGEST_NUMBER);
-        bytes.extend_from_slice(&number.to_le_bytes()[..7]);
-    }
-}
-
-/// Two to the 53rd: the scripts' numbers are doubles.
-const LARGEST_NUMBER: u64 = 1 << 53;
-
-/// A token and the units to give back.
-pub(super) fn write_refund(command: &mut redis::Cmd, now: Option<u64>, token: &Token, units: u64) {
-    let mut bytes = Vec::with_capacity(21);
-    for number in [token.stamp(), token.serial(), token.units()] {
-        bytes.extend_from_slice(&number.to_be_bytes()[1..]);
-    }
-    command.arg(bytes).arg(units.min(token.units()));
-    if let Some(now) = now {
-        command.arg(now);
-    }
+/// Whether the deadline had passed, and nothing was done.
+pub(super) fn is_late(reply: &Value) -> bool {
+    matches!(reply, Value::Int(_))
 }
 
 /// The units that were given back.

@@ -1,0 +1,164 @@
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What this process knows of its servers' clocks, so that it can tell a script until when its answer is of use.
+#[derive(Debug)]
+pub(super) struct Clocks {
+    /// One for a single server. The servers of a cluster have a clock each, and slots move between them: one a slot.
+    known: Box<[AtomicI64]>,
+}
+
+/// How far a server's clock is ahead of this process's, as far as its answers tell.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ServerClock<'a>(&'a AtomicI64);
+
+/// Nothing was heard yet.
+const UNKNOWN: i64 = i64::MIN;
+
+impl Clocks {
+    pub(super) fn of_one_server() -> Self {
+        Self::of(1)
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(super) fn of_a_cluster() -> Self {
+        Self::of(SLOTS)
+    }
+
+    fn of(number: usize) -> Self {
+        let known = (0..number).map(|_| AtomicI64::new(UNKNOWN));
+        Self {
+            known: known.collect(),
+        }
+    }
+
+    /// The clock of the server that has this key.
+    pub(super) fn at(&self, key: &str) -> ServerClock<'_> {
+        let _ = key;
+        #[cfg(feature = "cluster")]
+        if self.known.len() == SLOTS {
+            return ServerClock(&self.known[slot(key)]);
+        }
+        ServerClock(&self.known[0])
+    }
+}
+
+/// Of a [cluster](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model).
+#[cfg(feature = "cluster")]
+const SLOTS: usize = 16_384;
+
+/// Where a cluster keeps a key: by what stands in its first braces, if anything does.
+#[cfg(feature = "cluster")]
+fn slot(key: &str) -> usize {
+    let tagged = key
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'));
+    let tag = tagged.map_or(key, |(tag, _)| if tag.is_empty() { key } else { tag });
+    usize::from(crc16::State::<crc16::XMODEM>::calculate(tag.as_bytes())) % SLOTS
+}
+
+impl ServerClock<'_> {
+    /// An instant by the server's clock, in microseconds; not later than it really is.
+    pub(super) fn at(self, instant: Instant) -> Option<u64> {
+        match self.0.load(Ordering::Relaxed) {
+            UNKNOWN => None,
+            ahead => Some(u64::try_from(local(instant) + ahead).unwrap_or(0)),
+        }
+    }
+
+    /// The server's clock showed `now` at some instant between these two.
+    ///
+    /// It is ahead by no less than if that was when the answer came. The most that any answer proves is kept, until an
+    /// answer disproves it: then the clock was set back, or is the slower one.
+    pub(super) fn learn(self, now: u64, asked: Instant, answered: Instant) {
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let (least, most) = (
+            now.saturating_sub(local(answered)),
+            now.saturating_sub(local(asked)),
+        );
+        let known = self.0.load(Ordering::Relaxed);
+        if least > known || most < known {
+            self.0.store(least, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Microseconds of this process's own clock.
+fn local(instant: Instant) -> i64 {
+    /// Before all instants that are asked for, by a day.
+    static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
+        let now = Instant::now();
+        now.checked_sub(Duration::from_secs(86_400)).unwrap_or(now)
+    });
+    let since = instant.saturating_duration_since(*EPOCH);
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// A clock that was asked at 0, 10, 20 ms ... and answered each time after so many.
+    fn asked(answers: &[(u64, u32)]) -> (Clocks, Instant) {
+        let clocks = Clocks::of_one_server();
+        let start = Instant::now();
+        for (at, (now, took)) in answers.iter().enumerate() {
+            let sent = start + 10 * MILLISECOND * u32::try_from(at).expect("few");
+            clocks.at("").learn(*now, sent, sent + MILLISECOND * *took);
+        }
+        (clocks, start)
+    }
+
+    fn check(answers: &[(u64, u32)], start_is: u64) {
+        let (clocks, start) = asked(answers);
+        assert_eq!(clocks.at("").at(start), Some(start_is), "{answers:?}");
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_answer() {
+        assert_eq!(Clocks::of_one_server().at("").at(Instant::now()), None);
+    }
+
+    #[test]
+    fn an_instant_is_not_taken_for_a_later_one() {
+        // The clock showed 5,000,000 us within 4 ms after the start: at the start, not less than 4 ms before.
+        check(&[(5_000_000, 4)], 4_996_000);
+    }
+
+    #[test]
+    fn quick_answers_tell_most() {
+        check(&[(5_000_000, 4), (5_010_000, 1)], 4_999_000);
+        check(&[(5_000_000, 1), (5_010_000, 4)], 4_999_000);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_believed() {
+        check(&[(5_000_000, 1), (9_000_000, 1)], 8_989_000);
+        check(&[(5_000_000, 1), (2_000_000, 1)], 1_989_000);
+    }
+
+    /// As the commands `CLUSTER KEYSLOT` of a server say.
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn keys_are_where_a_cluster_has_them() {
+        for (key, expected) in [
+            ("foo", 12_182),
+            ("CurrentLimiter:getId", 5_628),
+            ("{CurrentLimiter:getId}:refunds", 5_628),
+            ("{}foo", 9_500),
+            ("a{foo}b{bar}", 12_182),
+        ] {
+            assert_eq!(slot(key), expected, "{key}");
+        }
+    }
+
+    /// By a part of what answers take: unnoticed, and harmless. By more: noticed.
+    #[test]
+    fn a_slower_clock_is_followed() {
+        check(&[(5_000_000, 1), (5_009_500, 1)], 4_999_000);
+        check(&[(5_000_000, 1), (5_008_900, 1)], 4_997_900);
+    }
+}
