@@ -1,5 +1,6 @@
 //! Callers that take all the time, and remember each answer.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -36,6 +37,8 @@ struct Log {
     streaks: [usize; CALLERS],
     /// Answers that belong to somebody else.
     strangers: usize,
+    /// The latest failures in words, for who looks into a test that fails.
+    errors: BTreeMap<String, String>,
 }
 
 pub(crate) struct Load {
@@ -75,15 +78,28 @@ impl Load {
         self.log().answers.clone()
     }
 
+    pub(crate) fn errors(&self) -> BTreeMap<String, String> {
+        self.log().errors.clone()
+    }
+
     pub(crate) fn strangers(&self) -> usize {
         self.log().strangers
+    }
+
+    /// Whether somebody was told of a failure since then.
+    pub(crate) fn failed_since(answers: &[Answer], since: Instant) -> bool {
+        let latest = answers.iter().rev();
+        let mut latest = latest.take_while(|answer| answer.answered > since);
+        latest.any(|answer| answer.allowed.is_err())
     }
 
     /// Until this is so.
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&[Answer]) -> bool) {
         let started = Instant::now();
         while !is_so(&self.log().answers) {
-            assert!(started.elapsed() < Duration::from_secs(20), "never: {what}");
+            if started.elapsed() > Duration::from_secs(20) {
+                panic!("never: {what}, but {:#?}", self.errors());
+            }
             sleep(Duration::from_millis(1)).await;
         }
     }
@@ -93,9 +109,9 @@ impl Load {
         self.log().streaks = [0; CALLERS];
         let started = Instant::now();
         while self.log().streaks.iter().any(|&streak| streak < 5) {
-            let last = self.log().answers.last().copied();
-            let waited = started.elapsed();
-            assert!(waited < Duration::from_secs(20), "not back: {last:?}");
+            if started.elapsed() > Duration::from_secs(20) {
+                panic!("not back: {:#?}", self.errors());
+            }
             sleep(Duration::from_millis(1)).await;
         }
     }
@@ -125,7 +141,10 @@ impl Load {
 
 fn take(path: &str, max: u64, key: Key) -> Take {
     let quota = Quota::new(max, Duration::from_secs(3600)).expect("a valid quota");
-    Take::new(Arc::new(Rule::new(path, [quota]).expect("a valid rule")), key)
+    Take::new(
+        Arc::new(Rule::new(path, [quota]).expect("a valid rule")),
+        key,
+    )
 }
 
 fn own(caller: usize) -> Take {
@@ -147,15 +166,21 @@ async fn call(store: &RedisStore, caller: usize, turn: usize, log: &Mutex<Log>) 
     let asked = Instant::now();
     let decisions = store.take(&takes).await;
     let answered = Instant::now();
-    let decisions = decisions.map_err(|error| error.kind());
     let allowed = decisions.as_ref().map(|all| allowed(&takes, all));
-    let allowed = allowed.map_err(|kind| *kind);
-    let mine = takes.iter().zip(decisions.iter().flat_map(|all| all.iter()));
+    let allowed = allowed.map_err(|error| error.kind());
+    let mine = takes
+        .iter()
+        .zip(decisions.iter().flat_map(|all| all.iter()));
     let strangers = mine.filter(|(take, decision)| !is_answer_to(take, decision));
+    let strangers = strangers.count();
 
     let mut log = log.lock().expect("no caller panics");
-    log.strangers += strangers.count();
+    log.strangers += strangers;
     log.streaks[caller] = allowed.map_or(0, |_| log.streaks[caller] + 1);
+    if let Err(error) = decisions {
+        let kind = format!("{:?}", error.kind());
+        log.errors.insert(kind, error.to_string());
+    }
     log.answers.push(Answer {
         asked,
         answered,

@@ -7,8 +7,8 @@ use tidegate::{RedisStore, StoreErrorKind as Kind};
 use tokio::time::{Instant, sleep};
 
 use crate::fault::Fault;
-use crate::support::Redis;
 use crate::run;
+use crate::support::Redis;
 
 const WHILE: Duration = Duration::from_millis(400);
 
@@ -16,7 +16,7 @@ const WHILE: Duration = Duration::from_millis(400);
 async fn killed_and_restarted_empty() {
     let mut server = Redis::start();
     let fault = Fault::at("killed with -9, restarted empty", &server.url).await;
-    let mut fault = fault.gives(&[Kind::Unavailable]).forgets(1);
+    let mut fault = fault.gives(Kind::Unavailable).forgets(1);
     fault.begins();
     server.kill();
     fault.lasts(WHILE).await;
@@ -28,7 +28,7 @@ async fn killed_and_restarted_empty() {
 async fn stopped() {
     let server = Redis::start();
     let fault = Fault::at("SIGSTOP, SIGCONT", &server.url).await;
-    let mut fault = fault.gives(&[Kind::Timeout]);
+    let mut fault = fault.gives(Kind::Timeout);
     fault.begins();
     server.signal("STOP");
     fault.lasts(WHILE).await;
@@ -41,7 +41,7 @@ async fn stopped() {
 async fn stopped_for_long() {
     let server = Redis::start();
     let fault = Fault::at("SIGSTOP for 2 s, SIGCONT", &server.url).await;
-    let mut fault = fault.gives(&[Kind::Timeout]);
+    let mut fault = fault.gives(Kind::Timeout);
     fault.begins();
     server.signal("STOP");
     fault.lasts(5 * WHILE).await;
@@ -53,7 +53,7 @@ async fn stopped_for_long() {
 async fn busy_with_a_slow_command() {
     let server = Redis::start();
     let fault = Fault::at("DEBUG SLEEP", &server.url).await;
-    let mut fault = fault.gives(&[Kind::Timeout]);
+    let mut fault = fault.gives(Kind::Timeout);
     fault.begins();
     // Answers when it is over.
     run(&server, "DEBUG SLEEP 0.4");
@@ -67,7 +67,7 @@ async fn not_there_at_the_start() {
     server.kill();
     let store = RedisStore::connect_lazy(&server.url).expect("a valid address");
     let fault = Fault::before("refused from the start", store);
-    let mut fault = fault.gives(&[Kind::Unavailable]);
+    let mut fault = fault.gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     server.restart();
     fault.is_over().await;
@@ -78,7 +78,7 @@ async fn loading_after_a_restart() {
     let (mut server, fault) = {
         let server = slow_to_load();
         let fault = Fault::at("LOADING for a second", &server.url).await;
-        (server, fault.gives(&[Kind::Unavailable]).forgets(1))
+        (server, fault.gives(Kind::Unavailable).forgets(1))
     };
     let mut fault = fault;
     run(&server, "SAVE");

@@ -99,6 +99,11 @@ impl Redis {
         client.get_connection().expect("a running server")
     }
 
+    /// Where its dumps go.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Sends the server a signal, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill")

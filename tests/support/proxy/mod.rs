@@ -143,11 +143,7 @@ fn target(url: &str) -> String {
     target.to_owned()
 }
 
-async fn accept(
-    listener: TcpListener,
-    accepted: Arc<AtomicUsize>,
-    rules: watch::Receiver<Rules>,
-) {
+async fn accept(listener: TcpListener, accepted: Arc<AtomicUsize>, rules: watch::Receiver<Rules>) {
     while let Ok((client, _)) = listener.accept().await {
         accepted.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(carry::carry(client, rules.clone()));
