@@ -24,7 +24,7 @@ async fn a_wrong_password() {
     fault.lasts(WHILE).await;
     let mut set = words("CONFIG SET requirepass");
     set.arg("").exec(&mut admin).expect("is set");
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 /// A load by a user of its own, who loses a right and gets it back.
@@ -40,7 +40,7 @@ async fn without(name: &'static str, loses: &str, gets: &str) {
     user(loses);
     fault.lasts(WHILE).await;
     user(gets);
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,7 +72,7 @@ async fn a_user_that_is_deleted() {
     run(&server, "ACL DELUSER limiter");
     fault.lasts(WHILE).await;
     run(&server, create);
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 /// Others have all the connections that the server takes.
@@ -90,6 +90,6 @@ async fn too_many_clients() {
     let mut fault = Fault::before("maxclients", store).gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     drop(others);
-    fault.is_over().await;
+    fault.ends().await;
     cmd("PING").exec(&mut admin).expect("an answer");
 }

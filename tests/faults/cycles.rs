@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::load::{Load, TIMEOUT};
 use crate::process::{has_loaded, slow_to_load};
-use crate::roles::follow;
 use crate::support::Redis;
 use crate::support::proxy::{Mode, Proxy};
 use crate::{run, words};
@@ -116,7 +115,7 @@ async fn wrong_password() {
 async fn read_only() {
     let server = Redis::start();
     let nobody = "redis://127.0.0.1:1";
-    let demote = async || follow(&server, nobody);
+    let demote = async || server.follow(nobody);
     let promote = async || run(&server, "REPLICAOF NO ONE");
     recovers("READONLY", &server.url, demote, promote).await;
 }
@@ -132,8 +131,6 @@ async fn loading() {
         server.kill();
         server.restart();
     };
-    recovers("LOADING", &url, restart, async || {
-        has_loaded(&server.borrow()).await
-    })
-    .await;
+    let load = async || has_loaded(&url).await;
+    recovers("LOADING", &url, restart, load).await;
 }

@@ -90,7 +90,7 @@ impl Fault {
     }
 
     /// The server accepts again, as of now: all has to be well by itself.
-    pub(crate) async fn is_over(mut self) {
+    pub(crate) async fn ends(mut self) {
         self.over = Instant::now();
         self.load.is_whole().await;
         sleep(Duration::from_millis(50)).await;

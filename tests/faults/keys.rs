@@ -20,7 +20,7 @@ async fn no_memory_is_left() {
     run(&server, "CONFIG SET maxmemory 1");
     fault.lasts(WHILE).await;
     run(&server, "CONFIG SET maxmemory 0");
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 /// Counts that are evicted start afresh, each time; nothing of it is an error.
@@ -45,7 +45,7 @@ async fn counts_are_evicted() {
     run(&server, "CONFIG SET maxmemory 1");
     fault.lasts(Duration::from_millis(20)).await;
     run(&server, "CONFIG SET maxmemory 6mb");
-    fault.is_over().await;
+    fault.ends().await;
     let info = words("INFO stats").query(&mut server.connection());
     let info: redis::InfoDict = info.expect("an answer");
     assert!(info.get::<u64>("evicted_keys").expect("a number") > 10_000);
@@ -68,7 +68,7 @@ async fn taken_by(name: &'static str, put: &str) {
     swapped.expect("it is put there");
     fault.lasts(WHILE).await;
     run(&server, &format!("DEL {KEY}"));
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,7 +21,7 @@ async fn all_are(name: &'static str, mode: Mode, kind: Kind) {
     proxy.all(mode);
     fault.lasts(WHILE).await;
     proxy.all(Mode::Pass);
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 /// This happens to the connection that is there; another one can be had at once.
@@ -34,7 +34,7 @@ async fn it_is(name: &'static str, mode: Mode, kind: Kind) {
     fault.begins();
     proxy.present(mode);
     fault.lasts(Duration::ZERO).await;
-    fault.is_over().await;
+    fault.ends().await;
     assert_eq!(proxy.accepted(), 2, "{name}: connections");
 }
 
@@ -49,7 +49,7 @@ async fn refused() {
     proxy.present(Mode::Reset);
     fault.lasts(WHILE).await;
     proxy.accept_again().await;
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,5 +139,5 @@ async fn killed_by_the_server() {
         fault.lasts(WHILE / 2).await;
         run(&server, "CLIENT KILL TYPE normal SKIPME yes");
     }
-    fault.is_over().await;
+    fault.ends().await;
 }

@@ -21,7 +21,7 @@ async fn killed_and_restarted_empty() {
     server.kill();
     fault.lasts(WHILE).await;
     server.restart();
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,7 +33,7 @@ async fn stopped() {
     server.signal("STOP");
     fault.lasts(WHILE).await;
     server.signal("CONT");
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 /// So long that attempts to connect end in time-outs, too.
@@ -46,7 +46,7 @@ async fn stopped_for_long() {
     server.signal("STOP");
     fault.lasts(5 * WHILE).await;
     server.signal("CONT");
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +58,7 @@ async fn busy_with_a_slow_command() {
     // Answers when it is over.
     run(&server, "DEBUG SLEEP 0.4");
     fault.lasts(Duration::ZERO).await;
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,24 +70,21 @@ async fn not_there_at_the_start() {
     let mut fault = fault.gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     server.restart();
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loading_after_a_restart() {
-    let (mut server, fault) = {
-        let server = slow_to_load();
-        let fault = Fault::at("LOADING for a second", &server.url).await;
-        (server, fault.gives(Kind::Unavailable).forgets(1))
-    };
-    let mut fault = fault;
+    let mut server = slow_to_load();
+    let fault = Fault::at("LOADING for a second", &server.url).await;
+    let mut fault = fault.gives(Kind::Unavailable).forgets(1);
     run(&server, "SAVE");
     fault.begins();
     server.kill();
     server.restart();
     fault.lasts(Duration::ZERO).await;
-    has_loaded(&server).await;
-    fault.is_over().await;
+    has_loaded(&server.url).await;
+    fault.ends().await;
 }
 
 /// A server whose dump takes about a second to load.
@@ -102,9 +99,10 @@ pub(crate) fn slow_to_load() -> Redis {
     server
 }
 
-pub(crate) async fn has_loaded(server: &Redis) {
+pub(crate) async fn has_loaded(url: &str) {
     let started = Instant::now();
-    let mut connection = server.connection();
+    let client = redis::Client::open(url).expect("a valid address");
+    let mut connection = client.get_connection().expect("a running server");
     while let Err(error) = cmd("PING").exec(&mut connection) {
         assert!(started.elapsed() < Duration::from_secs(20), "{error}");
         sleep(Duration::from_millis(1)).await;

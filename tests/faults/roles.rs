@@ -7,15 +7,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::fault::Fault;
 use crate::support::Redis;
+use crate::support::proxy::Proxy;
 use crate::{run, words};
 
 const WHILE: Duration = Duration::from_millis(400);
-
-/// Makes a server the replica of the one at this address.
-pub(crate) fn follow(replica: &Redis, master: &str) {
-    let (_, master) = master.split_once("://").expect("a URL");
-    run(replica, &format!("REPLICAOF {}", master.replace(':', " ")));
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_for_a_while() {
@@ -25,24 +20,26 @@ async fn a_replica_for_a_while() {
     let fault = fault.gives(Kind::ReadOnly).or(Kind::Unavailable);
     let mut fault = fault.forgets(1);
     fault.begins();
-    follow(&server, &master.url);
+    server.follow(&master.url);
     fault.lasts(WHILE).await;
     run(&server, "REPLICAOF NO ONE");
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 /// After a failover the name of the master leads to another server: the one that says "read only" is not asked for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_master_behind_the_same_name() {
     let (old, new) = (Redis::start(), Redis::start());
-    let proxy = crate::support::proxy::Proxy::start(&old.url).await;
+    let proxy = Proxy::start(&old.url).await;
     let fault = Fault::at("READONLY, another master behind the name", &proxy.url).await;
     let mut fault = fault.gives(Kind::ReadOnly).or(Kind::Unavailable).forgets(1);
     fault.begins();
-    follow(&old, &new.url);
+    old.follow(&new.url);
     fault.lasts(Duration::ZERO).await;
     proxy.lead_to(&new.url);
-    fault.is_over().await;
+    let before = proxy.accepted();
+    fault.ends().await;
+    assert!(proxy.accepted() <= before + 2, "{}", proxy.accepted());
 }
 
 /// A replica that may not answer with what is stale, of a master that is gone.
@@ -52,10 +49,10 @@ async fn a_replica_without_its_master() {
     let fault = Fault::at("MASTERDOWN", &server.url).await;
     let mut fault = fault.gives(Kind::Unavailable).or(Kind::ReadOnly);
     fault.begins();
-    follow(&server, "redis://127.0.0.1:1");
+    server.follow("redis://127.0.0.1:1");
     fault.lasts(WHILE).await;
     run(&server, "REPLICAOF NO ONE");
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,7 +64,7 @@ async fn too_few_replicas() {
     run(&server, "CONFIG SET min-replicas-to-write 1");
     fault.lasts(WHILE).await;
     run(&server, "CONFIG SET min-replicas-to-write 0");
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 /// A dump that cannot be written, as on a full disk.
@@ -90,7 +87,7 @@ async fn a_dump_that_fails() {
     run(&server, "CONFIG SET dbfilename dump.rdb");
     run(&server, "BGSAVE");
     has_saved(&server).await;
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 async fn has_saved(server: &Redis) {

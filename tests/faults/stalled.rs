@@ -18,7 +18,7 @@ async fn clients_are_paused(name: &'static str) {
     fault.begins();
     run(&server, name);
     fault.lasts(WHILE).await;
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,7 +50,7 @@ async fn somebody_elses_script_does_not_end() {
     let mut kill = cmd("SCRIPT");
     kill.arg("KILL").exec(&mut admin).expect("kills");
     busy.join().expect("no panic");
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 /// A flood of flushes: each call may find its script gone.
@@ -63,5 +63,5 @@ async fn scripts_are_flushed() {
         run(&server, "SCRIPT FLUSH");
         fault.lasts(Duration::from_millis(2)).await;
     }
-    fault.is_over().await;
+    fault.ends().await;
 }

@@ -122,7 +122,7 @@ async fn shown(name: &'static str, authority: &str, host: &str, days: &str) {
     let mut fault = Fault::before(name, store).gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     server.shows("good");
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,7 +156,7 @@ async fn a_plain_port_addressed_with_tls() {
     let mut fault = fault.gives(Kind::Timeout).or(Kind::Unavailable);
     fault.lasts(WHILE).await;
     proxy.lead_to(&server.tls_url);
-    fault.is_over().await;
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,5 +168,5 @@ async fn a_tls_port_addressed_without() {
     let mut fault = fault.gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     proxy.lead_to(&server.redis.url);
-    fault.is_over().await;
+    fault.ends().await;
 }

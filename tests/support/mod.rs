@@ -112,6 +112,15 @@ impl Redis {
         assert!(status.expect("kill runs").success());
     }
 
+    /// Makes the server a replica of the one at this address.
+    pub(crate) fn follow(&self, master: &str) {
+        let master = master.trim_start_matches("redis://");
+        let (host, port) = master.split_once(':').expect("a port");
+        let mut follow = redis::cmd("REPLICAOF");
+        follow.arg(host).arg(port);
+        follow.exec(&mut self.connection()).expect("follows");
+    }
+
     /// Ends the server at once, as a crash would.
     pub(crate) fn kill(&mut self) {
         self.server.stop();
