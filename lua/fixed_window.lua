@@ -9,9 +9,9 @@
 --
 -- Reply: now as an integer if it is past the deadline, in microseconds since the epoch, and then nothing has
 -- happened; or one string of little-endian 64-bit integers, for each row of takes that are answered alike
---   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
---   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
---   reset after in microseconds
+--   now; verdict (0 denied, 1 allowed, 2 never) and 2^2 times their number and 2^11 times the last 20 bits of the
+--   deadline, so that a reply shows whose it is; retry after in microseconds or, if they were charged, the serial
+--   number of the last; and for each quota, after the last: units remaining, reset after in microseconds
 --
 -- A tally, in big-endian integers of 7 bytes:
 --   max, window, until, begun   as in all tallies
@@ -59,7 +59,7 @@ if #question == 31 and (not raw or #raw == 57) then
     local remaining, reset = max - units, 0
     if remaining < 0 then remaining = 0 end
     if units > 0 and max > 0 then reset = ends - now end
-    return pack('<I8I8I8I8I8', now, verdict + 4, retry, remaining, reset)
+    return pack('<I8I8I8I8I8', now, verdict + 4 + deadline % 1048576 * 2048, retry, remaining, reset)
   end
 end
 

@@ -10,9 +10,9 @@
 --
 -- Reply: now as an integer if it is past the deadline, in microseconds since the epoch, and then nothing has
 -- happened; or one string of little-endian 64-bit integers, for each row of takes that are answered alike
---   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
---   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
---   reset after in microseconds; and where several were charged the units poured into its bucket
+--   now; verdict (0 denied, 1 allowed, 2 never) and 2^2 times their number and 2^11 times the last 20 bits of the
+--   deadline, so that a reply shows whose it is; retry after in microseconds or, if they were charged, the serial
+--   number of the last; and for each quota, after the last: units remaining, reset after in microseconds; and where several were charged the units poured into its bucket
 --
 -- A tally is a bucket, in big-endian integers of 7 bytes:
 --   max, window, burst, until, begun   as in all tallies, with the quota's burst
@@ -82,7 +82,7 @@ if #question == 52 and (not raw or #raw == 64) then
       reset = start + whole * pace_micros - now
         + math.ceil((units - whole * pace_units) * pace_micros / pace_units)
     end
-    return pack('<I8I8I8I8I8', now, verdict + 4, retry, remaining, reset)
+    return pack('<I8I8I8I8I8', now, verdict + 4 + deadline % 1048576 * 2048, retry, remaining, reset)
   end
 end
 

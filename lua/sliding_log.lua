@@ -9,9 +9,9 @@
 --
 -- Reply: now as an integer if it is past the deadline, in microseconds since the epoch, and then nothing has
 -- happened; or one string of little-endian 64-bit integers, for each row of takes that are answered alike
---   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
---   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
---   reset after in microseconds
+--   now; verdict (0 denied, 1 allowed, 2 never) and 2^2 times their number and 2^11 times the last 20 bits of the
+--   deadline, so that a reply shows whose it is; retry after in microseconds or, if they were charged, the serial
+--   number of the last; and for each quota, after the last: units remaining, reset after in microseconds
 --
 -- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
 -- member itself is a byte that no text begins with, and big-endian integers of 7 bytes, so that members
@@ -235,7 +235,7 @@ repeat
     if answer then
       answer = answer .. struct.pack('<I8I8', remaining, reset)
     else
-      answer = struct.pack('<I8I8I8I8I8', now, verdict + 4 * answers, retry, remaining, reset)
+      answer = struct.pack('<I8I8I8I8I8', now, verdict + 4 * answers + deadline % 1048576 * 2048, retry, remaining, reset)
     end
     quota = quota[5]
   until not quota

@@ -10,9 +10,9 @@
 --
 -- Reply: now as an integer if it is past the deadline, in microseconds since the epoch, and then nothing has
 -- happened; or one string of little-endian 64-bit integers, for each row of takes that are answered alike
---   now; verdict (0 denied, 1 allowed, 2 never) and four times their number; retry after in microseconds or, if
---   they were charged, the serial number of the last; and for each quota, after the last: units remaining,
---   reset after in microseconds
+--   now; verdict (0 denied, 1 allowed, 2 never) and 2^2 times their number and 2^11 times the last 20 bits of the
+--   deadline, so that a reply shows whose it is; retry after in microseconds or, if they were charged, the serial
+--   number of the last; and for each quota, after the last: units remaining, reset after in microseconds
 --
 -- A tally, in big-endian integers of 7 bytes but for the last one of 2:
 --   max, window, until, begun   as in all tallies
@@ -91,7 +91,7 @@ if #question == 38 and (not raw or #raw > 72) then
       local remaining, reset = max - used, 0
       if remaining < 0 then remaining = 0 end
       if used > 0 and max > 0 then reset = stamp + window - now end
-      return pack('<I8I8I8I8I8', now, verdict + 4, retry, remaining, reset)
+      return pack('<I8I8I8I8I8', now, verdict + 4 + deadline % 1048576 * 2048, retry, remaining, reset)
     end
   end
 end

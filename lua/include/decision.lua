@@ -178,7 +178,7 @@ repeat
     if answer then
       answer = answer .. pack('<I8I8', remaining, reset)
     else
-      answer = pack('<I8I8I8I8I8', now, verdict + 4 * answers, retry, remaining, reset)
+      answer = pack('<I8I8I8I8I8', now, verdict + 4 * answers + deadline % 1048576 * 2048, retry, remaining, reset)
     end
     if MARK == 249 and verdict == 1 and cost > 0 and answers > 1 then
       answer = answer .. pack('<I8', asked[1][7])

@@ -56,7 +56,7 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
 /// Codes that the client does not know, and errors of commands inside a script: before version 7
 /// the server puts their code into the middle of its message.
 fn kind_by_words(message: &str) -> StoreErrorKind {
-    const WORDS: [(&str, StoreErrorKind); 10] = [
+    const WORDS: [(&str, StoreErrorKind); 13] = [
         ("WRONGTYPE", StoreErrorKind::WrongType),
         ("OOM", StoreErrorKind::OutOfMemory),
         ("READONLY", StoreErrorKind::ReadOnly),
@@ -70,6 +70,10 @@ fn kind_by_words(message: &str) -> StoreErrorKind {
             "can't access at least one of the keys",
             StoreErrorKind::Refused,
         ),
+        ("can't run this command", StoreErrorKind::Refused),
+        // A reply that was cut off, with its connection.
+        ("Unexpected end of input", StoreErrorKind::Unavailable),
+        ("max number of clients", StoreErrorKind::Unavailable),
     ];
     let known = WORDS.iter().find(|(word, _)| message.contains(word));
     known.map_or(StoreErrorKind::Protocol, |(_, kind)| *kind)

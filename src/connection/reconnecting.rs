@@ -131,6 +131,19 @@ impl Reconnecting {
         }
     }
 
+    /// Which of all connections calls go over now.
+    pub(crate) fn generation(&self) -> u64 {
+        match &*self.shared.state.borrow() {
+            State::Up(link) => link.generation,
+            State::Connecting | State::Down(_) => 0,
+        }
+    }
+
+    /// The replies that come over this one are not those to its calls: it is made anew.
+    pub(crate) fn is_out_of_step(&self, generation: u64) {
+        self.shared.losses.tell(generation);
+    }
+
     /// Looks at a reply on its way: the client hands on a server's error as a value.
     fn check<'a>(
         &self,

@@ -1,4 +1,5 @@
-//! Redis gone, hanging and back: bounded time, honest errors, and nothing leaked.
+//! Redis gone, hanging and back: bounded time, honest errors, and nothing leaked. The faults one by one, each under
+//! load, are in `tests/faults`.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +18,6 @@ async fn failure(store: &RedisStore) -> (StoreErrorKind, Duration) {
     let store: &dyn Store = store;
     let error = store.take_one(&take("p", &[Quota::per_minute(5)])).await;
     (error.expect_err("no decision").kind(), started.elapsed())
-}
-
-/// Makes a server the replica of another one.
-fn follow(replica: &Redis, master: &Redis) {
-    let master = master.url.trim_start_matches("redis://");
-    let (host, port) = master.split_once(':').expect("a port");
-    let mut follow = cmd("REPLICAOF");
-    follow.arg(host).arg(port);
-    follow.exec(&mut replica.connection()).expect("follows");
 }
 
 /// Asks until there is a decision again.
@@ -125,36 +117,6 @@ async fn a_killed_server_fails_fast_and_comes_back() {
     }
 }
 
-/// A service may start before its Redis does.
-#[tokio::test]
-async fn a_lazy_store_waits_for_its_server() {
-    let mut server = Redis::start();
-    server.kill();
-    let store = RedisStore::connect_lazy(&server.url).expect("a valid address");
-    let store = store.timeout(Duration::from_millis(500));
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(failure(&store).await.0, StoreErrorKind::Unavailable);
-    server.restart();
-    is_back(&store).await;
-    assert!(RedisStore::connect_lazy("nonsense").is_err());
-}
-
-/// After a failover the name of the master leads to another server: the one that says "read only" is
-/// not asked for ever.
-#[tokio::test]
-async fn a_new_master_behind_the_same_name_is_found() {
-    let (old, new) = (Redis::start(), Redis::start());
-    let proxy = Proxy::start(&old.url).await;
-    let store = RedisStore::connect(&proxy.url)
-        .await
-        .expect("a running server");
-    is_back(&store).await;
-    proxy.lead_to(&new.url);
-    follow(&old, &new);
-    is_back(&store).await;
-    assert_eq!(proxy.accepted(), 2);
-}
-
 /// A server that stays read-only is not flooded with connections either.
 #[tokio::test]
 async fn reconnecting_is_paced() {
@@ -163,7 +125,7 @@ async fn reconnecting_is_paced() {
     let store = RedisStore::connect(&proxy.url)
         .await
         .expect("a running server");
-    follow(&replica, &master);
+    replica.follow(&master.url);
     let started = Instant::now();
     while started.elapsed() < Duration::from_millis(1_200) {
         let _ = failure(&store).await;
@@ -183,85 +145,6 @@ async fn reconnecting_is_paced() {
         "{} connections",
         proxy.accepted() - before
     );
-}
-
-/// A connection over which nothing comes back any more, and of which nobody says that it is broken.
-#[tokio::test]
-async fn a_silent_connection_is_replaced() {
-    let server = Redis::start();
-    let proxy = Proxy::start(&server.url).await;
-    let store = RedisStore::connect(&proxy.url)
-        .await
-        .expect("a running server");
-    is_back(&store).await;
-    proxy.fall_silent();
-    assert_eq!(failure(&store).await.0, StoreErrorKind::Timeout);
-    is_back(&store).await;
-    assert_eq!(proxy.accepted(), 2);
-}
-
-/// A login that is refused after a restart must not be the end.
-#[tokio::test]
-async fn a_wrong_password_heals_when_it_is_right_again() {
-    let server = Redis::start();
-    let store = server.store().await;
-    let mut admin = server.connection();
-    let mut password = |password: &str| {
-        let mut set = cmd("CONFIG");
-        set.arg("SET").arg("requirepass").arg(password);
-        set.exec(&mut admin).expect("is set");
-    };
-    password("s3cret");
-    let mut killer = server.connection_with_password("s3cret");
-    let mut kill = cmd("CLIENT");
-    kill.arg("KILL")
-        .arg("TYPE")
-        .arg("normal")
-        .arg("SKIPME")
-        .arg("yes");
-    kill.exec(&mut killer).expect("kills");
-    let started = Instant::now();
-    loop {
-        let store: &dyn Store = &store;
-        let take = take("p", &[Quota::per_minute(1_000_000)]);
-        match store.take_one(&take).await.map_err(|error| error.kind()) {
-            Err(StoreErrorKind::Refused) => break,
-            other => assert!(started.elapsed() < Duration::from_secs(20), "{other:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    cmd("CONFIG")
-        .arg("SET")
-        .arg("requirepass")
-        .arg("")
-        .exec(&mut killer)
-        .expect("is set");
-    is_back(&store).await;
-}
-
-/// A replica takes no writes; a master does again.
-#[tokio::test]
-async fn a_replica_is_read_only() {
-    let master = Redis::start();
-    let replica = Redis::start();
-    let store = replica.store().await;
-    let mut connection = replica.connection();
-    follow(&replica, &master);
-    let started = Instant::now();
-    loop {
-        let kind = failure(&store).await.0;
-        if kind == StoreErrorKind::ReadOnly {
-            break;
-        }
-        assert!(started.elapsed() < Duration::from_secs(20), "{kind:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    cmd("REPLICAOF")
-        .arg("NO")
-        .arg("ONE")
-        .exec(&mut connection)
-        .expect("stops to follow");
-    is_back(&store).await;
 }
 
 #[tokio::test]

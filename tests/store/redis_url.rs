@@ -123,6 +123,7 @@ async fn nonsense_is_an_error() {
             StoreErrorKind::Configuration,
             "{url}: {error}"
         );
+        RedisStore::connect_lazy(url).expect_err("no address");
     }
 }
 

@@ -4,15 +4,24 @@
 pub(crate) mod proxy;
 pub(crate) mod workers;
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use redis::ConnectionAddr;
 use redis_test::server::RedisServer;
+use redis_test::utils::get_random_available_port;
+use tempfile::TempDir;
 use tidegate::RedisStore;
 
 /// A running `redis-server`.
 pub(crate) struct Redis {
     server: RedisServer,
     pub(crate) url: String,
+    /// What it is started with besides.
+    arguments: Vec<String>,
+    /// Where its dumps go.
+    folder: TempDir,
 }
 
 impl Redis {
@@ -22,12 +31,25 @@ impl Redis {
     ///
     /// If there is no `redis-server`: these tests never skip.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with arguments of its own, which a restart repeats.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         loop {
-            // Another process may take the free port first; then this server is gone at once.
-            let server = RedisServer::new();
+            let addr = RedisServer::get_addr(get_random_available_port());
+            let arguments: Vec<_> = arguments.iter().map(|&word| word.to_owned()).collect();
+            let folder = tempfile::tempdir().expect("a folder");
+            let server = spawn(addr, &arguments, folder.path());
             let (host, port) = server.host_and_port().expect("a TCP server");
             let url = format!("redis://{host}:{port}");
-            let mut redis = Self { server, url };
+            let mut redis = Self {
+                server,
+                url,
+                arguments,
+                folder,
+            };
+            // Another process may take the free port first; then this server is gone at once.
             if redis.answers() {
                 return redis;
             }
@@ -51,7 +73,7 @@ impl Redis {
                 started.elapsed() < Duration::from_secs(20),
                 "redis-server does not answer"
             );
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(1));
         }
         false
     }
@@ -77,12 +99,26 @@ impl Redis {
         client.get_connection().expect("a running server")
     }
 
+    /// Where its dumps go.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Sends the server a signal, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
-        let status = std::process::Command::new("kill")
+        let status = Command::new("kill")
             .args([format!("-{name}"), self.server.process.id().to_string()])
             .status();
         assert!(status.expect("kill runs").success());
+    }
+
+    /// Makes the server a replica of the one at this address.
+    pub(crate) fn follow(&self, master: &str) {
+        let master = master.trim_start_matches("redis://");
+        let (host, port) = master.split_once(':').expect("a port");
+        let mut follow = redis::cmd("REPLICAOF");
+        follow.arg(host).arg(port);
+        follow.exec(&mut self.connection()).expect("follows");
     }
 
     /// Ends the server at once, as a crash would.
@@ -90,10 +126,23 @@ impl Redis {
         self.server.stop();
     }
 
-    /// Starts an empty server on the same port, after [`Redis::kill`].
+    /// Starts a server on the same port, after [`Redis::kill`]: an empty one, if nothing was saved.
     pub(crate) fn restart(&mut self) {
-        let addr = self.server.addr.clone();
-        self.server = RedisServer::new_with_addr_and_modules(addr, &[], false);
+        self.respawn();
         assert!(self.answers(), "the port was taken meanwhile");
     }
+
+    /// The same, without waiting for an answer.
+    pub(crate) fn respawn(&mut self) {
+        let addr = self.server.addr.clone();
+        self.server = spawn(addr, &self.arguments, self.folder.path());
+    }
+}
+
+fn spawn(addr: ConnectionAddr, arguments: &[String], folder: &Path) -> RedisServer {
+    let spawn = |command: &mut Command| {
+        let command = command.args(arguments).current_dir(folder);
+        command.spawn().expect("redis-server starts")
+    };
+    RedisServer::new_with_addr_tls_modules_and_spawner(addr, None, None, false, None, &[], spawn)
 }

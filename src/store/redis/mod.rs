@@ -4,6 +4,7 @@ mod clocks;
 mod question;
 mod reply;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -175,7 +176,7 @@ const MOST_TRIES: usize = 3;
 /// A script keeps everybody else waiting, so a call must not be long: this is about a millisecond.
 const MOST_TAKES_A_CALL: usize = 500;
 
-impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     async fn decide(&self, takes: &[Take], until: Instant) -> Result<Decisions, StoreError> {
         // Neighbours that differ in nothing but their cost go in one call. The calls of a batch are
         // written one behind the other: one round trip.
@@ -215,11 +216,20 @@ impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
     /// Each answer says what the server's clock shows.
     async fn ask(&self, name: &str, question: &Question<'_>) -> Result<Value, StoreError> {
         let mut connection = self.connection.clone();
+        let ours = (&self.connection as &dyn Any).downcast_ref::<Reconnecting>();
+        let generation = ours.map(Reconnecting::generation);
         let asked = Instant::now();
         let arguments = |command: &mut _| question.write(command);
         let script = question.script();
         let reply = script.call(&mut connection, &[name], arguments).await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
+        if reply::is_anothers(&reply, question.mark()) {
+            if let (Some(ours), Some(generation)) = (ours, generation) {
+                ours.is_out_of_step(generation);
+            }
+            let message = format!("{} gave the answer to another question", self.address);
+            return Err(StoreError::new(StoreErrorKind::Protocol, message));
+        }
         if let Some(now) = reply::now(&reply) {
             self.clocks.at(name).learn(now, asked, Instant::now());
         }
@@ -236,7 +246,7 @@ impl<C: ConnectionLike + Clone + Send + Sync> RedisStore<C> {
             .call(&mut connection, &[&name, &records], arguments)
             .await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
-        reply::read_refund(&reply)
+        reply::read_refund(&reply, token.units())
     }
 
     async fn in_time<T>(

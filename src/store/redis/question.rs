@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use redis::Cmd;
 
 use crate::algorithm::{Algorithm, Pace};
@@ -16,16 +18,27 @@ const LARGEST_NUMBER: u64 = 1 << 53;
 pub(super) struct Question<'a> {
     takes: &'a [Take],
     looks: bool,
-    deadline: Option<u64>,
+    deadline: u64,
+    /// Which of this process's questions this is.
+    number: u64,
     now: Option<u64>,
 }
+
+/// Questions that are under way at the same time differ in the last digits of their deadlines, so that replies can be
+/// told apart.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+const NUMBERS: u64 = 64;
+
+/// The digits of the deadline that a reply repeats.
+const REPEATED: u64 = 1 << 20;
 
 impl<'a> Question<'a> {
     pub(super) fn new(takes: &'a [Take]) -> Self {
         Self {
             takes,
             looks: false,
-            deadline: None,
+            deadline: LARGEST_NUMBER,
+            number: NUMBER.fetch_add(1, Ordering::Relaxed) % NUMBERS,
             now: None,
         }
     }
@@ -38,8 +51,19 @@ impl<'a> Question<'a> {
 
     /// Nothing is charged later than that, in microseconds of the server's clock.
     pub(super) fn deadline(mut self, deadline: Option<u64>) -> Self {
-        self.deadline = deadline;
+        self.deadline = deadline.unwrap_or(LARGEST_NUMBER);
         self
+    }
+
+    /// What its reply repeats.
+    pub(super) fn mark(&self) -> u64 {
+        self.marked_deadline() % REPEATED
+    }
+
+    /// Earlier by less than a tenth of a millisecond.
+    fn marked_deadline(&self) -> u64 {
+        let early = self.deadline.saturating_sub(NUMBERS - 1);
+        early / NUMBERS * NUMBERS + self.number
     }
 
     /// By a test's clock instead of the server's.
@@ -76,7 +100,7 @@ impl<'a> Question<'a> {
                 }
             }
         }
-        put(&mut question, &[self.deadline.unwrap_or(LARGEST_NUMBER)]);
+        put(&mut question, &[self.marked_deadline()]);
         match self.looks {
             true => put_cost(&mut question, 0, 1),
             false => {

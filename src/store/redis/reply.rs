@@ -22,12 +22,26 @@ pub(super) fn is_late(reply: &Value) -> bool {
     matches!(reply, Value::Int(_))
 }
 
-/// The units that were given back.
-pub(super) fn read_refund(reply: &Value) -> Result<u64, StoreError> {
-    match reply {
-        Value::Int(units) => u64::try_from(*units).map_err(|_| nonsense()),
-        _ => Err(nonsense()),
-    }
+/// Whether this is the reply to another question than the one with this mark. A reply that was lost on the way, which
+/// only something between us and the server can do, gives everybody behind it somebody else's.
+pub(super) fn is_anothers(reply: &Value, mark: u64) -> bool {
+    let Value::BulkString(bytes) = reply else {
+        return false;
+    };
+    let verdict = bytes.get(8..).and_then(<[u8]>::first_chunk);
+    verdict.is_some_and(|verdict| u64::from_le_bytes(*verdict) / MARK != mark)
+}
+
+/// So many times the question's mark are added to the verdict and the number of answers.
+const MARK: u64 = 1 << 11;
+
+/// The units that were given back, at most so many.
+pub(super) fn read_refund(reply: &Value, most: u64) -> Result<u64, StoreError> {
+    let units = match reply {
+        Value::Int(units) => u64::try_from(*units).ok(),
+        _ => None,
+    };
+    units.filter(|units| *units <= most).ok_or_else(nonsense)
 }
 
 /// The decisions in the order of the takes.
@@ -76,7 +90,7 @@ struct RowState {
 impl<'a> Row<'a> {
     fn read(numbers: &mut impl Iterator<Item = u64>, take: &'a Take) -> Option<Self> {
         let (now, verdict, retry_or_serial) = (numbers.next()?, numbers.next()?, numbers.next()?);
-        let answers = verdict / 4;
+        let answers = verdict % MARK / 4;
         let ruling = match verdict % 4 {
             0 => Ruling::Denied {
                 retry_after: retry_or_serial,

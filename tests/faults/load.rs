@@ -1,0 +1,206 @@
+//! Callers that take all the time, and remember each answer.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tidegate::{Decision, Key, Quota, RedisStore, Rule, Store, StoreErrorKind, StoreExt, Take};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+/// What the store waits at most.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(50);
+/// What all callers together may take of the quota that they share.
+pub(crate) const SHARED: u64 = 200;
+
+const CALLERS: usize = 8;
+/// Each caller has a quota of another size, so that what remains of it tells whose answer it is.
+const OWN: u64 = 1_000_000;
+/// From one answer to the next question.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How one call of a caller went.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) asked: Instant,
+    pub(crate) answered: Instant,
+    /// Of the two keys, the caller's own and the shared one: what was asked, and how much was allowed.
+    pub(crate) units: [u64; 2],
+    pub(crate) allowed: Result<[u64; 2], StoreErrorKind>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    answers: Vec<Answer>,
+    /// Decisions in a row, of each caller.
+    streaks: [usize; CALLERS],
+    /// Answers that belong to somebody else.
+    strangers: usize,
+    /// The latest failures in words, for who looks into a test that fails.
+    errors: BTreeMap<String, String>,
+}
+
+pub(crate) struct Load {
+    log: Arc<Mutex<Log>>,
+    is_over: Arc<AtomicBool>,
+    callers: JoinSet<()>,
+}
+
+impl Load {
+    pub(crate) fn start(store: &RedisStore) -> Self {
+        let log = Arc::<Mutex<Log>>::default();
+        let is_over = Arc::<AtomicBool>::default();
+        let mut callers = JoinSet::new();
+        for caller in 0..CALLERS {
+            let (store, log, is_over) = (store.clone(), log.clone(), is_over.clone());
+            callers.spawn(async move {
+                let mut turn = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    call(&store, caller, turn, &log).await;
+                    sleep(PAUSE).await;
+                    turn += 1;
+                }
+            });
+        }
+        Self {
+            log,
+            is_over,
+            callers,
+        }
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().expect("no caller panics")
+    }
+
+    pub(crate) fn answers(&self) -> Vec<Answer> {
+        self.log().answers.clone()
+    }
+
+    pub(crate) fn errors(&self) -> BTreeMap<String, String> {
+        self.log().errors.clone()
+    }
+
+    pub(crate) fn strangers(&self) -> usize {
+        self.log().strangers
+    }
+
+    /// Whether somebody was told of a failure since then.
+    pub(crate) fn failed_since(answers: &[Answer], since: Instant) -> bool {
+        let latest = answers.iter().rev();
+        let mut latest = latest.take_while(|answer| answer.answered > since);
+        latest.any(|answer| answer.allowed.is_err())
+    }
+
+    /// Until this is so.
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&[Answer]) -> bool) {
+        let started = Instant::now();
+        while !is_so(&self.log().answers) {
+            if started.elapsed() > Duration::from_secs(20) {
+                panic!("never: {what}, but {:#?}", self.errors());
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Until each caller has got several decisions in a row from now on.
+    pub(crate) async fn is_whole(&self) {
+        self.log().streaks = [0; CALLERS];
+        let started = Instant::now();
+        while self.log().streaks.iter().any(|&streak| streak < 5) {
+            if started.elapsed() > Duration::from_secs(20) {
+                panic!("not back: {:#?}", self.errors());
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Nobody calls any more, and all have their answers.
+    pub(crate) async fn stop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        while let Some(caller) = self.callers.join_next().await {
+            caller.expect("no caller panics");
+        }
+    }
+
+    /// What is counted now, of the callers' own keys and of the shared one.
+    pub(crate) async fn counted(&self, store: &RedisStore) -> [u64; 2] {
+        let store = store.clone().timeout(Duration::from_secs(20));
+        let count = async |take: Take| {
+            let left = store.peek(&take).await.expect("it is back").remaining();
+            take.quotas()[0].max() - left
+        };
+        let mut own = 0;
+        for caller in 0..CALLERS {
+            own += count(self::own(caller)).await;
+        }
+        [own, count(shared()).await]
+    }
+}
+
+fn take(path: &str, max: u64, key: Key) -> Take {
+    let quota = Quota::new(max, Duration::from_secs(3600)).expect("a valid quota");
+    Take::new(
+        Arc::new(Rule::new(path, [quota]).expect("a valid rule")),
+        key,
+    )
+}
+
+fn own(caller: usize) -> Take {
+    let max = OWN * (caller as u64 + 1);
+    take("own", max, Key::from(caller.to_string().as_str()))
+}
+
+fn shared() -> Take {
+    take("shared", SHARED, Key::default())
+}
+
+/// Even callers ask for both keys in one batch, odd ones for one after the other.
+async fn call(store: &RedisStore, caller: usize, turn: usize, log: &Mutex<Log>) {
+    let (takes, units) = match (caller % 2, turn % 2) {
+        (0, _) => (vec![own(caller), own(caller), shared()], [2, 1]),
+        (_, 0) => (vec![own(caller)], [1, 0]),
+        _ => (vec![shared()], [0, 1]),
+    };
+    let asked = Instant::now();
+    let decisions = store.take(&takes).await;
+    let answered = Instant::now();
+    let allowed = decisions.as_ref().map(|all| allowed(&takes, all));
+    let allowed = allowed.map_err(|error| error.kind());
+    let mine = takes
+        .iter()
+        .zip(decisions.iter().flat_map(|all| all.iter()));
+    let strangers = mine.filter(|(take, decision)| !is_answer_to(take, decision));
+    let strangers = strangers.count();
+
+    let mut log = log.lock().expect("no caller panics");
+    log.strangers += strangers;
+    log.streaks[caller] = allowed.map_or(0, |_| log.streaks[caller] + 1);
+    if let Err(error) = decisions {
+        let kind = format!("{:?}", error.kind());
+        log.errors.insert(kind, error.to_string());
+    }
+    log.answers.push(Answer {
+        asked,
+        answered,
+        units,
+        allowed,
+    });
+}
+
+fn allowed(takes: &[Take], decisions: &[Decision]) -> [u64; 2] {
+    let mut allowed = [0; 2];
+    for (take, decision) in takes.iter().zip(decisions) {
+        let of = usize::from(take.quotas()[0].max() == SHARED);
+        allowed[of] += u64::from(decision.is_allowed());
+    }
+    allowed
+}
+
+/// No caller takes half of the difference between two quotas.
+fn is_answer_to(take: &Take, decision: &Decision) -> bool {
+    let max = take.quotas()[0].max();
+    let taken = max.checked_sub(decision.remaining());
+    taken.is_some_and(|taken| taken <= OWN / 2)
+}

@@ -1,0 +1,143 @@
+//! The way to the server.
+
+use std::time::Duration;
+
+use tidegate::StoreErrorKind as Kind;
+
+use crate::fault::Fault;
+use crate::load::TIMEOUT;
+use crate::run;
+use crate::support::Redis;
+use crate::support::proxy::{Mode, Proxy};
+
+const WHILE: Duration = Duration::from_millis(400);
+
+/// All connections are in this mode for a while.
+async fn all_are(name: &'static str, mode: Mode, kind: Kind) {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let mut fault = Fault::at(name, &proxy.url).await.gives(kind);
+    fault.begins();
+    proxy.all(mode);
+    fault.lasts(WHILE).await;
+    proxy.all(Mode::Pass);
+    fault.ends().await;
+}
+
+/// This happens to the connection that is there; another one can be had at once.
+async fn it_is(name: &'static str, mode: Mode, kind: Kind) {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    // Who waits behind a caller that got nonsense hears of the broken connection.
+    let fault = Fault::at(name, &proxy.url).await.gives(kind);
+    let mut fault = fault.or(Kind::Unavailable);
+    fault.begins();
+    proxy.present(mode);
+    fault.lasts(Duration::ZERO).await;
+    fault.ends().await;
+    assert_eq!(proxy.accepted(), 2, "{name}: connections");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused() {
+    let server = Redis::start();
+    let mut proxy = Proxy::start(&server.url).await;
+    let fault = Fault::at("connections reset, and refused for a while", &proxy.url).await;
+    let mut fault = fault.gives(Kind::Unavailable);
+    fault.begins();
+    proxy.refuse().await;
+    proxy.present(Mode::Reset);
+    fault.lasts(WHILE).await;
+    proxy.accept_again().await;
+    fault.ends().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_connection_is_a_black_hole() {
+    it_is(
+        "a black hole, one connection",
+        Mode::BlackHole,
+        Kind::Timeout,
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_connections_are_black_holes() {
+    all_are(
+        "a black hole, all connections",
+        Mode::BlackHole,
+        Kind::Timeout,
+    )
+    .await;
+}
+
+/// What was sent meanwhile comes late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held() {
+    all_are("held up, then delivered late", Mode::Hold, Kind::Timeout).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_calls() {
+    let slow = Mode::Delay {
+        calls: 2 * TIMEOUT,
+        replies: Duration::ZERO,
+    };
+    all_are("calls take twice the time-out", slow, Kind::Timeout).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_replies() {
+    let slow = Mode::Delay {
+        calls: Duration::ZERO,
+        replies: 2 * TIMEOUT,
+    };
+    all_are("replies take twice the time-out", slow, Kind::Timeout).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_in_the_middle_of_a_reply() {
+    it_is(
+        "cut after 7 bytes of a reply",
+        Mode::CutAfter(7),
+        Kind::Unavailable,
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reset() {
+    it_is("reset", Mode::Reset, Kind::Unavailable).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage() {
+    let garbage = Mode::Garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    it_is("garbage for a reply", garbage, Kind::Protocol).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_closed() {
+    it_is("half-closed", Mode::HalfClosed, Kind::Unavailable).await;
+}
+
+/// Those who wait behind it must not get each other's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_reply_is_lost() {
+    it_is("one reply lost", Mode::LoseReplies(1), Kind::Protocol).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_by_the_server() {
+    let server = Redis::start();
+    // A connection that is closed between two calls is replaced without a word.
+    let fault = Fault::at("CLIENT KILL, 5 times", &server.url).await;
+    let mut fault = fault.or(Kind::Unavailable);
+    fault.begins();
+    for _ in 0..5 {
+        fault.lasts(WHILE / 2).await;
+        run(&server, "CLIENT KILL TYPE normal SKIPME yes");
+    }
+    fault.ends().await;
+}

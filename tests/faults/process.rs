@@ -1,0 +1,110 @@
+//! The server's process: killed, stopped, not there yet, not ready yet.
+
+use std::time::Duration;
+
+use redis::cmd;
+use tidegate::{RedisStore, StoreErrorKind as Kind};
+use tokio::time::{Instant, sleep};
+
+use crate::fault::Fault;
+use crate::run;
+use crate::support::Redis;
+
+const WHILE: Duration = Duration::from_millis(400);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_and_restarted_empty() {
+    let mut server = Redis::start();
+    let fault = Fault::at("killed with -9, restarted empty", &server.url).await;
+    let mut fault = fault.gives(Kind::Unavailable).forgets(1);
+    fault.begins();
+    server.kill();
+    fault.lasts(WHILE).await;
+    server.restart();
+    fault.ends().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped() {
+    let server = Redis::start();
+    let fault = Fault::at("SIGSTOP, SIGCONT", &server.url).await;
+    let mut fault = fault.gives(Kind::Timeout);
+    fault.begins();
+    server.signal("STOP");
+    fault.lasts(WHILE).await;
+    server.signal("CONT");
+    fault.ends().await;
+}
+
+/// So long that attempts to connect end in time-outs, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_for_long() {
+    let server = Redis::start();
+    let fault = Fault::at("SIGSTOP for 2 s, SIGCONT", &server.url).await;
+    let mut fault = fault.gives(Kind::Timeout);
+    fault.begins();
+    server.signal("STOP");
+    fault.lasts(5 * WHILE).await;
+    server.signal("CONT");
+    fault.ends().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busy_with_a_slow_command() {
+    let server = Redis::start();
+    let fault = Fault::at("DEBUG SLEEP", &server.url).await;
+    let mut fault = fault.gives(Kind::Timeout);
+    fault.begins();
+    // Answers when it is over.
+    run(&server, "DEBUG SLEEP 0.4");
+    fault.lasts(Duration::ZERO).await;
+    fault.ends().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_there_at_the_start() {
+    let mut server = Redis::start();
+    server.kill();
+    let store = RedisStore::connect_lazy(&server.url).expect("a valid address");
+    let fault = Fault::before("refused from the start", store);
+    let mut fault = fault.gives(Kind::Unavailable);
+    fault.lasts(WHILE).await;
+    server.restart();
+    fault.ends().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loading_after_a_restart() {
+    let mut server = slow_to_load();
+    let fault = Fault::at("LOADING for a second", &server.url).await;
+    let mut fault = fault.gives(Kind::Unavailable).forgets(1);
+    run(&server, "SAVE");
+    fault.begins();
+    server.kill();
+    server.restart();
+    fault.lasts(Duration::ZERO).await;
+    has_loaded(&server.url).await;
+    fault.ends().await;
+}
+
+/// A server whose dump takes about a second to load.
+pub(crate) fn slow_to_load() -> Redis {
+    let server = Redis::start_with(&[
+        "--key-load-delay",
+        "500",
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ]);
+    run(&server, "DEBUG POPULATE 2000");
+    server
+}
+
+pub(crate) async fn has_loaded(url: &str) {
+    let started = Instant::now();
+    let client = redis::Client::open(url).expect("a valid address");
+    let mut connection = client.get_connection().expect("a running server");
+    while let Err(error) = cmd("PING").exec(&mut connection) {
+        assert!(started.elapsed() < Duration::from_secs(20), "{error}");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
