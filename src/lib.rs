@@ -34,7 +34,7 @@
 //! | wrap a handler | [`RateLimitLayer`]; by path, from a file: [`Limits`] |
 //! | what is limited | [`Quota`], [`Rule`], [`Rules`]; as TOML: [`config`] |
 //! | who is counted together | [`KeyExtractor`]: [`PathOnly`], [`PeerIp`], [`ClientIp`], [`Header`], [`MatchedPath`], closures, tuples |
-//! | where it is counted | [`Store`]: [`MemoryStore`], [`RedisStore`] |
+//! | where it is counted | [`Store`]: [`MemoryStore`], [`RedisStore`]; one server, a cluster or behind sentinels: [`RedisAddress`] |
 //! | what a decision says | [`Decision`], and [`Headers`] for clients |
 //! | what answers instead | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] |
 //! | one at a time, in the whole fleet | [`Lock`], [`ExclusiveLayer`] |
@@ -59,6 +59,8 @@
 //! - `axum` (default): axum's `ConnectInfo` as the peer's address, `MatchedPath` as a key;
 //! - `config` (default): rules from TOML;
 //! - `redis` (default): `RedisStore`, `Lock`, `ExclusiveLayer`;
+//! - `cluster`: Redis Cluster;
+//! - `sentinel`: a master that Redis Sentinel looks after;
 //! - `tls`: `rediss://` addresses;
 //! - `tracing`: events when decisions begin to fail, are made again, and when a callback panicked;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
@@ -67,6 +69,7 @@
 #![cfg_attr(feature = "axum", doc = "[`MatchedPath`]: crate::MatchedPath")]
 #![cfg_attr(feature = "config", doc = "[`config`]: crate::config")]
 #![cfg_attr(feature = "redis", doc = "[`RedisStore`]: crate::RedisStore")]
+#![cfg_attr(feature = "redis", doc = "[`RedisAddress`]: crate::RedisAddress")]
 #![cfg_attr(feature = "redis", doc = "[`Lock`]: crate::Lock")]
 #![cfg_attr(feature = "redis", doc = "[`ExclusiveLayer`]: crate::ExclusiveLayer")]
 #![cfg_attr(feature = "redis", doc = "[`Lock`]: crate::Lock")]
@@ -79,6 +82,10 @@
 #![cfg_attr(
     not(feature = "redis"),
     doc = "[`RedisStore`]: https://docs.rs/tidegate"
+)]
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "[`RedisAddress`]: https://docs.rs/tidegate"
 )]
 #![cfg_attr(not(feature = "redis"), doc = "[`Lock`]: https://docs.rs/tidegate")]
 #![cfg_attr(
@@ -123,7 +130,7 @@ pub use clock::ManualClock;
 #[cfg(feature = "config")]
 pub use config::ConfigError;
 #[cfg(feature = "redis")]
-pub use connection::{Reconnecting, Redis};
+pub use connection::{IntoRedisAddress, Reconnecting, Redis, RedisAddress};
 pub use decision::{Decision, Decisions, QuotaState, Source, Token, Verdict};
 pub use error::{KeyError, StoreError, StoreErrorKind};
 #[cfg(feature = "axum")]

@@ -1,14 +1,22 @@
-//! Redis: the connection that comes back by itself, and the scripts.
+//! Redis: where it is, the connection that comes back by itself, and the scripts.
 
+mod address;
+mod calls;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod handle;
 mod keeper;
+mod line;
+mod open;
 mod reconnecting;
 mod script;
 mod scripts;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 
+pub use address::{IntoRedisAddress, RedisAddress};
+pub(crate) use calls::Calls;
 pub use handle::Redis;
-pub(crate) use handle::{Calls, server};
-pub(crate) use keeper::client;
 pub use reconnecting::Reconnecting;
 pub(crate) use script::Script;
 pub(crate) use scripts::*;
@@ -39,10 +47,11 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
         _ if error.is_timeout() => To::Timeout,
         ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => To::Refused,
         ErrorKind::Server(ServerErrorKind::ReadOnly) => To::ReadOnly,
-        ErrorKind::InvalidClientConfig => To::Configuration,
+        ErrorKind::InvalidClientConfig
+        | ErrorKind::MasterNameNotFoundBySentinel
+        | ErrorKind::Server(ServerErrorKind::CrossSlot) => To::Configuration,
         ErrorKind::Io
         | ErrorKind::ClusterConnectionNotFound
-        | ErrorKind::MasterNameNotFoundBySentinel
         | ErrorKind::Server(
             ServerErrorKind::BusyLoading
             | ServerErrorKind::MasterDown
@@ -56,7 +65,7 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
 /// Codes that the client does not know, and errors of commands inside a script: before version 7
 /// the server puts their code into the middle of its message.
 fn kind_by_words(message: &str) -> StoreErrorKind {
-    const WORDS: [(&str, StoreErrorKind); 10] = [
+    const WORDS: [(&str, StoreErrorKind); 11] = [
         ("WRONGTYPE", StoreErrorKind::WrongType),
         ("OOM", StoreErrorKind::OutOfMemory),
         ("READONLY", StoreErrorKind::ReadOnly),
@@ -66,6 +75,7 @@ fn kind_by_words(message: &str) -> StoreErrorKind {
         ("NOAUTH", StoreErrorKind::Refused),
         ("WRONGPASS", StoreErrorKind::Refused),
         ("NOPERM", StoreErrorKind::Refused),
+        ("cluster support disabled", StoreErrorKind::Configuration),
         (
             "can't access at least one of the keys",
             StoreErrorKind::Refused,

@@ -7,20 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use redis::RedisResult;
 use redis::aio::ConnectionLike;
 
 use super::name::Name;
 use super::{Refunding, Store, Take, Taking};
 use crate::algorithm::Algorithm;
 use crate::connection::{
-    FIXED_WINDOW, GCRA, REFUND, Reconnecting, SLIDING_LOG, SLIDING_WINDOW, Script, server,
-    store_error,
+    FIXED_WINDOW, GCRA, IntoRedisAddress, REFUND, Reconnecting, Redis, SLIDING_LOG, SLIDING_WINDOW,
+    Script, store_error,
 };
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Keeps the counts in Redis, so that all processes that use the same server share them.
+/// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
 /// A take is one script call and one round trip. Redis decides alone and by its own clock, so
 /// processes may come and go and their clocks may be wrong.
@@ -64,22 +63,22 @@ impl RedisStore {
     /// How long [`RedisStore::connect`] waits at most.
     pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Connects to one server: `redis://[user:password@]host[:port][/db]`, `unix:///path`, and with
-    /// the feature `tls` `rediss://...`.
+    /// Connects to one server, to a cluster, or to a master that sentinels look after: see [`RedisAddress`](crate::RedisAddress)
+    /// for the URLs. For one server it is `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature
+    /// `tls` `rediss://...`.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
     /// if all that, with a server that is still loading its data, takes more than
-    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
+    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to be reached.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (info, address) = server(url)?;
-        let connection = Reconnecting::connect(info, Self::CONNECT_TIMEOUT).await;
-        Self::over(connection, address)
+    pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
+        let connection = Reconnecting::connect(address, Self::CONNECT_TIMEOUT).await?;
+        Ok(Self::over(connection))
     }
 
     /// Begins to connect in the background, so that a service can start while its Redis cannot be
@@ -92,16 +91,33 @@ impl RedisStore {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub fn connect_lazy(url: &str) -> Result<Self, StoreError> {
-        let (info, address) = server(url)?;
-        Self::over(Reconnecting::lazy(info), address)
+    pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
+        Reconnecting::lazy(address).map(Self::over)
     }
 
-    fn over(connection: RedisResult<Reconnecting>, address: String) -> Result<Self, StoreError> {
-        let connection = connection.map_err(|error| store_error(&address, error))?;
-        let mut store = Self::new(connection);
-        store.address = address.into();
-        Ok(store)
+    /// Keeps the counts over the connection of this handle, with a [time-out](Self::timeout) of its own.
+    ///
+    /// ```no_run
+    /// use tidegate::{Redis, RedisStore};
+    ///
+    /// # async fn run() -> Result<(), tidegate::StoreError> {
+    /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
+    /// let store = RedisStore::of(&redis);
+    /// # let _ = store;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn of(redis: &Redis) -> Self {
+        Self::over(redis.connection())
+    }
+
+    fn over(connection: Reconnecting) -> Self {
+        let address = connection.address().to_string().into();
+        Self {
+            address,
+            ..Self::new(connection)
+        }
     }
 }
 
@@ -225,12 +241,14 @@ fn script(algorithm: Algorithm) -> &'static Script {
     }
 }
 
-/// Where it stands what was given back of a count: in the same slot of a cluster, and under a name that no
-/// count has, since rules and keys have no braces in theirs.
+/// Where it stands what was given back of a count: under a name that no count has, since rules and keys have no braces
+/// in theirs, and in the same slot of a cluster. That is the slot of what the prefix has between its braces, or of the
+/// whole name.
 fn records_of(name: &str) -> String {
-    match name.contains('{') {
-        true => format!("{name}{{refunds}}"),
-        false => format!("{{{name}}}:refunds"),
+    let has_tag = name.split_once('{').and_then(|(_, rest)| rest.find('}'));
+    match has_tag {
+        Some(1..) => format!("{name}{{refunds}}"),
+        _ => format!("{{{name}}}:refunds"),
     }
 }
 
