@@ -27,6 +27,7 @@ use crate::error::{StoreError, StoreErrorKind};
 
 /// What an error of the Redis client at this address means to somebody who wanted a decision.
 pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
+    let error = without_user(error);
     let kind = kind_of(&error);
     let what = match kind {
         StoreErrorKind::Timeout => "did not answer in time",
@@ -39,6 +40,21 @@ pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
         _ => "answered with an error",
     };
     StoreError::new(kind, format!("{address} {what}: {error}")).with_source(error)
+}
+
+/// Servers tell which user may not do something: `User gate has no permissions to run the 'evalsha' command`.
+fn without_user(error: RedisError) -> RedisError {
+    let told = error
+        .detail()
+        .and_then(|detail| detail.strip_prefix("User "));
+    let told = told.and_then(|told| told.split_once(" has no permissions"));
+    match told {
+        Some((_, what)) => {
+            let what = format!("this user has no permissions{what}");
+            RedisError::from((error.kind(), "no permission", what))
+        }
+        None => error,
+    }
 }
 
 fn kind_of(error: &RedisError) -> StoreErrorKind {
@@ -83,4 +99,24 @@ fn kind_by_words(message: &str) -> StoreErrorKind {
     ];
     let known = WORDS.iter().find(|(word, _)| message.contains(word));
     known.map_or(StoreErrorKind::Protocol, |(_, kind)| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_not_shown() {
+        let reply = b"-NOPERM User gate has no permissions to run the 'evalsha' command\r\n";
+        let value = redis::parse_redis_value(reply).expect("an error reply");
+        let error = value.extract_error().expect_err("an error reply");
+        let error = store_error("redis", error);
+        assert_eq!(error.kind(), StoreErrorKind::Refused);
+        let all = format!("{error} {error:?}");
+        assert!(!all.contains("gate"), "{all}");
+        assert!(
+            all.contains("permissions to run the 'evalsha' command"),
+            "{all}"
+        );
+    }
 }
