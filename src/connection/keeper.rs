@@ -107,10 +107,30 @@ impl Keeper {
         loop {
             self.connect().await;
             let generation = self.generation;
-            if losses.wait_for(|lost| *lost >= generation).await.is_err() {
-                return;
+            tokio::select! {
+                lost = losses.wait_for(|lost| *lost >= generation) => {
+                    if lost.is_err() {
+                        return;
+                    }
+                }
+                () = self.moved() => {}
             }
             self.state.send_replace(State::Connecting);
+        }
+    }
+
+    /// Completes when the server is not the one any more that is to be connected to, though it may still answer.
+    async fn moved(&self) {
+        match &self.target {
+            Target::Server(_) => std::future::pending().await,
+            #[cfg(feature = "sentinel")]
+            Target::Master(sentinels) => {
+                let at = match &*self.state.borrow() {
+                    State::Up(link) => Arc::clone(&link.at),
+                    _ => return,
+                };
+                sentinels.moved(&at).await;
+            }
         }
     }
 

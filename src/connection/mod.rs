@@ -36,6 +36,10 @@ pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
         StoreErrorKind::ReadOnly => "takes no writes",
         StoreErrorKind::WrongType => "has something under this key that is not a limiter's",
         StoreErrorKind::OutOfMemory => "is out of memory",
+        StoreErrorKind::Configuration if is_crossing(&error) => {
+            "would need keys in several slots of the cluster: what a name or prefix has between its braces decides \
+             on the slot, so they have to match, with something between them"
+        }
         StoreErrorKind::Configuration => "cannot be addressed like this",
         _ => "answered with an error",
     };
@@ -55,6 +59,10 @@ fn without_user(error: RedisError) -> RedisError {
         }
         None => error,
     }
+}
+
+fn is_crossing(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot)
 }
 
 fn kind_of(error: &RedisError) -> StoreErrorKind {

@@ -149,6 +149,14 @@ impl Map {
             .get(usize::from(self.owners[usize::from(slot)]))
     }
 
+    /// Whether there is such a node that is not known to be out of reach.
+    pub(super) fn has(&self, at: &str) -> bool {
+        let is_known = self.nodes.iter().any(|node| node.to_string() == at);
+        let mut masters = self.masters.iter();
+        let master = masters.find(|(node, _)| node.to_string() == at);
+        is_known && master.is_none_or(|(_, line)| line.link_now().is_some())
+    }
+
     /// Whether every slot has a master that is connected to.
     pub(super) fn is_whole(&self) -> bool {
         let mut lines = self.masters.iter().map(|(_, line)| line);

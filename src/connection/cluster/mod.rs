@@ -35,6 +35,9 @@ const MOST_WAITS: usize = 10;
 /// How long such a wait is, and up to twice that.
 const WAIT: Duration = Duration::from_millis(10);
 
+/// How often it is asked whether the node that is listened to is still well.
+const LOOK_AT_LISTENER: Duration = Duration::from_millis(500);
+
 /// The connection to a cluster. Its background tasks end with it.
 pub(super) struct Cluster {
     layouts: Arc<Layouts>,
@@ -193,15 +196,15 @@ impl Cluster {
         self.layouts.servers(known.as_deref())
     }
 
-    /// Completes when the server is no node of the cluster any more.
+    /// Completes when the server is no node of the cluster any more, or is a master that cannot be reached.
     pub(super) async fn left(&self, at: &str) {
-        let mut view = self.view.clone();
-        let is_gone = |view: &View| match view {
-            View::Known(map) => map.nodes.iter().all(|node| node.to_string() != at),
-            _ => false,
-        };
-        if view.wait_for(is_gone).await.is_err() {
-            std::future::pending::<()>().await;
+        loop {
+            if let View::Known(map) = &*self.view.borrow() {
+                if !map.has(at) {
+                    return;
+                }
+            }
+            sleep(LOOK_AT_LISTENER).await;
         }
     }
 }

@@ -1,21 +1,23 @@
 //! Who is the master now, as the sentinels say.
 
+mod switches;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::{ConnectionInfo, ErrorKind, ProtocolVersion, RedisError, RedisResult, cmd};
+use redis::{Client, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError, RedisResult, cmd};
 use tokio::time::timeout;
 
-use super::address::RedisAddress;
-use super::open::{client_as_is, unbounded};
+use crate::connection::address::RedisAddress;
+use crate::connection::open::{client_as_is, unbounded};
 
 /// How long the answers of the other sentinels are waited for once there is one: they may know more.
 const OTHERS: Duration = Duration::from_millis(50);
 
 /// The sentinels of one master.
-pub(super) struct Sentinels {
+pub(in crate::connection) struct Sentinels {
     address: RedisAddress,
     master: Box<str>,
 }
@@ -29,7 +31,7 @@ struct Opinion {
 }
 
 impl Sentinels {
-    pub(super) fn new(address: &RedisAddress, master: &str) -> Self {
+    pub(in crate::connection) fn new(address: &RedisAddress, master: &str) -> Self {
         Self {
             address: address.clone(),
             master: master.into(),
@@ -38,7 +40,7 @@ impl Sentinels {
 
     /// Where the master is. All sentinels are asked at once, so that those which are dead or hang do not matter,
     /// and the one that knows of the latest failover is right.
-    pub(super) async fn master(&self) -> RedisResult<ConnectionInfo> {
+    pub(in crate::connection) async fn master(&self) -> RedisResult<ConnectionInfo> {
         let asked = self.address.seeds.iter().map(|sentinel| self.ask(sentinel));
         let mut answers: FuturesUnordered<_> = asked.collect();
         let (mut best, mut unknown, mut failure) = (None::<Opinion>, None, None);
@@ -70,29 +72,31 @@ impl Sentinels {
     }
 
     async fn ask(&self, sentinel: &ConnectionInfo) -> RedisResult<Opinion> {
-        // Old sentinels do not know RESP3.
-        let settings = sentinel.redis_settings().clone().set_db(0);
-        let settings = settings.set_protocol(ProtocolVersion::RESP2);
-        let client = client_as_is(sentinel.clone().set_redis_settings(settings))?;
+        let client = Self::client(sentinel)?;
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&unbounded())
             .await?;
-        let mut question = cmd("SENTINEL");
-        question.arg("MASTER").arg(&*self.master);
-        let answer: RedisResult<HashMap<String, String>> =
-            question.query_async(&mut connection).await;
-        let answer = answer.map_err(|error| self.explained(error))?;
-        let number = |field: &str| answer.get(field).and_then(|number| number.parse().ok());
-        let epoch = number("config-epoch").unwrap_or(0);
-        let port = number("port").and_then(|port| u16::try_from(port).ok());
-        match (answer.get("ip"), port) {
-            (Some(host), Some(port)) => Ok(Opinion {
-                epoch,
-                host: host.clone(),
-                port,
-            }),
-            _ => Err(self.unknown()),
-        }
+        let command = |what: &str| {
+            let mut command = cmd("SENTINEL");
+            command.arg(what).arg(&*self.master);
+            command
+        };
+        // While replicas are still made to follow the new master, only the first question gets the new one.
+        let place = command("GET-MASTER-ADDR-BY-NAME");
+        let place: Option<(String, u16)> = place.query_async(&mut connection).await?;
+        let (host, port) = place.ok_or_else(|| self.unknown())?;
+        let details = command("MASTER").query_async(&mut connection).await;
+        let details: HashMap<String, String> = details.map_err(|error| self.explained(error))?;
+        let epoch = details.get("config-epoch");
+        let epoch = epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+        Ok(Opinion { epoch, host, port })
+    }
+
+    /// Old sentinels do not know RESP3, and none has databases.
+    fn client(sentinel: &ConnectionInfo) -> RedisResult<Client> {
+        let settings = sentinel.redis_settings().clone().set_db(0);
+        let settings = settings.set_protocol(ProtocolVersion::RESP2);
+        client_as_is(sentinel.clone().set_redis_settings(settings))
     }
 
     fn explained(&self, error: RedisError) -> RedisError {
