@@ -97,6 +97,7 @@ impl Cluster {
         let replicas = known.lines().filter(|line| line.contains("slave"));
         let replication: String = node.run("INFO replication");
         info.contains("cluster_state:ok")
+            && info.contains("cluster_slots_ok:16384")
             && replicas.count() == self.nodes.len() - self.masters
             && !replication.contains("master_link_status:down")
     }

@@ -199,10 +199,10 @@ impl Cluster {
     /// Completes when the server is no node of the cluster any more, or is a master that cannot be reached.
     pub(super) async fn left(&self, at: &str) {
         loop {
-            if let View::Known(map) = &*self.view.borrow() {
-                if !map.has(at) {
-                    return;
-                }
+            if let View::Known(map) = &*self.view.borrow()
+                && !map.has(at)
+            {
+                return;
             }
             sleep(LOOK_AT_LISTENER).await;
         }
