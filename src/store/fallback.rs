@@ -22,7 +22,8 @@ use crate::trouble::Trouble;
 /// [cost](crate::Rule::cost) of a request, it is that cost, in a window that is longer by as much as that is more:
 /// `window * cost / (max * share)`, rounded up to milliseconds. Where that would be more than
 /// [ten years](crate::Quota::LONGEST_WINDOW), where `max` is 0, and where one request costs more than all of `max`,
-/// nothing is admitted. A request that costs more than what is left of a quota then is *never* allowed here.
+/// nothing is admitted. A take that costs more than a quota has here, because its cost is not the rule's, is *never*
+/// allowed here.
 ///
 /// The counts here go on while the store inside comes and goes. So however often it does, with `n` processes no window holds
 /// more than what the store inside admitted in it, at most `max`, and what they admitted here, at most

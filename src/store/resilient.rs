@@ -11,7 +11,7 @@ use crate::rule::Share;
 /// | [`Fallback`] | answers from memory while the store fails, by a share of each quota | off | `.fallback(None)` |
 /// | [`CircuitBreaker`] | leaves a store alone that fails, and finds out when it answers again | after 10 failures, every 100 ms | `.failures(None)` |
 /// | [`InFlight`] | sheds what is too much at once | 1,024 | `.in_flight(None)` |
-/// | [`Timeout`] | bounds the time of an answer | off: a [`RedisStore`](crate::RedisStore) has its own, of 50 ms | `.timeout(None)` |
+/// | [`Timeout`] | bounds the time of an answer | off: a `RedisStore` has its own, of 50 ms | `.timeout(None)` |
 ///
 /// ```
 /// use std::time::Duration;
