@@ -77,11 +77,6 @@ impl<S: Store> Fallback<S> {
         self
     }
 
-    /// The same question by this process's share.
-    fn scaled(&self, take: &Take) -> Take {
-        take.under(take.rule().of_share(self.share))
-    }
-
     fn works(&self) {
         if self.trouble.ends() {
             let store = self.inner.name();
@@ -97,8 +92,8 @@ impl<S: Store> Fallback<S> {
     }
 
     fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
-        let scaled = self.scaled(take);
-        let decided = self.local.try_take(&scaled);
+        let shared = take.under(take.rule().of_share(self.share));
+        let decided = self.local.try_take(&shared);
         let decision = decided.expect("memory answers at once")?;
         let token = decision.token().map(Token::mark);
         Ok(decision.because_of(failure.clone()).with_token(token))
@@ -160,8 +155,7 @@ impl<S: Store> Store for Fallback<S> {
         let Some(token) = token.marked() else {
             return self.inner.refund(take, token);
         };
-        let scaled = self.scaled(take);
-        Refunding::ready(Ok(self.local.give_back(&scaled, &token)))
+        Refunding::ready(Ok(self.local.give_back(take, &token)))
     }
 
     fn name(&self) -> String {
