@@ -222,7 +222,7 @@ fn mistakes_in_names() {
     insta::assert_snapshot!(with("key = [\"client-ip\", \"header:a b\"]"), @r#"line 5: rules.getId.key: "a b" cannot be one, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = 7"), @r#"line 5: rules.getId.key: invalid type: integer `7`, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>", or a list of these"#);
-    insta::assert_snapshot!(with("on-error = \"ignore\""), @r#"line 5: rules.getId.on-error: unknown choice "ignore", expected "respond" or "proceed""#);
+    insta::assert_snapshot!(with("on-error = \"ignore\""), @r#"line 5: rules.getId.on-error: unknown choice "ignore", expected "respond", "proceed" or "fallback""#);
     insta::assert_snapshot!(said("enable = true"), @"line 1: enable: unknown field `enable`, expected one of `enabled`, `prefix`, `client-ip`, `rules`");
     insta::assert_snapshot!(said("[rule.getId]\nmax-count = 1"), @"line 1: rule.getId: unknown field `rule`, expected one of `enabled`, `prefix`, `client-ip`, `rules`");
     insta::assert_snapshot!(said("[rules.\"\"]\nmax-count = 1\nwindow = \"1s\""), @r#"line 1: rules."": the path is empty, expected the name of what is limited"#);

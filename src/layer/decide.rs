@@ -1,4 +1,3 @@
-use std::fmt::Display;
 use std::sync::Arc;
 
 use axum_core::response::Response;
@@ -14,7 +13,6 @@ use crate::error::{KeyError, StoreError};
 use crate::key::Key;
 use crate::rule::{OnError, Rule};
 use crate::store::{StoreExt, Take};
-use crate::trace;
 
 /// What becomes of a request.
 pub(super) enum Outcome {
@@ -135,29 +133,6 @@ impl Settings {
                 self.tell_of_failure(take.rule().path(), &error);
                 Err(Halt::NoDecision(take, error))
             }
-        }
-    }
-
-    fn tell_of_success(&self, path: &str) {
-        if self.trouble.ends() {
-            trace::event!(warn: path, "decisions are made again");
-        }
-    }
-
-    /// The rule leaves it to a fallback, and there is none.
-    fn tell_of_no_fallback(&self, rule: &Rule) {
-        if rule.error_policy() == Some(OnError::Fallback) && !self.store.has_fallback() {
-            self.no_fallback.call_once(|| {
-                let path = rule.path();
-                trace::event!(warn: path, "the rule says \"fallback\", and its store has none: answered with a 503");
-            });
-        }
-    }
-
-    fn tell_of_failure(&self, path: &str, error: &dyn Display) {
-        if self.trouble.begins() {
-            let error = error.to_string();
-            trace::event!(warn: path, error, "no decisions: the error callbacks answer");
         }
     }
 

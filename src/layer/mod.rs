@@ -1,6 +1,7 @@
 //! The middleware: asks a store before the handler runs.
 
 mod decide;
+mod events;
 mod fields;
 mod future;
 mod rate_limit_layer;

@@ -22,7 +22,8 @@ use crate::trouble::Trouble;
 /// [cost](crate::Rule::cost) of a request, it is that cost, in a window that is longer by as much as that is more:
 /// `window * cost / (max * share)`, rounded up to milliseconds. Where that would be more than
 /// [ten years](crate::Quota::LONGEST_WINDOW), where `max` is 0, and where one request costs more than all of `max`,
-/// nothing is admitted. A request that costs more than what is left of a quota then is *never* allowed here.
+/// nothing is admitted. A take that costs more than a quota has here, because its cost is not the rule's, is *never*
+/// allowed here.
 ///
 /// The counts here go on while the store inside comes and goes. So however often it does, with `n` processes no window holds
 /// more than what the store inside admitted in it, at most `max`, and what they admitted here, at most
@@ -76,11 +77,6 @@ impl<S: Store> Fallback<S> {
         self
     }
 
-    /// The same question by this process's share.
-    fn scaled(&self, take: &Take) -> Take {
-        take.under(take.rule().of_share(self.share))
-    }
-
     fn works(&self) {
         if self.trouble.ends() {
             let store = self.inner.name();
@@ -96,8 +92,8 @@ impl<S: Store> Fallback<S> {
     }
 
     fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
-        let scaled = self.scaled(take);
-        let decided = self.local.try_take(&scaled);
+        let shared = take.under(take.rule().of_share(self.share));
+        let decided = self.local.try_take(&shared);
         let decision = decided.expect("memory answers at once")?;
         let token = decision.token().map(Token::mark);
         Ok(decision.because_of(failure.clone()).with_token(token))
@@ -159,8 +155,7 @@ impl<S: Store> Store for Fallback<S> {
         let Some(token) = token.marked() else {
             return self.inner.refund(take, token);
         };
-        let scaled = self.scaled(take);
-        Refunding::ready(Ok(self.local.give_back(&scaled, &token)))
+        Refunding::ready(Ok(self.local.give_back(take, &token)))
     }
 
     fn name(&self) -> String {

@@ -8,10 +8,10 @@ use crate::rule::Share;
 ///
 /// | from outside in | what it does | default | switched off by |
 /// |---|---|---|---|
-/// | [`Fallback`] | answers from memory while the store fails, by a share of each quota | off | |
+/// | [`Fallback`] | answers from memory while the store fails, by a share of each quota | off | `.fallback(None)` |
 /// | [`CircuitBreaker`] | leaves a store alone that fails, and finds out when it answers again | after 10 failures, every 100 ms | `.failures(None)` |
 /// | [`InFlight`] | sheds what is too much at once | 1,024 | `.in_flight(None)` |
-/// | [`Timeout`] | bounds the time of an answer | off: a [`RedisStore`](crate::RedisStore) has its own, of 50 ms | |
+/// | [`Timeout`] | bounds the time of an answer | off: a `RedisStore` has its own, of 50 ms | `.timeout(None)` |
 ///
 /// ```
 /// use std::time::Duration;

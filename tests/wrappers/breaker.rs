@@ -177,16 +177,12 @@ async fn late_answers_change_nothing() {
     let line = Line::new(Mode::Holds);
     let store = CircuitBreaker::new(line.clone()).failures(3);
     let takes = [take()];
-    let hold = async |mode| {
-        line.set(mode);
-        let mut early = store.take(&takes);
-        assert!(poll_immediate(&mut early).await.is_none());
-        early
-    };
-    let early = hold(Mode::Holds).await;
-    let mut failing = Vec::new();
-    for _ in 0..3 {
-        failing.push(hold(Mode::HoldsAndFails(Kind::Timeout)).await);
+    let mut early = store.take(&takes);
+    assert!(poll_immediate(&mut early).await.is_none());
+    line.set(Mode::HoldsAndFails(Kind::Timeout));
+    let mut failing: Vec<_> = (0..3).map(|_| store.take(&takes)).collect();
+    for late in &mut failing {
+        assert!(poll_immediate(late).await.is_none());
     }
     line.set(Mode::Fails(Kind::Timeout));
     for _ in 0..3 {

@@ -83,7 +83,7 @@ fn it_outlives_the_runtime_that_it_opened_in() {
 /// Without a runtime nobody looks: one request does, after the time.
 #[test]
 fn without_a_runtime_a_request_finds_out() {
-    let pause = Duration::from_millis(50);
+    let pause = Duration::from_millis(500);
     let line = Line::new(Mode::FailsAtOnce(Kind::Timeout));
     let store = CircuitBreaker::new(line.clone())
         .failures(2)

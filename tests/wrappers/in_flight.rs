@@ -55,7 +55,7 @@ async fn places_are_given_back() {
             0 => drop((polled, unpolled, refund)),
             1 => drop((refund, unpolled, polled)),
             _ => {
-                let late = tokio::time::timeout(MILLISECOND, async { polled.await }).await;
+                let late = tokio::time::timeout(MILLISECOND, polled).await;
                 assert!(late.is_err());
                 drop(refund);
             }

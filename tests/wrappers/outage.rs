@@ -142,7 +142,7 @@ async fn a_server_without_memory() {
 #[tokio::test]
 async fn tokens_of_both_are_told_apart() {
     let mut server = Redis::start();
-    let store = store(&server, SECOND).await;
+    let store = store(&server, PATIENCE).await;
     let take = take_of(rule(quota(40, 60 * SECOND)));
     let there = ask(&store, &take).await;
     assert_eq!(there.source(), Source::Redis);

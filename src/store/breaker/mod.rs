@@ -32,7 +32,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// A decision is one on a take that costs something, allowed or denied. What was asked before the breaker opened or closed
 /// changes nothing after it.
 ///
-/// The store inside must give up by itself, as [`RedisStore`](crate::RedisStore) and [`Timeout`](crate::Timeout) do; a
+/// The store inside must give up by itself, as `RedisStore` and [`Timeout`](crate::Timeout) do; a
 /// request that is dropped while it waits is no failure. Clones share the state. The task ends with the last clone. Where
 /// there is no tokio runtime to run it, a request goes through after the time instead.
 ///

@@ -41,7 +41,7 @@ impl Prober {
             return;
         };
         let task = runtime.spawn(errand.run()).abort_handle();
-        // The one before has ended: it was answered, or the breaker had not been half-open.
+        // The one before has ended: nothing else lets a breaker open anew.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     }
 }
