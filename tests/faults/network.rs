@@ -35,7 +35,9 @@ async fn it_is(name: &'static str, mode: Mode, kind: Kind) {
     proxy.present(mode);
     fault.lasts(Duration::ZERO).await;
     fault.ends().await;
-    assert_eq!(proxy.accepted(), 2, "{name}: connections");
+    // On a busy machine the new one may be late, and be replaced.
+    let connections = proxy.accepted();
+    assert!((2..=3).contains(&connections), "{name}: {connections}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
