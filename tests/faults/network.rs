@@ -40,6 +40,23 @@ async fn it_is(name: &'static str, mode: Mode, kind: Kind) {
     assert!((2..=3).contains(&connections), "{name}: {connections}");
 }
 
+/// This happens to five connections, one after the other. One that breaks between two calls is replaced without a word.
+async fn they_are(name: &'static str, mode: Mode) {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let fault = Fault::at(name, &proxy.url).await;
+    let mut fault = fault.or(Kind::Unavailable);
+    fault.begins();
+    for broken in 1..=5 {
+        fault.lasts(WHILE / 2).await;
+        proxy.present(mode);
+        while proxy.accepted() <= broken {
+            fault.lasts(Duration::from_millis(1)).await;
+        }
+    }
+    fault.ends().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused() {
     let server = Redis::start();
@@ -110,7 +127,7 @@ async fn cut_in_the_middle_of_a_reply() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reset() {
-    it_is("reset", Mode::Reset, Kind::Unavailable).await;
+    they_are("reset, 5 times", Mode::Reset).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,7 +138,7 @@ async fn garbage() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_closed() {
-    it_is("half-closed", Mode::HalfClosed, Kind::Unavailable).await;
+    they_are("half-closed, 5 times", Mode::HalfClosed).await;
 }
 
 /// Those who wait behind it must not get each other's.
