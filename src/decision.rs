@@ -2,6 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::StoreError;
+
 /// The answer to one take: allowed or denied, what remains, and when to come back.
 ///
 /// The layer puts it into the extensions of the request and of the response.
@@ -71,7 +73,7 @@ impl Token {
     const NONE: Self = Self::new(0, 0, 0);
 
     /// For stores: the take was charged so many units at `stamp`, microseconds of the store's clock, and no
-    /// other take of that instant has this serial number.
+    /// other take of that instant has this serial number, which is below 2^52.
     #[must_use]
     pub const fn new(stamp: u64, serial: u64, units: u64) -> Self {
         Self {
@@ -99,6 +101,26 @@ impl Token {
     pub const fn units(&self) -> u64 {
         self.units
     }
+
+    /// Above all serial numbers: says that a fallback's own store has given it.
+    const FALLBACK: u64 = 1 << 63;
+
+    /// A fallback's own store's, as it is shown to those who do not know of that store.
+    pub(crate) const fn mark(self) -> Self {
+        Self::new(self.stamp, self.serial | Self::FALLBACK, self.units)
+    }
+
+    /// What was marked, as the fallback's own store has given it.
+    pub(crate) const fn marked(&self) -> Option<Self> {
+        match self.serial & Self::FALLBACK {
+            0 => None,
+            _ => Some(Self::new(
+                self.stamp,
+                self.serial & !Self::FALLBACK,
+                self.units,
+            )),
+        }
+    }
 }
 
 /// Most rules have one quota, and that one must not cost an allocation.
@@ -106,16 +128,42 @@ impl Token {
 enum States {
     One(QuotaState),
     Many(Arc<[QuotaState]>),
+    /// Rare: a decision does not get larger for it.
+    Fallback(Arc<Fallen>),
 }
+
+/// What a fallback found, and why it was asked.
+struct Fallen {
+    states: Box<[QuotaState]>,
+    failure: StoreError,
+}
+
+/// Failures are the same that say the same.
+impl PartialEq for Fallen {
+    fn eq(&self, other: &Self) -> bool {
+        let (mine, others) = (&self.failure, &other.failure);
+        self.states == other.states
+            && mine.kind() == others.kind()
+            && mine.to_string() == others.to_string()
+    }
+}
+
+impl Eq for Fallen {}
+
+/// Decisions are copied at every step of a request.
+const _: () = assert!(size_of::<Decision>() <= 72);
 
 /// Who made a [`Decision`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
-    /// The memory of this process.
-    Memory,
     /// Redis, for the whole fleet.
     Redis,
+    /// The memory of this process.
+    Local,
+    /// The memory of this process, for as long as the store that should have decided cannot: a
+    /// [`Fallback`](crate::Fallback). [`Decision::failure`] says why.
+    Fallback,
 }
 
 /// What a [`Decision`] knows of one quota.
@@ -247,6 +295,7 @@ impl Decision {
         match &self.states {
             States::One(state) => std::slice::from_ref(state),
             States::Many(states) => states,
+            States::Fallback(fallen) => &fallen.states,
         }
     }
 
@@ -267,16 +316,40 @@ impl Decision {
     pub const fn source(&self) -> Source {
         self.source
     }
+
+    /// Why the store did not decide, where a [`Fallback`](crate::Fallback) did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&StoreError> {
+        match &self.states {
+            States::Fallback(fallen) => Some(&fallen.failure),
+            States::One(_) | States::Many(_) => None,
+        }
+    }
+
+    /// The same as a fallback's, asked because of this failure.
+    pub(crate) fn because_of(self, failure: StoreError) -> Self {
+        let states = self.quotas().into();
+        let fallen = Fallen { states, failure };
+        Self {
+            states: States::Fallback(Arc::new(fallen)),
+            source: Source::Fallback,
+            ..self
+        }
+    }
 }
 
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decision")
+        let mut decision = f.debug_struct("Decision");
+        decision
             .field("verdict", &self.verdict())
             .field("source", &self.source)
             .field("quotas", &self.quotas())
-            .field("token", &self.token())
-            .finish()
+            .field("token", &self.token());
+        if let Some(failure) = self.failure() {
+            decision.field("failure", failure);
+        }
+        decision.finish()
     }
 }
 

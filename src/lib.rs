@@ -35,6 +35,7 @@
 //! | what is limited | [`Quota`], [`Rule`], [`Rules`]; as TOML: [`config`] |
 //! | who is counted together | [`KeyExtractor`]: [`PathOnly`], [`PeerIp`], [`ClientIp`], [`Header`], [`MatchedPath`], closures, tuples |
 //! | where it is counted | [`Store`]: [`MemoryStore`], [`RedisStore`] |
+//! | what if that fails | [`Resilient`]: [`Fallback`], [`CircuitBreaker`], [`InFlight`], [`Timeout`]; [`OnError`] by rule |
 //! | what a decision says | [`Decision`], and [`Headers`] for clients |
 //! | what answers instead | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] |
 //! | one at a time, in the whole fleet | [`Lock`], [`ExclusiveLayer`] |
@@ -112,11 +113,12 @@ mod quota;
 mod rule;
 mod store;
 mod trace;
+mod trouble;
 
 pub use algorithm::{Algorithm, Count, Counting, FixedWindow, Gcra, SlidingLog, SlidingWindow};
 pub use callback::{
     BoxFuture, DegradeCallback, Denied, ErrorCallback, ErrorCallbackChain, FailOpen, Failed,
-    Problem, Recovery,
+    FailureKind, Problem, Recovery,
 };
 #[cfg(feature = "test-util")]
 pub use clock::ManualClock;
@@ -142,10 +144,13 @@ pub use lock::{
     Exclusive, ExclusiveFuture, ExclusiveLayer, Lock, LockError, LockErrorKind, LockGuard, Owner,
 };
 pub use quota::{Quota, QuotaError};
-pub use rule::{OnError, Policy, Rule, RuleError, Rules, SharedRules};
+pub use rule::{OnError, Policy, Rule, RuleError, Rules, Share, SharedRules};
 #[cfg(feature = "redis")]
 pub use store::RedisStore;
-pub use store::{Answering, MemoryStore, Refunding, Store, StoreExt, Take, Taking};
+pub use store::{
+    Answering, CircuitBreaker, Fallback, InFlight, MemoryStore, Refunding, Resilient, Store,
+    StoreExt, Take, Taking, Timeout,
+};
 
 /// The examples of the README, compiled.
 #[cfg(all(doctest, feature = "axum", feature = "config", feature = "redis"))]
@@ -156,6 +161,11 @@ struct ReadmeDoctests;
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../docs/primitives.md")]
 struct PrimitivesDoctests;
+
+/// The same of the page on what happens when Redis fails.
+#[cfg(all(doctest, feature = "config", feature = "redis"))]
+#[doc = include_str!("../docs/resilience.md")]
+struct ResilienceDoctests;
 
 /// The same of the page on the algorithms.
 #[cfg(doctest)]

@@ -133,7 +133,7 @@ impl SlidingLog {
             token = Some(Token::new(now, self.serial, cost));
         }
         let state = self.state(now, quota, ask);
-        Decision::of_one(ruling, Source::Memory, state, token)
+        Decision::of_one(ruling, Source::Local, state, token)
     }
 
     fn take_from_all(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
@@ -158,7 +158,7 @@ impl SlidingLog {
 
         let states = quotas.iter().zip(&*asks);
         let states = states.map(|(quota, ask)| self.state(now, quota, *ask));
-        Decision::of_many(ruling, Source::Memory, states, token)
+        Decision::of_many(ruling, Source::Local, states, token)
     }
 
     fn state(&self, now: u64, quota: &Quota, ask: Ask) -> QuotaState {

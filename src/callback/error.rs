@@ -35,8 +35,8 @@ pub enum Recovery {
     Proceed,
     /// Is answered with this.
     Respond(Response),
-    /// The error goes on: to the caller unchanged if it is the handler's, to the rule's
-    /// [`OnError`](crate::OnError) otherwise.
+    /// The error goes on: to the caller unchanged if it is the handler's; otherwise what a
+    /// [`Fallback`](crate::Fallback) decided stands, or the rule's [`OnError`](crate::OnError) says what becomes of it.
     Propagate,
 }
 

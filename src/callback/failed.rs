@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use crate::error::{KeyError, StoreError};
+use crate::decision::Decision;
+use crate::error::{KeyError, StoreError, StoreErrorKind};
 use crate::rule::Rule;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -22,6 +23,32 @@ pub struct Failed {
     /// The request without its body.
     pub head: Parts,
     cause: Cause,
+    fallback: Option<Decision>,
+}
+
+/// What a [`Failed`] is about, for code to branch on.
+///
+/// ```
+/// use tidegate::{Failed, FailureKind, StoreErrorKind};
+///
+/// fn status(failed: &Failed) -> u16 {
+///     match failed.kind() {
+///         FailureKind::Key => 400,
+///         FailureKind::Store(StoreErrorKind::Timeout) => 504,
+///         _ => 503,
+///     }
+/// }
+/// # let _ = status;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The store could not decide.
+    Store(StoreErrorKind),
+    /// Nobody can tell who is asking.
+    Key,
+    /// The handler failed, after the request had been allowed.
+    Inner,
 }
 
 #[derive(Clone)]
@@ -32,14 +59,21 @@ enum Cause {
 }
 
 impl Failed {
+    fn new(rule: Arc<Rule>, head: Parts, cause: Cause) -> Self {
+        Self {
+            rule,
+            head,
+            cause,
+            fallback: None,
+        }
+    }
+
     pub(crate) fn key(rule: Arc<Rule>, head: Parts, error: KeyError) -> Self {
-        let cause = Cause::Key(error);
-        Self { rule, head, cause }
+        Self::new(rule, head, Cause::Key(error))
     }
 
     pub(crate) fn store(rule: Arc<Rule>, head: Parts, error: StoreError) -> Self {
-        let cause = Cause::Store(error);
-        Self { rule, head, cause }
+        Self::new(rule, head, Cause::Store(error))
     }
 
     pub(crate) fn inner<E: Send + Sync + 'static>(
@@ -47,8 +81,29 @@ impl Failed {
         head: Parts,
         error: Arc<E>,
     ) -> Self {
-        let cause = Cause::Inner(error, type_name::<E>());
-        Self { rule, head, cause }
+        Self::new(rule, head, Cause::Inner(error, type_name::<E>()))
+    }
+
+    pub(crate) fn with_fallback(mut self, decision: Decision) -> Self {
+        self.fallback = Some(decision);
+        self
+    }
+
+    /// What failed, and how.
+    #[must_use]
+    pub const fn kind(&self) -> FailureKind {
+        match &self.cause {
+            Cause::Key(_) => FailureKind::Key,
+            Cause::Store(error) => FailureKind::Store(error.kind()),
+            Cause::Inner(..) => FailureKind::Inner,
+        }
+    }
+
+    /// What a [`Fallback`](crate::Fallback) decided in place of the store. It stands if the callback
+    /// [lets the error go on](super::Recovery::Propagate).
+    #[must_use]
+    pub const fn fallback(&self) -> Option<&Decision> {
+        self.fallback.as_ref()
     }
 
     /// Whether it is the handler that failed, after the request had been allowed.

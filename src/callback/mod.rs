@@ -17,7 +17,7 @@ pub use chain::ErrorCallbackChain;
 pub use defaults::{FailOpen, Problem};
 pub use degrade::{DegradeCallback, Denied};
 pub use error::{ErrorCallback, Recovery};
-pub use failed::Failed;
+pub use failed::{Failed, FailureKind};
 pub(crate) use panic::{Panicked, caught, guarded, internal_error};
 pub(crate) use problem::{quota_exceeded, reduced_capacity};
 pub(crate) use recover::{OnInnerError, recover};

@@ -37,7 +37,8 @@
 //! ]
 //! key = ["client-ip", "header:x-tenant"]  # path, peer-ip, client-ip, matched-path, header:<name>
 //! cost = 1                          # units for a request. Default: 1
-//! on-error = "respond"              # or "proceed", where no decision can be made. Default: respond
+//! on-error = "respond"              # or "proceed", or "fallback": where the store cannot decide. Default:
+//!                                   # fallback where the store has one, and respond where it has none
 //! ```
 //!
 //! A mistake is one [`ConfigError`] that names the file, the line, the key and what was expected, and

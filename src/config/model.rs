@@ -197,10 +197,10 @@ impl RuleTable {
             Some(names) => rule.key(names.extractor(client_ip)),
             None => rule,
         };
-        Ok(rule.on_error(
-            self.on_error
-                .map_or(OnError::default(), |Text(choice)| choice),
-        ))
+        Ok(match self.on_error {
+            Some(Text(choice)) => rule.on_error(choice),
+            None => rule,
+        })
     }
 }
 

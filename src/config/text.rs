@@ -81,12 +81,13 @@ impl FromText for TimeUnit {
 }
 
 impl FromText for OnError {
-    const EXPECTED: &'static str = "\"respond\" or \"proceed\"";
+    const EXPECTED: &'static str = "\"respond\", \"proceed\" or \"fallback\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
         match text {
             "respond" => Ok(Self::Respond),
             "proceed" => Ok(Self::Proceed),
+            "fallback" => Ok(Self::Fallback),
             _ => Err(format!("unknown choice \"{text}\"")),
         }
     }

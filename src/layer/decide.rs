@@ -1,3 +1,4 @@
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum_core::response::Response;
@@ -13,6 +14,7 @@ use crate::error::{KeyError, StoreError};
 use crate::key::Key;
 use crate::rule::{OnError, Rule};
 use crate::store::{StoreExt, Take};
+use crate::trace;
 
 /// What becomes of a request.
 pub(super) enum Outcome {
@@ -36,8 +38,12 @@ pub(super) enum Halt {
     /// The store has to be waited for.
     Asking(Take),
     Denied(Take, Decision),
+    /// A fallback has decided, and an error callback wants to know why.
+    FellBack(Take, Decision),
     NoDecision(Take, StoreError),
     NoKey(Arc<Rule>, KeyError),
+    /// An error callback has said what becomes of it.
+    Overruled(Box<Recovery>),
     Panicked(Panicked),
 }
 
@@ -45,11 +51,12 @@ impl Halt {
     /// The rule of a request that may still reach the handler.
     pub(super) fn rule(&self) -> Option<&Arc<Rule>> {
         match self {
-            Self::Asking(take) | Self::NoDecision(take, _) | Self::Denied(take, _) => {
-                Some(take.rule())
-            }
+            Self::Asking(take)
+            | Self::NoDecision(take, _)
+            | Self::Denied(take, _)
+            | Self::FellBack(take, _) => Some(take.rule()),
             Self::NoKey(rule, _) => Some(rule),
-            Self::Panicked(_) => None,
+            Self::Overruled(_) | Self::Panicked(_) => None,
         }
     }
 }
@@ -105,7 +112,7 @@ impl Settings {
         match key {
             Ok(key) => Ok(Take::new(rule, key).cost(cost)),
             Err(error) => {
-                self.trouble.begins(path, &error);
+                self.tell_of_failure(path, &error);
                 Err(Halt::NoKey(rule, error))
             }
         }
@@ -116,17 +123,41 @@ impl Settings {
         take: Take,
         answer: Result<Decision, StoreError>,
     ) -> Result<Mark, Halt> {
-        match &answer {
-            Ok(_) => self.trouble.ends(take.rule().path()),
-            Err(error) => self.trouble.begins(take.rule().path(), error),
-        }
         match answer {
-            Ok(decision) if decision.is_allowed() => Ok(Mark {
-                rule: take.into_rule(),
-                decision,
-            }),
-            Ok(decision) => Err(Halt::Denied(take, decision)),
-            Err(error) => Err(Halt::NoDecision(take, error)),
+            Ok(decision) => {
+                self.tell_of_success(take.rule().path());
+                if self.on_error.is_some() && decision.failure().is_some() {
+                    return Err(Halt::FellBack(take, decision));
+                }
+                stands(take, decision)
+            }
+            Err(error) => {
+                self.tell_of_failure(take.rule().path(), &error);
+                Err(Halt::NoDecision(take, error))
+            }
+        }
+    }
+
+    fn tell_of_success(&self, path: &str) {
+        if self.trouble.ends() {
+            trace::event!(warn: path, "decisions are made again");
+        }
+    }
+
+    /// The rule leaves it to a fallback, and there is none.
+    fn tell_of_no_fallback(&self, rule: &Rule) {
+        if rule.error_policy() == Some(OnError::Fallback) && !self.store.has_fallback() {
+            self.no_fallback.call_once(|| {
+                let path = rule.path();
+                trace::event!(warn: path, "the rule says \"fallback\", and its store has none: answered with a 503");
+            });
+        }
+    }
+
+    fn tell_of_failure(&self, path: &str, error: &dyn Display) {
+        if self.trouble.begins() {
+            let error = error.to_string();
+            trace::event!(warn: path, error, "no decisions: the error callbacks answer");
         }
     }
 
@@ -142,10 +173,18 @@ impl Settings {
                 Outcome::Undecided(Box::pin(wait))
             }
             Halt::Denied(take, decision) => self.denied(take, decision, head),
+            Halt::FellBack(take, decision) => {
+                Outcome::Undecided(Box::pin(Arc::clone(self).fell_back(take, decision, head)))
+            }
             Halt::NoDecision(take, error) => {
+                self.tell_of_no_fallback(take.rule());
                 self.failed(Failed::store(take.into_rule(), head.clone(), error), head)
             }
             Halt::NoKey(rule, error) => self.failed(Failed::key(rule, head.clone(), error), head),
+            Halt::Overruled(instead) => match *instead {
+                Recovery::Respond(response) => Outcome::Answer(response),
+                Recovery::Proceed | Recovery::Propagate => Outcome::Proceed(head, None),
+            },
             Halt::Panicked(panicked) => Outcome::Answer(panicked.into()),
         }
     }
@@ -155,6 +194,35 @@ impl Settings {
         match self.judge(take, answer) {
             Ok(mark) => Outcome::Proceed(head, Some(mark)),
             Err(halt) => self.settle(halt, head),
+        }
+    }
+
+    async fn fell_back(self: Arc<Self>, take: Take, decision: Decision, head: Parts) -> Outcome {
+        let halt = Halt::FellBack(take, decision);
+        match self.told_why(Err(halt), &head).await {
+            Ok(mark) => Outcome::Proceed(head, Some(mark)),
+            Err(halt) => self.settle(halt, head),
+        }
+    }
+
+    /// What a fallback has decided stands, unless the error callback says something else.
+    pub(super) async fn told_why(
+        &self,
+        judged: Result<Mark, Halt>,
+        head: &Parts,
+    ) -> Result<Mark, Halt> {
+        let (take, decision) = match judged {
+            Err(Halt::FellBack(take, decision)) => (take, decision),
+            judged => return judged,
+        };
+        let (Some(callback), Some(failure)) = (&self.on_error, decision.failure()) else {
+            return stands(take, decision);
+        };
+        let failed = Failed::store(Arc::clone(take.rule()), head.clone(), failure.clone());
+        let failed = failed.with_fallback(decision.clone());
+        match recover(&**callback, failed).await {
+            Recovery::Propagate => stands(take, decision),
+            instead => Err(Halt::Overruled(Box::new(instead))),
         }
     }
 
@@ -191,11 +259,23 @@ impl Settings {
     }
 }
 
+/// Who decided is of no interest any more.
+pub(super) fn stands(take: Take, decision: Decision) -> Result<Mark, Halt> {
+    match decision.is_allowed() {
+        true => Ok(Mark {
+            rule: take.into_rule(),
+            decision,
+        }),
+        false => Err(Halt::Denied(take, decision)),
+    }
+}
+
 /// No callback has answered, so the rule does.
 fn without_decision(rule: &Rule, head: Parts) -> Outcome {
     match rule.error_policy() {
-        OnError::Proceed => Outcome::Proceed(head, None),
-        OnError::Respond => Outcome::Answer(reduced_capacity()),
+        Some(OnError::Proceed) => Outcome::Proceed(head, None),
+        // The fallback would have decided if there were one, and if it could.
+        None | Some(OnError::Respond | OnError::Fallback) => Outcome::Answer(reduced_capacity()),
     }
 }
 

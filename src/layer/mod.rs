@@ -6,7 +6,6 @@ mod future;
 mod rate_limit_layer;
 mod service;
 mod settings;
-mod trouble;
 mod waiting;
 
 pub use fields::Headers;

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use http::request::Parts;
@@ -83,6 +83,7 @@ impl RateLimitLayer {
             headers: Headers::default(),
             waiting: Waiting::default(),
             trouble: Arc::default(),
+            no_fallback: Arc::new(Once::new()),
         };
         Self {
             settings: Arc::new(settings),
@@ -94,6 +95,7 @@ impl RateLimitLayer {
         let settings = self.change();
         settings.store = store;
         settings.trouble = Arc::default();
+        settings.no_fallback = Arc::new(Once::new());
         self
     }
 

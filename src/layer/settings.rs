@@ -1,15 +1,15 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use http::request::Parts;
 
 use super::Headers;
-use super::trouble::Trouble;
 use super::waiting::Waiting;
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
 use crate::rule::{Rule, SharedRules};
 use crate::store::Store;
+use crate::trouble::Trouble;
 
 /// What a layer was told, shared by all services that it made.
 #[derive(Clone)]
@@ -25,6 +25,8 @@ pub(super) struct Settings {
     pub(super) waiting: Waiting,
     /// Of this store: another one has troubles of its own.
     pub(super) trouble: Arc<Trouble>,
+    /// Whether it was told that a rule counts on a fallback that this store has not.
+    pub(super) no_fallback: Arc<Once>,
 }
 
 type Cost = dyn Fn(&Parts) -> u64 + Send + Sync;

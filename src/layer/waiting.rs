@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::request::Parts;
 use tokio::time::{Instant, sleep_until};
 
-use super::decide::{Halt, Outcome};
+use super::decide::{Halt, Outcome, stands};
 use super::settings::Settings;
 use crate::decision::Decision;
 use crate::jitter;
@@ -87,6 +87,9 @@ impl Settings {
         head: Parts,
     ) -> Outcome {
         let asked = Instant::now();
+        let mut is_told = denied
+            .as_ref()
+            .is_some_and(|denied| denied.failure().is_some());
         let mut last = denied.map(|decision| Answered { decision, asked });
         let waiting = &self.waiting;
         let until = asked + waiting.up_to;
@@ -116,7 +119,15 @@ impl Settings {
             }
             let asked = Instant::now();
             let answer = self.store.take_one(&take).await;
-            match self.judge(take, answer) {
+            let judged = match self.judge(take, answer) {
+                // Once is enough: it is the same request.
+                Err(Halt::FellBack(take, decision)) if is_told => stands(take, decision),
+                judged => {
+                    is_told |= matches!(judged, Err(Halt::FellBack(..)));
+                    self.told_why(judged, &head).await
+                }
+            };
+            match judged {
                 Ok(mark) => return Outcome::Proceed(head, Some(mark)),
                 Err(Halt::Denied(same, decision)) => {
                     take = same;
@@ -138,7 +149,7 @@ impl Settings {
             return self.denied(take, last.decision, head);
         }
         let answer = self.store.take_one(&take).await;
-        match self.judge(take, answer) {
+        match self.told_why(self.judge(take, answer), &head).await {
             Ok(mark) => Outcome::Proceed(head, Some(mark)),
             Err(Halt::Denied(take, decision)) => self.denied(take, decision, head),
             Err(halt) => self.settle(halt, head),

@@ -1,10 +1,10 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
 
-use super::Policy;
 use super::policy;
+use super::{OnError, Policy, Share};
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
 use crate::quota::{MAX_QUOTAS, Quota};
@@ -36,19 +36,9 @@ pub struct Rule {
     key: Option<Arc<dyn KeyExtractor>>,
     cost: u64,
     counting: Counting,
-    on_error: OnError,
-}
-
-/// What becomes of a request for which no decision could be made, once no error callback has
-/// answered it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum OnError {
-    /// It is answered with a 503. The default.
-    #[default]
-    Respond,
-    /// It goes on to the handler, unlimited.
-    Proceed,
+    on_error: Option<OnError>,
+    /// What a fallback counts by, for the share that was asked for first.
+    shared: OnceLock<(Share, Arc<Self>)>,
 }
 
 impl Rule {
@@ -104,7 +94,8 @@ impl Rule {
             key: None,
             cost: 1,
             counting: Algorithm::default().into(),
-            on_error: OnError::default(),
+            on_error: None,
+            shared: OnceLock::new(),
         })
     }
 
@@ -119,6 +110,7 @@ impl Rule {
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
+        self.shared = OnceLock::new();
         self
     }
 
@@ -139,13 +131,15 @@ impl Rule {
     pub fn algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
         self.counting = algorithm.into();
         self.life = longest_life(self.counting.algorithm(), &self.quotas);
+        self.shared = OnceLock::new();
         self
     }
 
-    /// What becomes of a request without a decision. Default: [`OnError::Respond`].
+    /// What becomes of a request without a decision of the store. Default: [`OnError::Fallback`] where the store has
+    /// one, and [`OnError::Respond`] where it has none.
     #[must_use]
     pub fn on_error(mut self, on_error: OnError) -> Self {
-        self.on_error = on_error;
+        self.on_error = Some(on_error);
         self
     }
 
@@ -154,6 +148,7 @@ impl Rule {
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = Some(prefix.into());
+        self.shared = OnceLock::new();
         self
     }
 
@@ -218,8 +213,40 @@ impl Rule {
         self.counting
     }
 
-    pub(crate) const fn error_policy(&self) -> OnError {
+    /// See [`Rule::on_error`]; `None` if nothing was said.
+    #[must_use]
+    pub const fn error_policy(&self) -> Option<OnError> {
         self.on_error
+    }
+
+    /// This rule with the share of each quota: made once for the first share that is asked for, since there is
+    /// hardly ever a second.
+    pub(crate) fn of_share(&self, share: Share) -> Arc<Self> {
+        let (known, rule) = self
+            .shared
+            .get_or_init(|| (share, Arc::new(self.make_share(share))));
+        match *known == share {
+            true => Arc::clone(rule),
+            false => Arc::new(self.make_share(share)),
+        }
+    }
+
+    fn make_share(&self, share: Share) -> Self {
+        let (algorithm, cost) = (self.counting.algorithm(), self.cost.max(1));
+        let shared = |policy: &Policy| {
+            let quota = share.quota(&policy.quota(), algorithm, cost);
+            policy.with_quota(quota)
+        };
+        let policies: Box<[Policy]> = self.policies.iter().map(shared).collect();
+        let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
+        Self {
+            life: longest_life(algorithm, &quotas),
+            policy_field: policy::field(&policies),
+            quotas,
+            policies,
+            shared: OnceLock::new(),
+            ..self.clone()
+        }
     }
 }
 

@@ -34,6 +34,12 @@ impl Policy {
         }
     }
 
+    /// Another quota by the same name.
+    pub(super) fn with_quota(&self, quota: Quota) -> Self {
+        let name = self.name.clone();
+        Self { name, quota }
+    }
+
     fn item(&self) -> String {
         let Self { name, quota } = self;
         let window = quota.window();

@@ -1,23 +1,36 @@
 //! Where the counts are kept.
 //!
 //! A [`Store`] answers takes. [`MemoryStore`] counts for one process, [`RedisStore`] for a fleet; both
-//! give the same answers to the same questions.
+//! give the same answers to the same questions. [`Timeout`], [`InFlight`], [`CircuitBreaker`] and [`Fallback`] are stores
+//! around another one, of any kind, and [`Resilient`] puts them together.
 
+mod arc;
+mod breaker;
+mod fallback;
+mod in_flight;
 mod memory;
 mod name;
 #[cfg(feature = "redis")]
 mod redis;
+mod resilient;
 mod take;
 mod taking;
+mod timeout;
 
 use std::fmt::Debug;
+use std::time::Duration;
 
+pub use breaker::CircuitBreaker;
+pub use fallback::Fallback;
+pub use in_flight::InFlight;
 pub use memory::MemoryStore;
 pub(crate) use name::Name;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
+pub use resilient::Resilient;
 pub use take::Take;
 pub use taking::{Answering, Refunding, Taking};
+pub use timeout::Timeout;
 
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
@@ -94,6 +107,23 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// What this store is, for people: `memory`, or an address without secrets.
     fn name(&self) -> String;
+
+    /// Tells a store that nobody waits longer for its answers, so that it need not work on what nobody hears: never a
+    /// longer time than it has now. A store around another one passes it on. Default: nothing changes.
+    #[must_use]
+    fn give_up_after(self, timeout: Duration) -> Self
+    where
+        Self: Sized,
+    {
+        let _ = timeout;
+        self
+    }
+
+    /// Whether a [`Fallback`] is in here, which answers takes whose rule leaves it to it. A store around another one
+    /// passes the question on. Default: no.
+    fn has_fallback(&self) -> bool {
+        false
+    }
 }
 
 /// What every [`Store`] can do besides.

@@ -51,6 +51,15 @@ impl Take {
         self.rule.quotas()
     }
 
+    /// The same question under another rule.
+    pub(super) fn under(&self, rule: Arc<Rule>) -> Self {
+        Self {
+            rule,
+            key: self.key.clone(),
+            cost: self.cost,
+        }
+    }
+
     pub(crate) fn into_rule(self) -> Arc<Rule> {
         self.rule
     }

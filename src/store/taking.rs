@@ -32,6 +32,14 @@ impl<'a, T> Answering<'a, T> {
     pub fn later(answer: impl Future<Output = Result<T, StoreError>> + Send + 'a) -> Self {
         Self(Inner::Later(Box::pin(answer)))
     }
+
+    /// The answer that is there already, or the future that has to be waited for.
+    pub(super) fn now(self) -> Result<Result<T, StoreError>, Self> {
+        match self.0 {
+            Inner::Ready(answer) => Ok(answer.into_inner()),
+            later @ Inner::Later(_) => Err(Self(later)),
+        }
+    }
 }
 
 impl<T> Future for Answering<'_, T> {

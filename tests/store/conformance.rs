@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidegate::{
-    Algorithm, Decision, Key, ManualClock, MemoryStore, Quota, Rule, Store, StoreExt, Take, Token,
-    Verdict,
+    Algorithm, Decision, Fallback, Key, ManualClock, MemoryStore, Quota, Refunding, Resilient,
+    Rule, Share, Store, StoreError, StoreErrorKind, StoreExt, Take, Taking, Token, Verdict,
 };
 
 use crate::support::Redis;
@@ -51,6 +51,30 @@ impl Context {
         }
     }
 
+    /// Memory that does not answer at once, with all stores around it that there are.
+    async fn wrapped(algorithm: Algorithm) -> Self {
+        let memory = Self::memory(algorithm).await;
+        let wrapped = Resilient::around(Later(memory.store))
+            .timeout(60 * SECOND)
+            .fallback(Share::of_processes(2));
+        Self {
+            store: wrapped.build(),
+            ..memory
+        }
+    }
+
+    /// The whole share of a store that never answers.
+    async fn fallback(algorithm: Algorithm) -> Self {
+        let clock = Self::clock();
+        let fallback = Fallback::new(Gone, Share::of_processes(1));
+        Self {
+            algorithm,
+            store: Arc::new(fallback.local(MemoryStore::new().clock(clock.clone()))),
+            clock,
+            _server: None,
+        }
+    }
+
     /// A take of 1 by nobody in particular.
     fn take(&self, path: &str, quotas: &[Quota]) -> Take {
         let rule = Rule::new(path, quotas.iter().copied()).expect("a valid rule");
@@ -60,6 +84,54 @@ impl Context {
     fn advance(&self, duration: Duration) {
         let micros = u64::try_from(duration.as_micros()).expect("a short time");
         self.clock.set(self.clock.now() + micros);
+    }
+}
+
+/// Has to be waited for.
+#[derive(Debug)]
+struct Later(Arc<dyn Store>);
+
+impl Store for Later {
+    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
+        Taking::later(async move {
+            tokio::task::yield_now().await;
+            self.0.take(takes).await
+        })
+    }
+
+    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
+        Refunding::later(async move {
+            tokio::task::yield_now().await;
+            self.0.refund(take, token).await
+        })
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+}
+
+/// Never answers.
+#[derive(Debug)]
+struct Gone;
+
+impl Gone {
+    fn error() -> StoreError {
+        StoreError::new(StoreErrorKind::Unavailable, "gone")
+    }
+}
+
+impl Store for Gone {
+    fn take<'a>(&'a self, _: &'a [Take]) -> Taking<'a> {
+        Taking::ready(Err(Self::error()))
+    }
+
+    fn refund<'a>(&'a self, _: &'a Take, _: &'a Token) -> Refunding<'a> {
+        Refunding::ready(Err(Self::error()))
+    }
+
+    fn name(&self) -> String {
+        "gone".to_owned()
     }
 }
 
@@ -418,19 +490,22 @@ macro_rules! stamp {
 
             const ALGORITHM: Algorithm = $algorithm;
 
-            mod memory {
-                $(#[tokio::test(flavor = "multi_thread")]
-                async fn $law() {
-                    super::super::$law(&super::super::Context::memory(super::ALGORITHM).await).await;
-                })+
-            }
+            stamp_store!(memory => $($law),+);
+            stamp_store!(redis => $($law),+);
+            stamp_store!(wrapped => $($law),+);
+            stamp_store!(fallback => $($law),+);
+        }
+    };
+}
 
-            mod redis {
-                $(#[tokio::test(flavor = "multi_thread")]
-                async fn $law() {
-                    super::super::$law(&super::super::Context::redis(super::ALGORITHM).await).await;
-                })+
-            }
+/// One store, made by the context's function of this name.
+macro_rules! stamp_store {
+    ($store:ident => $($law:ident),+) => {
+        mod $store {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $law() {
+                super::super::$law(&super::super::Context::$store(super::ALGORITHM).await).await;
+            })+
         }
     };
 }

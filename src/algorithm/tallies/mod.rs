@@ -93,7 +93,7 @@ impl<T: Tally> Tallies<T> {
             token = Some(Token::new(now, self.serial, cost));
         }
         let state = ask.state(now, || self.kept[0].tally.over_at());
-        Decision::of_one(ruling, Source::Memory, state, token)
+        Decision::of_one(ruling, Source::Local, state, token)
     }
 
     fn take_from_any(
@@ -138,7 +138,7 @@ impl<T: Tally> Tallies<T> {
         });
         if ruling != Ruling::Allowed || cost == 0 {
             let states = states(asks, now, |ask| at(places[ask]).over_at());
-            return Decision::of_many(ruling, Source::Memory, states, None);
+            return Decision::of_many(ruling, Source::Local, states, None);
         }
 
         self.charge(now, quotas, &mut places[..quotas.len()], fresh, cost);
@@ -146,7 +146,7 @@ impl<T: Tally> Tallies<T> {
         let over_at = |ask: usize| self.kept[places[ask]].tally.over_at();
         let states = states(asks, now, over_at);
         let token = Some(Token::new(now, self.serial, cost));
-        Decision::of_many(ruling, Source::Memory, states, token)
+        Decision::of_many(ruling, Source::Local, states, token)
     }
 
     fn charge(

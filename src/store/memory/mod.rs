@@ -146,7 +146,8 @@ impl MemoryStore {
         }
     }
 
-    fn give_back(&self, take: &Take, token: &Token) -> u64 {
+    /// The units that were given back.
+    pub(super) fn give_back(&self, take: &Take, token: &Token) -> u64 {
         let name = Name::new(take, "");
         let (hash, shard) = self.place(name);
         let mut shard = lock(shard);

@@ -285,6 +285,11 @@ where
     fn name(&self) -> String {
         self.address.to_string()
     }
+
+    fn give_up_after(mut self, timeout: Duration) -> Self {
+        self.timeout = self.timeout.min(timeout);
+        self
+    }
 }
 
 impl<C> fmt::Debug for RedisStore<C> {

@@ -1,0 +1,16 @@
+/// What becomes of a request for which the store made no decision, once no error callback has answered it.
+///
+/// A rule that [says nothing](crate::Rule::on_error) is answered by a [`Fallback`](crate::Fallback) where its store has
+/// one, and with a 503 where it has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum OnError {
+    /// It is answered with a 503, also where there is a fallback.
+    #[default]
+    Respond,
+    /// It goes on to the handler, unlimited, also where there is a fallback.
+    Proceed,
+    /// A [`Fallback`](crate::Fallback) decides, by this process's share of the quotas. Where the store has none, it is
+    /// answered with a 503, and the log says so.
+    Fallback,
+}

@@ -1,0 +1,206 @@
+//! A store that is left alone for as long as it fails.
+
+mod core;
+mod probe;
+mod state;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::core::{Call, Core, Health};
+use self::probe::{Errand, Prober};
+use super::taking::Answering;
+use super::{Refunding, Store, Take, Taking};
+use crate::decision::{Decision, Token};
+use crate::error::{StoreError, StoreErrorKind};
+
+/// Leaves a store alone after it has failed several times in a row, so that its failures cost no request any time.
+///
+/// **Closed**, it passes everything on. After [`failures`](Self::failures) in a row without a decision in between it is
+/// **open**: it answers at once with a [`StoreError`] of the kind [`Unavailable`](StoreErrorKind::Unavailable), whose
+/// source is the failure that opened it. Meanwhile a task looks after the store [every 100 ms](Self::probe_every), by the
+/// very take that failed last at a cost of 0, so that it runs what requests run. Once that is answered, the breaker is
+/// **half-open**: one request goes through, all others are answered as before. If it is decided, the breaker is closed; if
+/// it fails, open. A look alone would not do: it writes nothing, so it is answered also by a read-only replica, and by a
+/// server without memory.
+///
+/// | kind of error | |
+/// |---|---|
+/// | `Timeout`, `Unavailable`, `Refused`, `ReadOnly`, `OutOfMemory`, `Protocol` | a failure |
+/// | `WrongType`, `Full`, `Configuration`, `Overloaded` | none: it is about one key, or about this process |
+///
+/// A decision is one on a take that costs something, allowed or denied. What was asked before the breaker opened or closed
+/// changes nothing after it.
+///
+/// The store inside must give up by itself, as [`RedisStore`](crate::RedisStore) and [`Timeout`](crate::Timeout) do; a
+/// request that is dropped while it waits is no failure. Clones share the state. The task ends with the last clone. Where
+/// there is no tokio runtime to run it, a request goes through after the time instead.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{CircuitBreaker, MemoryStore};
+///
+/// let store = CircuitBreaker::new(MemoryStore::new())
+///     .failures(20)
+///     .probe_every(Duration::from_millis(250));
+/// # let _ = store;
+/// ```
+#[derive(Debug)]
+pub struct CircuitBreaker<S> {
+    inner: Arc<S>,
+    core: Arc<Core>,
+    prober: Arc<Prober>,
+    failures: u32,
+    probe_every: Duration,
+}
+
+impl<S: Store> CircuitBreaker<S> {
+    /// The default of [`CircuitBreaker::failures`].
+    pub const DEFAULT_FAILURES: u32 = 10;
+
+    /// The default of [`CircuitBreaker::probe_every`].
+    pub const DEFAULT_PROBE_EVERY: Duration = Duration::from_millis(100);
+
+    /// A closed breaker around `inner`.
+    #[must_use]
+    pub fn new(inner: S) -> Self {
+        Self {
+            core: Arc::new(Core::new(inner.name())),
+            inner: Arc::new(inner),
+            prober: Arc::default(),
+            failures: Self::DEFAULT_FAILURES,
+            probe_every: Self::DEFAULT_PROBE_EVERY,
+        }
+    }
+
+    /// How many failures in a row open it; 0 is as 1. Default: 10.
+    #[must_use]
+    pub fn failures(mut self, failures: u32) -> Self {
+        self.failures = failures;
+        self
+    }
+
+    /// The pause between two looks after the store, of at least a millisecond, to which up to a fifth is added at random.
+    /// Each may take a second at most. Default: 100 ms.
+    #[must_use]
+    pub fn probe_every(mut self, pause: Duration) -> Self {
+        self.probe_every = probe::pause(pause);
+        self
+    }
+
+    /// Asks the store inside, if it may be asked, about this take.
+    fn through<'a, T>(
+        &'a self,
+        take: &'a Take,
+        charges: bool,
+        ask: impl FnOnce() -> Answering<'a, T> + Send + 'a,
+    ) -> Answering<'a, T>
+    where
+        T: Send + 'a,
+    {
+        let answering = match self.core.admit_at_once() {
+            Some(Ok(call)) => match ask().now() {
+                Ok(answer) => {
+                    self.ended(call, take, charges, &answer);
+                    return Answering::ready(answer);
+                }
+                Err(later) => later,
+            },
+            Some(Err(refusal)) => return Answering::ready(Err(refusal)),
+            // Not before it is polled: a question that nobody asks must not keep others from asking.
+            None => Answering::later(async move { ask().await }),
+        };
+        Answering::later(async move {
+            let call = self.core.admit()?;
+            let answer = answering.await;
+            self.ended(call, take, charges, &answer);
+            answer
+        })
+    }
+
+    fn ended<T>(&self, call: Call<'_>, take: &Take, charges: bool, answer: &Result<T, StoreError>) {
+        let Some(generation) = call.ends(health(answer, charges), self.failures) else {
+            return;
+        };
+        self.prober.start(Errand {
+            inner: Arc::clone(&self.inner),
+            core: Arc::clone(&self.core),
+            look: take.clone().cost(0),
+            generation,
+            every: self.probe_every,
+        });
+    }
+}
+
+/// What an answer says about the store. One that charges nothing says little: it comes also where nothing can be written.
+fn health<T>(answer: &Result<T, StoreError>, charges: bool) -> Health<'_> {
+    use StoreErrorKind as Kind;
+    match answer {
+        Ok(_) if charges => Health::Well,
+        Ok(_) => Health::Unknown,
+        Err(error) => match error.kind() {
+            Kind::Timeout
+            | Kind::Unavailable
+            | Kind::Refused
+            | Kind::ReadOnly
+            | Kind::OutOfMemory
+            | Kind::Protocol => Health::Ill(error),
+            Kind::WrongType | Kind::Full | Kind::Configuration | Kind::Overloaded => {
+                Health::Unknown
+            }
+        },
+    }
+}
+
+impl<S: Store> Store for CircuitBreaker<S> {
+    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
+        let Some(last) = takes.last() else {
+            return self.inner.take(takes);
+        };
+        let charges = takes.iter().any(|take| take.units() > 0);
+        self.through(last, charges, || self.inner.take(takes))
+    }
+
+    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
+        let call = match self.core.admit() {
+            Ok(call) => call,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let answer = self.inner.try_take(take)?;
+        self.ended(call, take, take.units() > 0, &answer);
+        Some(answer)
+    }
+
+    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
+        self.through(take, false, || self.inner.refund(take, token))
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    /// Before it is cloned: afterwards the store inside is not this one's alone.
+    fn give_up_after(mut self, timeout: Duration) -> Self {
+        self.inner = match Arc::try_unwrap(self.inner) {
+            Ok(inner) => Arc::new(inner.give_up_after(timeout)),
+            Err(shared) => shared,
+        };
+        self
+    }
+
+    fn has_fallback(&self) -> bool {
+        self.inner.has_fallback()
+    }
+}
+
+impl<S> Clone for CircuitBreaker<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            core: Arc::clone(&self.core),
+            prober: Arc::clone(&self.prober),
+            failures: self.failures,
+            probe_every: self.probe_every,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{CircuitBreaker, Fallback, InFlight, MemoryStore, Store, Timeout};
+use crate::rule::Share;
+
+/// Puts stores around a store, so that it may do anything: requests are answered in bounded time, and by what was declared.
+///
+/// | from outside in | what it does | default | switched off by |
+/// |---|---|---|---|
+/// | [`Fallback`] | answers from memory while the store fails, by a share of each quota | off | |
+/// | [`CircuitBreaker`] | leaves a store alone that fails, and finds out when it answers again | after 10 failures, every 100 ms | `.failures(None)` |
+/// | [`InFlight`] | sheds what is too much at once | 1,024 | `.in_flight(None)` |
+/// | [`Timeout`] | bounds the time of an answer | off: a [`RedisStore`](crate::RedisStore) has its own, of 50 ms | |
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{MemoryStore, RateLimitLayer, Resilient, Share};
+///
+/// // In place of a RedisStore. Up to four processes run, and each admits a quarter while there is no Redis.
+/// let store = Resilient::around(MemoryStore::new())
+///     .fallback(Share::of_processes(4))
+///     .build();
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
+/// # let _ = layer;
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is put around the store before it is built"]
+pub struct Resilient<S> {
+    store: S,
+    timeout: Option<Duration>,
+    in_flight: Option<usize>,
+    failures: Option<u32>,
+    probe_every: Duration,
+    fallback: Option<Share>,
+    fallback_keys: usize,
+}
+
+impl<S: Store> Resilient<S> {
+    /// Around this store, with the defaults.
+    pub fn around(store: S) -> Self {
+        Self {
+            store,
+            timeout: None,
+            in_flight: Some(InFlight::<S>::DEFAULT_MOST),
+            failures: Some(CircuitBreaker::<S>::DEFAULT_FAILURES),
+            probe_every: CircuitBreaker::<S>::DEFAULT_PROBE_EVERY,
+            fallback: None,
+            fallback_keys: MemoryStore::DEFAULT_MAX_KEYS,
+        }
+    }
+
+    /// How long an answer of the store may take. Default: as long as the store lets it.
+    pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.timeout = timeout.into();
+        self
+    }
+
+    /// How many questions to the store may be under way; `None`: any number. Default: 1,024.
+    pub fn in_flight(mut self, most: impl Into<Option<usize>>) -> Self {
+        self.in_flight = most.into();
+        self
+    }
+
+    /// After how many failures in a row the store is left alone; `None`: never. Default: 10.
+    pub fn failures(mut self, failures: impl Into<Option<u32>>) -> Self {
+        self.failures = failures.into();
+        self
+    }
+
+    /// The pause between two looks after a store that is left alone. Default: 100 ms.
+    pub fn probe_every(mut self, pause: Duration) -> Self {
+        self.probe_every = pause;
+        self
+    }
+
+    /// The share of each quota by which this process answers while the store does not; `None`: it does not answer.
+    /// Default: `None`.
+    pub fn fallback(mut self, share: impl Into<Option<Share>>) -> Self {
+        self.fallback = share.into();
+        self
+    }
+
+    /// How many keys the fallback counts at most. Default: 100,000.
+    pub fn fallback_keys(mut self, max_keys: usize) -> Self {
+        self.fallback_keys = max_keys;
+        self
+    }
+
+    /// The store with all that around it.
+    #[must_use]
+    pub fn build(self) -> Arc<dyn Store> {
+        let mut store: Arc<dyn Store> = match self.timeout {
+            Some(timeout) => Arc::new(Timeout::new(self.store, timeout)),
+            None => Arc::new(self.store),
+        };
+        if let Some(most) = self.in_flight {
+            store = Arc::new(InFlight::new(store, most));
+        }
+        if let Some(failures) = self.failures {
+            let breaker = CircuitBreaker::new(store).failures(failures);
+            store = Arc::new(breaker.probe_every(self.probe_every));
+        }
+        if let Some(share) = self.fallback {
+            store = Arc::new(Fallback::new(store, share).max_keys(self.fallback_keys));
+        }
+        store
+    }
+}

@@ -1,0 +1,204 @@
+//! What every request was answered, and whether any window was ever above its quota.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What a client got.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    Allowed(Charge),
+    Denied,
+    /// There was no decision, and the client was told so.
+    Failed,
+}
+
+/// What a request was charged, and to whom.
+#[derive(Debug, Clone)]
+pub(crate) struct Charge {
+    /// Whose count: the rule, the user, and for those of a fallback the process.
+    pub(crate) count: String,
+    /// By the clock of whoever decided, in microseconds.
+    pub(crate) stamp: u64,
+    pub(crate) is_fallback: bool,
+}
+
+/// What a count may hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Law {
+    /// In every window.
+    Window { max: usize, window: Duration },
+    /// In every span: the burst, and what drains in it.
+    Bucket {
+        burst: u64,
+        max: u64,
+        window: Duration,
+    },
+}
+
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Sums {
+    pub(crate) sent: u64,
+    pub(crate) allowed: u64,
+    pub(crate) by_fallback: u64,
+    pub(crate) denied: u64,
+    pub(crate) failed: u64,
+}
+
+impl Sums {
+    pub(crate) fn answered(&self) -> u64 {
+        self.allowed + self.denied + self.failed
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Ledger {
+    pub(crate) sums: Sums,
+    pub(crate) violations: Vec<String>,
+    pub(crate) windows_checked: u64,
+    counts: HashMap<String, (Law, Vec<u64>)>,
+    /// When data was lost, by the system's clock, which is the server's, too.
+    losses: Vec<u64>,
+}
+
+impl Ledger {
+    /// Of one client or many.
+    pub(crate) fn enter(&mut self, answer: Answer, law: Law) {
+        match answer {
+            Answer::Denied => self.sums.denied += 1,
+            Answer::Failed => self.sums.failed += 1,
+            Answer::Allowed(charge) => {
+                self.sums.allowed += 1;
+                self.sums.by_fallback += u64::from(charge.is_fallback);
+                let count = self.counts.entry(charge.count);
+                count.or_insert((law, Vec::new())).1.push(charge.stamp);
+            }
+        }
+    }
+
+    pub(crate) fn data_is_lost(&mut self) {
+        self.losses.push(now());
+    }
+
+    pub(crate) fn losses(&self) -> usize {
+        self.losses.len()
+    }
+
+    /// Checks all that was charged, and forgets what no later window can hold.
+    pub(crate) fn check(&mut self) {
+        for (name, (law, stamps)) in &mut self.counts {
+            stamps.sort_unstable();
+            // A window that begins before a loss and ends behind it may hold what fits into two.
+            let epochs = stamps.chunk_by(|a, b| !self.losses.iter().any(|loss| a < loss && loss <= b));
+            for epoch in epochs {
+                self.windows_checked += epoch.len() as u64;
+                if let Some(excess) = law.broken_by(epoch) {
+                    self.violations.push(format!("{name}: {excess}"));
+                }
+            }
+            let newest = stamps.last().copied().unwrap_or_default();
+            let keep = micros(law.memory()) + 2_000_000;
+            stamps.retain(|stamp| stamp + keep > newest);
+        }
+        self.counts.retain(|_, (_, stamps)| !stamps.is_empty());
+    }
+}
+
+impl Law {
+    fn memory(self) -> Duration {
+        match self {
+            Self::Window { window, .. } => window,
+            // When a full bucket has drained.
+            Self::Bucket { burst, max, window } => {
+                window * u32::try_from(burst.div_ceil(max) + 1).expect("small")
+            }
+        }
+    }
+
+    fn broken_by(self, stamps: &[u64]) -> Option<String> {
+        match self {
+            Self::Window { max, window } => {
+                // One more than fit, and all within one window.
+                let mut spans = stamps.windows(max + 1);
+                let found = spans.find(|span| span[max] - span[0] < micros(window))?;
+                let took = found[max] - found[0];
+                Some(format!("{} in {took} us, {max} fit into {window:?}", max + 1))
+            }
+            Self::Bucket { burst, max, window } => stamps.iter().enumerate().find_map(|(at, first)| {
+                stamps[at..].iter().zip(1_u64..).find_map(|(last, units)| {
+                    let drained = (last - first) * max / micros(window);
+                    (units > burst + drained).then(|| {
+                        format!("{units} in {} us, {} fit", last - first, burst + drained)
+                    })
+                })
+            }),
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).expect("short")
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    micros(now.expect("after 1970"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn check(law: Law, stamps: &[u64], violations: usize) {
+        let mut ledger = Ledger::default();
+        for stamp in stamps {
+            let charge = Charge {
+                count: "c".to_owned(),
+                stamp: *stamp,
+                is_fallback: false,
+            };
+            ledger.enter(Answer::Allowed(charge), law);
+        }
+        ledger.check();
+        assert_eq!(ledger.violations.len(), violations, "{stamps:?}");
+    }
+
+    #[test]
+    fn the_ledger_sees_one_too_many() {
+        let law = Law::Window {
+            max: 2,
+            window: SECOND,
+        };
+        check(law, &[0, 500_000, 1_000_000], 0);
+        check(law, &[0, 999_999, 500_000], 1);
+        let law = Law::Bucket {
+            burst: 2,
+            max: 10,
+            window: SECOND,
+        };
+        check(law, &[0, 0, 100_000, 200_000], 0);
+        check(law, &[0, 0, 99_999], 1);
+    }
+
+    #[test]
+    fn a_loss_begins_anew() {
+        let law = Law::Window {
+            max: 1,
+            window: SECOND,
+        };
+        let now = now();
+        let mut ledger = Ledger::default();
+        for stamp in [now - 10, now + 10_000_000] {
+            let charge = Charge {
+                count: "c".to_owned(),
+                stamp,
+                is_fallback: false,
+            };
+            ledger.enter(Answer::Allowed(charge), law);
+            ledger.data_is_lost();
+        }
+        ledger.check();
+        assert_eq!(ledger.violations, [String::new(); 0]);
+    }
+}

@@ -1,0 +1,151 @@
+//! One request finds out whether the store works again, and nothing it does leaves the breaker stuck.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::poll_immediate;
+use tidegate::{CircuitBreaker, Store, StoreErrorKind as Kind, StoreExt, Token};
+use tokio::time::{Instant, sleep};
+
+use crate::breaker::open;
+use crate::line::Mode;
+use crate::{Line, MILLISECOND, SECOND, ask, kind, take};
+
+/// A breaker whose next request is the one that finds out.
+async fn half_open(mode: Mode) -> (CircuitBreaker<Line>, Line) {
+    let (store, line) = open(mode).await;
+    sleep(130 * MILLISECOND).await;
+    assert_eq!((line.looked(), line.asked()), (1, 0));
+    (store, line)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_goes_through_and_closes_it() {
+    let (store, line) = half_open(Mode::Holds).await;
+    let takes = [take()];
+    let mut trial = store.take(&takes);
+    assert!(poll_immediate(&mut trial).await.is_none());
+    for _ in 0..10 {
+        assert_eq!(kind(&store).await, Kind::Unavailable);
+        assert!(
+            store
+                .try_take(&take())
+                .is_some_and(|answer| answer.is_err())
+        );
+    }
+    line.let_go(11);
+    assert!(trial.await.is_ok());
+    for _ in 0..10 {
+        assert!(ask(&store, &take()).await.is_allowed());
+    }
+    assert_eq!(line.asked(), 11);
+}
+
+/// A look is answered where nothing can be written, so it closes nothing.
+#[tokio::test(start_paused = true)]
+async fn one_that_fails_opens_it_again() {
+    for kind_of in [Kind::ReadOnly, Kind::OutOfMemory] {
+        let (store, line) = half_open(Mode::Writes(kind_of)).await;
+        let began = Instant::now();
+        while began.elapsed() < 10 * SECOND {
+            let took = Instant::now();
+            let _ = kind(&store).await;
+            assert_eq!(took.elapsed(), std::time::Duration::ZERO);
+            sleep(MILLISECOND).await;
+        }
+        let (asked, looked) = (line.asked(), line.looked());
+        assert!((80..=100).contains(&asked), "{asked}");
+        assert!(looked.abs_diff(asked) <= 1, "{looked} {asked}");
+        line.set(Mode::Works);
+        sleep(130 * MILLISECOND).await;
+        assert!(ask(&store, &take()).await.is_allowed());
+        assert!(ask(&store, &take()).await.is_allowed());
+    }
+}
+
+/// Dropped before it is polled, while it waits, and after its end.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_dropped_makes_room_for_another() {
+    let (store, line) = half_open(Mode::Holds).await;
+    let takes = [take()];
+    for polls in 0..4 {
+        let mut trial = store.take(&takes);
+        for _ in 0..polls {
+            assert!(poll_immediate(&mut trial).await.is_none());
+        }
+        drop(trial);
+        assert_eq!(line.under_way(), 0);
+    }
+    assert_eq!(line.asked(), 3);
+    let unpolled = store.take(&takes);
+    line.let_go(1);
+    assert!(ask(&store, &take()).await.is_allowed(), "it is free");
+    line.set(Mode::Works);
+    assert!(unpolled.await.is_ok(), "and closed by now");
+}
+
+/// A future that somebody keeps and does not poll any more.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_left_lying_about_is_passed_over() {
+    let (store, line) = half_open(Mode::Holds).await;
+    let takes = [take()];
+    let mut kept = store.take(&takes);
+    assert!(poll_immediate(&mut kept).await.is_none());
+    line.set(Mode::Works);
+    assert_eq!(kind(&store).await, Kind::Unavailable);
+    sleep(SECOND).await;
+    assert!(ask(&store, &take()).await.is_allowed());
+    line.let_go(1);
+    assert!(kept.await.is_ok(), "too late to say anything");
+}
+
+/// Looks and refunds say nothing about what takes will find, and keep nobody out for longer than they last.
+#[tokio::test(start_paused = true)]
+async fn looks_and_refunds_do_not_close_it() {
+    let (store, line) = half_open(Mode::Writes(Kind::ReadOnly)).await;
+    let dynamic: &dyn Store = &store;
+    assert!(dynamic.peek(&take()).await.is_ok());
+    assert!(dynamic.peek(&take()).await.is_ok());
+    line.set(Mode::Works);
+    let token = Token::new(1, 1, 1);
+    assert_eq!(store.refund(&take(), &token).await.expect("answered"), 0);
+    line.set(Mode::Writes(Kind::ReadOnly));
+    assert_eq!(kind(&store).await, Kind::ReadOnly, "one is enough");
+    assert_eq!(kind(&store).await, Kind::Unavailable, "open again");
+}
+
+/// However many ask at once, on however many threads: one gets through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn exactly_one_of_500_goes_through() {
+    let (store, line) = open(Mode::Holds).await;
+    while line.looked() == 0 {
+        sleep(5 * MILLISECOND).await;
+    }
+    sleep(50 * MILLISECOND).await;
+    let refused = Arc::new(AtomicUsize::new(0));
+    let tasks = (0..500).map(|_| {
+        let (store, refused) = (store.clone(), Arc::clone(&refused));
+        tokio::spawn(async move {
+            let answer = (&store as &dyn Store).take_one(&take()).await;
+            if let Err(error) = &answer {
+                assert_eq!(error.kind(), Kind::Unavailable);
+                refused.fetch_add(1, Ordering::Relaxed);
+            }
+            answer.is_ok()
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let began = std::time::Instant::now();
+    while refused.load(Ordering::Relaxed) < 499 {
+        assert!(began.elapsed() < 20 * SECOND);
+        sleep(MILLISECOND).await;
+    }
+    line.let_go(1);
+    let mut decided = 0;
+    for task in tasks {
+        decided += usize::from(task.await.expect("no panic"));
+    }
+    assert_eq!((decided, line.asked()), (1, 1));
+    line.set(Mode::Works);
+    assert!(ask(&store, &take()).await.is_allowed(), "it is closed");
+}

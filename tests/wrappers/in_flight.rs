@@ -1,0 +1,98 @@
+//! A bound on what is under way.
+
+use std::time::Duration;
+
+use futures_util::future::{join_all, poll_immediate};
+use tidegate::{InFlight, MemoryStore, Store, StoreErrorKind, StoreExt, Token};
+
+use crate::line::Mode;
+use crate::{Line, MILLISECOND, SECOND, ask, failure, kind, take};
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_much_is_shed_at_once() {
+    let line = Line::new(Mode::Slow(SECOND));
+    let store = InFlight::new(line.clone(), 3);
+    let began = tokio::time::Instant::now();
+    let answers = (0..10).map(|_| async {
+        let take = take();
+        let answer = (&store as &dyn Store).take_one(&take).await;
+        (answer, began.elapsed())
+    });
+    let answers = join_all(answers).await;
+    let (decided, shed): (Vec<_>, Vec<_>) =
+        answers.into_iter().partition(|(answer, _)| answer.is_ok());
+    assert_eq!((decided.len(), shed.len(), line.asked()), (3, 7, 3));
+    assert!(decided.iter().all(|(_, took)| *took == SECOND));
+    for (answer, took) in shed {
+        let error = answer.expect_err("shed");
+        assert_eq!(error.kind(), StoreErrorKind::Overloaded);
+        assert_eq!(
+            error.to_string(),
+            "line was not asked, it still has 3 questions to answer"
+        );
+        assert_eq!(took, Duration::ZERO);
+    }
+    assert!(ask(&store, &take()).await.is_allowed(), "there is room");
+}
+
+/// Wherever a future is dropped, its place is free again; a batch has one, and so has a refund.
+#[tokio::test(start_paused = true)]
+async fn places_are_given_back() {
+    let line = Line::new(Mode::Hangs);
+    let store = InFlight::new(line.clone(), 2);
+    let takes = [take(), take(), take()];
+    let token = Token::new(1, 1, 1);
+    for round in 0..100 {
+        let unpolled = store.take(&takes);
+        assert_eq!(store.under_way(), 0);
+        let mut polled = store.take(&takes);
+        let mut refund = store.refund(&takes[0], &token);
+        assert!(poll_immediate(&mut polled).await.is_none());
+        assert!(poll_immediate(&mut refund).await.is_none());
+        assert_eq!((store.under_way(), line.under_way()), (2, 2));
+        assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
+        match round % 3 {
+            0 => drop((polled, unpolled, refund)),
+            1 => drop((refund, unpolled, polled)),
+            _ => {
+                let late = tokio::time::timeout(MILLISECOND, async { polled.await }).await;
+                assert!(late.is_err());
+                drop(refund);
+            }
+        }
+        assert_eq!((store.under_way(), line.under_way()), (0, 0));
+    }
+    line.set(Mode::Fails(StoreErrorKind::Timeout));
+    failure(&store).await;
+    assert_eq!(store.under_way(), 0);
+}
+
+#[tokio::test]
+async fn what_answers_at_once_needs_no_place() {
+    let store = InFlight::new(MemoryStore::new(), 0);
+    assert!(store.try_take(&take()).is_some());
+    assert!(ask(&store, &take()).await.is_allowed());
+}
+
+/// Clones are the same door.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn never_more_than_the_bound_on_many_threads() {
+    let line = Line::new(Mode::Works);
+    let store = InFlight::new(line.clone(), 8);
+    let tasks = (0..64).map(|_| {
+        let (store, line) = (store.clone(), line.clone());
+        tokio::spawn(async move {
+            for _ in 0..200 {
+                let answer = (&store as &dyn Store).take_one(&take()).await;
+                assert!(line.under_way() <= 8);
+                if let Err(error) = answer {
+                    assert_eq!(error.kind(), StoreErrorKind::Overloaded);
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("no panic");
+    }
+    assert_eq!(store.under_way(), 0);
+}

@@ -1,0 +1,57 @@
+//! Stores around stores: what each does, alone and together, and what becomes of requests.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod breaker;
+mod breaker_tasks;
+mod events;
+mod fallback;
+mod half_open;
+mod in_flight;
+mod layer;
+mod line;
+mod outage;
+mod resilient;
+mod timeout;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::{Decision, Key, Quota, Rule, Store, StoreError, StoreErrorKind, StoreExt, Take};
+
+use line::Line;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn quota(max: u64, window: Duration) -> Quota {
+    Quota::new(max, window).expect("a valid quota")
+}
+
+fn rule(quota: Quota) -> Rule {
+    Rule::new("p", [quota]).expect("a valid rule")
+}
+
+/// A take of 1 by nobody in particular.
+fn take_of(rule: Rule) -> Take {
+    Take::new(Arc::new(rule), Key::default())
+}
+
+/// The same of a rule that has room for everybody.
+fn take() -> Take {
+    take_of(rule(quota(1_000_000, 60 * SECOND)))
+}
+
+async fn ask(store: &dyn Store, take: &Take) -> Decision {
+    store.take_one(take).await.expect("a decision")
+}
+
+async fn failure(store: &dyn Store) -> StoreError {
+    let answer = store.take_one(&take()).await;
+    answer.expect_err("no decision")
+}
+
+async fn kind(store: &dyn Store) -> StoreErrorKind {
+    failure(store).await.kind()
+}
