@@ -7,8 +7,8 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::HeaderName;
 use tidegate::{
-    Algorithm, Decision, Header, OnError, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Rules,
-    Limits, Share, Source, Store,
+    Algorithm, Decision, Header, Limits, OnError, Quota, RateLimitLayer, RedisStore, Resilient,
+    Rule, Rules, Share, Source, Store,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -47,7 +47,12 @@ const fn limit(path: &'static str, algorithm: Algorithm, max: u64, window: Durat
 
 pub(crate) const LIMITS: [Limit; 4] = [
     limit("log", Algorithm::SlidingLog, 300, SECOND),
-    limit("window", Algorithm::SlidingWindow, 800, Duration::from_secs(2)),
+    limit(
+        "window",
+        Algorithm::SlidingWindow,
+        800,
+        Duration::from_secs(2),
+    ),
     Limit {
         burst: 50,
         ..limit("gcra", Algorithm::Gcra, 400, SECOND)
@@ -77,7 +82,11 @@ impl Limit {
     /// What holds for a charge of this limit.
     pub(crate) fn law(&self, charge: &Charge) -> Law {
         let (max, window) = (self.max, self.window);
-        let share = if charge.is_fallback { u64::from(PROCESSES) } else { 1 };
+        let share = if charge.is_fallback {
+            u64::from(PROCESSES)
+        } else {
+            1
+        };
         match self.algorithm {
             Algorithm::Gcra => Law::Bucket {
                 burst: self.burst,
@@ -131,5 +140,8 @@ fn router(store: Arc<dyn Store>) -> Router {
 /// When it was charged, and by whom.
 async fn charged(Extension(decision): Extension<Decision>) -> String {
     let stamp = decision.token().map_or(0, |token| token.stamp());
-    format!("{stamp} {}", u8::from(decision.source() == Source::Fallback))
+    format!(
+        "{stamp} {}",
+        u8::from(decision.source() == Source::Fallback)
+    )
 }

@@ -17,8 +17,13 @@ impl Gauges {
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let resident = resident.and_then(|value| value.trim().strip_suffix(" kB"));
         let files = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-        let info: redis::InfoDict = redis::cmd("INFO").arg("memory").query(redis).expect("facts");
+        let tasks = tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks();
+        let info: redis::InfoDict = redis::cmd("INFO")
+            .arg("memory")
+            .query(redis)
+            .expect("facts");
         Self {
             resident_kib: resident.map_or(0, |kib| kib.trim().parse().expect("a number")),
             files: files as u64,
@@ -45,13 +50,21 @@ impl Gauges {
     /// Complains of what is larger than it was by more than a tenth and a bit.
     pub(crate) fn assert_not_above(&self, before: &Self) {
         let rows = [
-            ("resident KiB", before.resident_kib, self.resident_kib, 8_192),
+            (
+                "resident KiB",
+                before.resident_kib,
+                self.resident_kib,
+                8_192,
+            ),
             ("open files", before.files, self.files, 8),
             ("tasks", before.tasks, self.tasks, 8),
             ("redis KiB", before.redis_kib, self.redis_kib, 2_048),
         ];
         for (what, before, now, slack) in rows {
-            assert!(now <= before + before / 10 + slack, "{what}: {before}, later {now}");
+            assert!(
+                now <= before + before / 10 + slack,
+                "{what}: {before}, later {now}"
+            );
         }
     }
 }

@@ -88,7 +88,8 @@ impl Ledger {
         for (name, (law, stamps)) in &mut self.counts {
             stamps.sort_unstable();
             // A window that begins before a loss and ends behind it may hold what fits into two.
-            let epochs = stamps.chunk_by(|a, b| !self.losses.iter().any(|loss| a < loss && loss <= b));
+            let epochs =
+                stamps.chunk_by(|a, b| !self.losses.iter().any(|loss| a < loss && loss <= b));
             for epoch in epochs {
                 self.windows_checked += epoch.len() as u64;
                 if let Some(excess) = law.broken_by(epoch) {
@@ -121,16 +122,21 @@ impl Law {
                 let mut spans = stamps.windows(max + 1);
                 let found = spans.find(|span| span[max] - span[0] < micros(window))?;
                 let took = found[max] - found[0];
-                Some(format!("{} in {took} us, {max} fit into {window:?}", max + 1))
+                Some(format!(
+                    "{} in {took} us, {max} fit into {window:?}",
+                    max + 1
+                ))
             }
-            Self::Bucket { burst, max, window } => stamps.iter().enumerate().find_map(|(at, first)| {
-                stamps[at..].iter().zip(1_u64..).find_map(|(last, units)| {
-                    let drained = (last - first) * max / micros(window);
-                    (units > burst + drained).then(|| {
-                        format!("{units} in {} us, {} fit", last - first, burst + drained)
+            Self::Bucket { burst, max, window } => {
+                stamps.iter().enumerate().find_map(|(at, first)| {
+                    stamps[at..].iter().zip(1_u64..).find_map(|(last, units)| {
+                        let drained = (last - first) * max / micros(window);
+                        (units > burst + drained).then(|| {
+                            format!("{units} in {} us, {} fit", last - first, burst + drained)
+                        })
                     })
                 })
-            }),
+            }
         }
     }
 }

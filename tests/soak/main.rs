@@ -124,7 +124,9 @@ async fn nothing_breaks_and_nothing_grows() {
         clients.spawn(ask(number, address, process, pace, Arc::clone(&shared)));
     }
 
-    println!("| after | fault | sent | allowed | by fallback | denied | failed | slowest | from Redis again | resident KiB | files | tasks | Redis KiB |");
+    println!(
+        "| after | fault | sent | allowed | by fallback | denied | failed | slowest | from Redis again | resident KiB | files | tasks | Redis KiB |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let started = Instant::now();
     let mut gauges = Vec::new();
@@ -136,7 +138,9 @@ async fn nothing_breaks_and_nothing_grows() {
         gauges.push(Gauges::read(&mut server.connection()));
         *shared.slowest.lock().expect("nobody panics") = Duration::ZERO;
         let data_is_lost = || shared.ledger().data_is_lost();
-        fault.play(LASTS, &mut server, &mut proxy, data_is_lost).await;
+        fault
+            .play(LASTS, &mut server, &mut proxy, data_is_lost)
+            .await;
         let over = Instant::now();
         sleep(Duration::from_secs(1)).await;
         let mut ledger = shared.ledger();
@@ -146,11 +150,22 @@ async fn nothing_breaks_and_nothing_grows() {
         let (sums, now) = (&ledger.sums, gauges.last().expect("one was read"));
         println!(
             "| {:.0?} | {fault:?} | {} | {} | {} | {} | {} | {:.1?} | {is_back} | {} | {} | {} | {} |",
-            started.elapsed(), sums.sent, sums.allowed, sums.by_fallback, sums.denied, sums.failed,
+            started.elapsed(),
+            sums.sent,
+            sums.allowed,
+            sums.by_fallback,
+            sums.denied,
+            sums.failed,
             shared.slowest.lock().expect("nobody panics"),
-            now.resident_kib, now.files, now.tasks, now.redis_kib,
+            now.resident_kib,
+            now.files,
+            now.tasks,
+            now.redis_kib,
         );
-        assert!(is_back, "Redis decides again within a second after {fault:?}");
+        assert!(
+            is_back,
+            "Redis decides again within a second after {fault:?}"
+        );
         assert_eq!(ledger.violations, [String::new(); 0]);
     }
 
@@ -161,9 +176,16 @@ async fn nothing_breaks_and_nothing_grows() {
     let mut ledger = shared.ledger();
     ledger.check();
     let sums = ledger.sums.clone();
-    println!("{sums:?}, {:.0} a second", sums.sent as f64 / started.elapsed().as_secs_f64());
-    println!("{} charges checked, {} losses of data, {} violations",
-        ledger.windows_checked, ledger.losses(), ledger.violations.len());
+    println!(
+        "{sums:?}, {:.0} a second",
+        sums.sent as f64 / started.elapsed().as_secs_f64()
+    );
+    println!(
+        "{} charges checked, {} losses of data, {} violations",
+        ledger.windows_checked,
+        ledger.losses(),
+        ledger.violations.len()
+    );
     assert_eq!(sums.answered(), sums.sent);
     assert_eq!(ledger.violations, [String::new(); 0]);
     // The first few fill what is allocated once.
@@ -171,7 +193,9 @@ async fn nothing_breaks_and_nothing_grows() {
     if quarter >= 4 {
         let early = Gauges::median(&gauges[quarter..2 * quarter]);
         let late = Gauges::median(&gauges[gauges.len() - quarter..]);
-        println!("medians of the second quarter: {early:?}\nmedians of the last quarter:   {late:?}");
+        println!(
+            "medians of the second quarter: {early:?}\nmedians of the last quarter:   {late:?}"
+        );
         late.assert_not_above(&early);
     }
 }
