@@ -34,7 +34,7 @@
 //! | wrap a handler | [`RateLimitLayer`]; by path, from a file: [`Limits`] |
 //! | what is limited | [`Quota`], [`Rule`], [`Rules`]; as TOML: [`config`] |
 //! | who is counted together | [`KeyExtractor`]: [`PathOnly`], [`PeerIp`], [`ClientIp`], [`Header`], [`MatchedPath`], closures, tuples |
-//! | where it is counted | [`Store`]: [`MemoryStore`], [`RedisStore`] |
+//! | where it is counted | [`Store`]: [`MemoryStore`], [`RedisStore`]; one server, a cluster or behind sentinels: [`RedisAddress`] |
 //! | what if that fails | [`Resilient`]: [`Fallback`], [`CircuitBreaker`], [`InFlight`], [`Timeout`]; [`OnError`] by rule |
 //! | what a decision says | [`Decision`], and [`Headers`] for clients |
 //! | what answers instead | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] |
@@ -60,6 +60,8 @@
 //! - `axum` (default): axum's `ConnectInfo` as the peer's address, `MatchedPath` as a key;
 //! - `config` (default): rules from TOML;
 //! - `redis` (default): `RedisStore`, `Lock`, `ExclusiveLayer`;
+//! - `cluster`: Redis Cluster;
+//! - `sentinel`: a master that Redis Sentinel looks after;
 //! - `tls`: `rediss://` addresses;
 //! - `tracing`: events when decisions begin to fail, are made again, and when a callback panicked;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
@@ -68,6 +70,7 @@
 #![cfg_attr(feature = "axum", doc = "[`MatchedPath`]: crate::MatchedPath")]
 #![cfg_attr(feature = "config", doc = "[`config`]: crate::config")]
 #![cfg_attr(feature = "redis", doc = "[`RedisStore`]: crate::RedisStore")]
+#![cfg_attr(feature = "redis", doc = "[`RedisAddress`]: crate::RedisAddress")]
 #![cfg_attr(feature = "redis", doc = "[`Lock`]: crate::Lock")]
 #![cfg_attr(feature = "redis", doc = "[`ExclusiveLayer`]: crate::ExclusiveLayer")]
 #![cfg_attr(feature = "redis", doc = "[`Lock`]: crate::Lock")]
@@ -80,6 +83,10 @@
 #![cfg_attr(
     not(feature = "redis"),
     doc = "[`RedisStore`]: https://docs.rs/tidegate"
+)]
+#![cfg_attr(
+    not(feature = "redis"),
+    doc = "[`RedisAddress`]: https://docs.rs/tidegate"
 )]
 #![cfg_attr(not(feature = "redis"), doc = "[`Lock`]: https://docs.rs/tidegate")]
 #![cfg_attr(
@@ -125,7 +132,7 @@ pub use clock::ManualClock;
 #[cfg(feature = "config")]
 pub use config::ConfigError;
 #[cfg(feature = "redis")]
-pub use connection::{Reconnecting, Redis};
+pub use connection::{IntoRedisAddress, Reconnecting, Redis, RedisAddress};
 pub use decision::{Decision, Decisions, QuotaState, Source, Token, Verdict};
 pub use error::{KeyError, StoreError, StoreErrorKind};
 #[cfg(feature = "axum")]

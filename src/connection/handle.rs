@@ -2,14 +2,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisResult, Value};
 use uuid::Uuid;
 
-use super::{Preload, Reconnecting, Script, store_error};
-use crate::error::{StoreError, StoreErrorKind};
+use super::address::IntoRedisAddress;
+use super::{Calls, Preload, Reconnecting};
+use crate::error::StoreError;
 
-/// A Redis server as one process uses it: for [`RateLimiter`](crate::RateLimiter)s, [`Lock`](crate::Lock)s and
-/// [`ExclusiveLayer`](crate::ExclusiveLayer)s, and for [`RedisStore`](crate::RedisStore)s over the same connection.
+/// Redis as one process uses it: for [`RateLimiter`](crate::RateLimiter)s, [`Lock`](crate::Lock)s and
+/// [`ExclusiveLayer`](crate::ExclusiveLayer)s, and for [`RedisStore`](crate::RedisStore)s [over the same connection](crate::RedisStore::of).
 ///
 /// Make one for a process and clone it: clones share the connection, the identity under which Redis knows this process,
 /// and the lines in which its tasks wait.
@@ -37,15 +37,6 @@ struct Process {
     kept: Mutex<http::Extensions>,
 }
 
-/// The connection alone, for background tasks: it keeps nothing else alive.
-#[derive(Clone)]
-pub(crate) struct Calls {
-    connection: Reconnecting,
-    info: Arc<ConnectionInfo>,
-    address: Arc<str>,
-    timeout: Duration,
-}
-
 impl Redis {
     /// How long [`Redis::connect`] waits at most.
     pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,23 +44,23 @@ impl Redis {
     /// The default of [`Redis::timeout`].
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);
 
-    /// Connects to one server: `redis://[user:password@]host[:port][/db]`, `unix:///path`, and with
-    /// the feature `tls` `rediss://...`.
+    /// Connects to one server, to a cluster, or to a master that sentinels look after: see [`RedisAddress`](crate::RedisAddress)
+    /// for the URLs. For one server it is `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature
+    /// `tls` `rediss://...`.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
     /// if all that, with a server that is still loading its data, takes more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
+    /// Of a cluster, one master has to be reached.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (info, address) = server(url)?;
+    pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
         let connection =
-            Reconnecting::connect_with(info.clone(), Preload::All, Self::CONNECT_TIMEOUT);
-        let connection = connection.await;
-        Self::over(connection, info, &address)
+            Reconnecting::connect_with(address, Preload::All, Self::CONNECT_TIMEOUT).await?;
+        Ok(Self::over(connection))
     }
 
     /// Begins to connect in the background, so that a service can start while its Redis cannot be
@@ -82,48 +73,33 @@ impl Redis {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub fn connect_lazy(url: &str) -> Result<Self, StoreError> {
-        let (info, address) = server(url)?;
-        Self::over(
-            Reconnecting::lazy_with(info.clone(), Preload::All),
-            info,
-            &address,
-        )
+    pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
+        let connection = Reconnecting::lazy_with(address, Preload::All)?;
+        Ok(Self::over(connection))
     }
 
-    fn over(
-        connection: RedisResult<Reconnecting>,
-        info: ConnectionInfo,
-        address: &str,
-    ) -> Result<Self, StoreError> {
-        let connection = connection.map_err(|error| store_error(address, error))?;
-        let calls = Calls {
-            connection,
-            info: Arc::new(info),
-            address: address.into(),
-            timeout: Self::DEFAULT_TIMEOUT,
-        };
+    fn over(connection: Reconnecting) -> Self {
         let process = Process {
             id: Uuid::new_v4().to_string().into(),
             kept: Mutex::default(),
         };
-        Ok(Self {
-            calls,
+        Self {
+            calls: Calls::new(connection, Self::DEFAULT_TIMEOUT),
             process: Arc::new(process),
-        })
+        }
     }
 
     /// How long one call may take, with all waiting for a connection. Default: 200 ms.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.calls.timeout = timeout;
+        self.calls.set_timeout(timeout);
         self
     }
 
-    /// The connection, for a [`RedisStore`](crate::RedisStore) of the same server.
+    /// The connection, for commands of your own. For a store over it there is [`RedisStore::of`](crate::RedisStore::of).
     #[must_use]
     pub fn connection(&self) -> Reconnecting {
-        self.calls.connection.clone()
+        self.calls.connection().clone()
     }
 
     /// What this process is called in Redis: a random UUID.
@@ -149,77 +125,12 @@ impl Redis {
     }
 }
 
-impl Calls {
-    /// One script call, within the time-out.
-    pub(crate) async fn call(
-        &self,
-        script: &Script,
-        keys: &[&str],
-        arguments: impl Fn(&mut Cmd),
-    ) -> Result<Value, StoreError> {
-        let mut connection = self.connection.clone();
-        let call = script.call(&mut connection, keys, arguments);
-        let reply = tokio::time::timeout(self.timeout, call).await;
-        let reply = reply.map_err(|_| self.late())?;
-        reply.map_err(|error| store_error(&self.address, error))
-    }
-
-    /// One command, within the time-out.
-    pub(crate) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
-        let mut connection = self.connection.clone();
-        let reply = command.query_async(&mut connection);
-        let reply = tokio::time::timeout(self.timeout, reply).await;
-        let reply = reply.map_err(|_| self.late())?;
-        reply.map_err(|error| store_error(&self.address, error))
-    }
-
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// Where the server is and who we are there, for a connection besides.
-    pub(crate) fn info(&self) -> &ConnectionInfo {
-        &self.info
-    }
-
-    pub(crate) fn protocol_error(&self, reply: &Value) -> StoreError {
-        let message = format!(
-            "{} gave an answer that makes no sense: {reply:?}",
-            self.address
-        );
-        StoreError::new(StoreErrorKind::Protocol, message)
-    }
-
-    fn late(&self) -> StoreError {
-        let message = format!("{} did not answer within {:?}", self.address, self.timeout);
-        StoreError::new(StoreErrorKind::Timeout, message)
-    }
-}
-
-/// What an address means, and its name for people. Nothing of one that makes no sense is repeated: it
-/// may hold a password.
-pub(crate) fn server(url: &str) -> Result<(ConnectionInfo, String), StoreError> {
-    let info = url.into_connection_info();
-    let info = info.map_err(|error| store_error("redis", error))?;
-    let address = format!("redis at {}", info.addr());
-    Ok((info, address))
-}
-
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
-            .field("address", &self.calls.address)
-            .field("timeout", &self.calls.timeout)
+            .field("address", self.calls.address())
+            .field("timeout", &self.calls.timeout())
             .field("id", &self.process.id)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Calls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Calls")
-            .field("address", &self.address)
-            .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
 }

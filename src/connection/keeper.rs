@@ -1,27 +1,24 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{
-    AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
-    RedisError, RedisResult,
-};
-use tokio::sync::watch;
+use redis::{ConnectionInfo, RedisError, RedisResult};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::open::{Role, open};
 use super::scripts::Preload;
+#[cfg(feature = "sentinel")]
+use super::sentinel::Sentinels;
 use crate::jitter;
 
 /// From one attempt to connect to the next, however the first one ended; spread over processes by up
 /// to half of it.
-const PAUSE: Duration = Duration::from_millis(120);
-/// How long one attempt may take.
-const ATTEMPT: Duration = Duration::from_secs(1);
-/// How often an idle connection is probed; a few lost probes are a lost connection.
-const KEEPALIVE: Duration = Duration::from_secs(5);
-/// How long sent bytes may stay unacknowledged.
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+pub(super) const PAUSE: Duration = Duration::from_millis(120);
+/// How long one attempt may take before one has succeeded, and at most.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(2);
+/// How long one attempt may take at least.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(300);
 
 /// How things stand with the connection.
 #[derive(Clone)]
@@ -37,6 +34,10 @@ pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
     /// Which of all connections this is: a loss may be told more than once, and late.
     pub(super) generation: u64,
+    pub(super) since: std::time::Instant,
+    /// The server's host and port.
+    #[cfg(feature = "sentinel")]
+    pub(super) at: Arc<str>,
 }
 
 /// The latest generation that is lost.
@@ -57,25 +58,44 @@ impl Losses {
     }
 }
 
+/// Which server is connected to.
+#[derive(Clone)]
+pub(super) enum Target {
+    Server(Box<ConnectionInfo>),
+    /// Looked up anew at every attempt.
+    #[cfg(feature = "sentinel")]
+    Master(Arc<Sentinels>),
+}
+
 /// The background task: connects, waits for a loss, connects again.
 pub(super) struct Keeper {
-    client: Client,
+    target: Target,
     preload: Preload,
     state: watch::Sender<State>,
     losses: Losses,
+    /// Rung when there is no connection any more.
+    alarm: Arc<Notify>,
     generation: u64,
     next_attempt: Instant,
+    patience: Duration,
 }
 
 impl Keeper {
-    pub(super) fn new(client: Client, preload: Preload, losses: Losses) -> Self {
+    pub(super) fn new(
+        target: Target,
+        preload: Preload,
+        losses: Losses,
+        alarm: Arc<Notify>,
+    ) -> Self {
         Self {
-            client,
+            target,
             preload,
             state: watch::Sender::new(State::Connecting),
             losses,
+            alarm,
             generation: 0,
             next_attempt: Instant::now(),
+            patience: LONGEST_ATTEMPT,
         }
     }
 
@@ -88,83 +108,66 @@ impl Keeper {
         loop {
             self.connect().await;
             let generation = self.generation;
-            if losses.wait_for(|lost| *lost >= generation).await.is_err() {
-                return;
+            tokio::select! {
+                lost = losses.wait_for(|lost| *lost >= generation) => {
+                    if lost.is_err() {
+                        return;
+                    }
+                }
+                () = self.moved() => {}
             }
             self.state.send_replace(State::Connecting);
+        }
+    }
+
+    /// Completes when the server is not the one any more that is to be connected to, though it may still answer.
+    async fn moved(&self) {
+        match &self.target {
+            Target::Server(_) => std::future::pending().await,
+            #[cfg(feature = "sentinel")]
+            Target::Master(sentinels) => {
+                let at = match &*self.state.borrow() {
+                    State::Up(link) => Arc::clone(&link.at),
+                    _ => return,
+                };
+                sentinels.moved(&at).await;
+            }
         }
     }
 
     async fn connect(&mut self) {
         loop {
             sleep_until(self.next_attempt).await;
-            self.next_attempt = Instant::now() + PAUSE + jitter::up_to(PAUSE / 2);
+            let begun = Instant::now();
+            self.next_attempt = begun + PAUSE + jitter::up_to(PAUSE / 2);
             self.generation += 1;
-            let attempt = open(&self.client, self.preload, self.generation, &self.losses);
-            match within(ATTEMPT, attempt).await {
+            match within(self.patience, self.attempt()).await {
                 Ok(link) => {
+                    self.patience = patience_after(begun.elapsed());
                     self.state.send_replace(State::Up(link));
                     return;
                 }
                 Err(error) => {
                     self.state.send_replace(State::Down(error));
+                    self.alarm.notify_one();
                 }
             }
         }
     }
+
+    async fn attempt(&self) -> RedisResult<Link> {
+        let (info, role) = match &self.target {
+            Target::Server(info) => (ConnectionInfo::clone(info), Role::Any),
+            #[cfg(feature = "sentinel")]
+            Target::Master(sentinels) => (sentinels.master().await?, Role::Master),
+        };
+        open(info, role, self.preload, self.generation, &self.losses).await
+    }
 }
 
-/// RESP3, because with it the client is told of a closed connection while it is idle.
-pub(crate) fn client(server: impl IntoConnectionInfo) -> RedisResult<Client> {
-    let info = server.into_connection_info()?;
-    let settings = info.redis_settings().clone();
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE)
-        .with_interval(KEEPALIVE);
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(keepalive);
-    #[cfg(target_os = "linux")]
-    let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
-    let info = info
-        .set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3))
-        .set_tcp_settings(tcp);
-    #[cfg(feature = "tls")]
-    if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-        // An application's own choice, made earlier, stands.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    Client::open(info)
-}
-
-async fn open(
-    client: &Client,
-    preload: Preload,
-    generation: u64,
-    losses: &Losses,
-) -> RedisResult<Link> {
-    let losses = losses.clone();
-    let on_push = move |push: PushInfo| {
-        if push.kind == PushKind::Disconnection {
-            losses.tell(generation);
-        }
-        Ok::<_, redis::aio::SendError>(())
-    };
-    // Whoever calls bounds the whole of its waiting.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_push_sender(on_push);
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await?;
-    for script in preload.scripts() {
-        script.load(&mut connection).await?;
-    }
-    Ok(Link {
-        connection,
-        generation,
-    })
+/// A stuck attempt must not keep the next one waiting for long: the server may be another one by then.
+fn patience_after(success: Duration) -> Duration {
+    (8 * success).clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT)
 }
 
 pub(super) async fn within<T>(
@@ -179,4 +182,17 @@ pub(super) async fn within<T>(
     tokio::time::timeout(timeout, work)
         .await
         .unwrap_or_else(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_takes_eight_times_the_last_success_within_bounds() {
+        let millis = Duration::from_millis;
+        assert_eq!(patience_after(millis(1)), millis(300));
+        assert_eq!(patience_after(millis(100)), millis(800));
+        assert_eq!(patience_after(millis(900)), millis(2_000));
+    }
 }

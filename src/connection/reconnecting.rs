@@ -1,41 +1,48 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
-use redis::{
-    Cmd, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, RedisResult,
-    ServerErrorKind, Value,
-};
-use tokio::sync::watch;
+use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value};
 
-use super::keeper::{Keeper, Link, Losses, State, client, within};
+use super::address::{IntoRedisAddress, RedisAddress, Topology};
+#[cfg(feature = "cluster")]
+use super::cluster::Cluster;
+use super::keeper::{Target, within};
+use super::line::Line;
 use super::scripts::Preload;
+#[cfg(feature = "sentinel")]
+use super::sentinel::Sentinels;
+use super::store_error;
+use crate::error::StoreError;
 
-/// One multiplexed connection to one Redis server, made anew in the background when it breaks.
+/// A connection to Redis, made anew in the background when it breaks: to one server, to the master that sentinels name,
+/// or to every master of a cluster, as its [address](RedisAddress) says.
 ///
 /// A call never waits for a reconnect that has already failed once: it gets that failure at once. A
 /// call that was under way when the connection broke gets the error; it is not sent again, because it
 /// may have been executed.
 ///
 /// It is also made anew when the server turns out to be a replica or to have lost its master, and
-/// when ten calls in a row were given up without an answer.
+/// when ten calls in a row were given up without an answer. From one attempt to the next it takes at most 180 ms; if the
+/// first is still under way by then, at most two seconds, and less after connections that were made faster.
 ///
-/// Clones share the connection. The background task ends with the last of them.
+/// Behind sentinels, each attempt asks all of them who the master is. In a cluster each node has a connection that breaks
+/// and comes back alone; a command goes to the master of its first key, one without a key to any master, and a pipeline to
+/// the master of its first key. Commands follow slots that have moved or are moving; pipelines get the error.
+///
+/// Clones share the connection. The background tasks end with the last of them.
 #[derive(Clone)]
 pub struct Reconnecting {
-    shared: Arc<Shared>,
+    to: To,
+    address: Arc<RedisAddress>,
 }
 
-struct Shared {
-    state: watch::Receiver<State>,
-    losses: Losses,
-    /// Calls that were given up since the last answer.
-    unanswered: AtomicU32,
-    address: String,
-    db: i64,
-    keeper: tokio::task::AbortHandle,
+#[derive(Clone)]
+enum To {
+    Server(Arc<Line>),
+    #[cfg(feature = "cluster")]
+    Cluster(Arc<Cluster>),
 }
 
 impl Reconnecting {
@@ -44,23 +51,27 @@ impl Reconnecting {
     ///
     /// # Errors
     ///
-    /// What the client says of a wrong address, a server that cannot be reached, or a refusal; or
-    /// that it took too long.
+    /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or if that takes too
+    /// long.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub async fn connect(server: impl IntoConnectionInfo, timeout: Duration) -> RedisResult<Self> {
-        Self::connect_with(server, Preload::Stores, timeout).await
+    pub async fn connect(
+        address: impl IntoRedisAddress,
+        timeout: Duration,
+    ) -> Result<Self, StoreError> {
+        Self::connect_with(address, Preload::Stores, timeout).await
     }
 
     pub(super) async fn connect_with(
-        server: impl IntoConnectionInfo,
+        address: impl IntoRedisAddress,
         preload: Preload,
         timeout: Duration,
-    ) -> RedisResult<Self> {
-        let connection = Self::lazy_with(server, preload)?;
-        within(timeout, connection.first()).await?;
+    ) -> Result<Self, StoreError> {
+        let connection = Self::lazy_with(address, preload)?;
+        let first = within(timeout, connection.first()).await;
+        first.map_err(|error| store_error(&connection.address.to_string(), error))?;
         Ok(connection)
     }
 
@@ -68,178 +79,116 @@ impl Reconnecting {
     ///
     /// # Errors
     ///
-    /// What the client says of a wrong address.
+    /// [`StoreError`] if the address makes no sense.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub fn lazy(server: impl IntoConnectionInfo) -> RedisResult<Self> {
-        Self::lazy_with(server, Preload::Stores)
+    pub fn lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
+        Self::lazy_with(address, Preload::Stores)
     }
 
     pub(super) fn lazy_with(
-        server: impl IntoConnectionInfo,
+        address: impl IntoRedisAddress,
         preload: Preload,
-    ) -> RedisResult<Self> {
-        let client = client(server)?;
-        let info = client.get_connection_info();
-        let address = info.addr().to_string();
-        let db = info.redis_settings().db();
-        let losses = Losses::new();
-        let keeper = Keeper::new(client, preload, losses.clone());
-        let state = keeper.state();
-        let keeper = tokio::spawn(keeper.run()).abort_handle();
-        let shared = Shared {
-            state,
-            losses,
-            unanswered: AtomicU32::new(0),
-            address,
-            db,
-            keeper,
+    ) -> Result<Self, StoreError> {
+        let address = address.into_redis_address()?.checked()?;
+        let line = |target| To::Server(Arc::new(Line::start(target, preload, Arc::default())));
+        let to = match &address.topology {
+            Topology::Single => {
+                let mut servers = address.servers();
+                let server = servers.next().expect("there is one");
+                line(Target::Server(Box::new(server)))
+            }
+            #[cfg(feature = "cluster")]
+            Topology::Cluster => To::Cluster(Arc::new(Cluster::start(address.clone(), preload))),
+            #[cfg(feature = "sentinel")]
+            Topology::Sentinel(master) => {
+                let sentinels = Sentinels::new(&address, master);
+                line(Target::Master(Arc::new(sentinels)))
+            }
         };
         Ok(Self {
-            shared: Arc::new(shared),
+            to,
+            address: Arc::new(address),
         })
     }
 
-    /// The first connection, or why there is none.
+    /// Whether this is a cluster, whose nodes each have a clock of their own.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        match &self.to {
+            To::Server(_) => false,
+            #[cfg(feature = "cluster")]
+            To::Cluster(_) => true,
+        }
+    }
+
+    /// Where Redis is, as the connection was told.
+    #[must_use]
+    pub fn address(&self) -> &RedisAddress {
+        &self.address
+    }
+
     async fn first(&self) -> RedisResult<()> {
-        let worth_waiting = |error: &RedisError| {
-            let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
-            error.is_timeout() || error.kind() == loading
-        };
-        let mut state = self.shared.state.clone();
-        let known = |state: &State| match state {
-            State::Up(_) => true,
-            State::Connecting => false,
-            State::Down(error) => !worth_waiting(error),
-        };
-        match state.wait_for(known).await.as_deref() {
-            Ok(State::Down(error)) => Err(error.clone()),
-            Ok(_) => Ok(()),
-            Err(_) => Err(runtime_ended()),
+        match &self.to {
+            To::Server(line) => line.first().await,
+            #[cfg(feature = "cluster")]
+            To::Cluster(cluster) => cluster.first().await,
         }
     }
 
-    async fn link(&self) -> RedisResult<Link> {
-        let mut state = self.shared.state.clone();
-        let known = |state: &State| !matches!(state, State::Connecting);
-        match state.wait_for(known).await.as_deref() {
-            Ok(State::Up(link)) => Ok(link.clone()),
-            Ok(State::Down(error)) => Err(error.clone()),
-            Ok(State::Connecting) | Err(_) => Err(runtime_ended()),
+    /// Where a connection besides is made to: the first that answers.
+    pub(super) async fn servers(&self) -> RedisResult<Vec<redis::ConnectionInfo>> {
+        match &self.to {
+            #[cfg(feature = "cluster")]
+            To::Cluster(cluster) => Ok(cluster.servers()),
+            To::Server(_) => match &self.address.topology {
+                #[cfg(feature = "sentinel")]
+                Topology::Sentinel(master) => {
+                    let sentinels = Sentinels::new(&self.address, master);
+                    Ok(vec![sentinels.master().await?])
+                }
+                _ => Ok(self.address.servers().collect()),
+            },
         }
     }
 
-    /// Which of all connections calls go over now.
-    pub(crate) fn generation(&self) -> u64 {
-        match &*self.shared.state.borrow() {
-            State::Up(link) => link.generation,
-            State::Connecting | State::Down(_) => 0,
+    /// A reply over the connection to this key's server was not the one to its question, which was asked then: that
+    /// connection is made anew, if that did not happen since.
+    pub(crate) fn is_out_of_step(&self, key: &str, asked: Instant) {
+        match &self.to {
+            To::Server(line) => line.is_out_of_step(asked),
+            #[cfg(feature = "cluster")]
+            To::Cluster(cluster) => cluster.is_out_of_step(key, asked),
         }
+        let _ = key;
     }
 
-    /// The replies that come over this one are not those to its calls: it is made anew.
-    pub(crate) fn is_out_of_step(&self, generation: u64) {
-        self.shared.losses.tell(generation);
-    }
-
-    /// Looks at a reply on its way: the client hands on a server's error as a value.
-    fn check<'a>(
-        &self,
-        generation: u64,
-        values: impl IntoIterator<Item = &'a Value>,
-        error: Option<&RedisError>,
-    ) {
-        let mut refused = values.into_iter().filter_map(|value| match value {
-            Value::ServerError(error) => Some(RedisError::from(error.clone())),
-            _ => None,
-        });
-        let broken = error.is_some_and(needs_another_connection);
-        if broken || refused.any(|error| needs_another_connection(&error)) {
-            self.shared.losses.tell(generation);
-        }
-    }
-}
-
-fn runtime_ended() -> RedisError {
-    RedisError::from(std::io::Error::other(
-        "the runtime that kept the connection has ended",
-    ))
-}
-
-/// Not only broken connections: a server that became a replica, or lost its master, may be another
-/// one by the time that it is asked again.
-fn needs_another_connection(error: &RedisError) -> bool {
-    let broken = error.is_unrecoverable_error() || error.is_connection_dropped();
-    let wrong_server = matches!(
-        error.kind(),
-        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-    );
-    broken || wrong_server
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.keeper.abort();
-    }
-}
-
-/// A call that waits for its answer. A connection over which nothing comes back any more does not
-/// break by itself, so those that are given up are counted.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    generation: u64,
-    since: Instant,
-    answered: bool,
-}
-
-impl<'a> Waiting<'a> {
-    /// So many in a row, and the connection is made anew.
-    const MOST_UNANSWERED: u32 = 10;
-    /// Who leaves sooner has not waited for an answer.
-    const SHORTEST_WAIT: Duration = Duration::from_millis(5);
-
-    fn new(shared: &'a Shared, generation: u64) -> Self {
-        Self {
-            shared,
-            generation,
-            since: Instant::now(),
-            answered: false,
-        }
-    }
-
-    fn answered(mut self) {
-        self.answered = true;
-        if self.shared.unanswered.load(Ordering::Relaxed) > 0 {
-            self.shared.unanswered.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.answered || self.since.elapsed() < Self::SHORTEST_WAIT {
-            return;
-        }
-        let unanswered = self.shared.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
-        if unanswered >= Self::MOST_UNANSWERED {
-            self.shared.unanswered.store(0, Ordering::Relaxed);
-            self.shared.losses.tell(self.generation);
+    /// Completes when a connection besides to this server has become one to the wrong server.
+    pub(super) async fn left(&self, at: &str) {
+        match &self.to {
+            #[cfg(feature = "cluster")]
+            To::Cluster(cluster) => cluster.left(at).await,
+            #[cfg(feature = "sentinel")]
+            To::Server(line) if matches!(self.address.topology, Topology::Sentinel(_)) => {
+                line.left(at).await;
+            }
+            To::Server(_) => {
+                let _ = at;
+                std::future::pending().await
+            }
         }
     }
 }
 
 impl ConnectionLike for Reconnecting {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(async move {
-            let mut link = self.link().await?;
-            let waiting = Waiting::new(&self.shared, link.generation);
-            let reply = link.connection.req_packed_command(cmd).await;
-            waiting.answered();
-            self.check(link.generation, reply.as_ref().ok(), reply.as_ref().err());
-            reply
-        })
+        match &self.to {
+            To::Server(line) => Box::pin(line.command(cmd)),
+            #[cfg(feature = "cluster")]
+            To::Cluster(cluster) => Box::pin(cluster.command(cmd)),
+        }
     }
 
     fn req_packed_commands<'a>(
@@ -248,27 +197,22 @@ impl ConnectionLike for Reconnecting {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        Box::pin(async move {
-            let mut link = self.link().await?;
-            let waiting = Waiting::new(&self.shared, link.generation);
-            let replies = link.connection.req_packed_commands(pipeline, offset, count);
-            let replies = replies.await;
-            waiting.answered();
-            let values = replies.iter().flatten();
-            self.check(link.generation, values, replies.as_ref().err());
-            replies
-        })
+        match &self.to {
+            To::Server(line) => Box::pin(line.commands(pipeline, offset, count)),
+            #[cfg(feature = "cluster")]
+            To::Cluster(cluster) => Box::pin(cluster.commands(pipeline, offset, count)),
+        }
     }
 
     fn get_db(&self) -> i64 {
-        self.shared.db
+        self.address.database()
     }
 }
 
 impl fmt::Debug for Reconnecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reconnecting")
-            .field("address", &self.shared.address)
+            .field("address", &self.address)
             .finish_non_exhaustive()
     }
 }

@@ -17,11 +17,11 @@ impl Script {
         Self { source, sha }
     }
 
-    /// Puts the script into the server's cache.
-    pub(crate) async fn load(&self, connection: &mut impl ConnectionLike) -> RedisResult<()> {
+    /// The command that puts the script into the server's cache.
+    pub(super) fn load(&self) -> Cmd {
         let mut load = cmd("SCRIPT");
         load.arg("LOAD").arg(&self.source);
-        load.query_async(connection).await
+        load
     }
 
     /// Calls the script on keys of one slot. A server that does not know it, because it was restarted or its

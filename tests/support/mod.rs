@@ -1,7 +1,10 @@
 //! Real servers for tests: each context has its own, on a free port, gone when it is dropped.
 #![allow(dead_code)]
 
+pub(crate) mod cluster;
+pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod sentinels;
 pub(crate) mod workers;
 
 use std::path::Path;

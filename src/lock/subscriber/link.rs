@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::aio::{PubSub, PubSubSink, PubSubStream};
+use redis::aio::{PubSubSink, PubSubStream};
 use redis::{RedisError, RedisResult};
 use tokio::time::{sleep, timeout};
 
 use super::channels::Channels;
-use crate::connection::{Calls, client};
+use crate::connection::Calls;
 use crate::jitter;
 
 /// How long the server may take to answer.
@@ -21,21 +21,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn run(calls: Calls, channels: Arc<Channels>) {
     loop {
         channels.wanted().await;
-        if let Ok(link) = in_time(connect(&calls)).await {
+        if let Ok((link, at)) = in_time(calls.listen()).await {
             channels.begin();
             let (sink, stream) = link.split();
             tokio::select! {
                 () = hear(stream, &channels) => {}
                 _ = tell(sink, &channels) => {}
+                () = calls.left(&at) => {}
             }
             channels.lost();
         }
         sleep(PAUSE + jitter::up_to(PAUSE)).await;
     }
-}
-
-async fn connect(calls: &Calls) -> RedisResult<PubSub> {
-    client(calls.info().clone())?.get_async_pubsub().await
 }
 
 /// Until the connection is lost.

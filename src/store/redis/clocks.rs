@@ -2,6 +2,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::connection::Reconnecting;
+#[cfg(feature = "cluster")]
+use crate::connection::{SLOTS, slot};
+
 /// What this process knows of its servers' clocks, so that it can tell a script until when its answer is of use.
 #[derive(Debug)]
 pub(super) struct Clocks {
@@ -18,15 +22,19 @@ const UNKNOWN: i64 = i64::MIN;
 
 impl Clocks {
     pub(super) fn of_one_server() -> Self {
-        Self::of(1)
+        Self::some(1)
     }
 
-    #[cfg(feature = "cluster")]
-    pub(super) fn of_a_cluster() -> Self {
-        Self::of(SLOTS)
+    pub(super) fn of(connection: &Reconnecting) -> Self {
+        #[cfg(feature = "cluster")]
+        if connection.is_cluster() {
+            return Self::some(SLOTS);
+        }
+        let _ = connection;
+        Self::of_one_server()
     }
 
-    fn of(number: usize) -> Self {
+    fn some(number: usize) -> Self {
         let known = (0..number).map(|_| AtomicI64::new(UNKNOWN));
         Self {
             known: known.collect(),
@@ -38,24 +46,10 @@ impl Clocks {
         let _ = key;
         #[cfg(feature = "cluster")]
         if self.known.len() == SLOTS {
-            return ServerClock(&self.known[slot(key)]);
+            return ServerClock(&self.known[usize::from(slot(key.as_bytes()))]);
         }
         ServerClock(&self.known[0])
     }
-}
-
-/// Of a [cluster](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model).
-#[cfg(feature = "cluster")]
-const SLOTS: usize = 16_384;
-
-/// Where a cluster keeps a key: by what stands in its first braces, if anything does.
-#[cfg(feature = "cluster")]
-fn slot(key: &str) -> usize {
-    let tagged = key
-        .split_once('{')
-        .and_then(|(_, rest)| rest.split_once('}'));
-    let tag = tagged.map_or(key, |(tag, _)| if tag.is_empty() { key } else { tag });
-    usize::from(crc16::State::<crc16::XMODEM>::calculate(tag.as_bytes())) % SLOTS
 }
 
 impl ServerClock<'_> {
@@ -138,21 +132,6 @@ mod tests {
     fn a_clock_that_was_set_is_believed() {
         check(&[(5_000_000, 1), (9_000_000, 1)], 8_989_000);
         check(&[(5_000_000, 1), (2_000_000, 1)], 1_989_000);
-    }
-
-    /// As the commands `CLUSTER KEYSLOT` of a server say.
-    #[cfg(feature = "cluster")]
-    #[test]
-    fn keys_are_where_a_cluster_has_them() {
-        for (key, expected) in [
-            ("foo", 12_182),
-            ("CurrentLimiter:getId", 5_628),
-            ("{CurrentLimiter:getId}:refunds", 5_628),
-            ("{}foo", 9_500),
-            ("a{foo}b{bar}", 12_182),
-        ] {
-            assert_eq!(slot(key), expected, "{key}");
-        }
     }
 
     /// By a part of what answers take: unnoticed, and harmless. By more: noticed.

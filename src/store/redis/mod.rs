@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use redis::aio::ConnectionLike;
-use redis::{RedisResult, Value};
+use redis::Value;
 
 use clocks::Clocks;
 use question::Question;
 
 use super::name::Name;
 use super::{Refunding, Store, Take, Taking};
-use crate::connection::{REFUND, Reconnecting, server, store_error};
+use crate::connection::{IntoRedisAddress, REFUND, Reconnecting, Redis, store_error};
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Keeps the counts in Redis, so that all processes that use the same server share them.
+/// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
 /// A take is one script call and one round trip. Redis decides alone and by its own clock, so
 /// processes may come and go and their clocks may be wrong.
@@ -68,22 +68,22 @@ impl RedisStore {
     /// How long [`RedisStore::connect`] waits at most.
     pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Connects to one server: `redis://[user:password@]host[:port][/db]`, `unix:///path`, and with
-    /// the feature `tls` `rediss://...`.
+    /// Connects to one server, to a cluster, or to a master that sentinels look after: see [`RedisAddress`](crate::RedisAddress)
+    /// for the URLs. For one server it is `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature
+    /// `tls` `rediss://...`.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
     /// if all that, with a server that is still loading its data, takes more than
-    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
+    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to be reached.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let (info, address) = server(url)?;
-        let connection = Reconnecting::connect(info, Self::CONNECT_TIMEOUT).await;
-        Self::over(connection, address)
+    pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
+        let connection = Reconnecting::connect(address, Self::CONNECT_TIMEOUT).await?;
+        Ok(Self::over(connection))
     }
 
     /// Begins to connect in the background, so that a service can start while its Redis cannot be
@@ -96,16 +96,35 @@ impl RedisStore {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub fn connect_lazy(url: &str) -> Result<Self, StoreError> {
-        let (info, address) = server(url)?;
-        Self::over(Reconnecting::lazy(info), address)
+    pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
+        Reconnecting::lazy(address).map(Self::over)
     }
 
-    fn over(connection: RedisResult<Reconnecting>, address: String) -> Result<Self, StoreError> {
-        let connection = connection.map_err(|error| store_error(&address, error))?;
-        let mut store = Self::new(connection);
-        store.address = address.into();
-        Ok(store)
+    /// Keeps the counts over the connection of this handle, with a [time-out](Self::timeout) of its own.
+    ///
+    /// ```no_run
+    /// use tidegate::{Redis, RedisStore};
+    ///
+    /// # async fn run() -> Result<(), tidegate::StoreError> {
+    /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
+    /// let store = RedisStore::of(&redis);
+    /// # let _ = store;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn of(redis: &Redis) -> Self {
+        Self::over(redis.connection())
+    }
+
+    fn over(connection: Reconnecting) -> Self {
+        let address = connection.address().to_string().into();
+        let clocks = Arc::new(Clocks::of(&connection));
+        Self {
+            address,
+            clocks,
+            ..Self::new(connection)
+        }
     }
 }
 
@@ -217,15 +236,14 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     async fn ask(&self, name: &str, question: &Question<'_>) -> Result<Value, StoreError> {
         let mut connection = self.connection.clone();
         let ours = (&self.connection as &dyn Any).downcast_ref::<Reconnecting>();
-        let generation = ours.map(Reconnecting::generation);
         let asked = Instant::now();
         let arguments = |command: &mut _| question.write(command);
         let script = question.script();
         let reply = script.call(&mut connection, &[name], arguments).await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
         if reply::is_anothers(&reply, question.mark()) {
-            if let (Some(ours), Some(generation)) = (ours, generation) {
-                ours.is_out_of_step(generation);
+            if let Some(ours) = ours {
+                ours.is_out_of_step(name, asked);
             }
             let message = format!("{} gave the answer to another question", self.address);
             return Err(StoreError::new(StoreErrorKind::Protocol, message));
@@ -258,12 +276,14 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     }
 }
 
-/// Where it stands what was given back of a count: in the same slot of a cluster, and under a name that no
-/// count has, since rules and keys have no braces in theirs.
+/// Where it stands what was given back of a count: under a name that no count has, since rules and keys have no braces
+/// in theirs, and in the same slot of a cluster. That is the slot of what the prefix has between its braces, or of the
+/// whole name.
 fn records_of(name: &str) -> String {
-    match name.contains('{') {
-        true => format!("{name}{{refunds}}"),
-        false => format!("{{{name}}}:refunds"),
+    let has_tag = name.split_once('{').and_then(|(_, rest)| rest.find('}'));
+    match has_tag {
+        Some(1..) => format!("{name}{{refunds}}"),
+        _ => format!("{{{name}}}:refunds"),
     }
 }
 

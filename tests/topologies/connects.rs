@@ -1,0 +1,235 @@
+//! Ways to connect, and what is in the way.
+
+use std::time::{Duration, Instant};
+
+use tidegate::{Redis, RedisAddress, RedisStore, StoreErrorKind};
+
+use crate::support::cluster::{Cluster, Plan};
+use crate::support::process::Process;
+use crate::support::sentinels::{NAME, Sentinels};
+use crate::{allowed, refused, store, take};
+
+/// A port that nobody listens to.
+const NOBODY: &str = "127.0.0.1:1";
+
+/// A listener that takes connections and says nothing.
+async fn mute() -> (tokio::net::TcpListener, String) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    (listener, address)
+}
+
+#[tokio::test]
+async fn a_cluster_is_found_through_any_node_that_answers() {
+    let cluster = Cluster::start(&Plan::default());
+    let (_mute, hangs) = mute().await;
+    let stranger = Process::start(&["--save", ""]);
+    let last = cluster.nodes[2].address();
+    let url = format!(
+        "redis-cluster://{NOBODY},{hangs},{},{last}",
+        stranger.address()
+    );
+    let started = Instant::now();
+    let store = store(&url).await;
+    println!(
+        "| wrong seeds first: refused, mute, no cluster | a connection | {} ms | - | - |",
+        started.elapsed().as_millis()
+    );
+    for path in ["a", "b", "c", "d", "e"] {
+        assert_eq!(allowed(&store, &take(path, 3), 5).await, 3, "{path}");
+    }
+    assert_eq!(
+        tidegate::Store::name(&store),
+        format!("redis cluster at {}", &url[16..].replace(',', ", "))
+    );
+}
+
+#[tokio::test]
+async fn a_single_server_is_no_cluster() {
+    let server = Process::start(&["--save", ""]);
+    let error = refused(format!("redis-cluster://{}", server.address())).await;
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    let error = refused(format!("redis-cluster://{NOBODY}")).await;
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+}
+
+/// One that is a cluster, but serves nothing: as a node is that was never added.
+#[tokio::test]
+async fn an_empty_node_is_no_cluster_either() {
+    let node = Process::start(&[
+        "--save",
+        "",
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        &port(),
+    ]);
+    let error = refused(format!("redis-cluster://{}", node.address())).await;
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+}
+
+fn port() -> String {
+    redis_test::utils::get_random_available_port().to_string()
+}
+
+#[tokio::test]
+async fn sentinels_that_are_dead_or_mute_do_not_matter() {
+    let redis = Sentinels::start();
+    let (_mute, hangs) = mute().await;
+    let last = redis.sentinels[2].address();
+    let url = format!("redis-sentinel://{NOBODY},{hangs},{last}/{NAME}");
+    let started = Instant::now();
+    let store = store(&url).await;
+    println!(
+        "| dead and mute sentinels first | a connection | {} ms | - | - |",
+        started.elapsed().as_millis()
+    );
+    assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
+
+    let error = refused(redis.url().replace(NAME, "others")).await;
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("no sentinel knows a master called \"others\""),
+        "{error}"
+    );
+    let error = refused(format!("redis-sentinel://{NOBODY}/{NAME}")).await;
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    // A plain server is no sentinel.
+    let error = refused(format!(
+        "redis-sentinel://{}/{NAME}",
+        redis.servers[0].address()
+    ))
+    .await;
+    assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}");
+}
+
+#[tokio::test]
+async fn the_password_of_the_data_is_not_that_of_the_sentinels() {
+    let redis = Sentinels::start_with(&["s3cret"]);
+    let error = refused(redis.url()).await;
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    let url = redis.url().replace("//", "//:s3cret@") + "/2";
+    let by_url = store(&url).await;
+    assert_eq!(allowed(&by_url, &take("p", 3), 5).await, 3);
+    assert!(!format!("{by_url:?}").contains("s3cret"));
+
+    let sentinels = redis.sentinels.iter().map(Process::url);
+    let address = RedisAddress::sentinel(sentinels, NAME).expect("valid");
+    let by_hand = store(address.password("s3cret").db(2)).await;
+    assert_eq!(
+        allowed(&by_hand, &take("p", 3), 5).await,
+        0,
+        "the same database"
+    );
+
+    // Sentinels with a password of their own.
+    let sentinel = &redis.sentinels[0];
+    sentinel.run::<()>("ACL SETUSER default resetpass >gu4rd");
+    let only = |query: &str| {
+        format!(
+            "redis-sentinel://:s3cret@{}/{NAME}{query}",
+            sentinel.address()
+        )
+    };
+    let with = store(only("?sentinel_password=gu4rd")).await;
+    assert_eq!(allowed(&with, &take("q", 3), 5).await, 3);
+    let without = refused(only("")).await;
+    assert_eq!(without.kind(), StoreErrorKind::Refused, "{without}");
+}
+
+/// Loading scripts saves a round trip, and is not worth failing for.
+#[tokio::test]
+async fn a_user_that_may_not_load_scripts_can_call_them() {
+    let server = Process::start(&["--save", ""]);
+    server.run::<()>(
+        "ACL SETUSER gate on >s3cret ~CurrentLimiter:* ~{CurrentLimiter:* +eval +evalsha",
+    );
+    for command in [
+        "zcard",
+        "zrange",
+        "zadd",
+        "get",
+        "set",
+        "pexpire",
+        "time",
+        "zremrangebyrank",
+    ] {
+        server.run::<()>(&format!("ACL SETUSER gate +{command}"));
+    }
+    let url = server.url().replace("//", "//gate:s3cret@");
+    let store = store(&url).await;
+    assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
+
+    // What the user may not do is told without its name.
+    server.run::<()>("ACL SETUSER gate -eval -evalsha");
+    let dynamic: &dyn tidegate::Store = &store;
+    let error = tidegate::StoreExt::take_one(dynamic, &take("p", 3)).await;
+    let error = error.expect_err("not allowed");
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    let all = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
+    assert!(!all.contains("gate ") && !all.contains("s3cret"), "{all}");
+}
+
+/// A store over the connection of a handle has the name of its address.
+#[tokio::test]
+async fn a_store_of_a_handle() {
+    let server = Process::start(&["--save", ""]);
+    let redis = Redis::connect(server.url())
+        .await
+        .expect("a running server");
+    let store = RedisStore::of(&redis).timeout(crate::PATIENCE);
+    assert_eq!(
+        tidegate::Store::name(&store),
+        format!("redis at {}", server.address())
+    );
+    assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
+    let clients: String = server.run("CLIENT LIST TYPE normal");
+    assert_eq!(
+        clients.lines().count(),
+        2,
+        "one, and the one that asks: {clients}"
+    );
+    assert!(!redis.connection().is_cluster());
+}
+
+/// An attempt that hangs, here after connections that were fast, is given up soon.
+#[tokio::test]
+async fn a_stuck_attempt_does_not_delay_the_next() {
+    let server = crate::support::Redis::start();
+    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let store = store(&proxy.url).await;
+    assert_eq!(allowed(&store, &take("p", 3), 1).await, 1);
+    let (_mute, hangs) = mute().await;
+    proxy.lead_to(&format!("redis://{hangs}"));
+    proxy.fall_silent();
+    let short = store.clone().timeout(Duration::from_millis(50));
+    let dynamic: &dyn tidegate::Store = &short;
+    for _ in 0..10 {
+        let late = tidegate::StoreExt::take_one(dynamic, &take("p", 3)).await;
+        assert_eq!(
+            late.expect_err("nobody answers").kind(),
+            StoreErrorKind::Timeout
+        );
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    proxy.lead_to(&server.url);
+    let back = Instant::now();
+    while tidegate::StoreExt::take_one(dynamic, &take("p", 3))
+        .await
+        .is_err()
+    {
+        assert!(back.elapsed() < crate::PATIENCE);
+    }
+    println!(
+        "| a connect attempt hangs, then Redis is back | Timeout | - | - | {} ms |",
+        back.elapsed().as_millis()
+    );
+    assert!(
+        back.elapsed() < Duration::from_millis(1_500),
+        "{:?}",
+        back.elapsed()
+    );
+}

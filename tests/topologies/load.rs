@@ -1,0 +1,172 @@
+//! Takes without pause, and what became of each.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tidegate::{RedisStore, Store, StoreErrorKind, StoreExt, Take};
+use tokio::task::JoinHandle;
+
+/// What a store may take for an answer under load, here.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(200);
+
+struct Answer {
+    at: Instant,
+    took: Duration,
+    /// Whether it was allowed.
+    what: Result<bool, StoreErrorKind>,
+}
+
+/// Tasks that ask one behind the other.
+pub(crate) struct Load {
+    answers: Arc<Mutex<Vec<Answer>>>,
+    is_over: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    pub(crate) fn start(store: &RedisStore, take: &Take, tasks: usize) -> Self {
+        let answers = Arc::new(Mutex::default());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let store = store.clone().timeout(TIMEOUT);
+        let ask = || {
+            let (answers, is_over) = (Arc::clone(&answers), Arc::clone(&is_over));
+            tokio::spawn(ask(store.clone(), take.clone(), answers, is_over))
+        };
+        let tasks = (0..tasks).map(|_| ask()).collect();
+        Self {
+            answers,
+            is_over,
+            tasks,
+        }
+    }
+
+    /// Waits until one more take was decided, from now on.
+    pub(crate) async fn decided(&self) {
+        let now = Instant::now();
+        let decided = |answer: &&Answer| answer.what.is_ok() && answer.at - answer.took > now;
+        loop {
+            let one = self
+                .answers
+                .lock()
+                .expect("no panic")
+                .iter()
+                .rev()
+                .find(decided)
+                .is_some();
+            if one {
+                return;
+            }
+            assert!(
+                now.elapsed() < Duration::from_secs(60),
+                "no decision any more"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until one more take has failed, from now on.
+    pub(crate) async fn failed(&self) {
+        let now = Instant::now();
+        let failed = |answer: &&Answer| answer.what.is_err() && answer.at > now;
+        while self
+            .answers
+            .lock()
+            .expect("no panic")
+            .iter()
+            .rev()
+            .find(failed)
+            .is_none()
+        {
+            assert!(now.elapsed() < Duration::from_secs(60), "no failure");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(crate) async fn stop(self) -> Report {
+        self.is_over.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await.expect("no panic");
+        }
+        let mut answers = std::mem::take(&mut *self.answers.lock().expect("no panic"));
+        answers.sort_by_key(|answer| answer.at);
+        Report { answers }
+    }
+}
+
+async fn ask(
+    store: RedisStore,
+    take: Take,
+    answers: Arc<Mutex<Vec<Answer>>>,
+    is_over: Arc<AtomicBool>,
+) {
+    let store: &dyn Store = &store;
+    while !is_over.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        let what = store.take_one(&take).await;
+        let answer = Answer {
+            at: Instant::now(),
+            took: asked.elapsed(),
+            what: what
+                .map(|decision| decision.is_allowed())
+                .map_err(|error| error.kind()),
+        };
+        answers.lock().expect("no panic").push(answer);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// What became of all.
+pub(crate) struct Report {
+    answers: Vec<Answer>,
+}
+
+impl Report {
+    pub(crate) fn allowed(&self) -> u64 {
+        let allowed = self.answers.iter().filter(|answer| answer.what == Ok(true));
+        allowed.count() as u64
+    }
+
+    pub(crate) fn failures(&self) -> BTreeMap<String, usize> {
+        let mut kinds = BTreeMap::new();
+        for answer in &self.answers {
+            if let Err(kind) = answer.what {
+                *kinds.entry(format!("{kind:?}")).or_default() += 1;
+            }
+        }
+        kinds
+    }
+
+    pub(crate) fn slowest(&self) -> Duration {
+        let took = self.answers.iter().map(|answer| answer.took);
+        took.max().unwrap_or_default()
+    }
+
+    /// From then to the first decision behind the last failure.
+    pub(crate) fn back_after(&self, fault: Instant) -> Duration {
+        let last = self.answers.iter().rposition(|answer| answer.what.is_err());
+        let back = last.and_then(|last| self.answers.get(last + 1));
+        back.map_or(Duration::ZERO, |back| {
+            back.at.saturating_duration_since(fault)
+        })
+    }
+
+    /// Prints the row of the table of faults.
+    pub(crate) fn row(&self, fault: &str, counted: &str, since: Instant) {
+        let failures = self.failures();
+        let failures: Vec<_> = failures
+            .iter()
+            .map(|(kind, times)| format!("{kind} {times}x"))
+            .collect();
+        let gets = match failures.is_empty() {
+            true => "decisions".to_owned(),
+            false => failures.join(", "),
+        };
+        let (slowest, back) = (
+            self.slowest().as_millis(),
+            self.back_after(since).as_millis(),
+        );
+        println!("| {fault} | {gets} | {slowest} ms | {counted} | {back} ms |");
+    }
+}

@@ -1,0 +1,185 @@
+//! Slots that move from one master to another under load.
+
+use std::time::{Duration, Instant};
+
+use tidegate::{Redis, RedisStore, Store, StoreExt};
+
+use crate::load::{Load, TIMEOUT};
+use crate::support::cluster::{Cluster, Plan};
+use crate::{allowed, store, take};
+
+const MAX: u64 = 1_000_000;
+
+/// `MOVED`: the slot has gone, with what is in it, while nobody asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moved_slot_is_followed() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(cluster.url()).await;
+    assert_eq!(allowed(&store, &take("p", 5), 2).await, 2);
+    let fault = Instant::now();
+    move_about(&cluster, "CurrentLimiter:p", 1).await;
+    let load = Load::start(&store, &take("p", 5), 4);
+    load.decided().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    load.decided().await;
+    let report = load.stop().await;
+    let counts = format!("2 allowed before, {} after, at most 5", report.allowed());
+    report.row("MOVED: a slot has gone to another master", &counts, fault);
+    assert!(report.failures().is_empty(), "{:?}", report.failures());
+    assert_eq!(report.allowed(), 3);
+    // By now the call goes there at once.
+    let old = &cluster.nodes[cluster.owner("CurrentLimiter:p")];
+    let redirections = || {
+        let stats: String = old.run("INFO errorstats");
+        let moved = stats.lines().find(|line| line.contains("MOVED"));
+        moved.expect("some were sent on").to_owned()
+    };
+    let before = redirections();
+    assert_eq!(allowed(&store, &take("p", 5), 20).await, 0);
+    assert_eq!(redirections(), before);
+}
+
+/// Moves the slot of a key from master to master, key by key. Tells how many moves there were.
+async fn move_about(cluster: &Cluster, key: &str, moves: usize) -> usize {
+    let slot = cluster.slot(key);
+    let (mut from, mut moved) = (cluster.owner(key), 0);
+    for _ in 0..moves {
+        let to = (from + 1) % 3;
+        let (source, target) = (&cluster.nodes[from], &cluster.nodes[to]);
+        let (source_id, target_id) = (cluster.id(from), cluster.id(to));
+        target.run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
+        source.run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        loop {
+            let keys: Vec<String> = source.run(&format!("CLUSTER GETKEYSINSLOT {slot} 10"));
+            if keys.is_empty() {
+                break;
+            }
+            for key in keys {
+                source.run::<()>(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port));
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        }
+        cluster.give_slot(slot, to);
+        (from, moved) = (to, moved + 1);
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    moved
+}
+
+/// `ASK`: keys are moved one by one. What was counted is counted once, wherever it stands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_are_exact_while_their_slot_moves() {
+    const FEW: u64 = 400;
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(cluster.url()).await;
+    let load = Load::start(&store, &take("p", FEW), 4);
+    load.decided().await;
+    let fault = Instant::now();
+    let moves = move_about(&cluster, "CurrentLimiter:p", 6).await;
+    load.decided().await;
+    let report = load.stop().await;
+    let counts = format!(
+        "{} allowed, and at most {FEW} in the hour",
+        report.allowed()
+    );
+    report.row(
+        &format!("ASK: {moves} moves of a slot, key by key"),
+        &counts,
+        fault,
+    );
+    assert!(report.allowed() <= FEW, "{}", report.allowed());
+    assert!(report.slowest() < TIMEOUT + Duration::from_millis(1_200));
+    assert!(report.failures().is_empty(), "{:?}", report.failures());
+    assert_eq!(report.allowed(), FEW, "every unit was to be had");
+    assert_eq!(allowed(&store, &take("p", FEW), 3).await, 0);
+}
+
+/// Other callers' commands stand between `ASKING` and the call, if they are not written at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn askings_do_not_get_mixed_up() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(cluster.url()).await;
+    let key = "CurrentLimiter:p";
+    let (slot, from) = (cluster.slot(key), cluster.owner(key));
+    let to = (from + 1) % 3;
+    let (source_id, target_id) = (cluster.id(from), cluster.id(to));
+    // The key is on its way, and stays so: each call is an `ASK`.
+    cluster.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
+    cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
+    let load = Load::start(&store, &take("p", MAX), 32);
+    load.decided().await;
+    let fault = Instant::now();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let report = load.stop().await;
+    report.row("ASK for each of many calls at once", "all", fault);
+    assert!(report.failures().is_empty(), "{:?}", report.failures());
+    let dynamic: &dyn Store = &store;
+    let left = dynamic
+        .take_one(&take("p", MAX).cost(0))
+        .await
+        .expect("a decision");
+    assert_eq!(
+        MAX - left.remaining(),
+        report.allowed(),
+        "each was counted once"
+    );
+}
+
+/// What has several keys in the slot cannot be done while some of them are here and some there: it is told, in time,
+/// and goes on when all are there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_keys_of_a_moving_slot() {
+    let cluster = Cluster::start(&Plan::default());
+    let redis = Redis::connect(cluster.url())
+        .await
+        .expect("a running cluster");
+    let store = RedisStore::of(&redis);
+    let limiter = tidegate::RateLimiter::new(&redis, "limiter");
+    let hour = Duration::from_secs(3_600);
+    limiter
+        .try_set_rate(tidegate::RateType::Overall, 100, hour)
+        .await
+        .expect("a rate");
+    assert!(limiter.try_acquire(40).await.expect("an answer"));
+    let asked = tokio::spawn({
+        let limiter = limiter.clone();
+        async move {
+            let (mut granted, mut failed, mut slowest) = (40, 0, Duration::ZERO);
+            for _ in 0..300 {
+                let begun = Instant::now();
+                match limiter.try_acquire(1).await {
+                    Ok(is_granted) => granted += u64::from(is_granted),
+                    Err(error) => {
+                        assert!(
+                            error.to_string().contains("TRYAGAIN")
+                                || error.to_string().contains("answer within"),
+                            "{error}"
+                        );
+                        failed += 1;
+                    }
+                }
+                slowest = slowest.max(begun.elapsed());
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            (granted, failed, slowest)
+        }
+    });
+    let moves = move_about(&cluster, "limiter", 3).await;
+    let (granted, failed, slowest) = asked.await.expect("no panic");
+    println!(
+        "| TRYAGAIN: {moves} moves of a limiter's slot | Unavailable {failed}x | {} ms | {granted} granted, at most 100 | - |",
+        slowest.as_millis()
+    );
+    assert!(granted <= 100, "{granted}");
+    assert!(slowest < Duration::from_millis(200 + 1_200), "{slowest:?}");
+    let left = limiter.available_permits().await.expect("an answer");
+    assert!(
+        left <= 100 - granted,
+        "{left} left of 100, {granted} granted"
+    );
+    assert_eq!(
+        allowed(&store.timeout(crate::PATIENCE), &take("q", 3), 5).await,
+        3
+    );
+}

@@ -1,0 +1,177 @@
+//! Failovers, and how they are followed.
+
+use std::time::{Duration, Instant};
+
+use tidegate::RedisStore;
+
+use crate::load::{Load, TIMEOUT};
+use crate::support::sentinels::{NAME, Sentinels};
+use crate::{PATIENCE, allowed, store, take};
+
+/// No answer comes later than this on a machine that is busy with other things.
+const BOUND: Duration = Duration::from_millis(1_200);
+const MAX: u64 = 1_000_000;
+
+/// Waits until the sentinels name another master, and tells which of the servers it is.
+async fn new_master(redis: &Sentinels, old: u16) -> usize {
+    let started = Instant::now();
+    loop {
+        let port = redis.master();
+        if port != old {
+            let found = redis.servers.iter().position(|server| server.port == port);
+            return found.expect("one of ours");
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "no failover");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What the server has counted of the take.
+async fn counted(store: &RedisStore) -> u64 {
+    let dynamic: &dyn tidegate::Store = store;
+    let peek = take("p", MAX).cost(0);
+    let decision = tidegate::StoreExt::take_one(dynamic, &peek).await;
+    MAX - decision.expect("a decision").remaining()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_master_is_replaced() {
+    let mut redis = Sentinels::start();
+    let store = store(redis.url()).await;
+    let old = redis.servers[0].port;
+    let load = Load::start(&store, &take("p", MAX), 8);
+    load.decided().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let fault = Instant::now();
+    redis.servers[0].kill();
+    new_master(&redis, old).await;
+    let named = fault.elapsed();
+    load.decided().await;
+    let report = load.stop().await;
+    let (allowed_then, counted_now) = (report.allowed(), counted(&store).await);
+    let lost = allowed_then.saturating_sub(counted_now);
+    let counts = format!(
+        "{allowed_then} allowed, {counted_now} still counted: {lost} lost with the old master"
+    );
+    let fault_row = format!(
+        "kill -9 of the master; the new one is named after {} ms",
+        named.as_millis()
+    );
+    report.row(&fault_row, &counts, fault);
+    assert!(!report.failures().is_empty());
+    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+    assert!(report.back_after(fault) < named + Duration::from_secs(3));
+
+    // The old master comes back, is made a replica, and nobody asks it.
+    let load = Load::start(&store, &take("p", MAX), 8);
+    let fault = Instant::now();
+    redis.servers[0].restart();
+    crate::until("the old master follows the new one", || {
+        let info: String = redis.servers[0].run("INFO replication");
+        info.contains("role:slave")
+    })
+    .await;
+    load.decided().await;
+    let report = load.stop().await;
+    report.row(
+        "the old master comes back as a replica",
+        "nothing lost",
+        fault,
+    );
+    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_on_command_is_followed_under_load() {
+    let redis = Sentinels::start();
+    let store = store(redis.url()).await;
+    let old = redis.servers[0].port;
+    let load = Load::start(&store, &take("p", MAX), 8);
+    load.decided().await;
+    let fault = Instant::now();
+    redis.fail_over();
+    new_master(&redis, old).await;
+    let named = fault.elapsed();
+    crate::until("the old master follows the new one", || {
+        let info: String = redis.servers[0].run("INFO replication");
+        info.contains("role:slave")
+    })
+    .await;
+    load.decided().await;
+    let report = load.stop().await;
+    let (allowed_then, counted_now) = (report.allowed(), counted(&store).await);
+    let lost = allowed_then.saturating_sub(counted_now);
+    let counts = format!("{allowed_then} allowed, {counted_now} still counted: {lost} lost");
+    let row = format!(
+        "SENTINEL FAILOVER; the new master is named after {} ms",
+        named.as_millis()
+    );
+    report.row(&row, &counts, fault);
+    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+    let clients: String = redis.servers[1].run("CLIENT LIST TYPE normal");
+    assert!(
+        clients.contains("evalsha"),
+        "the new master is asked: {clients}"
+    );
+}
+
+/// A machine that hangs, whose kernel still says that all has arrived.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hung_master_is_replaced() {
+    let redis = Sentinels::start();
+    let store = store(redis.url()).await;
+    let old = redis.servers[0].port;
+    let load = Load::start(&store, &take("p", MAX), 8);
+    load.decided().await;
+    let fault = Instant::now();
+    redis.servers[0].signal("STOP");
+    new_master(&redis, old).await;
+    let named = fault.elapsed();
+    load.decided().await;
+    let report = load.stop().await;
+    let row = format!(
+        "SIGSTOP of the master; the new one is named after {} ms",
+        named.as_millis()
+    );
+    report.row(&row, "as after a kill", fault);
+    assert!(
+        report.failures().contains_key("Timeout"),
+        "{:?}",
+        report.failures()
+    );
+    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+    redis.servers[0].signal("CONT");
+}
+
+/// No sentinel at all: what is connected goes on, and the loss of the master is told.
+#[tokio::test]
+async fn dead_sentinels_are_missed_only_at_a_failover() {
+    let mut redis = Sentinels::start();
+    let store = store(redis.url()).await;
+    for sentinel in &mut redis.sentinels {
+        sentinel.kill();
+    }
+    assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
+    let load = Load::start(&store, &take("q", MAX), 2);
+    load.decided().await;
+    let fault = Instant::now();
+    redis.servers[0].kill();
+    load.failed().await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    redis.servers[0].restart();
+    redis.sentinels[1].restart();
+    let back = Instant::now();
+    load.decided().await;
+    let report = load.stop().await;
+    println!(
+        "{NAME}: back {} ms after a sentinel is",
+        back.elapsed().as_millis()
+    );
+    report.row(
+        "all sentinels dead, then the master, then one of each is back",
+        "a new count: its data is lost",
+        fault,
+    );
+    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+    assert!(back.elapsed() < PATIENCE);
+}

@@ -1,0 +1,274 @@
+//! Everything that asks Redis, on a cluster and behind sentinels: no call has keys of two slots.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use tidegate::{
+    Algorithm, Key, Lock, Quota, RateLimiter, Redis, RedisStore, Rule, Store, StoreErrorKind,
+    StoreExt, Take,
+};
+
+use crate::support::cluster::{Cluster, Plan};
+use crate::support::sentinels::Sentinels;
+use crate::{PATIENCE, allowed, store, take};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+async fn handle(url: &str) -> Redis {
+    let redis = Redis::connect(url).await.expect("a running Redis");
+    redis.timeout(PATIENCE)
+}
+
+/// Many keys, in batches, and what is given back.
+async fn takes_and_refunds(store: &RedisStore) {
+    let dynamic: &dyn Store = store;
+    let ways = [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWindow,
+        Algorithm::Gcra,
+        Algorithm::FixedWindow,
+    ];
+    for algorithm in ways {
+        let rule = Rule::new(
+            &format!("{algorithm:?}"),
+            [Quota::new(3, HOUR).expect("a quota")],
+        );
+        let rule = Arc::new(rule.expect("a valid rule").algorithm(algorithm));
+        let user = |user: u32| Take::new(Arc::clone(&rule), Key::default().with(user.to_string()));
+        let batch: Vec<_> = (0..200).flat_map(|at| vec![user(at); 5]).collect();
+        let decisions = dynamic.take(&batch).await.expect("decisions");
+        let decisions: Vec<_> = decisions.into_iter().collect();
+        let allowed = decisions.iter().filter(|decision| decision.is_allowed());
+        assert_eq!(allowed.count(), 600, "{algorithm:?}");
+        // The last of three that were allowed.
+        for (take, decision) in batch.iter().zip(&decisions).skip(2).step_by(5) {
+            let token = decision.token().expect("it was charged");
+            let back = dynamic.refund(take, &token).await.expect("an answer");
+            assert_eq!(back, 1, "{algorithm:?}");
+        }
+        let again = dynamic.take(&batch[..5]).await.expect("decisions");
+        let again = again.into_iter().filter(|decision| decision.is_allowed());
+        assert_eq!(again.count(), 1, "{algorithm:?}");
+    }
+}
+
+/// A limiter and a lock, and who waits for the lock in another process hears of its release.
+async fn limiter_and_lock(url: &str, name: &str) {
+    let (here, there) = (handle(url).await, handle(url).await);
+    let limiter = RateLimiter::new(&here, name);
+    limiter
+        .try_set_rate(tidegate::RateType::Overall, 5, HOUR)
+        .await
+        .expect("a rate");
+    let mut granted = 0;
+    for _ in 0..8 {
+        granted += u64::from(limiter.try_acquire(1).await.expect("an answer"));
+    }
+    assert_eq!(granted, 5);
+    assert_eq!(limiter.available_permits().await.expect("an answer"), 0);
+    assert!(limiter.delete().await.expect("an answer"));
+
+    let name = format!("{name}-lock");
+    let guard = Lock::new(&here, &name).lock().await.expect("a lock");
+    let waiting = tokio::spawn({
+        let lock = Lock::new(&there, &name);
+        async move { lock.lock().await.map(|guard| (guard, Instant::now())) }
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let released = Instant::now();
+    guard.release().await.expect("it was held");
+    let (guard, taken) = waiting.await.expect("no panic").expect("a lock");
+    println!(
+        "{url}: handed over after {} us",
+        (taken - released).as_micros()
+    );
+    // Who does not hear of it waits for the end of the lease, of thirty seconds.
+    assert!(taken - released < Duration::from_secs(5));
+    guard.release().await.expect("it was held");
+}
+
+/// Never two at once, though they hear of releases over any node of the cluster.
+async fn one_at_a_time(url: &str) {
+    let inside = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let redis = handle(url).await;
+        for _ in 0..4 {
+            let (lock, inside) = (Lock::new(&redis, "one"), Arc::clone(&inside));
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..10 {
+                    let guard = lock.lock().await.expect("a lock");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.expect("it was held");
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_cluster() {
+    let cluster = Cluster::start(&Plan::default());
+    let url = cluster.url();
+    takes_and_refunds(&store(&url).await).await;
+    for name in ["a", "b", "c", "{eu}:d", "e}f{g}"] {
+        limiter_and_lock(&url, name).await;
+    }
+    one_at_a_time(&url).await;
+    for node in &cluster.nodes {
+        let keys: u64 = node.run("DBSIZE");
+        assert!(
+            keys > 100,
+            "{keys} of more than 800 keys: no master has none"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_sentinels() {
+    let redis = Sentinels::start();
+    let url = redis.url();
+    takes_and_refunds(&store(&url).await).await;
+    limiter_and_lock(&url, "a").await;
+    one_at_a_time(&url).await;
+    redis.fail_over();
+    crate::until("another master", || redis.master() != redis.servers[0].port).await;
+    limiter_and_lock(&url, "b").await;
+}
+
+/// Who waits for a lock, and has listened to a server that is gone, hears of the release from the one that is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_moves_with_its_master() {
+    let redis = Sentinels::start();
+    let url = redis.url();
+    let (here, there) = (handle(&url).await, handle(&url).await);
+    let guard = Lock::new(&here, "l").lock().await.expect("a lock");
+    let waiting = tokio::spawn({
+        let lock = Lock::new(&there, "l");
+        async move { lock.lock().await.map(|guard| (guard, Instant::now())) }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    redis.fail_over();
+    crate::until("another master", || redis.master() != redis.servers[0].port).await;
+    crate::until("it is listened to at the new master", || {
+        let question = "PUBSUB NUMSUB redisson_lock__channel:{l}";
+        let (_, listeners): (String, u64) = redis.servers[1].run(question);
+        listeners == 1
+    })
+    .await;
+    // What is released at the old master is lost with it.
+    while port_of(&here).await != redis.servers[1].port {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let released = Instant::now();
+    guard.release().await.expect("it was held");
+    let (_guard, taken) = waiting.await.expect("no panic").expect("a lock");
+    println!(
+        "| SENTINEL FAILOVER while somebody waits for a lock | the lock, {} ms after its release | - | - | - |",
+        (taken - released).as_millis()
+    );
+    assert!(taken - released < Duration::from_secs(5));
+}
+
+/// Which server the handle asks.
+async fn port_of(redis: &Redis) -> u16 {
+    let mut info = cmd("INFO");
+    info.arg("server");
+    let info = info.query_async(&mut redis.connection()).await;
+    let info: redis::InfoDict = info.expect("an answer");
+    info.get("tcp_port").expect("it has a port")
+}
+
+/// Names with braces choose their slot by them; those that cannot are told clearly, and nothing is counted.
+#[tokio::test]
+async fn braces_in_names() {
+    let cluster = Cluster::start(&Plan::default());
+    let redis = handle(&cluster.url()).await;
+    let store = RedisStore::of(&redis).timeout(PATIENCE);
+    let refund = async |prefix: &str| {
+        let store = store.clone().prefix(prefix);
+        let dynamic: &dyn Store = &store;
+        let take = take("p", 3);
+        let decision = dynamic.take_one(&take).await.expect("a decision");
+        let token = decision.token().expect("it was charged");
+        dynamic
+            .refund(&take, &token)
+            .await
+            .map_err(|error| error.kind())
+    };
+    for prefix in ["a:", "{a}:", "x{a}:", "{a:", "a}:{b}", "a}"] {
+        let back = refund(prefix).await;
+        let expected = match prefix {
+            "a}" => Err(StoreErrorKind::Configuration),
+            _ => Ok(1),
+        };
+        assert_eq!(back, expected, "{prefix}");
+    }
+    assert_eq!(refund("{}").await, Err(StoreErrorKind::Configuration));
+
+    let error = Lock::new(&redis, "a{b")
+        .lock()
+        .await
+        .expect_err("two slots");
+    let error = error.to_string();
+    assert!(error.contains("several slots of the cluster"), "{error}");
+    let error = RateLimiter::new(&redis, "a{b")
+        .try_set_rate(tidegate::RateType::Overall, 1, HOUR)
+        .await;
+    let error = error.expect_err("two slots").to_string();
+    assert!(error.contains("several slots of the cluster"), "{error}");
+}
+
+/// Commands of a user's own, over the connection of the handle.
+#[tokio::test]
+async fn commands_of_ones_own() {
+    let cluster = Cluster::start(&Plan::default());
+    let redis = handle(&cluster.url()).await;
+    let mut connection = redis.connection();
+    for at in 0..50 {
+        let key = format!("key{at}");
+        let set = cmd("SET")
+            .arg(&key)
+            .arg(at)
+            .exec_async(&mut connection)
+            .await;
+        set.expect("is set");
+        let mut both = redis::pipe();
+        both.cmd("GET").arg(&key).cmd("GET").arg(&key);
+        let got: (u32, u32) = both.query_async(&mut connection).await.expect("a value");
+        assert_eq!(got, (at, at));
+    }
+    let pong: String = cmd("PING")
+        .query_async(&mut connection)
+        .await
+        .expect("an answer");
+    assert_eq!(pong, "PONG");
+    // The key is not where the first argument would lead: the node says where.
+    let encoding = cmd("OBJECT")
+        .arg("ENCODING")
+        .arg("key1")
+        .query_async(&mut connection)
+        .await;
+    let encoding: String = encoding.expect("an answer");
+    assert_eq!(encoding, "int");
+}
+
+/// Scripts are gone from every node: they come with the next calls.
+#[tokio::test]
+async fn forgotten_scripts_are_sent_again() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(cluster.url()).await;
+    for node in &cluster.nodes {
+        node.run::<()>("SCRIPT FLUSH");
+    }
+    for path in ["a", "b", "c", "d", "e", "f"] {
+        assert_eq!(allowed(&store, &take(path, 3), 5).await, 3, "{path}");
+    }
+}
