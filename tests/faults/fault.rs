@@ -73,7 +73,7 @@ impl Fault {
     }
 
     /// It lasts so long, and until callers have got what they are to get.
-    pub(crate) async fn lasts(&mut self, duration: Duration) {
+    pub(crate) async fn lasts(&self, duration: Duration) {
         sleep(duration).await;
         let started = Instant::now();
         while !self.is_told() {
