@@ -12,7 +12,8 @@
 -- happened; or one string of little-endian 64-bit integers, for each row of takes that are answered alike
 --   now; verdict (0 denied, 1 allowed, 2 never) and 2^2 times their number and 2^11 times the last 20 bits of the
 --   deadline, so that a reply shows whose it is; retry after in microseconds or, if they were charged, the serial
---   number of the last; and for each quota, after the last: units remaining, reset after in microseconds; and where several were charged the units poured into its bucket
+--   number of the last; and for each quota, after the last: units remaining, reset after in microseconds, and where
+--   several were charged the units poured into its bucket
 --
 -- A tally is a bucket, in big-endian integers of 7 bytes:
 --   max, window, burst, until, begun   as in all tallies, with the quota's burst

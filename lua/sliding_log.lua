@@ -235,7 +235,8 @@ repeat
     if answer then
       answer = answer .. struct.pack('<I8I8', remaining, reset)
     else
-      answer = struct.pack('<I8I8I8I8I8', now, verdict + 4 * answers + deadline % 1048576 * 2048, retry, remaining, reset)
+      verdict = verdict + 4 * answers + deadline % 1048576 * 2048
+      answer = struct.pack('<I8I8I8I8I8', now, verdict, retry, remaining, reset)
     end
     quota = quota[5]
   until not quota

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tidegate::{Decision, Key, Quota, RedisStore, Rule, Store, StoreErrorKind, StoreExt, Take};
+use tidegate::{
+    Decision, Key, Quota, RedisStore, Rule, Store, StoreErrorKind as Kind, StoreExt, Take,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -27,7 +29,7 @@ pub(crate) struct Answer {
     pub(crate) answered: Instant,
     /// Of the two keys, the caller's own and the shared one: what was asked, and how much was allowed.
     pub(crate) units: [u64; 2],
-    pub(crate) allowed: Result<[u64; 2], StoreErrorKind>,
+    pub(crate) allowed: Result<[u64; 2], Kind>,
 }
 
 #[derive(Debug, Default)]
@@ -86,22 +88,12 @@ impl Load {
         self.log().strangers
     }
 
-    /// Whether somebody was told of a failure since then.
-    pub(crate) fn failed_since(answers: &[Answer], since: Instant) -> bool {
-        let latest = answers.iter().rev();
+    /// Whether somebody was told of such a failure since then.
+    pub(crate) fn failed_since(&self, since: Instant, is_such: impl Fn(Kind) -> bool) -> bool {
+        let log = self.log();
+        let latest = log.answers.iter().rev();
         let mut latest = latest.take_while(|answer| answer.answered > since);
-        latest.any(|answer| answer.allowed.is_err())
-    }
-
-    /// Until this is so.
-    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&[Answer]) -> bool) {
-        let started = Instant::now();
-        while !is_so(&self.log().answers) {
-            if started.elapsed() > Duration::from_secs(20) {
-                panic!("never: {what}, but {:#?}", self.errors());
-            }
-            sleep(Duration::from_millis(1)).await;
-        }
+        latest.any(|answer| answer.allowed.is_err_and(&is_such))
     }
 
     /// Until each caller has got several decisions in a row from now on.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::StoreErrorKind as Kind;
+use tidegate::{RedisStore, StoreErrorKind as Kind};
+use tokio::time::sleep;
 
 use crate::fault::Fault;
 use crate::load::TIMEOUT;
@@ -24,7 +25,7 @@ async fn all_are(name: &'static str, mode: Mode, kind: Kind) {
     fault.ends().await;
 }
 
-/// This happens to the connection that is there; another one can be had at once.
+/// This happens to the connection that is there, and to the next ones until it is told; another one can be had at once.
 async fn it_is(name: &'static str, mode: Mode, kind: Kind) {
     let server = Redis::start();
     let proxy = Proxy::start(&server.url).await;
@@ -32,10 +33,29 @@ async fn it_is(name: &'static str, mode: Mode, kind: Kind) {
     let fault = Fault::at(name, &proxy.url).await.gives(kind);
     let mut fault = fault.or(Kind::Unavailable);
     fault.begins();
-    proxy.present(mode);
-    fault.lasts(Duration::ZERO).await;
+    while !fault.is_told() {
+        proxy.present(mode);
+        sleep(WHILE / 4).await;
+    }
     fault.ends().await;
-    assert_eq!(proxy.accepted(), 2, "{name}: connections");
+    assert!(proxy.accepted() > 1, "{name}: the connection stays");
+}
+
+/// This happens to five connections, one after the other. One that breaks between two calls is replaced without a word.
+async fn they_are(name: &'static str, mode: Mode) {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let fault = Fault::at(name, &proxy.url).await;
+    let mut fault = fault.or(Kind::Unavailable);
+    fault.begins();
+    for broken in 1..=5 {
+        fault.lasts(WHILE / 2).await;
+        proxy.present(mode);
+        while proxy.accepted() <= broken {
+            fault.lasts(Duration::from_millis(1)).await;
+        }
+    }
+    fault.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,7 +128,7 @@ async fn cut_in_the_middle_of_a_reply() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reset() {
-    it_is("reset", Mode::Reset, Kind::Unavailable).await;
+    they_are("reset, 5 times", Mode::Reset).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,13 +139,39 @@ async fn garbage() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_closed() {
-    it_is("half-closed", Mode::HalfClosed, Kind::Unavailable).await;
+    they_are("half-closed, 5 times", Mode::HalfClosed).await;
 }
 
 /// Those who wait behind it must not get each other's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_reply_is_lost() {
     it_is("one reply lost", Mode::LoseReplies(1), Kind::Protocol).await;
+}
+
+/// Nobody has called for a while when the load begins.
+async fn after_a_rest(name: &'static str, store: RedisStore) {
+    sleep(6 * WHILE).await;
+    Fault::before(name, store).ends().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_by_the_network_while_idle() {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = RedisStore::connect(&proxy.url).await;
+    proxy.present(Mode::CloseIdle(WHILE / 4));
+    let name = "closed while idle, by the network";
+    after_a_rest(name, store.expect("a running server")).await;
+    assert!(proxy.accepted() > 1, "the connection stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_by_the_server_while_idle() {
+    let server = Redis::start();
+    run(&server, "CONFIG SET timeout 1");
+    let store = RedisStore::connect(&server.url).await;
+    let name = "closed while idle, by the setting timeout";
+    after_a_rest(name, store.expect("a running server")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
