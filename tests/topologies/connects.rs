@@ -173,6 +173,14 @@ async fn a_user_that_may_not_load_scripts_can_call_them() {
     assert!(!all.contains("gate ") && !all.contains("s3cret"), "{all}");
 }
 
+/// A server whose administrator has taken the command away.
+#[tokio::test]
+async fn a_server_that_does_not_know_how_to_load_scripts() {
+    let server = Process::start(&["--save", "", "--rename-command", "SCRIPT", ""]);
+    let store = store(server.url()).await;
+    assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
+}
+
 /// A store over the connection of a handle has the name of its address.
 #[tokio::test]
 async fn a_store_of_a_handle() {

@@ -39,7 +39,7 @@ async fn takes_and_refunds(store: &RedisStore) {
         let user = |user: u32| Take::new(Arc::clone(&rule), Key::default().with(user.to_string()));
         let batch: Vec<_> = (0..200).flat_map(|at| vec![user(at); 5]).collect();
         let decisions = dynamic.take(&batch).await.expect("decisions");
-        let decisions: Vec<_> = decisions.into_iter().collect();
+        let decisions: Vec<_> = decisions.iter().collect();
         let allowed = decisions.iter().filter(|decision| decision.is_allowed());
         assert_eq!(allowed.count(), 600, "{algorithm:?}");
         // The last of three that were allowed.
@@ -49,7 +49,7 @@ async fn takes_and_refunds(store: &RedisStore) {
             assert_eq!(back, 1, "{algorithm:?}");
         }
         let again = dynamic.take(&batch[..5]).await.expect("decisions");
-        let again = again.into_iter().filter(|decision| decision.is_allowed());
+        let again = again.iter().filter(|decision| decision.is_allowed());
         assert_eq!(again.count(), 1, "{algorithm:?}");
     }
 }

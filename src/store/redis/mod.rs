@@ -141,6 +141,9 @@ impl<C> RedisStore<C> {
     }
 
     /// What the names of all keys begin with, for rules that do not say. Default: `CurrentLimiter:`.
+    ///
+    /// In a cluster each key has a slot of its own. What the prefix has between braces, such as `{eu}:`, puts all keys
+    /// into one slot; with a `}` that closes nothing, nothing can be given back, and [`Store::refund`] says so.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = prefix.into();
