@@ -140,6 +140,52 @@ async fn the_password_of_the_data_is_not_that_of_the_sentinels() {
     assert_eq!(without.kind(), StoreErrorKind::Refused, "{without}");
 }
 
+/// A sentinel that answers whatever it is asked, and always names this port.
+async fn late_sentinel(port: u16) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = client.read(&mut bytes).await {
+                let asked = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                let mut answers = String::new();
+                for command in asked.split('*').skip(1) {
+                    answers += &match command {
+                        _ if command.contains("GET-MASTER") => {
+                            format!("*2\r\n+127.0.0.1\r\n+{port}\r\n")
+                        }
+                        _ if command.contains("MASTER") => {
+                            "*2\r\n+config-epoch\r\n+0\r\n".to_owned()
+                        }
+                        _ => "+OK\r\n".to_owned(),
+                    };
+                }
+                let _ = client.write_all(answers.as_bytes()).await;
+            }
+        }
+    });
+    address
+}
+
+/// A sentinel that has not heard of a failover names a server that is a replica by now.
+#[tokio::test]
+async fn a_replica_is_no_master_whatever_a_sentinel_says() {
+    let master = Process::start(&["--save", ""]);
+    let port = master.port.to_string();
+    let replica = Process::start(&["--save", "", "--replicaof", "127.0.0.1", &port]);
+    let right = late_sentinel(master.port).await;
+    let right = store(format!("redis-sentinel://{right}/{NAME}")).await;
+    assert_eq!(allowed(&right, &take("p", 3), 5).await, 3);
+    let wrong = late_sentinel(replica.port).await;
+    let error = refused(format!("redis-sentinel://{wrong}/{NAME}")).await;
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("is no master"), "{error}");
+}
+
 /// Loading scripts saves a round trip, and is not worth failing for.
 #[tokio::test]
 async fn a_user_that_may_not_load_scripts_can_call_them() {

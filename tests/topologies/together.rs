@@ -157,12 +157,19 @@ async fn a_waiter_moves_with_its_master() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     redis.fail_over();
     crate::until("another master", || redis.master() != redis.servers[0].port).await;
+    // The old one hangs up when it is made a replica, some ten seconds later.
+    let named = Instant::now();
     crate::until("it is listened to at the new master", || {
         let question = "PUBSUB NUMSUB redisson_lock__channel:{l}";
         let (_, listeners): (String, u64) = redis.servers[1].run(question);
         listeners == 1
     })
     .await;
+    assert!(
+        named.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        named.elapsed()
+    );
     // What is released at the old master is lost with it.
     while port_of(&here).await != redis.servers[1].port {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -271,4 +278,44 @@ async fn forgotten_scripts_are_sent_again() {
     for path in ["a", "b", "c", "d", "e", "f"] {
         assert_eq!(allowed(&store, &take(path, 3), 5).await, 3, "{path}");
     }
+}
+
+/// The reply to a call is lost with its connection: it is an error, and the call is not made again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_done_twice() {
+    let cluster = Cluster::start(&Plan::default());
+    let redis = handle(&cluster.url()).await;
+    let mut connection = redis.connection();
+    let count = async |connection: &mut tidegate::Reconnecting| {
+        let script = "return redis.call('INCR', KEYS[1])";
+        let mut count = cmd("EVAL");
+        count.arg(script).arg(1).arg("counter");
+        count.query_async::<u64>(connection).await
+    };
+    assert_eq!(count(&mut connection).await.expect("an answer"), 1);
+    let node = &cluster.nodes[cluster.owner("counter")];
+    let (mut sleeper, mut killer) = (node.connection(), node.connection());
+    // Both come while the server sleeps, and are looked at in one go, before it sends replies.
+    let sleeper = std::thread::spawn(move || cmd("DEBUG").arg("SLEEP").arg(0.6).exec(&mut sleeper));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let counting = tokio::spawn(async move { count(&mut connection).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let kill = "CLIENT KILL TYPE normal SKIPME yes";
+    let killing = tokio::task::spawn_blocking(move || {
+        let mut words = kill.split(' ');
+        let mut kill = cmd(words.next().expect("a word"));
+        kill.arg(words.collect::<Vec<_>>()).exec(&mut killer)
+    });
+    killing.await.expect("no panic").expect("kills");
+    let _ = sleeper.join();
+    let answer = counting.await.expect("no panic");
+    let counted: u64 = node.run("GET counter");
+    println!(
+        "| cluster: a reply is lost with its connection | {} | - | once | - |",
+        match &answer {
+            Ok(_) => "the answer".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    );
+    assert!(answer.is_err() && counted == 2, "{answer:?}, {counted}");
 }

@@ -99,7 +99,7 @@ impl Layouts {
     }
 }
 
-/// The background task: asks how the cluster is, whenever there is doubt, and as long as not all is well.
+/// The background task: asks how the cluster is, whenever there is doubt.
 pub(super) struct Watcher {
     layouts: Arc<Layouts>,
     view: watch::Sender<View>,
@@ -122,7 +122,8 @@ impl Watcher {
             let next = Instant::now() + PAUSE + jitter::up_to(PAUSE / 2);
             self.look().await;
             sleep_until(next).await;
-            if self.is_well() {
+            // A master that cannot be reached gives cause for doubt at every attempt to.
+            if self.map().is_some() {
                 self.layouts.doubt.notified().await;
             }
         }
@@ -148,10 +149,6 @@ impl Watcher {
             View::Known(map) => Some(Arc::clone(map)),
             _ => None,
         }
-    }
-
-    fn is_well(&self) -> bool {
-        self.map().is_some_and(|map| map.is_whole())
     }
 
     /// One node after the other, until one answers; one that hangs holds nobody up. The connections that are there come

@@ -248,10 +248,12 @@ fn script(algorithm: Algorithm) -> &'static Script {
 /// in theirs, and in the same slot of a cluster. That is the slot of what the prefix has between its braces, or of the
 /// whole name.
 fn records_of(name: &str) -> String {
-    let has_tag = name.split_once('{').and_then(|(_, rest)| rest.find('}'));
+    let has_tag = name
+        .split_once('{')
+        .is_some_and(|(_, rest)| rest.contains('}'));
     match has_tag {
-        Some(1..) => format!("{name}{{refunds}}"),
-        _ => format!("{{{name}}}:refunds"),
+        true => format!("{name}{{refunds}}"),
+        false => format!("{{{name}}}:refunds"),
     }
 }
 
