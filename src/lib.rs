@@ -164,6 +164,11 @@ struct ReadmeDoctests;
 #[doc = include_str!("../docs/primitives.md")]
 struct PrimitivesDoctests;
 
+/// The same of the page on clusters and sentinels.
+#[cfg(all(doctest, feature = "cluster", feature = "sentinel"))]
+#[doc = include_str!("../docs/topologies.md")]
+struct TopologiesDoctests;
+
 /// The same of the page on the algorithms.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/algorithms.md")]

@@ -42,7 +42,7 @@ async fn a_dead_master_is_replaced_by_its_replica() {
         node_timeout: 2_000,
         ..Plan::default()
     });
-    let store = store(cluster.url()).await;
+    let (store, idle) = (store(cluster.url()).await, store(cluster.url()).await);
     let (hurt, unhurt) = loads(&cluster, &store, 0).await;
     let fault = Instant::now();
     cluster.nodes[0].kill();
@@ -75,6 +75,12 @@ async fn a_dead_master_is_replaced_by_its_replica() {
     assert!(hurt.slowest() < TIMEOUT + HICCUP, "{:?}", hurt.slowest());
     assert!(hurt.back_after(fault) < promoted + Duration::from_secs(5));
     unharmed(&unhurt);
+
+    // Who has not asked all the time does not meet the fault at all.
+    assert_eq!(
+        allowed(&idle, &take(&path_of(&cluster, 0), MAX), 1).await,
+        1
+    );
 
     // It comes back as a replica, and nothing is lost any more.
     cluster.nodes[0].restart();
