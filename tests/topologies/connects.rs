@@ -46,6 +46,28 @@ async fn a_cluster_is_found_through_any_node_that_answers() {
 }
 
 #[tokio::test]
+async fn a_cluster_with_a_password() {
+    let cluster = Cluster::start(&Plan::default());
+    for node in &cluster.nodes {
+        node.run::<()>("ACL SETUSER gate on >s3cret ~* &* +@all");
+        node.run::<()>("ACL SETUSER default off");
+    }
+    let error = refused(cluster.url()).await;
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    let wrong = refused(cluster.url().replace("//", "//gate:wr0ng@")).await;
+    assert_eq!(wrong.kind(), StoreErrorKind::Refused, "{wrong}");
+    assert!(!format!("{wrong} {wrong:?}").contains("wr0ng"), "{wrong:?}");
+    let by_url = store(cluster.url().replace("//", "//gate:s3cret@")).await;
+    let seeds = cluster.nodes.iter().map(|node| node.url());
+    let by_hand = RedisAddress::cluster(seeds).expect("valid");
+    let by_hand = store(by_hand.username("gate").password("s3cret")).await;
+    for path in ["a", "b", "c", "d", "e"] {
+        assert_eq!(allowed(&by_url, &take(path, 3), 2).await, 2, "{path}");
+        assert_eq!(allowed(&by_hand, &take(path, 3), 2).await, 1, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_single_server_is_no_cluster() {
     let server = Process::start(&["--save", ""]);
     let error = refused(format!("redis-cluster://{}", server.address())).await;
