@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{ConnectionAddr, ConnectionInfo, RedisError, RedisResult, cmd};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -37,6 +38,8 @@ pub(super) enum View {
 
 /// What the calls and the task that watches share.
 pub(super) struct Layouts {
+    /// Where connections are kept, whoever is the first to want one.
+    runtime: Handle,
     address: RedisAddress,
     preload: Preload,
     /// The connections, and when each was asked for last.
@@ -48,6 +51,7 @@ pub(super) struct Layouts {
 impl Layouts {
     pub(super) fn new(address: RedisAddress, preload: Preload) -> Self {
         Self {
+            runtime: Handle::current(),
             address,
             preload,
             lines: Mutex::default(),
@@ -65,6 +69,7 @@ impl Layouts {
         let mut lines = self.lines();
         let line = lines.entry(node.clone()).or_insert_with(|| {
             let target = Target::Server(Box::new(self.address.server(&node.host, node.port)));
+            let _in_runtime = self.runtime.enter();
             let line = Line::start(target, self.preload, Arc::clone(&self.doubt));
             (Arc::new(line), Instant::now())
         });
