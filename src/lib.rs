@@ -174,6 +174,11 @@ struct PrimitivesDoctests;
 #[doc = include_str!("../docs/resilience.md")]
 struct ResilienceDoctests;
 
+/// The same of the page on clusters and sentinels.
+#[cfg(all(doctest, feature = "cluster", feature = "sentinel"))]
+#[doc = include_str!("../docs/topologies.md")]
+struct TopologiesDoctests;
+
 /// The same of the page on the algorithms.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/algorithms.md")]

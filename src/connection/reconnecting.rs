@@ -34,15 +34,18 @@ use crate::error::StoreError;
 /// Clones share the connection. The background tasks end with the last of them.
 #[derive(Clone)]
 pub struct Reconnecting {
-    to: To,
-    address: Arc<RedisAddress>,
+    shared: Arc<Shared>,
 }
 
-#[derive(Clone)]
+struct Shared {
+    to: To,
+    address: RedisAddress,
+}
+
 enum To {
-    Server(Arc<Line>),
+    Server(Line),
     #[cfg(feature = "cluster")]
-    Cluster(Arc<Cluster>),
+    Cluster(Cluster),
 }
 
 impl Reconnecting {
@@ -71,7 +74,7 @@ impl Reconnecting {
     ) -> Result<Self, StoreError> {
         let connection = Self::lazy_with(address, preload)?;
         let first = within(timeout, connection.first()).await;
-        first.map_err(|error| store_error(&connection.address.to_string(), error))?;
+        first.map_err(|error| store_error(&connection.address().to_string(), error))?;
         Ok(connection)
     }
 
@@ -93,7 +96,7 @@ impl Reconnecting {
         preload: Preload,
     ) -> Result<Self, StoreError> {
         let address = address.into_redis_address()?.checked()?;
-        let line = |target| To::Server(Arc::new(Line::start(target, preload, Arc::default())));
+        let line = |target| To::Server(Line::start(target, preload, Arc::default()));
         let to = match &address.topology {
             Topology::Single => {
                 let mut servers = address.servers();
@@ -101,7 +104,7 @@ impl Reconnecting {
                 line(Target::Server(Box::new(server)))
             }
             #[cfg(feature = "cluster")]
-            Topology::Cluster => To::Cluster(Arc::new(Cluster::start(address.clone(), preload))),
+            Topology::Cluster => To::Cluster(Cluster::start(address.clone(), preload)),
             #[cfg(feature = "sentinel")]
             Topology::Sentinel(master) => {
                 let sentinels = Sentinels::new(&address, master);
@@ -109,15 +112,14 @@ impl Reconnecting {
             }
         };
         Ok(Self {
-            to,
-            address: Arc::new(address),
+            shared: Arc::new(Shared { to, address }),
         })
     }
 
     /// Whether this is a cluster, whose nodes each have a clock of their own.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
-        match &self.to {
+        match &self.shared.to {
             To::Server(_) => false,
             #[cfg(feature = "cluster")]
             To::Cluster(_) => true,
@@ -127,11 +129,11 @@ impl Reconnecting {
     /// Where Redis is, as the connection was told.
     #[must_use]
     pub fn address(&self) -> &RedisAddress {
-        &self.address
+        &self.shared.address
     }
 
     async fn first(&self) -> RedisResult<()> {
-        match &self.to {
+        match &self.shared.to {
             To::Server(line) => line.first().await,
             #[cfg(feature = "cluster")]
             To::Cluster(cluster) => cluster.first().await,
@@ -140,16 +142,16 @@ impl Reconnecting {
 
     /// Where a connection besides is made to: the first that answers.
     pub(super) async fn servers(&self) -> RedisResult<Vec<redis::ConnectionInfo>> {
-        match &self.to {
+        match &self.shared.to {
             #[cfg(feature = "cluster")]
             To::Cluster(cluster) => Ok(cluster.servers()),
-            To::Server(_) => match &self.address.topology {
+            To::Server(_) => match &self.shared.address.topology {
                 #[cfg(feature = "sentinel")]
                 Topology::Sentinel(master) => {
-                    let sentinels = Sentinels::new(&self.address, master);
+                    let sentinels = Sentinels::new(&self.shared.address, master);
                     Ok(vec![sentinels.master().await?])
                 }
-                _ => Ok(self.address.servers().collect()),
+                _ => Ok(self.shared.address.servers().collect()),
             },
         }
     }
@@ -167,11 +169,11 @@ impl Reconnecting {
 
     /// Completes when a connection besides to this server has become one to the wrong server.
     pub(super) async fn left(&self, at: &str) {
-        match &self.to {
+        match &self.shared.to {
             #[cfg(feature = "cluster")]
             To::Cluster(cluster) => cluster.left(at).await,
             #[cfg(feature = "sentinel")]
-            To::Server(line) if matches!(self.address.topology, Topology::Sentinel(_)) => {
+            To::Server(line) if matches!(self.shared.address.topology, Topology::Sentinel(_)) => {
                 line.left(at).await;
             }
             To::Server(_) => {
@@ -184,7 +186,7 @@ impl Reconnecting {
 
 impl ConnectionLike for Reconnecting {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        match &self.to {
+        match &self.shared.to {
             To::Server(line) => Box::pin(line.command(cmd)),
             #[cfg(feature = "cluster")]
             To::Cluster(cluster) => Box::pin(cluster.command(cmd)),
@@ -197,7 +199,7 @@ impl ConnectionLike for Reconnecting {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        match &self.to {
+        match &self.shared.to {
             To::Server(line) => Box::pin(line.commands(pipeline, offset, count)),
             #[cfg(feature = "cluster")]
             To::Cluster(cluster) => Box::pin(cluster.commands(pipeline, offset, count)),
@@ -205,14 +207,14 @@ impl ConnectionLike for Reconnecting {
     }
 
     fn get_db(&self) -> i64 {
-        self.address.database()
+        self.shared.address.database()
     }
 }
 
 impl fmt::Debug for Reconnecting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reconnecting")
-            .field("address", &self.address)
+            .field("address", &self.shared.address)
             .finish_non_exhaustive()
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    /// Three sentinels that think a server dead after a second.
+    /// Three sentinels that think a server dead after two seconds.
     pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
@@ -45,7 +45,7 @@ impl Sentinels {
         });
         let mut lines = format!(
             "sentinel monitor {NAME} 127.0.0.1 {port} 2\n\
-             sentinel down-after-milliseconds {NAME} 1000\n\
+             sentinel down-after-milliseconds {NAME} 2000\n\
              sentinel failover-timeout {NAME} 6000\n"
         );
         for password in password {
@@ -78,6 +78,14 @@ impl Sentinels {
         wait_until("a failover is begun", || {
             self.sentinels[0].try_run::<()>(&command).is_ok()
         });
+    }
+
+    /// Whether both servers are there and one follows the other, whichever it is by now.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.servers.iter().any(|server| {
+            let info: String = server.run("INFO replication");
+            info.contains("role:slave") && info.contains("master_link_status:up")
+        })
     }
 
     /// The port of the master, as the first sentinel says.

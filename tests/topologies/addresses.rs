@@ -36,6 +36,26 @@ fn addresses_are_named_without_their_logins() {
     }
 }
 
+#[cfg(feature = "tls")]
+#[test]
+fn the_same_over_tls() {
+    for (url, name) in [
+        ("rediss://u:s3cret@h", "redis at h:6379"),
+        (
+            "rediss-cluster://u:s3cret@a,b:7001",
+            "redis cluster at a:6379, b:7001",
+        ),
+        (
+            "valkeys-sentinel://a/limits",
+            "redis master limits of the sentinels at a:26379",
+        ),
+    ] {
+        assert_eq!(shown(url), name, "{url}");
+    }
+    let mixed = RedisAddress::cluster(["rediss://a", "redis://b"]).expect_err("they differ");
+    assert_eq!(mixed.kind(), StoreErrorKind::Configuration, "{mixed}");
+}
+
 #[test]
 fn what_makes_no_sense_is_told_without_repeating_it() {
     for url in [

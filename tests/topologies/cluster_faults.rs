@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use tidegate::{Redis, RedisStore, StoreErrorKind};
 
-use crate::load::{Load, TIMEOUT};
+use crate::load::{HICCUP, Load, Report, TIMEOUT};
 use crate::support::cluster::{Cluster, Plan};
 use crate::{allowed, store, take};
 
-/// No answer comes later than this on a machine that is busy with other things.
-const BOUND: Duration = Duration::from_millis(1_200);
 const MAX: u64 = 1_000_000;
 
 /// A path whose count is kept by this master.
@@ -22,11 +20,19 @@ fn path_of(cluster: &Cluster, master: usize) -> String {
 /// Loads on a path of the master that is about to suffer, and on one of another master.
 async fn loads(cluster: &Cluster, store: &RedisStore, victim: usize) -> (Load, Load) {
     let other = (victim + 1) % 3;
-    let hurt = Load::start(store, &take(&path_of(cluster, victim), MAX), 4);
-    let unhurt = Load::start(store, &take(&path_of(cluster, other), MAX), 4);
+    let hurt = Load::hasty(store, &take(&path_of(cluster, victim), MAX), 4);
+    let unhurt = Load::patient(store, &take(&path_of(cluster, other), MAX), 4);
     hurt.decided().await;
     unhurt.decided().await;
     (hurt, unhurt)
+}
+
+/// Not one call has failed, and none was held up for as long as the fault lasted.
+fn unharmed(report: &Report) {
+    let failures = report.failures();
+    assert!(failures.is_empty(), "{failures:?}");
+    let slowest = report.slowest();
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,7 +42,7 @@ async fn a_dead_master_is_replaced_by_its_replica() {
         node_timeout: 2_000,
         ..Plan::default()
     });
-    let store = store(cluster.url()).await;
+    let (store, idle) = (store(cluster.url()).await, store(cluster.url()).await);
     let (hurt, unhurt) = loads(&cluster, &store, 0).await;
     let fault = Instant::now();
     cluster.nodes[0].kill();
@@ -66,9 +72,16 @@ async fn a_dead_master_is_replaced_by_its_replica() {
         "{:?}",
         hurt.failures()
     );
-    assert!(hurt.slowest() < TIMEOUT + BOUND, "{:?}", hurt.slowest());
+    assert!(hurt.slowest() < TIMEOUT + HICCUP, "{:?}", hurt.slowest());
     assert!(hurt.back_after(fault) < promoted + Duration::from_secs(5));
-    assert!(unhurt.failures().len() <= 1, "{:?}", unhurt.failures());
+    unharmed(&unhurt);
+
+    // Who has not asked all the time does not meet the fault at all: it looks by itself.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(
+        allowed(&idle, &take(&path_of(&cluster, 0), MAX), 1).await,
+        1
+    );
 
     // It comes back as a replica, and nothing is lost any more.
     cluster.nodes[0].restart();
@@ -105,9 +118,9 @@ async fn a_dead_master_without_a_replica_is_waited_for() {
     );
     hurt.row(&row, "its data is lost", fault);
     unhurt.row("the same: the other slots", "all", fault);
-    assert_eq!(hurt.failures().keys().collect::<Vec<_>>(), ["Unavailable"]);
-    assert!(hurt.slowest() < TIMEOUT + BOUND, "{:?}", hurt.slowest());
-    assert!(unhurt.failures().is_empty(), "{:?}", unhurt.failures());
+    assert!(hurt.failures().contains_key("Unavailable"));
+    assert!(hurt.slowest() < TIMEOUT + HICCUP, "{:?}", hurt.slowest());
+    unharmed(&unhurt);
 }
 
 /// One that hangs holds up nobody but its own slots.
@@ -119,7 +132,7 @@ async fn a_hung_master_holds_up_only_its_own_slots() {
     let fault = Instant::now();
     cluster.nodes[1].signal("STOP");
     hurt.failed().await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     unhurt.decided().await;
     cluster.nodes[1].signal("CONT");
     let back = Instant::now();
@@ -137,8 +150,8 @@ async fn a_hung_master_holds_up_only_its_own_slots() {
         "{:?}",
         hurt.failures()
     );
-    assert!(hurt.slowest() < TIMEOUT + BOUND, "{:?}", hurt.slowest());
-    assert!(unhurt.failures().is_empty(), "{:?}", unhurt.failures());
+    assert!(hurt.slowest() < TIMEOUT + HICCUP, "{:?}", hurt.slowest());
+    unharmed(&unhurt);
 }
 
 /// And if it has a replica, that one is found, though the old connection does not break.
@@ -167,7 +180,7 @@ async fn a_hung_master_is_replaced_by_its_replica() {
     );
     hurt.row(&row, "as after a kill", fault);
     unhurt.row("the same: the other slots", "all", fault);
-    assert!(hurt.slowest() < TIMEOUT + BOUND, "{:?}", hurt.slowest());
+    assert!(hurt.slowest() < TIMEOUT + HICCUP, "{:?}", hurt.slowest());
     cluster.nodes[0].signal("CONT");
 }
 
@@ -210,11 +223,12 @@ async fn a_cluster_that_is_down_is_told() {
         "nothing while it is down",
         fault,
     );
-    assert_eq!(
-        unhurt.failures().keys().collect::<Vec<_>>(),
-        ["Unavailable"]
+    assert!(unhurt.failures().contains_key("Unavailable"));
+    assert!(
+        unhurt.slowest() < TIMEOUT + HICCUP,
+        "{:?}",
+        unhurt.slowest()
     );
-    assert!(unhurt.slowest() < TIMEOUT + BOUND, "{:?}", unhurt.slowest());
 }
 
 /// All masters gone, so that nobody of those who are known answers, and back at the same places.
@@ -240,7 +254,11 @@ async fn a_cluster_that_is_gone_comes_back() {
         "all data is lost",
         fault,
     );
-    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+    assert!(
+        report.slowest() < TIMEOUT + HICCUP,
+        "{:?}",
+        report.slowest()
+    );
 }
 
 /// Tasks and connections end with the last clone.
@@ -282,7 +300,7 @@ async fn a_lazy_store_waits_for_its_cluster() {
     for node in &mut cluster.nodes {
         node.restart();
     }
-    let load = Load::start(&store, &take("p", MAX), 1);
+    let load = Load::hasty(&store, &take("p", MAX), 1);
     load.decided().await;
     load.stop().await;
 }

@@ -46,6 +46,28 @@ async fn a_cluster_is_found_through_any_node_that_answers() {
 }
 
 #[tokio::test]
+async fn a_cluster_with_a_password() {
+    let cluster = Cluster::start(&Plan::default());
+    for node in &cluster.nodes {
+        node.run::<()>("ACL SETUSER gate on >s3cret ~* &* +@all");
+        node.run::<()>("ACL SETUSER default off");
+    }
+    let error = refused(cluster.url()).await;
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    let wrong = refused(cluster.url().replace("//", "//gate:wr0ng@")).await;
+    assert_eq!(wrong.kind(), StoreErrorKind::Refused, "{wrong}");
+    assert!(!format!("{wrong} {wrong:?}").contains("wr0ng"), "{wrong:?}");
+    let by_url = store(cluster.url().replace("//", "//gate:s3cret@")).await;
+    let seeds = cluster.nodes.iter().map(|node| node.url());
+    let by_hand = RedisAddress::cluster(seeds).expect("valid");
+    let by_hand = store(by_hand.username("gate").password("s3cret")).await;
+    for path in ["a", "b", "c", "d", "e"] {
+        assert_eq!(allowed(&by_url, &take(path, 3), 2).await, 2, "{path}");
+        assert_eq!(allowed(&by_hand, &take(path, 3), 2).await, 1, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_single_server_is_no_cluster() {
     let server = Process::start(&["--save", ""]);
     let error = refused(format!("redis-cluster://{}", server.address())).await;
@@ -140,6 +162,52 @@ async fn the_password_of_the_data_is_not_that_of_the_sentinels() {
     assert_eq!(without.kind(), StoreErrorKind::Refused, "{without}");
 }
 
+/// A sentinel that answers whatever it is asked, and always names this port.
+async fn late_sentinel(port: u16) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut bytes = [0; 4096];
+            while let Ok(length @ 1..) = client.read(&mut bytes).await {
+                let asked = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                let mut answers = String::new();
+                for command in asked.split('*').skip(1) {
+                    answers += &match command {
+                        _ if command.contains("GET-MASTER") => {
+                            format!("*2\r\n+127.0.0.1\r\n+{port}\r\n")
+                        }
+                        _ if command.contains("MASTER") => {
+                            "*2\r\n+config-epoch\r\n+0\r\n".to_owned()
+                        }
+                        _ => "+OK\r\n".to_owned(),
+                    };
+                }
+                let _ = client.write_all(answers.as_bytes()).await;
+            }
+        }
+    });
+    address
+}
+
+/// A sentinel that has not heard of a failover names a server that is a replica by now.
+#[tokio::test]
+async fn a_replica_is_no_master_whatever_a_sentinel_says() {
+    let master = Process::start(&["--save", ""]);
+    let port = master.port.to_string();
+    let replica = Process::start(&["--save", "", "--replicaof", "127.0.0.1", &port]);
+    let right = late_sentinel(master.port).await;
+    let right = store(format!("redis-sentinel://{right}/{NAME}")).await;
+    assert_eq!(allowed(&right, &take("p", 3), 5).await, 3);
+    let wrong = late_sentinel(replica.port).await;
+    let error = refused(format!("redis-sentinel://{wrong}/{NAME}")).await;
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("is no master"), "{error}");
+}
+
 /// Loading scripts saves a round trip, and is not worth failing for.
 #[tokio::test]
 async fn a_user_that_may_not_load_scripts_can_call_them() {
@@ -171,6 +239,14 @@ async fn a_user_that_may_not_load_scripts_can_call_them() {
     assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
     let all = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
     assert!(!all.contains("gate ") && !all.contains("s3cret"), "{all}");
+}
+
+/// A server whose administrator has taken the command away.
+#[tokio::test]
+async fn a_server_that_does_not_know_how_to_load_scripts() {
+    let server = Process::start(&["--save", "", "--rename-command", "SCRIPT", ""]);
+    let store = store(server.url()).await;
+    assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
 }
 
 /// A store over the connection of a handle has the name of its address.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::{Redis, RedisStore, Store, StoreExt};
 
-use crate::load::{Load, TIMEOUT};
+use crate::load::Load;
 use crate::support::cluster::{Cluster, Plan};
 use crate::{allowed, store, take};
 
@@ -18,7 +18,7 @@ async fn a_moved_slot_is_followed() {
     assert_eq!(allowed(&store, &take("p", 5), 2).await, 2);
     let fault = Instant::now();
     move_about(&cluster, "CurrentLimiter:p", 1).await;
-    let load = Load::start(&store, &take("p", 5), 4);
+    let load = Load::patient(&store, &take("p", 5), 4);
     load.decided().await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     load.decided().await;
@@ -73,7 +73,7 @@ async fn counts_are_exact_while_their_slot_moves() {
     const FEW: u64 = 400;
     let cluster = Cluster::start(&Plan::default());
     let store = store(cluster.url()).await;
-    let load = Load::start(&store, &take("p", FEW), 4);
+    let load = Load::patient(&store, &take("p", FEW), 4);
     load.decided().await;
     let fault = Instant::now();
     let moves = move_about(&cluster, "CurrentLimiter:p", 6).await;
@@ -89,7 +89,6 @@ async fn counts_are_exact_while_their_slot_moves() {
         fault,
     );
     assert!(report.allowed() <= FEW, "{}", report.allowed());
-    assert!(report.slowest() < TIMEOUT + Duration::from_millis(1_200));
     assert!(report.failures().is_empty(), "{:?}", report.failures());
     assert_eq!(report.allowed(), FEW, "every unit was to be had");
     assert_eq!(allowed(&store, &take("p", FEW), 3).await, 0);
@@ -107,7 +106,7 @@ async fn askings_do_not_get_mixed_up() {
     // The key is on its way, and stays so: each call is an `ASK`.
     cluster.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
     cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
-    let load = Load::start(&store, &take("p", MAX), 32);
+    let load = Load::patient(&store, &take("p", MAX), 32);
     load.decided().await;
     let fault = Instant::now();
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -172,7 +171,10 @@ async fn several_keys_of_a_moving_slot() {
         slowest.as_millis()
     );
     assert!(granted <= 100, "{granted}");
-    assert!(slowest < Duration::from_millis(200 + 1_200), "{slowest:?}");
+    assert!(
+        slowest < Redis::DEFAULT_TIMEOUT + crate::load::HICCUP,
+        "{slowest:?}"
+    );
     let left = limiter.available_permits().await.expect("an answer");
     assert!(
         left <= 100 - granted,

@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use tidegate::RedisStore;
 
-use crate::load::{Load, TIMEOUT};
+use crate::load::{HICCUP, Load, TIMEOUT};
 use crate::support::sentinels::{NAME, Sentinels};
 use crate::{PATIENCE, allowed, store, take};
 
-/// No answer comes later than this on a machine that is busy with other things.
-const BOUND: Duration = Duration::from_millis(1_200);
 const MAX: u64 = 1_000_000;
 
 /// Waits until the sentinels name another master, and tells which of the servers it is.
@@ -21,7 +19,7 @@ async fn new_master(redis: &Sentinels, old: u16) -> usize {
             let found = redis.servers.iter().position(|server| server.port == port);
             return found.expect("one of ours");
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "no failover");
+        assert!(started.elapsed() < Duration::from_secs(150), "no failover");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -39,7 +37,7 @@ async fn a_dead_master_is_replaced() {
     let mut redis = Sentinels::start();
     let store = store(redis.url()).await;
     let old = redis.servers[0].port;
-    let load = Load::start(&store, &take("p", MAX), 8);
+    let load = Load::hasty(&store, &take("p", MAX), 8);
     load.decided().await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let fault = Instant::now();
@@ -59,18 +57,18 @@ async fn a_dead_master_is_replaced() {
     );
     report.row(&fault_row, &counts, fault);
     assert!(!report.failures().is_empty());
-    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+    assert!(
+        report.slowest() < TIMEOUT + HICCUP,
+        "{:?}",
+        report.slowest()
+    );
     assert!(report.back_after(fault) < named + Duration::from_secs(3));
 
     // The old master comes back, is made a replica, and nobody asks it.
-    let load = Load::start(&store, &take("p", MAX), 8);
+    let load = Load::hasty(&store, &take("p", MAX), 8);
     let fault = Instant::now();
     redis.servers[0].restart();
-    crate::until("the old master follows the new one", || {
-        let info: String = redis.servers[0].run("INFO replication");
-        info.contains("role:slave")
-    })
-    .await;
+    crate::until("the old master is a replica", || redis.is_settled()).await;
     load.decided().await;
     let report = load.stop().await;
     report.row(
@@ -78,7 +76,11 @@ async fn a_dead_master_is_replaced() {
         "nothing lost",
         fault,
     );
-    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+    assert!(
+        report.slowest() < TIMEOUT + HICCUP,
+        "{:?}",
+        report.slowest()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,32 +88,36 @@ async fn a_failover_on_command_is_followed_under_load() {
     let redis = Sentinels::start();
     let store = store(redis.url()).await;
     let old = redis.servers[0].port;
-    let load = Load::start(&store, &take("p", MAX), 8);
+    let load = Load::hasty(&store, &take("p", MAX), 8);
     load.decided().await;
     let fault = Instant::now();
     redis.fail_over();
     new_master(&redis, old).await;
     let named = fault.elapsed();
-    crate::until("the old master follows the new one", || {
-        let info: String = redis.servers[0].run("INFO replication");
-        info.contains("role:slave")
+    // The old master is made a replica some ten seconds later, and takes writes until then.
+    crate::until("the new master is asked", || {
+        let clients: String = redis.servers[1].run("CLIENT LIST TYPE normal");
+        clients.contains("cmd=evalsha")
     })
     .await;
+    let followed = fault.elapsed();
+    assert!(followed < named + Duration::from_secs(5), "{followed:?}");
+    crate::until("the old master is a replica", || redis.is_settled()).await;
     load.decided().await;
     let report = load.stop().await;
     let (allowed_then, counted_now) = (report.allowed(), counted(&store).await);
     let lost = allowed_then.saturating_sub(counted_now);
     let counts = format!("{allowed_then} allowed, {counted_now} still counted: {lost} lost");
     let row = format!(
-        "SENTINEL FAILOVER; the new master is named after {} ms",
-        named.as_millis()
+        "SENTINEL FAILOVER; the new master is named after {} ms, and asked after {} ms",
+        named.as_millis(),
+        followed.as_millis()
     );
     report.row(&row, &counts, fault);
-    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
-    let clients: String = redis.servers[1].run("CLIENT LIST TYPE normal");
     assert!(
-        clients.contains("evalsha"),
-        "the new master is asked: {clients}"
+        report.slowest() < TIMEOUT + HICCUP,
+        "{:?}",
+        report.slowest()
     );
 }
 
@@ -121,7 +127,7 @@ async fn a_hung_master_is_replaced() {
     let redis = Sentinels::start();
     let store = store(redis.url()).await;
     let old = redis.servers[0].port;
-    let load = Load::start(&store, &take("p", MAX), 8);
+    let load = Load::hasty(&store, &take("p", MAX), 8);
     load.decided().await;
     let fault = Instant::now();
     redis.servers[0].signal("STOP");
@@ -139,7 +145,11 @@ async fn a_hung_master_is_replaced() {
         "{:?}",
         report.failures()
     );
-    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+    assert!(
+        report.slowest() < TIMEOUT + HICCUP,
+        "{:?}",
+        report.slowest()
+    );
     redis.servers[0].signal("CONT");
 }
 
@@ -152,7 +162,7 @@ async fn dead_sentinels_are_missed_only_at_a_failover() {
         sentinel.kill();
     }
     assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
-    let load = Load::start(&store, &take("q", MAX), 2);
+    let load = Load::hasty(&store, &take("q", MAX), 2);
     load.decided().await;
     let fault = Instant::now();
     redis.servers[0].kill();
@@ -172,6 +182,10 @@ async fn dead_sentinels_are_missed_only_at_a_failover() {
         "a new count: its data is lost",
         fault,
     );
-    assert!(report.slowest() < TIMEOUT + BOUND, "{:?}", report.slowest());
+    assert!(
+        report.slowest() < TIMEOUT + HICCUP,
+        "{:?}",
+        report.slowest()
+    );
     assert!(back.elapsed() < PATIENCE);
 }

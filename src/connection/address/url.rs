@@ -162,3 +162,40 @@ pub(super) fn servers<U: AsRef<str>>(
     }
     Ok(servers)
 }
+
+#[cfg(all(
+    test,
+    not(all(feature = "cluster", feature = "sentinel", feature = "tls"))
+))]
+mod tests {
+    use super::*;
+    use crate::StoreErrorKind;
+
+    /// Runs where the features are not there.
+    #[test]
+    fn the_missing_feature_is_named() {
+        for (feature, is_there, url) in [
+            (
+                "cluster",
+                cfg!(feature = "cluster"),
+                "redis-cluster://u:s3cret@a",
+            ),
+            (
+                "sentinel",
+                cfg!(feature = "sentinel"),
+                "redis-sentinel://u:s3cret@a/limits",
+            ),
+            ("tls", cfg!(feature = "tls"), "rediss://u:s3cret@a"),
+        ] {
+            match address(url) {
+                Ok(_) => assert!(is_there, "{url}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+                    let named = format!("the feature `{feature}`");
+                    assert!(error.to_string().contains(&named), "{error}");
+                    assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+                }
+            }
+        }
+    }
+}

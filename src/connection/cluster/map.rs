@@ -156,12 +156,6 @@ impl Map {
         let master = masters.find(|(node, _)| node.to_string() == at);
         is_known && master.is_none_or(|(_, line)| line.link_now().is_some())
     }
-
-    /// Whether every slot has a master that is connected to.
-    pub(super) fn is_whole(&self) -> bool {
-        let mut lines = self.masters.iter().map(|(_, line)| line);
-        lines.all(|line| line.link_now().is_some()) && !self.owners.contains(&NOBODY)
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{ConnectionAddr, ConnectionInfo, RedisError, RedisResult, cmd};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -37,6 +38,8 @@ pub(super) enum View {
 
 /// What the calls and the task that watches share.
 pub(super) struct Layouts {
+    /// Where connections are kept, whoever is the first to want one.
+    runtime: Handle,
     address: RedisAddress,
     preload: Preload,
     /// The connections, and when each was asked for last.
@@ -48,6 +51,7 @@ pub(super) struct Layouts {
 impl Layouts {
     pub(super) fn new(address: RedisAddress, preload: Preload) -> Self {
         Self {
+            runtime: Handle::current(),
             address,
             preload,
             lines: Mutex::default(),
@@ -65,6 +69,7 @@ impl Layouts {
         let mut lines = self.lines();
         let line = lines.entry(node.clone()).or_insert_with(|| {
             let target = Target::Server(Box::new(self.address.server(&node.host, node.port)));
+            let _in_runtime = self.runtime.enter();
             let line = Line::start(target, self.preload, Arc::clone(&self.doubt));
             (Arc::new(line), Instant::now())
         });
@@ -99,7 +104,7 @@ impl Layouts {
     }
 }
 
-/// The background task: asks how the cluster is, whenever there is doubt, and as long as not all is well.
+/// The background task: asks how the cluster is, whenever there is doubt.
 pub(super) struct Watcher {
     layouts: Arc<Layouts>,
     view: watch::Sender<View>,
@@ -122,7 +127,8 @@ impl Watcher {
             let next = Instant::now() + PAUSE + jitter::up_to(PAUSE / 2);
             self.look().await;
             sleep_until(next).await;
-            if self.is_well() {
+            // A master that cannot be reached gives cause for doubt at every attempt to.
+            if self.map().is_some() {
                 self.layouts.doubt.notified().await;
             }
         }
@@ -148,10 +154,6 @@ impl Watcher {
             View::Known(map) => Some(Arc::clone(map)),
             _ => None,
         }
-    }
-
-    fn is_well(&self) -> bool {
-        self.map().is_some_and(|map| map.is_whole())
     }
 
     /// One node after the other, until one answers; one that hangs holds nobody up. The connections that are there come

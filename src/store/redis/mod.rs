@@ -149,6 +149,9 @@ impl<C> RedisStore<C> {
     }
 
     /// What the names of all keys begin with, for rules that do not say. Default: `CurrentLimiter:`.
+    ///
+    /// In a cluster each key has a slot of its own. What the prefix has between braces, such as `{eu}:`, puts all keys
+    /// into one slot; with a `}` that closes nothing, nothing can be given back, and [`Store::refund`] says so.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = prefix.into();
@@ -280,10 +283,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
 /// in theirs, and in the same slot of a cluster. That is the slot of what the prefix has between its braces, or of the
 /// whole name.
 fn records_of(name: &str) -> String {
-    let has_tag = name.split_once('{').and_then(|(_, rest)| rest.find('}'));
+    let has_tag = name
+        .split_once('{')
+        .is_some_and(|(_, rest)| rest.contains('}'));
     match has_tag {
-        Some(1..) => format!("{name}{{refunds}}"),
-        _ => format!("{{{name}}}:refunds"),
+        true => format!("{name}{{refunds}}"),
+        false => format!("{{{name}}}:refunds"),
     }
 }
 
