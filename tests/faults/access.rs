@@ -87,7 +87,7 @@ async fn too_many_clients() {
     let others: Vec<_> = (0..9).map(|_| server.connection()).collect();
     set(10);
     let store = RedisStore::connect_lazy(&server.url).expect("a valid address");
-    let mut fault = Fault::before("maxclients", store).gives(Kind::Unavailable);
+    let fault = Fault::before("maxclients", store).gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     drop(others);
     fault.ends().await;

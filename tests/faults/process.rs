@@ -67,7 +67,7 @@ async fn not_there_at_the_start() {
     server.kill();
     let store = RedisStore::connect_lazy(&server.url).expect("a valid address");
     let fault = Fault::before("refused from the start", store);
-    let mut fault = fault.gives(Kind::Unavailable);
+    let fault = fault.gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     server.restart();
     fault.ends().await;

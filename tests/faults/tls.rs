@@ -119,7 +119,7 @@ async fn shown(name: &'static str, authority: &str, host: &str, days: &str) {
     certify(server.folder.path(), "bad", authority, host, days);
     server.shows("bad");
     let store = server.store(&server.tls_url);
-    let mut fault = Fault::before(name, store).gives(Kind::Unavailable);
+    let fault = Fault::before(name, store).gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     server.shows("good");
     fault.ends().await;
@@ -153,7 +153,7 @@ async fn a_plain_port_addressed_with_tls() {
     let proxy = Proxy::start(&server.redis.url).await;
     let store = server.store(&proxy.url.replace("redis", "rediss"));
     let fault = Fault::before("TLS: rediss:// on a plain port", store);
-    let mut fault = fault.gives(Kind::Timeout).or(Kind::Unavailable);
+    let fault = fault.gives(Kind::Timeout).or(Kind::Unavailable);
     fault.lasts(WHILE).await;
     proxy.lead_to(&server.tls_url);
     fault.ends().await;
@@ -165,7 +165,7 @@ async fn a_tls_port_addressed_without() {
     let proxy = Proxy::start(&server.tls_url).await;
     let store = RedisStore::connect_lazy(&proxy.url).expect("a valid address");
     let fault = Fault::before("TLS: redis:// on a TLS port", store);
-    let mut fault = fault.gives(Kind::Unavailable);
+    let fault = fault.gives(Kind::Unavailable);
     fault.lasts(WHILE).await;
     proxy.lead_to(&server.redis.url);
     fault.ends().await;
