@@ -1,6 +1,10 @@
 //! The counts of one process.
 
+mod due;
+mod micros;
+mod once;
 mod shard;
+mod slots;
 mod sync;
 
 use std::fmt;
@@ -97,12 +101,12 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// The name's hash, and the shard that it belongs to.
-    fn place(&self, name: Name<'_>) -> (u64, &Mutex<Shard>) {
+    /// The name's hash in its shard, and the shard that it belongs to.
+    fn place(&self, name: Name<'_>) -> (u32, &Mutex<Shard>) {
         let hash = name.hash();
-        // The upper bits: a shard's table uses the lower ones.
+        // The upper bits: a shard uses the lower half.
         let at = (hash >> 48) as usize & (self.shards.len() - 1);
-        (hash, &self.shards[at])
+        (hash as u32, &self.shards[at])
     }
 
     fn decide(&self, take: &Take) -> Answer {
