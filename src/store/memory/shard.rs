@@ -286,3 +286,14 @@ fn charge(count: &mut Count, now: u64, take: &Take) -> Decision {
 fn widened(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is lost between the fields: what is said of the bytes of a key rests on it.
+    #[test]
+    fn a_key_that_was_charged_once_is_small() {
+        assert_eq!(size_of::<Slot>(), 48);
+    }
+}

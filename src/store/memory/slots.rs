@@ -128,4 +128,9 @@ mod tests {
         assert_eq!(slots.get(100_000), None);
         assert_eq!(slots.pages.len(), 4);
     }
+
+    #[test]
+    fn a_vacant_place_takes_no_more() {
+        assert_eq!(size_of::<Place<Box<str>>>(), size_of::<Box<str>>());
+    }
 }
