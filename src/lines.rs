@@ -68,6 +68,8 @@ impl Lines {
         if known.lines.len() >= known.crowded {
             known.lines.retain(|_, line| line.strong_count() > 0);
             known.crowded = Self::FEW.max(2 * known.lines.len());
+            let crowded = known.crowded;
+            known.lines.shrink_to(crowded);
         }
         let line = Arc::new(Line::default());
         known.lines.insert(name.to_owned(), Arc::downgrade(&line));
@@ -215,14 +217,22 @@ mod tests {
         assert!(line.turn(None).await.is_ok(), "who comes later asks");
     }
 
-    #[tokio::test]
-    async fn lines_that_nobody_stands_in_are_dropped() {
+    #[test]
+    fn lines_that_nobody_stands_in_are_dropped() {
         let lines = Lines::default();
-        let kept = lines.line("kept");
-        for at in 0..10_000 {
-            lines.line(&at.to_string());
+        let kept: Vec<_> = (0..1_000).map(|at| lines.line(&at.to_string())).collect();
+        let known = || lines.0.lock().expect("no panic");
+        for at in 0..100_000 {
+            lines.line(&format!("passing {at}"));
+            assert!(known().lines.len() <= 2 * kept.len());
         }
-        assert!(lines.0.lock().expect("no panic").lines.len() <= 2 * Lines::FEW);
-        assert!(Arc::ptr_eq(&kept, &lines.line("kept")));
+        assert!(Arc::ptr_eq(&kept[7], &lines.line("7")));
+
+        drop(kept);
+        for at in 0..2_000 {
+            lines.line(&format!("late {at}"));
+        }
+        assert!(known().lines.len() <= Lines::FEW);
+        assert!(known().lines.capacity() <= 4 * Lines::FEW);
     }
 }

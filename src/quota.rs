@@ -89,6 +89,11 @@ impl Quota {
         }
     }
 
+    /// The quota that has these.
+    pub(crate) const fn of_parts(max: u64, window: u64, burst: u64) -> Self {
+        Self { max, window, burst }
+    }
+
     /// At most `max` units in any second.
     #[must_use]
     pub const fn per_second(max: u32) -> Self {

@@ -79,7 +79,7 @@ impl Algorithm {
     /// How long a charge under this quota counts at most, in microseconds.
     pub(crate) fn life(self, quota: &Quota) -> u64 {
         match self {
-            Self::Gcra => Pace::of(quota).time_for(quota.max().max(quota.burst())),
+            Self::Gcra => Pace::of(quota).life(quota),
             _ => quota.window_micros(),
         }
     }

@@ -47,6 +47,28 @@ impl Default for State {
 }
 
 impl Count {
+    /// One that was charged so once: what a take makes of the default count where the cost fits.
+    pub(crate) fn charged_once(counting: Counting, now: u64, quota: &Quota, cost: u64) -> Self {
+        let sub_windows = u64::from(counting.sub_windows);
+        let state = match counting.algorithm {
+            Algorithm::SlidingLog => State::Log(SlidingLog::charged_once(now, quota, cost)),
+            Algorithm::SlidingWindow => State::Window(SlidingWindow(Tallies::charged_once(
+                now,
+                quota,
+                sub_windows,
+                cost,
+            ))),
+            Algorithm::Gcra => State::Gcra(Gcra(Tallies::charged_once(now, quota, 1, cost))),
+            Algorithm::FixedWindow => {
+                State::Fixed(FixedWindow(Tallies::charged_once(now, quota, 1, cost)))
+            }
+        };
+        Self {
+            state,
+            refunds: Refunds::default(),
+        }
+    }
+
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
     /// all if so. A cost of 0 only looks, and is always allowed.
     ///
@@ -169,6 +191,35 @@ impl State {
             Algorithm::Gcra => Self::Gcra(Gcra(Tallies::take_over(carried, sub_windows))),
             Algorithm::FixedWindow => {
                 Self::Fixed(FixedWindow(Tallies::take_over(carried, sub_windows)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn one_that_was_charged_once_is_as_a_take_makes_it() {
+        let instants = [0, 1, 999, 1_000, 1_234_567, u64::MAX / 2];
+        let quotas = [(1, 1), (5, 10_000), (7, 60_000), (4_000_000_000, 1_000)];
+        let cases = Algorithm::ALL.map(|algorithm| instants.map(|now| (algorithm, now)));
+        for (algorithm, now) in cases.into_iter().flatten() {
+            for (max, window) in quotas {
+                for sub_windows in [1, 64] {
+                    let counting = Counting::from(algorithm).sub_windows(sub_windows);
+                    let quota = Quota::new(max, Duration::from_millis(window)).expect("valid");
+                    let bursts = [quota, quota.with_burst(2 * max).expect("valid")];
+                    for (quota, cost) in bursts.into_iter().flat_map(|it| [(it, 1), (it, max)]) {
+                        let mut count = Count::default();
+                        assert!(count.take(counting, now, &[quota], cost).is_allowed());
+                        let made = Count::charged_once(counting, now, &quota, cost);
+                        assert_eq!(format!("{made:?}"), format!("{count:?}"));
+                    }
+                }
             }
         }
     }

@@ -87,6 +87,11 @@ impl Pace {
         }
     }
 
+    /// How long a bucket of this quota drains that is as full as it can be.
+    pub(crate) fn life(self, quota: &Quota) -> u64 {
+        self.time_for(quota.max().max(quota.burst()))
+    }
+
     /// Units of which at least a part drains in so many microseconds.
     fn touched(self, micros: u64) -> u64 {
         let (whole, part) = whole_and_part(micros, self.micros);
@@ -151,10 +156,11 @@ impl Bucket {
 
 impl Tally for Bucket {
     fn new(quota: &Quota, _: u64) -> Self {
+        let pace = Pace::of(quota);
         Self {
             quota: *quota,
-            pace: Pace::of(quota),
-            life: Algorithm::Gcra.life(quota),
+            pace,
+            life: pace.life(quota),
             start: 0,
             units: 0,
             still: false,
@@ -180,7 +186,7 @@ impl Tally for Bucket {
         // Max and window are the same: otherwise it would be another tally.
         if self.quota.burst() != quota.burst() {
             self.quota = *quota;
-            self.life = Algorithm::Gcra.life(quota);
+            self.life = self.pace.life(quota);
         }
     }
 

@@ -105,6 +105,16 @@ impl Default for SlidingLog {
 }
 
 impl SlidingLog {
+    pub(super) fn charged_once(now: u64, quota: &Quota, cost: u64) -> Self {
+        let mut log = Self {
+            serial: cost & MODULUS_MASK,
+            horizon: Horizon::of(std::slice::from_ref(quota)),
+            ..Self::default()
+        };
+        log.entries.push(now, cost);
+        log
+    }
+
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
     /// all if so. A cost of 0 only looks, and is always allowed.
     ///

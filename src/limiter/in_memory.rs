@@ -17,6 +17,10 @@ use crate::clock::Clock;
 /// They decide as those on Redis do, by [`Generation::Third`] alone. Clones are the same limiters. Time is tokio's, so tests
 /// can pause it.
 ///
+/// Memory is that of the limiters there are: one with a [keep-alive time](Rate::keep_alive) is forgotten after it, and as
+/// many forgotten ones as living ones, or 64, may still take room. One without stays until it is deleted, as on Redis. So
+/// where names come from clients, give rates a keep-alive time.
+///
 /// ```
 /// use std::time::Duration;
 /// use tidegate::{MemoryLimiters, RateLimiter, RateType};
@@ -35,9 +39,16 @@ use crate::clock::Clock;
 pub struct MemoryLimiters(Arc<Kept>);
 
 struct Kept {
-    limiters: Mutex<HashMap<Box<str>, Limiter>>,
+    known: Mutex<Known>,
     lines: LimiterLines,
     clock: Clock,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    limiters: HashMap<Box<str>, Limiter>,
+    /// At so many, those that are forgotten are dropped.
+    crowded: usize,
 }
 
 #[derive(Debug)]
@@ -59,15 +70,14 @@ impl MemoryLimiters {
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Limiter>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         // A limiter is whole between any two statements.
-        let limiters = self.0.limiters.lock();
-        limiters.unwrap_or_else(PoisonError::into_inner)
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something with the limiter, if there is one.
     fn with<T>(&self, name: &str, then: impl FnOnce(u64, &mut Limiter) -> T) -> Option<T> {
-        let mut limiters = self.lock();
+        let limiters = &mut self.lock().limiters;
         let now = self.0.clock.now();
         let limiter = limiters.get_mut(name)?;
         if limiter.is_forgotten(now) {
@@ -120,10 +130,12 @@ impl MemoryLimiters {
     }
 
     fn set(&self, name: &str, rate: Rate, how: Configure) -> bool {
-        let mut limiters = self.lock();
+        let mut all = self.lock();
         let now = self.0.clock.now();
-        limiters.retain(|_, limiter| !limiter.is_forgotten(now));
+        all.drop_forgotten_if_crowded(now);
+        let limiters = &mut all.limiters;
         let known = limiters.remove(name);
+        let known = known.filter(|limiter| !limiter.is_forgotten(now));
         if how == Configure::Try
             && let Some(known) = known
         {
@@ -151,6 +163,20 @@ impl MemoryLimiters {
         }
         limiters.insert(name.into(), limiter);
         true
+    }
+}
+
+impl Known {
+    const FEW: usize = 64;
+
+    /// Not with each name: who has many would look through all of them each time.
+    fn drop_forgotten_if_crowded(&mut self, now: u64) {
+        if self.limiters.len() >= self.crowded {
+            self.limiters
+                .retain(|_, limiter| !limiter.is_forgotten(now));
+            self.crowded = Self::FEW.max(2 * self.limiters.len());
+            self.limiters.shrink_to(self.crowded);
+        }
     }
 }
 
@@ -243,7 +269,7 @@ impl Backend for MemoryLimiters {
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
-        let known = self.lock().remove(name);
+        let known = self.lock().limiters.remove(name);
         let now = self.0.clock.now();
         let known = known.is_some_and(|limiter| !limiter.is_forgotten(now));
         Box::pin(ready(Ok(known)))
@@ -261,7 +287,7 @@ impl Backend for MemoryLimiters {
 impl Default for Kept {
     fn default() -> Self {
         Self {
-            limiters: Mutex::default(),
+            known: Mutex::default(),
             lines: LimiterLines::default(),
             clock: Clock::tokio(),
         }
@@ -271,5 +297,34 @@ impl Default for Kept {
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryLimiters").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each name is asked once: what is over makes room.
+    #[tokio::test(start_paused = true)]
+    async fn names_that_are_used_once_do_not_add_up() {
+        let limiters = MemoryLimiters::default();
+        let second = Duration::from_secs(1);
+        let rate = Rate::overall(1, second).expect("valid");
+        let rate = rate.keep_alive(second).expect("valid");
+        for number in 0..100_000 {
+            assert!(limiters.set(&number.to_string(), rate, Configure::Set));
+            tokio::time::advance(Duration::from_millis(1)).await;
+            let known = limiters.lock();
+            assert!(known.limiters.len() <= 2 * 1_001, "after {number}");
+            assert!(known.limiters.capacity() <= 8 * 1_001, "after {number}");
+        }
+        tokio::time::advance(second).await;
+        for number in 0..2_100 {
+            limiters.set(&format!("of {number}"), rate, Configure::Set);
+            tokio::time::advance(second).await;
+        }
+        let known = limiters.lock();
+        assert!(known.limiters.len() <= Known::FEW);
+        assert!(known.limiters.capacity() <= 4 * Known::FEW);
     }
 }

@@ -32,14 +32,21 @@ impl<'a> Name<'a> {
         }
     }
 
-    pub(crate) fn is(&self, name: &str) -> bool {
+    /// In an allocation of just its length.
+    pub(crate) fn to_box(self) -> Box<str> {
+        let mut name = String::with_capacity(self.pieces().map(str::len).iter().sum());
+        self.pieces().iter().for_each(|piece| name.push_str(piece));
+        name.into()
+    }
+
+    fn pieces(&self) -> [&'a str; 4] {
         let separator = if self.key.is_some() { ":" } else { "" };
-        let pieces = [
-            self.prefix,
-            self.id,
-            separator,
-            self.key.unwrap_or_default(),
-        ];
+        let key = self.key.unwrap_or_default();
+        [self.prefix, self.id, separator, key]
+    }
+
+    pub(crate) fn is(&self, name: &str) -> bool {
+        let pieces = self.pieces();
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         if name.len() != length {
             return false;

@@ -51,6 +51,20 @@ impl<T> Default for Tallies<T> {
 }
 
 impl<T: Tally> Tallies<T> {
+    pub(super) fn charged_once(now: u64, quota: &Quota, sub_windows: u64, cost: u64) -> Self {
+        let tally = T::charged(quota, sub_windows, now, cost);
+        let until = now.saturating_add(tally.life());
+        Self {
+            kept: SmallVec::from_buf([Kept {
+                tally,
+                until,
+                begun: now,
+            }]),
+            serial: cost & MODULUS_MASK,
+            newest: now,
+        }
+    }
+
     pub(super) fn take(
         &mut self,
         now: u64,

@@ -17,6 +17,16 @@ struct Known {
     channels: HashMap<Arc<str>, Channel>,
     /// Those that somebody has begun to listen to, or has ceased to, since the server was told last.
     changed: Vec<Arc<str>>,
+    /// There is a connection. While there is none, nothing is noted for it: a new one is told everything.
+    is_connected: bool,
+}
+
+impl Known {
+    fn note_change(&mut self, channel: &Arc<str>) {
+        if self.is_connected {
+            self.changed.push(Arc::clone(channel));
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -71,6 +81,7 @@ impl Channels {
     /// A new connection knows of none of them.
     pub(super) fn begin(&self) {
         let mut known = self.known();
+        known.is_connected = true;
         known.changed = known.channels.keys().cloned().collect();
     }
 
@@ -91,7 +102,10 @@ impl Channels {
 
     /// The connection is lost.
     pub(super) fn lost(&self) {
-        for channel in self.known().channels.values() {
+        let mut known = self.known();
+        known.is_connected = false;
+        known.changed = Vec::new();
+        for channel in known.channels.values() {
             channel.news.send_modify(|news| {
                 news.is_listening = false;
                 news.heard += 1;
@@ -116,7 +130,7 @@ impl Listening {
         here.listeners += 1;
         let (news, is_new) = (here.news.subscribe(), here.listeners == 1);
         if is_new {
-            known.changed.push(Arc::clone(&channel));
+            known.note_change(&channel);
             channels.changed.notify_one();
         }
         drop(known);
@@ -158,8 +172,33 @@ impl Drop for Listening {
         here.listeners -= 1;
         if here.listeners == 0 {
             known.channels.remove(&self.channel);
-            known.changed.push(Arc::clone(&self.channel));
+            known.note_change(&self.channel);
             self.channels.changed.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever waits for a lock while there is no connection to listen on leaves nothing behind.
+    #[test]
+    fn nothing_adds_up_without_a_connection() {
+        let channels = Arc::new(Channels::default());
+        let pass = || drop(Listening::new(&channels, "passing"));
+        (0..1_000).for_each(|_| pass());
+        assert!(channels.known().changed.is_empty());
+
+        let _stays = Listening::new(&channels, "stays");
+        channels.begin();
+        assert_eq!(channels.take_changes(), (vec!["stays".into()], vec![]));
+        pass();
+        assert_eq!(channels.take_changes().1.len(), 2, "come and gone");
+        pass();
+        channels.lost();
+        (0..1_000).for_each(|_| pass());
+        assert!(channels.known().changed.is_empty());
+        assert_eq!(channels.known().channels.len(), 1);
     }
 }

@@ -1,8 +1,8 @@
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use hashbrown::HashTable;
 
+use super::due::Due;
+use super::once::Once;
+use super::slots::Slots;
 use crate::algorithm::Count;
 use crate::decision::{Decision, Token};
 use crate::error::StoreError;
@@ -12,22 +12,42 @@ use crate::store::name::Name;
 /// A part of the keys, under one lock.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    slots: Vec<Slot>,
-    vacant: Vec<u32>,
+    slots: Slots<Slot>,
     by_name: HashTable<u32>,
-    /// When a slot has to be looked at: the slot's own `due` is somewhere in here, and it is never
+    /// When a slot has to be looked at: the slot's own due is somewhere in here, and it is never
     /// later than the instant at which the slot's log is forgotten. Entries that are not the slot's
-    /// `due` any more are passed over.
-    due: BinaryHeap<Reverse<(u64, u32)>>,
+    /// due any more are passed over.
+    due: Due,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
     name: Box<str>,
-    hash: u64,
+    kept: Kept,
+}
+
+/// What is kept of a key, and its hash.
+#[derive(Debug)]
+enum Kept {
+    /// It is due when its count is forgotten.
+    Once {
+        hash: u32,
+        once: Once,
+    },
+    Whole {
+        hash: u32,
+        whole: Box<Whole>,
+    },
+}
+
+#[derive(Debug)]
+struct Whole {
     count: Count,
     due: u64,
 }
+
+/// So many entries of [`Shard::due`] may be more than keys, and an eighth of the keys.
+const MORE: usize = 64;
 
 /// None if a new key has to be kept and must not be. The type is that of a store's answer, so that nothing is
 /// copied on the way.
@@ -38,95 +58,150 @@ impl Shard {
     /// is no answer.
     pub(super) fn take(
         &mut self,
-        hash: u64,
+        hash: u32,
         name: Name<'_>,
         now: u64,
         take: &Take,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
-        match self.find(hash, name) {
-            Some(at) => Some(Ok(self.take_in(at, now, take))),
-            None => self.take_first(hash, name, now, take, reserve),
+        let Some(at) = self.find(hash, name) else {
+            return self.take_first(hash, name, now, take, reserve);
+        };
+        match &mut self.slots.get_mut(at)?.kept {
+            Kept::Whole { whole, .. } => {
+                let decision = charge(&mut whole.count, now, take);
+                // Only a shorter window, or a clock that went back, makes it earlier, and then by more than the
+                // rule's charges count.
+                if whole.due > now.saturating_add(take.rule().life_micros()) {
+                    self.hasten(at);
+                }
+                Some(Ok(decision))
+            }
+            Kept::Once { once, .. } => {
+                let once = *once;
+                Some(Ok(self.take_again(at, once, now, take)))
+            }
         }
     }
 
     fn take_first(
         &mut self,
-        hash: u64,
+        hash: u32,
         name: Name<'_>,
         now: u64,
         take: &Take,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
         let mut count = Count::default();
-        let decision = count.take(take.rule().counting(), now, take.quotas(), take.units());
+        let decision = charge(&mut count, now, take);
         if count.forgotten_at() > now {
             if !reserve() {
                 return None;
             }
-            self.insert(hash, name, count);
+            self.insert(hash, name, now, take, count);
         }
         Some(Ok(decision))
     }
 
+    /// From a count that was charged once, and stays so unless it is charged.
+    #[inline(never)]
+    fn take_again(&mut self, at: u32, once: Once, now: u64, take: &Take) -> Decision {
+        let mut count = once.count();
+        let due = count.forgotten_at();
+        let is_forgotten = due <= now;
+        if is_forgotten {
+            count = Count::default();
+        }
+        let decision = charge(&mut count, now, take);
+        let clock_went_back = now < once.stamp();
+        if decision.token().is_none() && !clock_went_back {
+            return decision;
+        }
+        if is_forgotten {
+            let due = count.forgotten_at();
+            self.keep(at, |hash| Kept::of_first(hash, now, take, count));
+            self.due.push(due, at);
+        } else {
+            self.keep(at, |hash| Kept::whole(hash, count, due));
+            self.hasten(at);
+        }
+        decision
+    }
+
+    fn keep(&mut self, at: u32, what: impl FnOnce(u32) -> Kept) {
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.kept = what(slot.kept.hash());
+        }
+    }
+
+    /// Has it looked at when its count is forgotten, if that is earlier than it would be.
+    #[cold]
+    fn hasten(&mut self, at: u32) {
+        let Some(Kept::Whole { whole, .. }) = self.slots.get_mut(at).map(|slot| &mut slot.kept)
+        else {
+            return;
+        };
+        let forgotten_at = whole.count.forgotten_at();
+        if forgotten_at >= whole.due {
+            return;
+        }
+        whole.due = forgotten_at;
+        self.due.push(forgotten_at, at);
+        if self.due.len() > MORE + self.slots.held() + self.slots.held() / 8 {
+            let slots = &self.slots;
+            self.due
+                .retain(|due, at| slots.get(at).is_some_and(|slot| slot.kept.is_due_at(due)));
+        }
+    }
+
     pub(super) fn refund(
         &mut self,
-        hash: u64,
+        hash: u32,
         name: Name<'_>,
         now: u64,
         token: &Token,
         units: u64,
     ) -> u64 {
-        match self.find(hash, name) {
-            Some(at) => self.slots[at as usize].count.refund(now, token, units),
+        let Some(at) = self.find(hash, name) else {
+            return 0;
+        };
+        match self.slots.get_mut(at).map(|slot| &mut slot.kept) {
+            Some(Kept::Whole { whole, .. }) => whole.count.refund(now, token, units),
+            Some(Kept::Once { once, .. }) => {
+                let mut count = once.count();
+                let due = count.forgotten_at();
+                let refunded = count.refund(now, token, units);
+                if refunded > 0 {
+                    self.keep(at, |hash| Kept::whole(hash, count, due));
+                }
+                refunded
+            }
             None => 0,
         }
     }
 
-    fn find(&self, hash: u64, name: Name<'_>) -> Option<u32> {
+    fn find(&self, hash: u32, name: Name<'_>) -> Option<u32> {
         let slots = &self.slots;
-        let is_it = |at: &u32| name.is(&slots[*at as usize].name);
-        self.by_name.find(hash, is_it).copied()
+        let is_it = |at: &u32| slots.get(*at).is_some_and(|slot| name.is(&slot.name));
+        self.by_name.find(widened(hash), is_it).copied()
     }
 
-    fn take_in(&mut self, at: u32, now: u64, take: &Take) -> Decision {
-        let slot = &mut self.slots[at as usize];
-        let decision = slot
-            .count
-            .take(take.rule().counting(), now, take.quotas(), take.units());
-        // Only a shorter window, or a clock that went back, makes it earlier, and then by more than the rule's
-        // charges count.
-        let latest = now.saturating_add(take.rule().life_micros());
-        if slot.due > latest && slot.count.forgotten_at() < slot.due {
-            slot.due = slot.count.forgotten_at();
-            self.due.push(Reverse((slot.due, at)));
-        }
-        decision
-    }
-
-    fn insert(&mut self, hash: u64, name: Name<'_>, count: Count) {
+    fn insert(&mut self, hash: u32, name: Name<'_>, now: u64, take: &Take, count: Count) {
         let due = count.forgotten_at();
-        let slot = Slot {
-            name: name.to_string().into(),
-            hash,
-            count,
-            due,
-        };
-        let at = self.vacant.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            u32::try_from(self.slots.len() - 1).expect("fewer than four billion keys")
+        let at = self.slots.insert(Slot {
+            name: name.to_box(),
+            kept: Kept::of_first(hash, now, take, count),
         });
-        self.slots[at as usize] = slot;
-        self.due.push(Reverse((due, at)));
+        self.due.push(due, at);
         let slots = &self.slots;
-        let hash_of = |at: &u32| slots[*at as usize].hash;
-        self.by_name.insert_unique(hash, at, hash_of);
+        let hash_of = |at: &u32| slots.get(*at).map_or(0, |slot| widened(slot.kept.hash()));
+        self.by_name.insert_unique(widened(hash), at, hash_of);
     }
 
     /// Whether there is a key that may be forgotten.
     #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
-        self.due.peek().is_some_and(|Reverse((due, _))| *due <= now)
+        self.due.earliest() <= now
     }
 
     /// Looks at no more than so many keys that may be forgotten, drops those that are, and says how
@@ -134,34 +209,91 @@ impl Shard {
     pub(super) fn drop_forgotten(&mut self, now: u64, most: usize) -> usize {
         let mut dropped = 0;
         for _ in 0..most {
-            let Some(&Reverse((due, at))) = self.due.peek() else {
+            let Some((due, at)) = self.due.pop(now) else {
                 break;
             };
-            if due > now {
-                break;
-            }
-            self.due.pop();
-            let slot = &mut self.slots[at as usize];
-            if slot.due != due {
+            let Some(slot) = self.slots.get_mut(at) else {
+                continue;
+            };
+            if !slot.kept.is_due_at(due) {
                 continue;
             }
-            let forgotten_at = slot.count.forgotten_at();
-            if forgotten_at > now {
-                slot.due = forgotten_at;
-                self.due.push(Reverse((forgotten_at, at)));
-            } else {
-                self.remove(at);
-                dropped += 1;
+            if let Kept::Whole { whole, .. } = &mut slot.kept {
+                let forgotten_at = whole.count.forgotten_at();
+                if forgotten_at > now {
+                    whole.due = forgotten_at;
+                    self.due.push(forgotten_at, at);
+                    continue;
+                }
             }
+            self.remove(at);
+            dropped += 1;
+        }
+        if dropped > 0 && self.slots.held() == 0 && self.slots.are_many() {
+            *self = Self::default();
         }
         dropped
     }
 
     fn remove(&mut self, at: u32) {
-        let slot = std::mem::take(&mut self.slots[at as usize]);
-        if let Ok(entry) = self.by_name.find_entry(slot.hash, |found| *found == at) {
+        let Some(slot) = self.slots.remove(at) else {
+            return;
+        };
+        let hash = widened(slot.kept.hash());
+        if let Ok(entry) = self.by_name.find_entry(hash, |found| *found == at) {
             entry.remove();
         }
-        self.vacant.push(at);
+    }
+}
+
+impl Kept {
+    /// What a take made of nothing.
+    fn of_first(hash: u32, now: u64, take: &Take, count: Count) -> Self {
+        match Once::of(take, now) {
+            Some(once) => Self::Once { hash, once },
+            None => {
+                let due = count.forgotten_at();
+                Self::whole(hash, count, due)
+            }
+        }
+    }
+
+    fn whole(hash: u32, count: Count, due: u64) -> Self {
+        let whole = Box::new(Whole { count, due });
+        Self::Whole { hash, whole }
+    }
+
+    fn hash(&self) -> u32 {
+        match self {
+            Self::Once { hash, .. } | Self::Whole { hash, .. } => *hash,
+        }
+    }
+
+    fn is_due_at(&self, due: u64) -> bool {
+        match self {
+            Self::Once { once, .. } => once.count().forgotten_at() == due,
+            Self::Whole { whole, .. } => whole.due == due,
+        }
+    }
+}
+
+#[inline]
+fn charge(count: &mut Count, now: u64, take: &Take) -> Decision {
+    count.take(take.rule().counting(), now, take.quotas(), take.units())
+}
+
+/// As a table wants it, which looks at the lowest and the highest bits.
+fn widened(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is lost between the fields: what is said of the bytes of a key rests on it.
+    #[test]
+    fn a_key_that_was_charged_once_is_small() {
+        assert_eq!(size_of::<Slot>(), 48);
     }
 }

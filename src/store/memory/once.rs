@@ -1,0 +1,50 @@
+use super::micros::Micros;
+use crate::algorithm::{Count, Counting};
+use crate::quota::Quota;
+use crate::store::Take;
+
+/// A count that was charged once, under one quota: what it takes to charge it again, just so.
+///
+/// Of a flood of keys all are like this, and this is a fifth of a [`Count`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Once {
+    stamp: Micros,
+    max: u32,
+    burst: u32,
+    cost: u32,
+    /// In milliseconds.
+    window: u32,
+    counting: Counting,
+}
+
+impl Once {
+    /// Of a take that was charged to nothing before it; none if the rule has several quotas or a number is too large.
+    pub(super) fn of(take: &Take, now: u64) -> Option<Self> {
+        let [quota] = take.quotas() else {
+            return None;
+        };
+        let (window, part) = (quota.window_micros() / 1_000, quota.window_micros() % 1_000);
+        if part > 0 {
+            return None;
+        }
+        Some(Self {
+            stamp: now.into(),
+            max: quota.max().try_into().ok()?,
+            burst: quota.burst().try_into().ok()?,
+            cost: take.units().try_into().ok()?,
+            window: window.try_into().ok()?,
+            counting: take.rule().counting(),
+        })
+    }
+
+    /// When it was charged.
+    pub(super) fn stamp(&self) -> u64 {
+        self.stamp.into()
+    }
+
+    pub(super) fn count(&self) -> Count {
+        let window = u64::from(self.window) * 1_000;
+        let quota = Quota::of_parts(self.max.into(), window, self.burst.into());
+        Count::charged_once(self.counting, self.stamp(), &quota, self.cost.into())
+    }
+}
