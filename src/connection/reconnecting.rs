@@ -159,7 +159,7 @@ impl Reconnecting {
     /// A reply over the connection to this key's server was not the one to its question, which was asked then: that
     /// connection is made anew, if that did not happen since.
     pub(crate) fn is_out_of_step(&self, key: &str, asked: Instant) {
-        match &self.to {
+        match &self.shared.to {
             To::Server(line) => line.is_out_of_step(asked),
             #[cfg(feature = "cluster")]
             To::Cluster(cluster) => cluster.is_out_of_step(key, asked),

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use redis::aio::ConnectionLike;
 use redis::Value;
+use redis::aio::ConnectionLike;
 
 use clocks::Clocks;
 use question::Question;
