@@ -87,10 +87,10 @@ async fn read(way: Way, mut from: ReadHalf<'_>, line: Line, mut seen: Seen) -> E
     loop {
         let idle = match passage.mode {
             Mode::Reset => return End::Reset,
-            Mode::BlackHole => return swallow(from).await,
+            Mode::BlackHole => return swallow(way, from).await,
             Mode::HalfClosed if way == Way::Replies => {
                 drop(line);
-                return swallow(from).await;
+                return swallow(way, from).await;
             }
             Mode::CloseIdle(idle) => idle,
             _ => Duration::MAX,
@@ -113,10 +113,13 @@ async fn read(way: Way, mut from: ReadHalf<'_>, line: Line, mut seen: Seen) -> E
     }
 }
 
-/// The other side may close its end, and is not heard.
-async fn swallow(mut from: ReadHalf<'_>) -> End {
+/// A server may close its end, and is not heard. A client that does has given up: nobody is left to be deceived.
+async fn swallow(way: Way, mut from: ReadHalf<'_>) -> End {
     let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
-    std::future::pending().await
+    match way {
+        Way::Calls => End::Closed,
+        Way::Replies => std::future::pending().await,
+    }
 }
 
 /// What gets through in one mode.
