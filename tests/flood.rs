@@ -133,7 +133,7 @@ fn flood(algorithm: Algorithm, cap: usize, keys: u32) -> Outcome {
 fn keys_are_bounded_in_number_and_bytes() {
     let _alone = alone();
     let (caps, keys) = match long() {
-        None => (&[20_000][..], 300_000),
+        None => (&[20_000][..], 150_000),
         // At 120,000 the tables have just been doubled.
         Some(keys) => (&[100_000, 120_000, 1_000_000][..], keys),
     };
@@ -161,7 +161,7 @@ fn threads_share_the_room() {
     const THREADS: u32 = 4;
     let _alone = alone();
     let (cap, keys) = match long() {
-        None => (20_000, 300_000),
+        None => (20_000, 150_000),
         Some(keys) => (100_000, keys),
     };
     let before = MEMORY.current_usage();
