@@ -13,7 +13,8 @@ pub(crate) enum Clock {
     /// The processor's time-stamp counter where that can be trusted.
     Counter {
         clock: quanta::Clock,
-        epoch: quanta::Instant,
+        /// As the counter stood.
+        epoch: u64,
     },
     /// Tokio's, which tests can pause.
     Tokio { epoch: Instant },
@@ -30,7 +31,7 @@ impl Clock {
 
     pub(crate) fn now(&self) -> u64 {
         match self {
-            Self::Counter { clock, epoch } => micros(clock.now().duration_since(*epoch)),
+            Self::Counter { clock, epoch } => clock.delta_as_nanos(*epoch, clock.raw()) / 1_000,
             Self::Tokio { epoch } => micros(epoch.elapsed()),
             #[cfg(feature = "test-util")]
             Self::Manual(clock) => clock.now(),
@@ -45,7 +46,7 @@ fn micros(duration: Duration) -> u64 {
 impl Default for Clock {
     fn default() -> Self {
         let clock = quanta::Clock::new();
-        let epoch = clock.now();
+        let epoch = clock.raw();
         Self::Counter { clock, epoch }
     }
 }

@@ -133,7 +133,7 @@ fn flood(algorithm: Algorithm, cap: usize, keys: u32) -> Outcome {
 fn keys_are_bounded_in_number_and_bytes() {
     let _alone = alone();
     let (caps, keys) = match long() {
-        None => (&[20_000][..], 300_000),
+        None => (&[20_000][..], 150_000),
         // At 120,000 the tables have just been doubled.
         Some(keys) => (&[100_000, 120_000, 1_000_000][..], keys),
     };
@@ -159,16 +159,17 @@ fn keys_are_bounded_in_number_and_bytes() {
 #[test]
 fn threads_share_the_room() {
     const THREADS: u32 = 4;
+    const REAL_WINDOW: Duration = Duration::from_millis(500);
     let _alone = alone();
     let (cap, keys) = match long() {
-        None => (20_000, 300_000),
+        None => (20_000, 150_000),
         Some(keys) => (100_000, keys),
     };
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();
     let store = MemoryStore::with_max_keys(cap);
     let limited = Limited::new(&store, Algorithm::SlidingLog);
-    let rule = rule("getId", Algorithm::SlidingLog, Duration::from_millis(500));
+    let rule = rule("getId", Algorithm::SlidingLog, REAL_WINDOW);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (store, rule, limited) = (&store, &rule, &limited);
@@ -188,6 +189,6 @@ fn threads_share_the_room() {
     });
     let peak = MEMORY.peak_usage() - before;
     assert!(peak <= cap * A_KEY + FIXED, "{peak}");
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(2 * REAL_WINDOW);
     assert_eq!(store.len(), LIMITED as usize, "only they are left");
 }
