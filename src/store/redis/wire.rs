@@ -54,22 +54,22 @@ fn put(bytes: &mut Vec<u8>, numbers: &[u64]) {
 /// Two to the 53rd: the scripts' numbers are doubles.
 const LARGEST_NUMBER: u64 = 1 << 53;
 
-/// A token and the units to give back.
-pub(super) fn write_refund(command: &mut redis::Cmd, now: Option<u64>, token: &Token, units: u64) {
+/// A token and the most units to give back.
+pub(super) fn write_refund(command: &mut redis::Cmd, now: Option<u64>, token: &Token, most: u64) {
     let mut bytes = Vec::with_capacity(21);
     for number in [token.stamp(), token.serial(), token.units()] {
         bytes.extend_from_slice(&number.to_be_bytes()[1..]);
     }
-    command.arg(bytes).arg(units.min(token.units()));
+    command.arg(bytes).arg(most);
     if let Some(now) = now {
         command.arg(now);
     }
 }
 
-/// The units that were given back.
-pub(super) fn read_refund(reply: &Value) -> Result<u64, StoreError> {
+/// The units that were given back, of at most so many.
+pub(super) fn read_refund(reply: &Value, most: u64) -> Result<u64, StoreError> {
     match reply {
-        Value::Int(units) => u64::try_from(*units).map_err(|_| nonsense()),
+        Value::Int(units @ 0..) if units.unsigned_abs() <= most => Ok(units.unsigned_abs()),
         _ => Err(nonsense()),
     }
 }
@@ -86,7 +86,8 @@ pub(super) fn read(reply: &Value, takes: &[Take]) -> Result<Vec<Decision>, Store
     let mut decisions = Vec::with_capacity(takes.len());
     while let Some(left @ [first, ..]) = takes.get(decisions.len()..) {
         let row = Row::read(&mut numbers, first).ok_or_else(nonsense)?;
-        if !(1..=left.len() as u64).contains(&row.answers) {
+        let alike = left.iter().take_while(|take| take.units() == first.units());
+        if !(1..=alike.count() as u64).contains(&row.answers) {
             return Err(nonsense());
         }
         decisions.extend((0..row.answers).rev().map(|behind| row.decision(behind)));
@@ -160,7 +161,9 @@ impl<'a> Row<'a> {
             false => 0,
         };
         let states = self.states.iter().zip(self.take.quotas());
-        let states = states.map(|(state, quota)| state.before(quota, later));
+        let algorithm = self.take.rule().counting().algorithm();
+        let states =
+            states.map(|(state, quota)| state.before(quota, algorithm.limit(quota), later));
         let serial = self.serial.wrapping_sub(later) & MODULUS_MASK;
         let token = charged.then(|| Token::new(self.now, serial, self.take.units()));
         Decision::of_many(self.ruling, Source::Redis, states, token)
@@ -168,15 +171,17 @@ impl<'a> Row<'a> {
 }
 
 impl RowState {
-    /// How it was when so many units less were charged.
-    fn before(&self, quota: &Quota, later: u64) -> QuotaState {
+    /// How it was when so many units less were charged. There is never more left than the quota has, whatever
+    /// stands in the reply.
+    fn before(&self, quota: &Quota, limit: u64, later: u64) -> QuotaState {
         let drains = self.units.map_or(0, |units| {
             let pace = Pace::of(quota);
             pace.time_for(units)
                 .saturating_sub(pace.time_for(units.saturating_sub(later)))
         });
         let reset_after = self.reset_after.saturating_sub(drains);
-        QuotaState::from_micros(self.remaining.saturating_add(later), reset_after)
+        let remaining = self.remaining.saturating_add(later).min(limit);
+        QuotaState::from_micros(remaining, reset_after)
     }
 }
 
