@@ -175,10 +175,14 @@ pub struct QuotaState {
 }
 
 impl QuotaState {
-    /// `remaining` units, and whole again after `reset_after`.
+    /// Response fields carry no integer of more than 15 digits, and no quota is larger.
+    const MOST_REMAINING: u64 = 999_999_999_999_999;
+
+    /// `remaining` units, of which more than any [`Quota`](crate::Quota) has count as the most that one can have, and whole
+    /// again after `reset_after`.
     #[must_use]
     pub fn new(remaining: u64, reset_after: Duration) -> Self {
-        Self::from_micros(remaining, micros(reset_after))
+        Self::from_micros(remaining.min(Self::MOST_REMAINING), micros(reset_after))
     }
 
     pub(crate) const fn from_micros(remaining: u64, reset_after: u64) -> Self {

@@ -172,6 +172,15 @@ fn of_rule(lines: &str) -> String {
     ))
 }
 
+/// The parser gives up on these without saying where.
+#[test]
+fn tables_nested_too_deeply() {
+    let deep = vec!["a"; 200].join(".");
+    let told = |text: String| Rules::from_toml(&text).expect_err("wrong").to_string();
+    insta::assert_snapshot!(told(format!("enabled = true\n\n[{deep}]\nb = 1\n[rules]\n")), @"line 3: recursion limit");
+    insta::assert_snapshot!(told(format!("[{deep}]")), @"line 1: recursion limit");
+}
+
 #[test]
 fn mistakes_in_windows() {
     let window = |value: &str| of_rule(&format!("max-count = 5\nwindow = {value}"));

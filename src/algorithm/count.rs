@@ -8,7 +8,7 @@ use crate::quota::Quota;
 /// What counts under one key: the state of whichever algorithm charged it last, and what was given back.
 ///
 /// This is the whole of a store but for keys and a clock: a pure function of a state, an instant, the quotas
-/// and a cost. Instants are microseconds since any epoch.
+/// and a cost. Instants are microseconds since any epoch, and less than 2^53: nothing is promised of what comes 285 years later.
 ///
 /// ```
 /// use std::time::Duration;

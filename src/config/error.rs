@@ -30,9 +30,13 @@ impl ConfigError {
 
     pub(super) fn at(text: &str, span: Option<Range<usize>>, message: &str) -> Self {
         let key = span.as_ref().and_then(|span| locate::key(text, span));
+        let line = match span {
+            Some(span) => locate::line(text, span.start),
+            None => locate::unplaced(text),
+        };
         Self {
             file: None,
-            line: span.map(|span| locate::line(text, span.start)),
+            line: Some(line),
             key,
             message: message.replace('\n', " "),
             source: None,

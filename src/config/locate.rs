@@ -10,6 +10,16 @@ pub(super) fn line(text: &str, at: usize) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
+/// The line on which it comes to a mistake of which the parser does not say where it is, such as tables nested too deeply.
+pub(super) fn unplaced(text: &str) -> usize {
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    let is_behind = |end: &usize| {
+        let parsed = DeTable::parse(&text[..*end]);
+        parsed.is_err_and(|error| error.span().is_none())
+    };
+    1 + ends.partition_point(|end| !is_behind(end))
+}
+
 /// The key, with all tables around it, whose name or value is at this place.
 pub(super) fn key(text: &str, span: &Range<usize>) -> Option<String> {
     let table = DeTable::parse(text).ok()?;

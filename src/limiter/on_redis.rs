@@ -130,8 +130,13 @@ impl OnRedis {
             return Err(self.calls().protocol_error(&reply).into());
         };
         match &parts[..] {
-            [Value::Int(0), Value::Int(micros)] => Ok(Answer::Wait(micros_of(*micros))),
-            [Value::Int(1), Value::Int(micros), Value::BulkString(member)] => {
+            [Value::Int(0), Value::Int(micros @ 0..)] => Ok(Answer::Wait(micros_of(*micros))),
+            // Who waits for this long waits no longer, whatever the reply says.
+            [
+                Value::Int(1),
+                Value::Int(micros @ 0..),
+                Value::BulkString(member),
+            ] if micros.unsigned_abs() <= most => {
                 Ok(self.granted(what, member.clone(), micros_of(*micros)))
             }
             _ => Err(self.calls().protocol_error(&reply).into()),

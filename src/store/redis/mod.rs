@@ -260,14 +260,14 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     async fn give_back(&self, take: &Take, token: &Token) -> Result<u64, StoreError> {
         let name = Name::new(take, &self.prefix).to_string();
         let records = records_of(&name);
+        let most = take.units().min(token.units());
         let mut connection = self.connection.clone();
-        let arguments =
-            |command: &mut _| question::write_refund(command, self.now(), token, take.units());
+        let arguments = |command: &mut _| question::write_refund(command, self.now(), token, most);
         let reply = REFUND
             .call(&mut connection, &[&name, &records], arguments)
             .await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
-        reply::read_refund(&reply, token.units())
+        reply::read_refund(&reply, most)
     }
 
     async fn in_time<T>(

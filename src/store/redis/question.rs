@@ -134,13 +134,13 @@ fn put(bytes: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// A token and the units to give back.
-pub(super) fn write_refund(command: &mut Cmd, now: Option<u64>, token: &Token, units: u64) {
+/// A token and the most units to give back.
+pub(super) fn write_refund(command: &mut Cmd, now: Option<u64>, token: &Token, most: u64) {
     let mut bytes = Vec::with_capacity(21);
     for number in [token.stamp(), token.serial(), token.units()] {
         bytes.extend_from_slice(&number.to_be_bytes()[1..]);
     }
-    command.arg(bytes).arg(units.min(token.units()));
+    command.arg(bytes).arg(most);
     if let Some(now) = now {
         command.arg(now);
     }

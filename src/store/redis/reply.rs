@@ -35,13 +35,12 @@ pub(super) fn is_anothers(reply: &Value, mark: u64) -> bool {
 /// So many times the question's mark are added to the verdict and the number of answers.
 const MARK: u64 = 1 << 11;
 
-/// The units that were given back, at most so many.
+/// The units that were given back, of at most so many.
 pub(super) fn read_refund(reply: &Value, most: u64) -> Result<u64, StoreError> {
-    let units = match reply {
-        Value::Int(units) => u64::try_from(*units).ok(),
-        _ => None,
-    };
-    units.filter(|units| *units <= most).ok_or_else(nonsense)
+    match reply {
+        Value::Int(units @ 0..) if units.unsigned_abs() <= most => Ok(units.unsigned_abs()),
+        _ => Err(nonsense()),
+    }
 }
 
 /// The decisions in the order of the takes.
@@ -56,7 +55,8 @@ pub(super) fn read(reply: &Value, takes: &[Take]) -> Result<Vec<Decision>, Store
     let mut decisions = Vec::with_capacity(takes.len());
     while let Some(left @ [first, ..]) = takes.get(decisions.len()..) {
         let row = Row::read(&mut numbers, first).ok_or_else(nonsense)?;
-        if !(1..=left.len() as u64).contains(&row.answers) {
+        let alike = left.iter().take_while(|take| take.units() == first.units());
+        if !(1..=alike.count() as u64).contains(&row.answers) {
             return Err(nonsense());
         }
         decisions.extend((0..row.answers).rev().map(|behind| row.decision(behind)));
@@ -130,7 +130,9 @@ impl<'a> Row<'a> {
             false => 0,
         };
         let states = self.states.iter().zip(self.take.quotas());
-        let states = states.map(|(state, quota)| state.before(quota, later));
+        let algorithm = self.take.rule().counting().algorithm();
+        let states =
+            states.map(|(state, quota)| state.before(quota, algorithm.limit(quota), later));
         let serial = self.serial.wrapping_sub(later) & MODULUS_MASK;
         let token = charged.then(|| Token::new(self.now, serial, self.take.units()));
         Decision::of_many(self.ruling, Source::Redis, states, token)
@@ -138,15 +140,17 @@ impl<'a> Row<'a> {
 }
 
 impl RowState {
-    /// How it was when so many units less were charged.
-    fn before(&self, quota: &Quota, later: u64) -> QuotaState {
+    /// How it was when so many units less were charged. There is never more left than the quota has, whatever
+    /// stands in the reply.
+    fn before(&self, quota: &Quota, limit: u64, later: u64) -> QuotaState {
         let drains = self.units.map_or(0, |units| {
             let pace = Pace::of(quota);
             pace.time_for(units)
                 .saturating_sub(pace.time_for(units.saturating_sub(later)))
         });
         let reset_after = self.reset_after.saturating_sub(drains);
-        QuotaState::from_micros(self.remaining.saturating_add(later), reset_after)
+        let remaining = self.remaining.saturating_add(later).min(limit);
+        QuotaState::from_micros(remaining, reset_after)
     }
 }
 

@@ -1,0 +1,55 @@
+//! The configuration loader on any text: rules that can be used, or an error that says where.
+
+use std::sync::Arc;
+
+use tidegate::{Key, ManualClock, MemoryStore, Quota, Rules, Store, Take};
+
+pub fn run(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match Rules::from_toml(text) {
+        Ok(rules) => can_be_used(&rules),
+        Err(error) => {
+            let lines = 1 + text.matches('\n').count();
+            let line = error.line().expect("a mistake is somewhere");
+            assert!((1..=lines).contains(&line), "line {line} of {lines}");
+            let message = error.to_string();
+            assert!(message.starts_with(&format!("line {line}: ")), "{message}");
+            assert!(!message.contains('\n'), "{message}");
+            assert!(
+                message.len() <= 1_000 + 8 * text.len(),
+                "{} bytes",
+                message.len()
+            );
+        }
+    }
+}
+
+fn can_be_used(rules: &Rules) {
+    let store = MemoryStore::new().clock(ManualClock::default());
+    for rule in rules.iter() {
+        assert!(!rule.path().is_empty());
+        assert!((1..=16).contains(&rule.quotas().len()));
+        for quota in rule.quotas() {
+            assert!(quota.max() <= Quota::LARGEST_MAX);
+            assert!(!quota.window().is_zero() && quota.window() <= Quota::LONGEST_WINDOW);
+        }
+        for policy in rule.policies() {
+            let name = policy.name();
+            assert!(
+                name.bytes()
+                    .all(|byte| matches!(byte, b' '..=b'~') && !b"\"\\".contains(&byte))
+            );
+        }
+        assert!(rule.request_cost() > 0);
+        let take = Take::new(Arc::clone(rule), Key::default());
+        for _ in 0..2 {
+            let decision = store
+                .try_take(&take)
+                .expect("memory answers at once")
+                .expect("there is room");
+            assert_eq!(decision.quotas().len(), rule.quotas().len());
+        }
+    }
+}

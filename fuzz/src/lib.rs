@@ -1,0 +1,10 @@
+//! What is fuzzed: one file for each target, and in it `run`, which takes any bytes and panics where a promise is broken.
+
+pub mod client_ip;
+pub mod config;
+pub mod count;
+pub mod fields;
+pub mod input;
+pub mod key_names;
+pub mod primitives;
+pub mod replies;

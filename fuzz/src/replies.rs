@@ -1,0 +1,242 @@
+//! What Redis may say to a take, a batch and a refund: any value, at any place. The answer is a decision for each take, or an error
+//! with a kind; never a panic, nor memory for what was only announced.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use redis::aio::ConnectionLike;
+use redis::{Cmd, Pipeline, RedisError, RedisFuture, ServerError, Value};
+use tidegate::{Key, RedisStore, Rule, Store, StoreErrorKind, Take, Token};
+use tokio::runtime::{Builder, Runtime};
+
+use super::input::Input;
+
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let takes = takes(&mut input);
+    let token = Token::new(input.likely(), input.likely(), input.likely());
+    let mut replies = VecDeque::new();
+    while !input.is_empty() && replies.len() < 8 {
+        replies.push_back(reply(&mut input, &takes));
+    }
+    let store = RedisStore::new(Answers(Arc::new(Mutex::new(replies))));
+    in_runtime(|| {
+        let answer = store.take(&takes).now_or_never();
+        match answer.expect("it answers at once") {
+            Ok(decisions) => {
+                assert_eq!(decisions.len(), takes.len());
+                for (decision, take) in decisions.iter().zip(&takes) {
+                    assert_eq!(decision.quotas().len(), take.quotas().len());
+                    let is_charged = decision.is_allowed() && take.units() > 0;
+                    let charged = decision.token().map(|token| token.units());
+                    assert_eq!(charged, is_charged.then_some(take.units()));
+                    for (state, quota) in decision.quotas().iter().zip(take.quotas()) {
+                        assert!(state.remaining() <= quota.max().max(quota.burst()));
+                    }
+                    let _ = (
+                        decision.remaining(),
+                        decision.reset_after(),
+                        decision.retry_after(),
+                    );
+                    let _ = format!("{decision:?}");
+                }
+            }
+            Err(error) => is_honest(&error),
+        }
+        let answer = store.refund(&takes[0], &token).now_or_never();
+        match answer.expect("it answers at once") {
+            Ok(units) => assert!(
+                units <= token.units().min(takes[0].units()),
+                "{units} given back"
+            ),
+            Err(error) => is_honest(&error),
+        }
+    });
+}
+
+fn is_honest(error: &tidegate::StoreError) {
+    let wrong = [
+        StoreErrorKind::Timeout,
+        StoreErrorKind::Full,
+        StoreErrorKind::Configuration,
+    ];
+    let message = error.to_string();
+    assert!(
+        !wrong.contains(&error.kind()) || message.contains("timed out"),
+        "{error:?}"
+    );
+    assert!(!message.is_empty() && message.len() < 1_000, "{message}");
+}
+
+/// One or two rules, and up to 16 takes of them in a row.
+fn takes(input: &mut Input<'_>) -> Vec<Take> {
+    let mut rules = Vec::new();
+    for _ in 0..=input.byte() % 2 {
+        let counting = input.counting();
+        let rule = Rule::new("p", input.quotas(3)).expect("a valid rule");
+        rules.push(Arc::new(rule.algorithm(counting)));
+    }
+    let mut takes = Vec::new();
+    for _ in 0..=input.byte() % 16 {
+        let kind = input.byte();
+        let rule = Arc::clone(&rules[usize::from(kind) % rules.len()]);
+        let cost = match kind & 0x80 {
+            0 => u64::from(kind >> 4),
+            _ => input.likely(),
+        };
+        takes.push(Take::new(rule, Key::default()).cost(cost));
+    }
+    takes
+}
+
+fn reply(input: &mut Input<'_>, takes: &[Take]) -> Result<Value, RedisError> {
+    match input.byte() {
+        0..=15 => Err(std::io::Error::other("cut").into()),
+        16..=127 => Ok(Value::BulkString(rows(input, takes))),
+        _ => Ok(value(input, 4)),
+    }
+}
+
+/// What looks like a reply of the scripts: now, verdict and answers, wait or serial, and two or three numbers for each quota.
+fn rows(input: &mut Input<'_>, takes: &[Take]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..=input.byte() % 4 {
+        let verdict = u64::from(input.byte() % 5);
+        let answers = match input.byte() {
+            few @ 0..=191 => u64::from(few % 17),
+            _ => input.likely(),
+        };
+        let verdict = verdict.wrapping_add(answers.wrapping_mul(4));
+        bytes.extend(
+            [input.likely(), verdict, input.likely()]
+                .into_iter()
+                .flat_map(u64::to_le_bytes),
+        );
+        let numbers = match input.byte() {
+            any @ 224.. => usize::from(any - 224),
+            each => (2 + usize::from(each % 2)) * takes[0].quotas().len(),
+        };
+        for _ in 0..numbers {
+            bytes.extend(input.likely().to_le_bytes());
+        }
+    }
+    // Mostly nothing: then all numbers are whole.
+    let odd = input.byte().saturating_sub(240);
+    bytes.extend(input.bytes(usize::from(odd)));
+    bytes
+}
+
+pub fn value(input: &mut Input<'_>, depth: u8) -> Value {
+    let many = |input: &mut Input<'_>| match depth {
+        0 => 0,
+        _ => input.byte() % 5,
+    };
+    match input.byte() % 14 {
+        0 => Value::Nil,
+        1 => Value::Int(input.likely() as i64),
+        2 => Value::Okay,
+        3 => Value::Boolean(input.byte() % 2 == 1),
+        4 => Value::Double(f64::from_bits(input.number())),
+        5 => Value::SimpleString(text(input)),
+        6 => Value::VerbatimString {
+            format: redis::VerbatimFormat::Text,
+            text: text(input),
+        },
+        7 => {
+            let number = many(input);
+            Value::Array((0..number).map(|_| value(input, depth - 1)).collect())
+        }
+        8 => {
+            let number = many(input);
+            Value::Set((0..number).map(|_| value(input, depth - 1)).collect())
+        }
+        9 => {
+            let number = many(input);
+            let pair = |_| (value(input, depth - 1), value(input, depth - 1));
+            Value::Map((0..number).map(pair).collect())
+        }
+        10 => {
+            let number = many(input);
+            Value::Push {
+                kind: redis::PushKind::Other(text(input)),
+                data: (0..number).map(|_| value(input, depth - 1)).collect(),
+            }
+        }
+        11 => Value::ServerError(error(input)),
+        12 => Value::BulkString(input.likely().to_string().into_bytes()),
+        _ => {
+            let length = usize::from(input.byte());
+            Value::BulkString(input.bytes(length).to_vec())
+        }
+    }
+}
+
+fn text(input: &mut Input<'_>) -> String {
+    let length = usize::from(input.byte() % 32);
+    String::from_utf8_lossy(input.bytes(length)).into_owned()
+}
+
+/// As the client reads an error line.
+fn error(input: &mut Input<'_>) -> ServerError {
+    const CODES: [&str; 12] = [
+        "ERR",
+        "NOSCRIPT",
+        "WRONGTYPE",
+        "READONLY",
+        "OOM",
+        "NOPERM",
+        "LOADING",
+        "MASTERDOWN",
+        "MOVED",
+        "ASK",
+        "BUSY",
+        "NOAUTH",
+    ];
+    let code = *input.pick(&CODES);
+    let line = format!("-{code} {}\r\n", text(input).replace(['\r', '\n'], " "));
+    match redis::parse_redis_value(line.as_bytes()) {
+        Ok(Value::ServerError(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A connection that has its answers ready, and then has none.
+#[derive(Clone)]
+struct Answers(Arc<Mutex<VecDeque<Result<Value, RedisError>>>>);
+
+impl ConnectionLike for Answers {
+    fn req_packed_command<'a>(&'a mut self, _: &'a Cmd) -> RedisFuture<'a, Value> {
+        let next = self.0.lock().expect("nobody panics here").pop_front();
+        Box::pin(async { next.unwrap_or(Ok(Value::Nil)) })
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        _: &'a Pipeline,
+        _: usize,
+        _: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        unreachable!("takes are single commands")
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+}
+
+thread_local! {
+    /// Time-outs need one; it has nothing else to do.
+    static RUNTIME: Runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+}
+
+pub fn in_runtime<T>(work: impl FnOnce() -> T) -> T {
+    RUNTIME.with(|runtime| {
+        let _inside = runtime.enter();
+        work()
+    })
+}
+
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
+    RUNTIME.with(|runtime| runtime.block_on(work))
+}
