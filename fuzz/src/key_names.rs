@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt;
 use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, Pipeline, RedisFuture, Value};
-use tidegate::{Key, Quota, RedisStore, Rule, Store, Take, Token};
+use tidegate::{Key, ManualClock, Quota, RedisStore, Rule, Store, Take, Token};
 
 use super::input::Input;
 use super::replies::in_runtime;
@@ -40,7 +40,8 @@ pub fn run(bytes: &[u8]) {
     );
 
     let asked = Asked::default();
-    let store = RedisStore::new(asked.clone()).prefix(prefix);
+    let store = RedisStore::new(asked.clone());
+    let store = store.prefix(prefix).clock(ManualClock::default());
     let names = [(&one, &key), (&other, &other_key)].map(|(who, key)| {
         let name = asked.name(&store, &who.path, key);
         is_in_its_place(&name, prefix, who);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisError, RedisFuture, ServerError, Value};
-use tidegate::{Key, RedisStore, Rule, Store, StoreErrorKind, Take, Token};
+use tidegate::{Key, ManualClock, RedisStore, Rule, Store, StoreErrorKind, Take, Token};
 use tokio::runtime::{Builder, Runtime};
 
 use super::input::Input;
@@ -21,6 +21,11 @@ pub fn run(bytes: &[u8]) {
         replies.push_back(reply(&mut input, &takes));
     }
     let store = RedisStore::new(Answers(Arc::new(Mutex::new(replies))));
+    // By the server's clock no reply shows that it is ours, and the first one says what the clock shows.
+    let store = match bytes.len() % 8 {
+        0 => store,
+        _ => store.clock(ManualClock::default()),
+    };
     in_runtime(|| {
         let answer = store.take(&takes).now_or_never();
         match answer.expect("it answers at once") {
@@ -63,7 +68,9 @@ fn is_honest(error: &tidegate::StoreError) {
     ];
     let message = error.to_string();
     assert!(
-        !wrong.contains(&error.kind()) || message.contains("timed out"),
+        !wrong.contains(&error.kind())
+            || message.contains("timed out")
+            || message.contains("did not answer within"),
         "{error:?}"
     );
     assert!(!message.is_empty() && message.len() < 1_000, "{message}");
@@ -206,9 +213,19 @@ fn error(input: &mut Input<'_>) -> ServerError {
 struct Answers(Arc<Mutex<VecDeque<Result<Value, RedisError>>>>);
 
 impl ConnectionLike for Answers {
-    fn req_packed_command<'a>(&'a mut self, _: &'a Cmd) -> RedisFuture<'a, Value> {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         let next = self.0.lock().expect("nobody panics here").pop_front();
-        Box::pin(async { next.unwrap_or(Ok(Value::Nil)) })
+        let mut next = next.unwrap_or(Ok(Value::Nil));
+        if let Ok(Value::BulkString(reply)) = &mut next
+            && let Some(verdict) = reply.get_mut(8..16)
+            && let Some(mark) = mark(command)
+        {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(verdict);
+            let marked = u64::from_le_bytes(bytes) % (1 << 11) + (mark << 11);
+            verdict.copy_from_slice(&marked.to_le_bytes());
+        }
+        Box::pin(async { next })
     }
 
     fn req_packed_commands<'a>(
@@ -223,6 +240,18 @@ impl ConnectionLike for Answers {
     fn get_db(&self) -> i64 {
         0
     }
+}
+
+/// What a reply to this question repeats: the last 20 bits of the deadline, where that is the largest there is.
+fn mark(command: &Cmd) -> Option<u64> {
+    let question = match command.args_iter().nth(4)? {
+        redis::Arg::Simple(question) => question,
+        _ => return None,
+    };
+    let at_deadline =
+        |seven: &&[u8]| seven[0] >= 0xc0 && seven[1..] == [255, 255, 255, 255, 255, 31];
+    let deadline = question.windows(7).find(at_deadline)?;
+    Some(u64::from(deadline[0]) | 0xfff00)
 }
 
 thread_local! {

@@ -57,7 +57,7 @@ impl ServerClock<'_> {
     pub(super) fn at(self, instant: Instant) -> Option<u64> {
         match self.0.load(Ordering::Relaxed) {
             UNKNOWN => None,
-            ahead => Some(u64::try_from(local(instant) + ahead).unwrap_or(0)),
+            ahead => Some(u64::try_from(local(instant).saturating_add(ahead)).unwrap_or(0)),
         }
     }
 

@@ -8,13 +8,15 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::quota::Quota;
 use crate::store::Take;
 
-/// What the server's clock showed.
+/// What the server's clock showed, in microseconds.
 pub(super) fn now(reply: &Value) -> Option<u64> {
-    match reply {
+    let now = match reply {
         Value::Int(now) => u64::try_from(*now).ok(),
         Value::BulkString(bytes) => bytes.first_chunk().map(|now| u64::from_le_bytes(*now)),
         _ => None,
-    }
+    };
+    // The scripts' numbers are doubles: no clock of theirs shows more.
+    now.filter(|now| *now < 1 << 53)
 }
 
 /// Whether the deadline had passed, and nothing was done.
