@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the crate with one mistake after the other, and checks that some test notices each. About ten minutes;
+# Builds the crate with one mistake after the other, and checks that some test notices each. About fifteen minutes;
 # `TIDEGATE_MUTANTS=short` tries the first mistake of each part.
 set -euo pipefail
 cd "$(dirname "$0")/.."

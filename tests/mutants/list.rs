@@ -59,6 +59,12 @@ const LOCK_ACQUIRE_LUA: &str = "lua/lock/acquire.lua";
 const LOCK_RELEASE_LUA: &str = "lua/lock/release.lua";
 const HELD: &str = "src/lock/held.rs";
 
+const CLOCKS: &str = "src/store/redis/clocks.rs";
+const BREAKER: &str = "src/store/breaker/state.rs";
+const IN_FLIGHT: &str = "src/store/in_flight.rs";
+const FALLBACK: &str = "src/store/fallback.rs";
+const SHARE: &str = "src/rule/share.rs";
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "all",
@@ -409,5 +415,68 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         HELD,
         "            Ok(Ok(false)) | Err(_) => {\n                self.change(State::Lost);\n",
         "            Ok(Ok(false)) | Err(_) => {\n",
+    ),
+    mutant(
+        "deadline",
+        "a second late is in time",
+        GCRA_LUA,
+        "  if now > deadline then",
+        "  if now > deadline + 1000000 then",
+    ),
+    mutant(
+        "deadline",
+        "a log is charged whenever",
+        LOG_LUA,
+        "if now > deadline then return now end",
+        "",
+    ),
+    mutant(
+        "deadline",
+        "a clock that was set back is not believed",
+        CLOCKS,
+        "least > known || most < known",
+        "least > known",
+    ),
+    mutant(
+        "bounds",
+        "half-open lets everybody through",
+        BREAKER,
+        "self.phase = Phase::HalfOpen { trial: Some(now) };",
+        "self.phase = Phase::HalfOpen { trial: None };",
+    ),
+    mutant(
+        "bounds",
+        "one failure more opens",
+        BREAKER,
+        "if failures + 1 < most",
+        "if failures < most",
+    ),
+    mutant(
+        "bounds",
+        "what was before counts",
+        BREAKER,
+        "            _ if ticket.generation != self.generation => return false,\n",
+        "",
+    ),
+    mutant(
+        "bounds",
+        "a place is never given back",
+        IN_FLIGHT,
+        "self.0.fetch_sub(1, Ordering::Relaxed);",
+        "self.0.fetch_sub(0, Ordering::Relaxed);",
+    ),
+    mutant(
+        "bounds",
+        "a share in a longer window is rounded up",
+        SHARE,
+        "whole.div_ceil(rate)",
+        "(whole / rate)",
+    ),
+    mutant(
+        "bounds",
+        "a fallback decides what is to be let through",
+        FALLBACK,
+        "matches!(take.rule().error_policy(), None | Some(OnError::Fallback))",
+        "take.rule().error_policy() != Some(OnError::Respond)",
     ),
 ];

@@ -36,6 +36,27 @@ const LOCK: Tests = (
     "0",
 );
 
+/// A deadline, by the server's clock.
+const DEADLINE: Tests = (
+    &["--lib", "--test", "store", "--", "deadline", "clocks"],
+    "0",
+);
+/// What bounds a store that fails.
+const BOUNDS: Tests = (
+    &[
+        "--lib",
+        "--test",
+        "wrappers",
+        "--",
+        "breaker",
+        "share",
+        "fallback",
+        "half_open",
+        "in_flight",
+    ],
+    "0",
+);
+
 impl Tree {
     pub(crate) fn copy() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -65,7 +86,7 @@ impl Tree {
 
     /// Panics if a test fails without a mutant, with what it says.
     pub(crate) fn assert_passes(&self) {
-        for (tests, histories) in [LAWS, HISTORIES, LIMITER, LOCK] {
+        for (tests, histories) in [LAWS, HISTORIES, LIMITER, LOCK, DEADLINE, BOUNDS] {
             let said = self.run(tests, histories);
             assert_eq!(
                 failed(&said),
@@ -84,6 +105,12 @@ impl Tree {
         }
         if is_of(&["lock"]) {
             return failed(&self.run(LOCK.0, LOCK.1));
+        }
+        if mutant.part == "deadline" {
+            return failed(&self.run(DEADLINE.0, DEADLINE.1));
+        }
+        if mutant.part == "bounds" {
+            return failed(&self.run(BOUNDS.0, BOUNDS.1));
         }
         let failures = match mutant.file.ends_with(".rs") {
             true => failed(&self.run(LAWS.0, LAWS.1)),
