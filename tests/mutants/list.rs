@@ -441,8 +441,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "bounds",
         "half-open lets everybody through",
         BREAKER,
-        "self.phase = Phase::HalfOpen { trial: Some(now) };",
-        "self.phase = Phase::HalfOpen { trial: None };",
+        "            Phase::HalfOpen { trial: None } => {\n                self.phase = Phase::HalfOpen { trial: Some(now) };",
+        "            Phase::HalfOpen { trial: None } => {\n                self.phase = Phase::HalfOpen { trial: None };",
     ),
     mutant(
         "bounds",

@@ -4,11 +4,13 @@ use std::error::Error;
 use std::time::Duration;
 
 use futures_util::future::poll_immediate;
-use tidegate::{CircuitBreaker, MemoryStore, Store, StoreError, StoreErrorKind as Kind, StoreExt};
+use tidegate::{
+    CircuitBreaker, MemoryStore, Quota, Rule, Store, StoreError, StoreErrorKind as Kind, StoreExt,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::line::Mode;
-use crate::{Line, MILLISECOND, SECOND, ask, failure, kind, take};
+use crate::{Line, MILLISECOND, SECOND, ask, failure, kind, take, take_of};
 
 /// A breaker that has just opened, around a store that does this.
 pub(crate) async fn open(mode: Mode) -> (CircuitBreaker<Line>, Line) {
@@ -45,6 +47,38 @@ async fn ten_failures_in_a_row_open_it() {
     }
     assert_eq!((line.asked(), began.elapsed()), (10, Duration::ZERO));
     assert_eq!(store.name(), "line");
+}
+
+/// A key that is refused, or a node that is dead: what is asked of others is looked at, too.
+#[tokio::test(start_paused = true)]
+async fn one_dead_key_does_not_hold_it_open() {
+    for kind in [Kind::Timeout, Kind::Unavailable, Kind::Refused] {
+        let store = CircuitBreaker::new(Line::new(Mode::IsDeadFor(kind))).failures(3);
+        let dead = take_of(Rule::new("dead", [Quota::per_second(5)]).expect("valid"));
+        for _ in 0..3 {
+            let error = store.take_one(&dead).await.expect_err("dead");
+            assert_eq!(error.kind(), kind);
+        }
+        assert_eq!(failure(&store).await.kind(), Kind::Unavailable, "open");
+        let began = Instant::now();
+        while let Err(error) = store.take_one(&take()).await {
+            assert!(began.elapsed() < SECOND, "still open: {error}");
+            sleep(10 * MILLISECOND).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_without_end_is_one_of_a_day() {
+    let line = Line::new(Mode::Fails(Kind::Timeout));
+    let store = CircuitBreaker::new(line.clone()).failures(1);
+    let store = store.probe_every(Duration::MAX);
+    assert_eq!(kind(&store).await, Kind::Timeout);
+    line.set(Mode::Works);
+    sleep(24 * 3_600 * SECOND).await;
+    assert_eq!(kind(&store).await, Kind::Unavailable);
+    sleep(6 * 3_600 * SECOND).await;
+    assert!(ask(&store, &take()).await.is_allowed());
 }
 
 #[tokio::test(start_paused = true)]

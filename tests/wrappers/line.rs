@@ -24,6 +24,8 @@ pub(crate) enum Mode {
     FailsAtOnce(StoreErrorKind),
     /// Fails at takes that cost something; looks are answered.
     Writes(StoreErrorKind),
+    /// Fails for the rule `dead`, and answers for all others.
+    IsDeadFor(StoreErrorKind),
     /// Never answers.
     Hangs,
     /// Answers looks; takes that cost something are held until they are let go, and then are answered.
@@ -151,6 +153,9 @@ impl Store for Line {
         match self.mode() {
             Mode::Memory => self.0.memory.take(takes),
             Mode::FailsAtOnce(kind) => Taking::ready(Err(error(kind))),
+            Mode::IsDeadFor(kind) if takes.iter().any(|take| take.rule().path() == "dead") => {
+                Taking::later(async move { Err(error(kind)) })
+            }
             _ => Taking::later(async move {
                 self.comes(is_look).await?;
                 self.0.memory.take(takes).await

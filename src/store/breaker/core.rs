@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
+use super::refused::Refused;
 use super::state::{Phase, State, Ticket};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::store::Take;
 use crate::trace;
 use crate::trouble::Trouble;
 
@@ -18,6 +20,7 @@ pub(super) struct Core {
     glance: AtomicU64,
     /// What requests are told that do not get through; never none once the breaker has opened.
     refusal: ArcSwapOption<StoreError>,
+    refused: Refused,
     trouble: Trouble,
 }
 
@@ -68,6 +71,7 @@ impl Core {
             state: Mutex::new(State::new()),
             glance: AtomicU64::new(Glance::Well as u64),
             refusal: ArcSwapOption::empty(),
+            refused: Refused::default(),
             trouble: Trouble::default(),
         }
     }
@@ -77,36 +81,42 @@ impl Core {
     /// # Errors
     ///
     /// What it is told if it does not get through.
-    pub(super) fn admit(&self) -> Result<Call<'_>, StoreError> {
-        self.admit_at_once().unwrap_or_else(|| {
+    pub(super) fn admit(&self, take: &Take) -> Result<Call<'_>, StoreError> {
+        self.admit_at_once(take).unwrap_or_else(|| {
             let ticket = self.change(|state| state.admit(Instant::now()));
             match ticket {
                 Some(ticket) => Ok(Call { core: self, ticket }),
-                None => Err(self.refusal()),
+                None => Err(self.refuse(take)),
             }
         })
     }
 
     /// The same where that can be seen without the lock: closed, or open and looked after.
-    pub(super) fn admit_at_once(&self) -> Option<Result<Call<'_>, StoreError>> {
+    pub(super) fn admit_at_once(&self, take: &Take) -> Option<Result<Call<'_>, StoreError>> {
         let seen = self.glance.load(Ordering::Acquire);
         let ticket = Ticket {
             generation: seen >> 2,
-            is_trial: false,
+            trial: None,
         };
         match Glance::of(seen) {
             Glance::Well | Glance::Doubtful => Some(Ok(Call { core: self, ticket })),
-            Glance::Open => Some(Err(self.refusal())),
+            Glance::Open => Some(Err(self.refuse(take))),
             Glance::Unclear => None,
         }
     }
 
-    pub(super) fn refusal(&self) -> StoreError {
+    fn refuse(&self, take: &Take) -> StoreError {
+        self.refused.note(take);
         let refusal = self.refusal.load();
         refusal.as_ref().map_or_else(
             || StoreError::new(StoreErrorKind::Unavailable, "the circuit breaker is open"),
             |refusal| StoreError::clone(refusal),
         )
+    }
+
+    /// A take that did not get through, if there was one since this was asked last, at a cost of 0.
+    pub(super) fn refused(&self) -> Option<Take> {
+        self.refused.take()
     }
 
     /// Somebody who looked after the store since the breaker opened was answered.
@@ -185,7 +195,7 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if self.ticket.is_trial {
+        if self.ticket.trial.is_some() {
             self.core.change(|state| state.says_nothing(self.ticket));
         }
     }

@@ -2,6 +2,7 @@
 
 mod core;
 mod probe;
+mod refused;
 mod state;
 
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use crate::error::{StoreError, StoreErrorKind};
 /// **Closed**, it passes everything on. After [`failures`](Self::failures) in a row without a decision in between it is
 /// **open**: it answers at once with a [`StoreError`] of the kind [`Unavailable`](StoreErrorKind::Unavailable), whose
 /// source is the failure that opened it. Meanwhile a task looks after the store [every 100 ms](Self::probe_every), by the
-/// very take that failed last at a cost of 0, so that it runs what requests run. Once that is answered, the breaker is
+/// very take that failed last at a cost of 0, and then by those that were refused meanwhile, so that it runs what requests
+/// run. Once one is answered, the breaker is
 /// **half-open**: one request goes through, all others are answered as before. If it is decided, the breaker is closed; if
 /// it fails, open. A look alone would not do: it writes nothing, so it is answered also by a read-only replica, and by a
 /// server without memory.
@@ -33,8 +35,9 @@ use crate::error::{StoreError, StoreErrorKind};
 /// changes nothing after it.
 ///
 /// The store inside must give up by itself, as `RedisStore` and [`Timeout`](crate::Timeout) do; a
-/// request that is dropped while it waits is no failure. Clones share the state. The task ends with the last clone. Where
-/// there is no tokio runtime to run it, a request goes through after the time instead.
+/// request that is dropped while it waits is no failure. Clones share the state. The task ends with the last clone. It runs on
+/// the runtime in which the breaker opened, which has to be driven. Where there is none, or it has ended, a request goes through
+/// after the time instead.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,7 +83,7 @@ impl<S: Store> CircuitBreaker<S> {
         self
     }
 
-    /// The pause between two looks after the store, of at least a millisecond, to which up to a fifth is added at random.
+    /// The pause between two looks after the store, of a millisecond to a day, to which up to a fifth is added at random.
     /// Each may take a second at most. Default: 100 ms.
     #[must_use]
     pub fn probe_every(mut self, pause: Duration) -> Self {
@@ -98,7 +101,7 @@ impl<S: Store> CircuitBreaker<S> {
     where
         T: Send + 'a,
     {
-        let answering = match self.core.admit_at_once() {
+        let answering = match self.core.admit_at_once(take) {
             Some(Ok(call)) => match ask().now() {
                 Ok(answer) => {
                     self.ended(call, take, charges, &answer);
@@ -111,7 +114,7 @@ impl<S: Store> CircuitBreaker<S> {
             None => Answering::later(async move { ask().await }),
         };
         Answering::later(async move {
-            let call = self.core.admit()?;
+            let call = self.core.admit(take)?;
             let answer = answering.await;
             self.ended(call, take, charges, &answer);
             answer
@@ -162,7 +165,7 @@ impl<S: Store> Store for CircuitBreaker<S> {
     }
 
     fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        let call = match self.core.admit() {
+        let call = match self.core.admit(take) {
             Ok(call) => call,
             Err(refusal) => return Some(Err(refusal)),
         };

@@ -14,8 +14,9 @@ use crate::store::{Store, StoreExt, Take};
 
 /// How long one look may take, whatever the store's own time-out is.
 const LOOK: Duration = Duration::from_secs(1);
-/// The least pause between two looks.
+/// The least pause between two looks, and the longest.
 const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Owns the task: it ends with this.
 #[derive(Debug, Default)]
@@ -60,15 +61,16 @@ struct Watching<S>(Errand<S>);
 
 impl<S: Store> Watching<S> {
     async fn run(self) {
-        let Errand {
-            inner, core, look, ..
-        } = &self.0;
+        let Errand { inner, core, .. } = &self.0;
+        let mut look = self.0.look.clone();
         loop {
             sleep(self.0.every + jitter::up_to(self.0.every / 5)).await;
-            let answer = timeout(LOOK, inner.take_one(look)).await;
+            let answer = timeout(LOOK, inner.take_one(&look)).await;
             if answer.is_ok_and(|answer| is_answer(&answer)) {
                 return core.answers(self.0.generation);
             }
+            // Others may be well: of another key, another rule, another node.
+            look = core.refused().unwrap_or(look);
         }
     }
 }
@@ -85,16 +87,19 @@ impl<S> Drop for Watching<S> {
     }
 }
 
-/// Whether it comes from the store: also what is wrong with one key does.
+/// Whether it comes from the store: also what is wrong with one key does, and what it refuses at once may be about one.
 fn is_answer<T>(answer: &Result<T, StoreError>) -> bool {
     use StoreErrorKind as Kind;
     match answer {
         Ok(_) => true,
-        Err(error) => matches!(error.kind(), Kind::WrongType | Kind::Full),
+        Err(error) => matches!(
+            error.kind(),
+            Kind::WrongType | Kind::Full | Kind::Refused | Kind::Protocol
+        ),
     }
 }
 
-/// The pause between two looks that was asked for, and none so short that there is no pause.
+/// The pause between two looks that was asked for: none so short that there is no pause, nor one that never ends.
 pub(super) fn pause(every: Duration) -> Duration {
-    every.max(SHORTEST)
+    every.clamp(SHORTEST, LONGEST)
 }
