@@ -23,12 +23,15 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// It fails. Whether that is to be told.
+    /// It fails. Whether that is to be told: what began too soon after the last word is told of in the next second, if it
+    /// lasts.
     pub(crate) fn begins(&self) -> bool {
         // The common case only reads, so that requests do not fight for the line.
-        if self.failing.load(Ordering::Relaxed) || self.failing.swap(true, Ordering::Relaxed) {
+        let failing = self.failing.load(Ordering::Relaxed);
+        if failing && self.told.load(Ordering::Relaxed) {
             return false;
         }
+        self.failing.store(true, Ordering::Relaxed);
         let tell = self.may_tell();
         if tell {
             self.told.store(true, Ordering::Relaxed);
@@ -62,6 +65,19 @@ mod tests {
         assert!(!trouble.begins());
         assert!(trouble.ends());
         assert!(!trouble.ends());
+    }
+
+    #[test]
+    fn what_lasts_is_told_in_the_end() {
+        let trouble = Trouble::default();
+        assert!(trouble.begins() && trouble.ends());
+        let started = Instant::now();
+        while !trouble.begins() {
+            assert!(started.elapsed().as_secs() < 20, "never told");
+            std::thread::yield_now();
+        }
+        assert!(!trouble.begins());
+        assert!(trouble.ends());
     }
 
     #[test]
