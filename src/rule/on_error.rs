@@ -2,11 +2,10 @@
 ///
 /// A rule that [says nothing](crate::Rule::on_error) is answered by a [`Fallback`](crate::Fallback) where its store has
 /// one, and with a 503 where it has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnError {
     /// It is answered with a 503, also where there is a fallback.
-    #[default]
     Respond,
     /// It goes on to the handler, unlimited, also where there is a fallback.
     Proceed,

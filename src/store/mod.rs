@@ -109,7 +109,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn name(&self) -> String;
 
     /// Tells a store that nobody waits longer for its answers, so that it need not work on what nobody hears: never a
-    /// longer time than it has now. A store around another one passes it on. Default: nothing changes.
+    /// longer time than it has now. A store around another one passes it on; an `Arc` does not, since what it holds is
+    /// shared. Default: nothing changes.
     #[must_use]
     fn give_up_after(self, timeout: Duration) -> Self
     where

@@ -50,7 +50,8 @@ impl<S: Store> Resilient<S> {
         }
     }
 
-    /// How long an answer of the store may take. Default: as long as the store lets it.
+    /// How long an answer of the store may take. Default: as long as the store lets it. A `RedisStore` tells its server so, unless it
+    /// stands behind an `Arc`: set `RedisStore::timeout` before it is shared.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
         self

@@ -8,8 +8,8 @@ use crate::error::{StoreError, StoreErrorKind};
 /// One bound around everything that a store does for an answer.
 ///
 /// After it the answer is a [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). The store inside is
-/// [told](Store::give_up_after) that nobody waits longer. A `RedisStore` has a time-out of its own;
-/// this is for other stores, and for what is between.
+/// [told](Store::give_up_after) that nobody waits longer, unless it stands behind an `Arc` or in a breaker that was cloned: who shares a
+/// store sets its own time-out first. A `RedisStore` has one; this is for other stores, and for what is between.
 ///
 /// It needs a tokio runtime with its timer enabled, unless the store inside answers at once.
 ///

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value, cmd};
 use tidegate::{
-    Algorithm, Key, Quota, Reconnecting, RedisStore, Rule, Store, StoreErrorKind, StoreExt, Take,
+    Algorithm, Decision, Key, Quota, Reconnecting, RedisStore, Rule, Store, StoreErrorKind,
+    StoreExt, Take,
 };
 
 use crate::support::Redis;
@@ -24,6 +25,18 @@ const ALGORITHMS: [Algorithm; 4] = [
     Algorithm::Gcra,
     Algorithm::FixedWindow,
 ];
+
+/// A connection is given up while it is silent, and a new one takes its time.
+async fn peek_when_back(store: &RedisStore, take: &Take) -> Decision {
+    let began = Instant::now();
+    loop {
+        match store.peek(take).await {
+            Ok(decision) => return decision,
+            Err(error) => assert!(began.elapsed().as_secs() < 20, "not back: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
 
 /// Takes that were given up while the server stood still are not charged when it goes on.
 #[tokio::test]
@@ -72,7 +85,7 @@ async fn late_takes_charge_nothing() {
     );
 
     for (take, before) in takes.iter().zip(before) {
-        let now = patient.peek(take).await.expect("a decision");
+        let now = peek_when_back(&patient, take).await;
         assert_eq!(now.remaining(), before, "{}", take.rule().path());
     }
     for take in &takes {
@@ -80,11 +93,28 @@ async fn late_takes_charge_nothing() {
     }
 }
 
-/// A server that is not late by our clock, but by its own: as many calls say so as it is told.
+/// A way to the server that gives so many calls this number instead of their replies.
 #[derive(Clone)]
 struct Hasty {
     server: Reconnecting,
+    says: i64,
     hasty: Arc<AtomicUsize>,
+}
+
+/// A server that is not late by our clock, but by its own.
+const LATE: i64 = 1_900_000_000_000_000;
+
+impl Hasty {
+    async fn store(server: &Redis, says: i64) -> (RedisStore<Self>, Arc<AtomicUsize>) {
+        let connection = Reconnecting::connect(&*server.url, Duration::from_secs(20)).await;
+        let hasty = Arc::new(AtomicUsize::new(0));
+        let store = RedisStore::new(Self {
+            server: connection.expect("a running server"),
+            says,
+            hasty: Arc::clone(&hasty),
+        });
+        (store.timeout(Duration::from_secs(20)), hasty)
+    }
 }
 
 impl ConnectionLike for Hasty {
@@ -95,7 +125,7 @@ impl ConnectionLike for Hasty {
             let less = |left: usize| left.checked_sub(1);
             let relaxed = Ordering::Relaxed;
             Ok(match hasty.fetch_update(relaxed, relaxed, less) {
-                Ok(_) => Value::Int(1_900_000_000_000_000),
+                Ok(_) => Value::Int(self.says),
                 Err(_) => reply,
             })
         })
@@ -119,13 +149,7 @@ impl ConnectionLike for Hasty {
 #[tokio::test]
 async fn a_clock_that_jumps_costs_a_call_more() {
     let server = Redis::start();
-    let connection = Reconnecting::connect(&*server.url, Duration::from_secs(20)).await;
-    let hasty = Arc::new(AtomicUsize::new(0));
-    let store = RedisStore::new(Hasty {
-        server: connection.expect("a running server"),
-        hasty: Arc::clone(&hasty),
-    });
-    let store = store.timeout(Duration::from_secs(20));
+    let (store, hasty) = Hasty::store(&server, LATE).await;
     let take = take("p", &[Quota::per_hour(100)]);
     assert!(
         store
@@ -144,10 +168,10 @@ async fn a_clock_that_jumps_costs_a_call_more() {
     );
     assert_eq!(hasty.load(Ordering::Relaxed), 0);
 
-    // One that is always late is as good as none, and told at once.
+    // One that stands still makes no sense, and that is told at once.
     hasty.store(1_000, Ordering::Relaxed);
     let error = store.take_one(&take).await.expect_err("no decision");
-    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    assert_eq!(error.kind(), StoreErrorKind::Protocol);
     assert!(hasty.load(Ordering::Relaxed) > 990);
     hasty.store(0, Ordering::Relaxed);
     assert!(
@@ -157,4 +181,38 @@ async fn a_clock_that_jumps_costs_a_call_more() {
             .expect("a decision")
             .is_allowed()
     );
+}
+
+/// The reply to somebody else's refund, such as after one was lost on the way: it says nothing of a deadline, and the take
+/// is not sent again.
+#[tokio::test]
+async fn another_ones_number_is_not_taken_for_a_clock() {
+    let server = Redis::start();
+    let (store, hasty) = Hasty::store(&server, 3).await;
+    let take = take("p", &[Quota::per_hour(100)]);
+    ask(&store, &take).await;
+    hasty.store(1, Ordering::Relaxed);
+    let error = store.take_one(&take).await.expect_err("no decision");
+    assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}");
+    let looked = store.peek(&take).await.expect("a decision");
+    assert_eq!(looked.remaining(), 98, "it was charged once");
+}
+
+/// A time-out that is as good as none.
+#[tokio::test]
+async fn the_longest_timeouts_decide() {
+    let server = Redis::start();
+    let years = |number: u64| Duration::from_secs(number * 365 * 24 * 60 * 60);
+    for timeout in [
+        years(2),
+        years(400),
+        Duration::from_millis(u64::MAX),
+        Duration::MAX,
+    ] {
+        let store = server.store().await.timeout(timeout);
+        let take = take("p", &[Quota::per_hour(100)]);
+        assert!(ask(&store, &take).await.is_allowed(), "{timeout:?}");
+        let token = ask(&store, &take).await.token().expect("charged");
+        assert_eq!(store.refund(&take, &token).await.expect("answers"), 1);
+    }
 }

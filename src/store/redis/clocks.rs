@@ -1,5 +1,5 @@
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::connection::Reconnecting;
@@ -10,12 +10,23 @@ use crate::connection::{SLOTS, slot};
 #[derive(Debug)]
 pub(super) struct Clocks {
     /// One for a single server. The servers of a cluster have a clock each, and slots move between them: one a slot.
-    known: Box<[AtomicI64]>,
+    known: Box<[Known]>,
 }
 
-/// How far a server's clock is ahead of this process's, as far as its answers tell.
+#[derive(Debug)]
+struct Known {
+    /// Microseconds that the server's clock is ahead of this process's, as far as its answers tell.
+    ahead: AtomicI64,
+    /// In which second of this process's clock there was an answer last.
+    heard: AtomicU64,
+}
+
+/// What is known of one server's clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ServerClock<'a>(&'a AtomicI64);
+pub(super) struct ServerClock<'a>(&'a Known);
+
+/// A clock may be set while nobody looks, and a master may be another one: after so many seconds nothing is known any more.
+const LASTS: u64 = 60;
 
 /// Nothing was heard yet.
 const UNKNOWN: i64 = i64::MIN;
@@ -35,7 +46,10 @@ impl Clocks {
     }
 
     fn some(number: usize) -> Self {
-        let known = (0..number).map(|_| AtomicI64::new(UNKNOWN));
+        let known = (0..number).map(|_| Known {
+            ahead: AtomicI64::new(UNKNOWN),
+            heard: AtomicU64::new(0),
+        });
         Self {
             known: known.collect(),
         }
@@ -53,9 +67,15 @@ impl Clocks {
 }
 
 impl ServerClock<'_> {
+    /// Whether there was an answer within a minute.
+    pub(super) fn is_known(self, now: Instant) -> bool {
+        let heard = self.0.heard.load(Ordering::Relaxed);
+        heard > 0 && seconds(now) <= heard + LASTS
+    }
+
     /// An instant by the server's clock, in microseconds; not later than it really is.
     pub(super) fn at(self, instant: Instant) -> Option<u64> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.0.ahead.load(Ordering::Relaxed) {
             UNKNOWN => None,
             ahead => Some(u64::try_from(local(instant).saturating_add(ahead)).unwrap_or(0)),
         }
@@ -71,11 +91,20 @@ impl ServerClock<'_> {
             now.saturating_sub(local(answered)),
             now.saturating_sub(local(asked)),
         );
-        let known = self.0.load(Ordering::Relaxed);
-        if least > known || most < known {
-            self.0.store(least, Ordering::Relaxed);
+        let known = self.0.ahead.load(Ordering::Relaxed);
+        let heard = seconds(answered);
+        if least > known || most < known || !self.is_known(asked) {
+            self.0.ahead.store(least, Ordering::Relaxed);
+        }
+        // Not written by each of many answers.
+        if self.0.heard.load(Ordering::Relaxed) != heard {
+            self.0.heard.store(heard, Ordering::Relaxed);
         }
     }
+}
+
+fn seconds(instant: Instant) -> u64 {
+    u64::try_from(local(instant) / 1_000_000).unwrap_or(0)
 }
 
 /// Microseconds of this process's own clock.
@@ -132,6 +161,20 @@ mod tests {
     fn a_clock_that_was_set_is_believed() {
         check(&[(5_000_000, 1), (9_000_000, 1)], 8_989_000);
         check(&[(5_000_000, 1), (2_000_000, 1)], 1_989_000);
+    }
+
+    #[test]
+    fn what_was_long_ago_is_not_known() {
+        let (clocks, start) = asked(&[(5_000_000, 1)]);
+        assert!(!Clocks::of_one_server().at("").is_known(start));
+        assert!(clocks.at("").is_known(start + Duration::from_secs(LASTS)));
+        let later = start + Duration::from_secs(LASTS + 2);
+        assert!(!clocks.at("").is_known(later));
+        // Then a slower answer says more than a quick one of long ago.
+        clocks
+            .at("")
+            .learn(67_000_000, later, later + 100 * MILLISECOND);
+        assert_eq!(clocks.at("").at(later), Some(66_900_000));
     }
 
     /// By a part of what answers take: unnoticed, and harmless. By more: noticed.

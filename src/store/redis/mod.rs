@@ -24,7 +24,8 @@ use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
-/// A take is one script call and one round trip. Redis decides alone and by its own clock, so
+/// A take is one script call and one round trip; the first one, and the first after a minute without any, is preceded by a
+/// look that tells what Redis's clock shows, in a cluster for each slot. Redis decides alone and by its own clock, so
 /// processes may come and go and their clocks may be wrong.
 ///
 /// A decision takes at most the [time-out](RedisStore::timeout), whatever Redis does; then it is a
@@ -192,6 +193,9 @@ impl<C> RedisStore<C> {
     }
 }
 
+/// Longer ones are as good as none, and no instant of the clock is that far away.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// A script that finds itself late in vain tells what the clock shows; to be told so again is one clock too many.
 const MOST_TRIES: usize = 3;
 
@@ -221,13 +225,13 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
             return reply::read(&self.ask(&name, &question).await?, takes);
         }
         let clock = self.clocks.at(&name);
-        if clock.at(until).is_none() {
+        if !clock.is_known(Instant::now()) {
             self.ask(&name, &Question::new(takes).look()).await?;
         }
         for _ in 0..MOST_TRIES {
             let question = Question::new(takes).deadline(clock.at(until));
             let reply = self.ask(&name, &question).await?;
-            if !reply::is_late(&reply) {
+            if !reply::is_late(&reply, question.marked_deadline()) {
                 return reply::read(&reply, takes);
             }
             // Not by our clock, or nobody would be here: the server's was set, or is another server's.
@@ -244,7 +248,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
         let script = question.script();
         let reply = script.call(&mut connection, &[name], arguments).await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
-        if reply::is_anothers(&reply, question.mark()) {
+        if reply::is_anothers(&reply, question.marked_deadline()) {
             if let Some(ours) = ours {
                 ours.is_out_of_step(name, asked);
             }
@@ -298,7 +302,7 @@ where
 {
     fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
         Taking::later(async {
-            let until = Instant::now() + self.timeout;
+            let until = Instant::now() + self.timeout.min(LONGEST_TIMEOUT);
             self.in_time(self.decide(takes, until)).await
         })
     }

@@ -29,9 +29,6 @@ pub(super) struct Question<'a> {
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 const NUMBERS: u64 = 64;
 
-/// The digits of the deadline that a reply repeats.
-const REPEATED: u64 = 1 << 20;
-
 impl<'a> Question<'a> {
     pub(super) fn new(takes: &'a [Take]) -> Self {
         Self {
@@ -51,17 +48,12 @@ impl<'a> Question<'a> {
 
     /// Nothing is charged later than that, in microseconds of the server's clock.
     pub(super) fn deadline(mut self, deadline: Option<u64>) -> Self {
-        self.deadline = deadline.unwrap_or(LARGEST_NUMBER);
+        self.deadline = deadline.unwrap_or(LARGEST_NUMBER).min(LARGEST_NUMBER);
         self
     }
 
-    /// What its reply repeats.
-    pub(super) fn mark(&self) -> u64 {
-        self.marked_deadline() % REPEATED
-    }
-
-    /// Earlier by less than a tenth of a millisecond.
-    fn marked_deadline(&self) -> u64 {
+    /// The deadline as it is sent: earlier by at most 126 microseconds.
+    pub(super) fn marked_deadline(&self) -> u64 {
         let early = self.deadline.saturating_sub(NUMBERS - 1);
         early / NUMBERS * NUMBERS + self.number
     }

@@ -20,19 +20,25 @@ pub(super) fn now(reply: &Value) -> Option<u64> {
 }
 
 /// Whether the deadline had passed, and nothing was done.
-pub(super) fn is_late(reply: &Value) -> bool {
-    matches!(reply, Value::Int(_))
+pub(super) fn is_late(reply: &Value, deadline: u64) -> bool {
+    matches!(reply, Value::Int(now) if u64::try_from(*now).is_ok_and(|now| now > deadline))
 }
 
-/// Whether this is the reply to another question than the one with this mark. A reply that was lost on the way, which
+/// Whether this is the reply to another question than the one with this deadline. A reply that was lost on the way, which
 /// only something between us and the server can do, gives everybody behind it somebody else's.
-pub(super) fn is_anothers(reply: &Value, mark: u64) -> bool {
-    let Value::BulkString(bytes) = reply else {
-        return false;
+pub(super) fn is_anothers(reply: &Value, deadline: u64) -> bool {
+    let bytes = match reply {
+        Value::BulkString(bytes) => bytes,
+        Value::Int(_) => return !is_late(reply, deadline),
+        _ => return false,
     };
+    let mark = deadline % REPEATED;
     let verdict = bytes.get(8..).and_then(<[u8]>::first_chunk);
     verdict.is_some_and(|verdict| u64::from_le_bytes(*verdict) / MARK != mark)
 }
+
+/// The digits of the deadline that a reply repeats, its question's mark.
+const REPEATED: u64 = 1 << 20;
 
 /// So many times the question's mark are added to the verdict and the number of answers.
 const MARK: u64 = 1 << 11;
