@@ -205,6 +205,6 @@ mod tests {
             ledger.data_is_lost();
         }
         ledger.check();
-        assert_eq!(ledger.violations, [String::new(); 0]);
+        assert_eq!(ledger.violations, Vec::<String>::new());
     }
 }
