@@ -106,6 +106,7 @@ mod clock;
 pub mod config;
 #[cfg(feature = "redis")]
 mod connection;
+mod crowd;
 mod decision;
 mod error;
 mod jitter;

@@ -1,7 +1,6 @@
 //! Requests that are held until it is their turn, instead of being denied.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::request::Parts;
@@ -9,6 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::decide::{Halt, Outcome, stands};
 use super::settings::Settings;
+use crate::crowd::{Crowd, Place};
 use crate::decision::Decision;
 use crate::jitter;
 use crate::lines::Lines;
@@ -26,11 +26,8 @@ pub(super) struct Waiting {
 struct Shared {
     /// One for each rule and key.
     lines: Lines,
-    number: AtomicUsize,
+    requests: Crowd,
 }
-
-/// A request among those that wait.
-struct Place<'a>(&'a Shared);
 
 impl Waiting {
     /// How many requests wait at most, unless told otherwise.
@@ -38,14 +35,11 @@ impl Waiting {
 
     /// Whether somebody waits, so that who comes now has to stand behind.
     pub(super) fn is_anybody(&self) -> bool {
-        self.shared.number.load(Ordering::Relaxed) > 0
+        self.shared.requests.number() > 0
     }
 
     fn enter(&self) -> Option<Place<'_>> {
-        let relaxed = Ordering::Relaxed;
-        let add = |number| (number < self.most).then_some(number + 1);
-        let entered = self.shared.number.fetch_update(relaxed, relaxed, add);
-        entered.is_ok().then(|| Place(&self.shared))
+        self.shared.requests.enter(self.most)
     }
 }
 
@@ -56,12 +50,6 @@ impl Default for Waiting {
             most: Self::MOST,
             shared: Arc::default(),
         }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.number.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -1,9 +1,9 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::taking::Answering;
 use super::{Refunding, Store, Take, Taking};
+use crate::crowd::{Crowd, Place};
 use crate::decision::{Decision, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -24,12 +24,9 @@ use crate::error::{StoreError, StoreErrorKind};
 pub struct InFlight<S> {
     inner: S,
     most: usize,
-    under_way: Arc<AtomicUsize>,
+    under_way: Arc<Crowd>,
     overloaded: StoreError,
 }
-
-/// A question that is under way.
-struct Place<'a>(&'a AtomicUsize);
 
 impl<S: Store> InFlight<S> {
     /// How many it is good to have: at a time-out of 50 ms, a store that answers in the last moment still gives
@@ -52,16 +49,12 @@ impl<S: Store> InFlight<S> {
     /// How many questions are under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::Relaxed)
+        self.under_way.number()
     }
 
     fn enter(&self) -> Result<Place<'_>, StoreError> {
-        let relaxed = Ordering::Relaxed;
-        let add = |number| (number < self.most).then_some(number + 1);
-        match self.under_way.fetch_update(relaxed, relaxed, add) {
-            Ok(_) => Ok(Place(&self.under_way)),
-            Err(_) => Err(self.overloaded.clone()),
-        }
+        let place = self.under_way.enter(self.most);
+        place.ok_or_else(|| self.overloaded.clone())
     }
 
     fn one_of<'a, T>(&'a self, answering: Answering<'a, T>) -> Answering<'a, T>
@@ -75,12 +68,6 @@ impl<S: Store> InFlight<S> {
                 later.await
             }),
         }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -61,7 +61,7 @@ const HELD: &str = "src/lock/held.rs";
 
 const CLOCKS: &str = "src/store/redis/clocks.rs";
 const BREAKER: &str = "src/store/breaker/state.rs";
-const IN_FLIGHT: &str = "src/store/in_flight.rs";
+const CROWD: &str = "src/crowd.rs";
 const FALLBACK: &str = "src/store/fallback.rs";
 const SHARE: &str = "src/rule/share.rs";
 
@@ -461,9 +461,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "bounds",
         "a place is never given back",
-        IN_FLIGHT,
-        "self.0.fetch_sub(1, Ordering::Relaxed);",
-        "self.0.fetch_sub(0, Ordering::Relaxed);",
+        CROWD,
+        "self.0.0.fetch_sub(1, Ordering::Relaxed);",
+        "self.0.0.fetch_sub(0, Ordering::Relaxed);",
     ),
     mutant(
         "bounds",
