@@ -25,6 +25,7 @@ fn command(environment: &[(&str, &str)]) -> Command {
     command
         .env_remove("REDIS_URL")
         .env_remove("LIMITS")
+        .env_remove("PROCESSES")
         .env("PORT", "0")
         .envs(environment.iter().copied());
     command
@@ -182,6 +183,23 @@ fn an_outage() {
     }
 }
 
+/// With a fallback, each process admits its share meanwhile: of 5 in 10 s, one of two admits 2.
+#[test]
+fn an_outage_with_a_fallback() {
+    let mut server = Redis::start();
+    let app = App::start(&[("REDIS_URL", &server.url), ("PROCESSES", "2")]);
+    assert_eq!(app.status("/getId"), 200);
+    server.kill();
+    let statuses: Vec<_> = (0..4).map(|_| app.status("/getId")).collect();
+    assert_eq!(statuses, [200, 200, 429, 429]);
+    server.restart();
+    let started = Instant::now();
+    while app.status("/getId") == 429 {
+        assert!(started.elapsed() < Duration::from_secs(20), "not back");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn it_stops_when_it_is_told_to() {
     for signal in ["-TERM", "-INT"] {
@@ -220,6 +238,10 @@ fn mistakes_are_one_clear_line() {
     let (code, said) = failure(&[("REDIS_URL", "redis://:s3cret@127.0.0.1:1")]);
     assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
     assert!(!said.contains("s3cret"), "{said}");
+
+    let (code, said) = failure(&[("PROCESSES", "none")]);
+    assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("PROCESSES is \"none\""), "{said}");
 
     let app = App::start(&[]);
     let (_, port) = app.address.rsplit_once(':').expect("a port");

@@ -4,6 +4,7 @@
 //! cargo run --example web_app                                    # then open http://127.0.0.1:3000
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # shares its limits through Redis
 //! PORT=3001 REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # with this one
+//! PROCESSES=2 REDIS_URL=... cargo run --example web_app          # each admits half while Redis is gone
 //! LIMITS=my.toml cargo run --example web_app                     # other rules
 //! ```
 //!
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use settings::Settings;
-use tidegate::{Limits, MemoryStore, RedisStore, Rule, Rules, Store};
+use tidegate::{Limits, MemoryStore, RedisStore, Resilient, Rule, Rules, Share, Store};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -40,7 +41,7 @@ async fn run() -> Result<(), String> {
     let settings = Settings::from_env()?;
     let rules = Rules::from_file(&settings.limits).map_err(|error| error.to_string())?;
     let listener = serve::listen(settings.port).await?;
-    let store = store(settings.redis_url.as_deref()).await?;
+    let store = store(settings.redis_url.as_deref(), settings.share).await?;
 
     let limits = Limits::new(rules.clone()).store(Arc::clone(&store));
     let app = routes::router(&limits, store.name());
@@ -55,13 +56,14 @@ async fn run() -> Result<(), String> {
     serve::until_stopped(listener, app, stop).await
 }
 
-async fn store(redis_url: Option<&str>) -> Result<Arc<dyn Store>, String> {
+async fn store(redis_url: Option<&str>, share: Option<Share>) -> Result<Arc<dyn Store>, String> {
     Ok(match redis_url {
         None => Arc::new(MemoryStore::new()),
         Some(url) => {
             // Not the address: it may hold a password.
             let without = |error| format!("no store at REDIS_URL: {error}");
-            Arc::new(RedisStore::connect(url).await.map_err(without)?)
+            let redis = RedisStore::connect(url).await.map_err(without)?;
+            Resilient::around(redis).fallback(share).build()
         }
     })
 }

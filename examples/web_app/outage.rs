@@ -24,7 +24,7 @@ struct State {
     last_told: Option<Instant>,
 }
 
-/// Every error goes on, to what the rule's `on-error` says: a 503 unless it says something else.
+/// Every error goes on, to what a fallback has decided, or the rule's `on-error` says: a 503 unless it says something else.
 impl ErrorCallback for Outage {
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
         self.change(|state| state.fails(&failed));
@@ -33,9 +33,10 @@ impl ErrorCallback for Outage {
 }
 
 impl Outage {
-    /// A response that carries a decision ends an outage.
+    /// A response that carries a decision ends an outage, unless a fallback had to make it.
     pub(crate) fn look_at(&self, response: &Response) {
-        if response.extensions().get::<Decision>().is_some() {
+        let decision = response.extensions().get::<Decision>();
+        if decision.is_some_and(|decision| decision.failure().is_none()) {
             self.change(State::decides);
         }
     }

@@ -2,6 +2,8 @@
 
 use std::env;
 
+use tidegate::Share;
+
 /// Found from wherever the app is started.
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/limits.toml");
 
@@ -13,6 +15,9 @@ pub(crate) struct Settings {
     pub(crate) port: u16,
     /// `REDIS_URL`; without one, this process decides alone.
     pub(crate) redis_url: Option<String>,
+    /// `PROCESSES`, how many share the limits at most: while Redis cannot decide, each admits its share by itself. Without it,
+    /// requests are answered with a 503 then.
+    pub(crate) share: Option<Share>,
     /// `LIMITS`, the file with the rules.
     pub(crate) limits: String,
 }
@@ -23,6 +28,9 @@ impl Settings {
         Ok(Self {
             port: variable("PORT")?.map_or(Ok(PORT), |text| port(&text))?,
             redis_url: variable("REDIS_URL")?,
+            share: variable("PROCESSES")?
+                .map(|text| share(&text))
+                .transpose()?,
             limits: variable("LIMITS")?.unwrap_or_else(|| LIMITS.to_owned()),
         })
     }
@@ -41,4 +49,10 @@ fn variable(name: &str) -> Result<Option<String>, String> {
 fn port(text: &str) -> Result<u16, String> {
     let wrong = |_| format!("PORT is {text:?}, expected a number up to 65535");
     text.parse().map_err(wrong)
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    let number = text.parse().ok();
+    let share = number.and_then(|number| Share::checked(1, number));
+    share.ok_or_else(|| format!("PROCESSES is {text:?}, expected a number of at least 1"))
 }
