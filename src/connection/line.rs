@@ -121,7 +121,7 @@ impl Line {
     }
 
     /// A reply was not the one to its question, which was asked then: neither are those behind it.
-    pub(super) fn is_out_of_step(&self, asked: Instant) {
+    pub(super) fn out_of_step(&self, asked: Instant) {
         if let State::Up(link) = &*self.state.borrow()
             && link.since < asked
         {

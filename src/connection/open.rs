@@ -116,6 +116,8 @@ async fn prepare(
         }
     }
     match answers.get(scripts) {
+        // Taken for a master unseen, an old one would be asked, and all that it counts be lost.
+        Some(Value::ServerError(error)) => Err(RedisError::from(error.clone())),
         Some(answer) if is_replica(answer) => Err(RedisError::from((
             ErrorKind::Io,
             "the server that the sentinels name is no master (yet, or any more)",
@@ -133,7 +135,6 @@ fn is_dispensable(error: &RedisError) -> bool {
     is_forbidden || is_unknown
 }
 
-/// One that must not tell is taken for a master.
 fn is_replica(role: &Value) -> bool {
     let Value::Array(role) = role else {
         return false;

@@ -158,11 +158,11 @@ impl Reconnecting {
 
     /// A reply over the connection to this key's server was not the one to its question, which was asked then: that
     /// connection is made anew, if that did not happen since.
-    pub(crate) fn is_out_of_step(&self, key: &str, asked: Instant) {
+    pub(crate) fn out_of_step(&self, key: &str, asked: Instant) {
         match &self.shared.to {
-            To::Server(line) => line.is_out_of_step(asked),
+            To::Server(line) => line.out_of_step(asked),
             #[cfg(feature = "cluster")]
-            To::Cluster(cluster) => cluster.is_out_of_step(key, asked),
+            To::Cluster(cluster) => cluster.out_of_step(key, asked),
         }
         let _ = key;
     }

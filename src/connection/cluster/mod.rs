@@ -175,12 +175,12 @@ impl Cluster {
         replies
     }
 
-    /// See [`Line::is_out_of_step`].
-    pub(super) fn is_out_of_step(&self, key: &str, asked: Instant) {
+    /// See [`Line::out_of_step`].
+    pub(super) fn out_of_step(&self, key: &str, asked: Instant) {
         if let View::Known(map) = &*self.view.borrow()
             && let Some((_, line)) = map.owner(slot(key.as_bytes()))
         {
-            line.is_out_of_step(asked);
+            line.out_of_step(asked);
         }
     }
 
