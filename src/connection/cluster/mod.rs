@@ -15,26 +15,18 @@ mod watcher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, cmd, pipe};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value, cmd, pipe};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::map::{Map, Node};
-use self::redirect::Redirect;
+use self::redirect::{Hops, Redirect, unresolved};
 use self::slots::slot_of;
 pub(crate) use self::slots::{SLOTS, slot};
 use self::watcher::{Layouts, View, Watcher};
 use super::address::RedisAddress;
 use super::line::{Line, runtime_ended};
 use super::scripts::Preload;
-use crate::jitter;
-
-/// How often a call is sent on at most.
-const MOST_REDIRECTS: usize = 5;
-/// How often a call waits for keys that are on their way between two nodes.
-const MOST_WAITS: usize = 10;
-/// How long such a wait is, and up to twice that.
-const WAIT: Duration = Duration::from_millis(10);
 
 /// How often it is asked whether the node that is listened to is still well.
 const LOOK_AT_LISTENER: Duration = Duration::from_millis(500);
@@ -121,7 +113,7 @@ impl Cluster {
 
     pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
         let slot = slot_of(command);
-        let (mut redirects, mut waits) = (0, 0);
+        let mut hops = Hops::default();
         let (mut node, mut line) = self.master(slot).await?;
         let mut is_asking = false;
         loop {
@@ -129,27 +121,21 @@ impl Cluster {
                 true => asking(&line, command).await,
                 false => line.command(command).await,
             };
-            match Redirect::of(&reply, &node) {
-                Some(Redirect::Moved(to)) if redirects < MOST_REDIRECTS => {
-                    redirects += 1;
-                    self.layouts.look();
-                    (node, line, is_asking) = (to.clone(), self.layouts.line(&to), false);
-                }
-                Some(Redirect::Ask(to)) if redirects < MOST_REDIRECTS => {
-                    redirects += 1;
-                    (node, line, is_asking) = (to.clone(), self.layouts.line(&to), true);
-                }
-                Some(Redirect::Wait) if waits < MOST_WAITS => {
-                    (redirects, waits) = (0, waits + 1);
-                    sleep(WAIT + jitter::up_to(WAIT)).await;
-                    (node, line) = self.master(slot).await?;
-                    is_asking = false;
-                }
-                _ => {
-                    self.look_if_doubtful(&reply);
-                    return reply;
-                }
+            let Some(redirect) = Redirect::of(&reply, &node) else {
+                self.look_if_doubtful(&reply);
+                return reply;
+            };
+            if matches!(redirect, Redirect::Moved(_)) {
+                self.layouts.look();
             }
+            if !hops.has_another(&redirect).await {
+                return unresolved(&redirect, reply);
+            }
+            is_asking = matches!(redirect, Redirect::Ask(_));
+            (node, line) = match redirect {
+                Redirect::Moved(to) | Redirect::Ask(to) => (to.clone(), self.layouts.line(&to)),
+                Redirect::Wait => self.master(slot).await?,
+            };
         }
     }
 
@@ -165,8 +151,8 @@ impl Cluster {
         let replies = line.commands(pipeline, offset, count).await;
         match &replies {
             Ok(replies) => {
-                let is_moved = |reply: &Value| Redirect::of_value(reply, &node).is_some();
-                if replies.iter().any(is_moved) {
+                let is_sent_on = |reply: &Value| Redirect::of_value(reply, &node).is_some();
+                if replies.iter().any(is_sent_on) {
                     self.layouts.look();
                 }
             }
@@ -231,7 +217,13 @@ async fn asking(line: &Line, command: &Cmd) -> RedisResult<Value> {
     both.add_command(cmd("ASKING")).add_command(command.clone());
     let mut replies = line.commands(&both, 0, 2).await?;
     match (replies.pop(), replies.pop()) {
+        // Who must not ask is told that, and not where the slot still is.
+        (Some(reply), Some(refused @ Value::ServerError(_))) if is_moved(&reply) => Ok(refused),
         (Some(reply), Some(_)) => Ok(reply),
         _ => Err(RedisError::from((ErrorKind::Parse, "an answer is missing"))),
     }
+}
+
+fn is_moved(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if matches!(error.kind(), Some(ServerErrorKind::Moved)))
 }
