@@ -19,6 +19,9 @@ pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
             "would need keys in several slots of the cluster: what a name or prefix has between its braces decides \
              on the slot, so they have to match, with something between them"
         }
+        StoreErrorKind::Configuration if is_redirection(&error) => {
+            "is a node of a cluster: use redis-cluster:// (or RedisAddress::cluster)"
+        }
         StoreErrorKind::Configuration => "cannot be addressed like this",
         _ => "answered with an error",
     };
@@ -44,6 +47,12 @@ fn is_crossing(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot)
 }
 
+/// A connection to a cluster follows these, so this is one to a single server.
+fn is_redirection(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved};
+    matches!(error.kind(), ErrorKind::Server(Moved | Ask))
+}
+
 fn kind_of(error: &RedisError) -> StoreErrorKind {
     use StoreErrorKind as To;
     match error.kind() {
@@ -52,7 +61,9 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
         ErrorKind::Server(ServerErrorKind::ReadOnly) => To::ReadOnly,
         ErrorKind::InvalidClientConfig
         | ErrorKind::MasterNameNotFoundBySentinel
-        | ErrorKind::Server(ServerErrorKind::CrossSlot) => To::Configuration,
+        | ErrorKind::Server(
+            ServerErrorKind::CrossSlot | ServerErrorKind::Moved | ServerErrorKind::Ask,
+        ) => To::Configuration,
         ErrorKind::Io
         | ErrorKind::ClusterConnectionNotFound
         | ErrorKind::Server(

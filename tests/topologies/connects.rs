@@ -76,6 +76,18 @@ async fn a_single_server_is_no_cluster() {
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
 }
 
+#[tokio::test]
+async fn a_node_of_a_cluster_is_no_single_server() {
+    let cluster = Cluster::start(&Plan::default());
+    let node = (cluster.owner("CurrentLimiter:p") + 1) % 3;
+    let store = store(cluster.nodes[node].url()).await;
+    let dynamic: &dyn tidegate::Store = &store;
+    let error = tidegate::StoreExt::take_one(dynamic, &take("p", 3)).await;
+    let error = error.expect_err("another node has it");
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+    assert!(error.to_string().contains("redis-cluster://"), "{error}");
+}
+
 /// One that is a cluster, but serves nothing: as a node is that was never added.
 #[tokio::test]
 async fn an_empty_node_is_no_cluster_either() {
