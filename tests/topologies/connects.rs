@@ -88,6 +88,26 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
 }
 
+/// One master that answers is enough: those that hang are not waited for.
+#[tokio::test]
+async fn a_mute_master_does_not_hold_up_the_connection() {
+    let cluster = Cluster::start(&Plan::default());
+    cluster.nodes[0].signal("STOP");
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let seeds = cluster.nodes[1..].iter().map(Process::url);
+        store(RedisAddress::cluster(seeds).expect("valid")).await;
+        best = best.min(begun.elapsed());
+    }
+    cluster.nodes[0].signal("CONT");
+    println!(
+        "| cluster: a mute master while connecting | a connection | {} ms | - | - |",
+        best.as_millis()
+    );
+    assert!(best < Duration::from_millis(1_500), "{best:?}");
+}
+
 /// One that is a cluster, but serves nothing: as a node is that was never added.
 #[tokio::test]
 async fn an_empty_node_is_no_cluster_either() {

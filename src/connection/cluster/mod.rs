@@ -15,6 +15,8 @@ mod watcher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value, cmd, pipe};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -68,15 +70,16 @@ impl Cluster {
             Ok(View::Unknown(error)) => return Err(error.clone()),
             Ok(View::Connecting) | Err(_) => return Err(runtime_ended()),
         };
+        let masters = map.masters.iter();
+        let mut tried: FuturesUnordered<_> = masters.map(|(_, line)| line.tried()).collect();
         let mut last = Ok(());
-        let mut is_up = false;
-        for (_, line) in &map.masters {
-            match line.tried().await {
-                Ok(()) => is_up = true,
+        while let Some(outcome) = tried.next().await {
+            match outcome {
+                Ok(()) => return Ok(()),
                 error => last = error,
             }
         }
-        if is_up { Ok(()) } else { last }
+        last
     }
 
     async fn map(&self) -> RedisResult<Arc<Map>> {
