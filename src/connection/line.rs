@@ -6,13 +6,12 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::{Notify, watch};
 
-use super::keeper::{Keeper, Link, Losses, State, Target};
+use super::keeper::{Keeper, Link, Loss, State, Target};
 use super::scripts::Preload;
 
 /// The connection to one server, as a [`Keeper`] keeps it. The keeper ends with it.
 pub(super) struct Line {
     state: watch::Receiver<State>,
-    losses: Losses,
     /// Calls that were given up since the last answer.
     unanswered: AtomicU32,
     /// Rung when something is wrong with the server.
@@ -27,11 +26,9 @@ impl Line {
     ///
     /// Outside of a tokio runtime.
     pub(super) fn start(target: Target, preload: Preload, alarm: Arc<Notify>) -> Self {
-        let losses = Losses::new();
-        let keeper = Keeper::new(target, preload, losses.clone(), Arc::clone(&alarm));
+        let keeper = Keeper::new(target, preload, Arc::clone(&alarm));
         Self {
             state: keeper.state(),
-            losses,
             unanswered: AtomicU32::new(0),
             alarm,
             keeper: tokio::spawn(keeper.run()).abort_handle(),
@@ -97,10 +94,10 @@ impl Line {
 
     pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
         let mut link = self.link().await?;
-        let waiting = Waiting::new(self, link.generation);
+        let waiting = Waiting::new(self, &link.loss);
         let reply = link.connection.req_packed_command(command).await;
         waiting.answered();
-        self.check(link.generation, reply.as_ref().ok(), reply.as_ref().err());
+        self.check(&link.loss, reply.as_ref().ok(), reply.as_ref().err());
         reply
     }
 
@@ -111,12 +108,12 @@ impl Line {
         count: usize,
     ) -> RedisResult<Vec<Value>> {
         let mut link = self.link().await?;
-        let waiting = Waiting::new(self, link.generation);
+        let waiting = Waiting::new(self, &link.loss);
         let replies = link.connection.req_packed_commands(pipeline, offset, count);
         let replies = replies.await;
         waiting.answered();
         let values = replies.iter().flatten();
-        self.check(link.generation, values, replies.as_ref().err());
+        self.check(&link.loss, values, replies.as_ref().err());
         replies
     }
 
@@ -125,14 +122,14 @@ impl Line {
         if let State::Up(link) = &*self.state.borrow()
             && link.since < asked
         {
-            self.losses.tell(link.generation);
+            link.loss.tell();
         }
     }
 
     /// Looks at a reply on its way: the client hands on a server's error as a value.
     fn check<'a>(
         &self,
-        generation: u64,
+        loss: &Loss,
         values: impl IntoIterator<Item = &'a Value>,
         error: Option<&RedisError>,
     ) {
@@ -142,7 +139,7 @@ impl Line {
         });
         let broken = error.is_some_and(needs_another_connection);
         if broken || refused.any(|error| needs_another_connection(&error)) {
-            self.losses.tell(generation);
+            loss.tell();
             self.alarm.notify_one();
         }
     }
@@ -181,7 +178,7 @@ fn needs_another_connection(error: &RedisError) -> bool {
 /// break by itself, so those that are given up are counted.
 struct Waiting<'a> {
     line: &'a Line,
-    generation: u64,
+    loss: &'a Loss,
     since: Instant,
     answered: bool,
 }
@@ -192,10 +189,10 @@ impl<'a> Waiting<'a> {
     /// Who leaves sooner has not waited for an answer.
     const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 
-    fn new(line: &'a Line, generation: u64) -> Self {
+    fn new(line: &'a Line, loss: &'a Loss) -> Self {
         Self {
             line,
-            generation,
+            loss,
             since: Instant::now(),
             answered: false,
         }
@@ -218,7 +215,7 @@ impl Drop for Waiting<'_> {
         let unanswered = self.line.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
         if unanswered >= Self::MOST_UNANSWERED {
             self.line.unanswered.store(0, Ordering::Relaxed);
-            self.line.losses.tell(self.generation);
+            self.loss.tell();
         }
     }
 }

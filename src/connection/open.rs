@@ -9,7 +9,7 @@ use redis::{
     RedisError, RedisResult, ServerErrorKind, Value,
 };
 
-use super::keeper::{Link, Losses};
+use super::keeper::{Link, Loss};
 use super::scripts::Preload;
 
 /// How often an idle connection is probed; a few lost probes are a lost connection.
@@ -50,17 +50,12 @@ pub(super) fn unbounded() -> AsyncConnectionConfig {
 }
 
 /// Connects and loads the scripts; all that is asked goes in one round trip.
-pub(super) async fn open(
-    info: ConnectionInfo,
-    role: Role,
-    preload: Preload,
-    generation: u64,
-    losses: &Losses,
-) -> RedisResult<Link> {
-    let losses = losses.clone();
+pub(super) async fn open(info: ConnectionInfo, role: Role, preload: Preload) -> RedisResult<Link> {
+    let loss = Loss::new();
+    let lost = loss.clone();
     let on_push = move |push: PushInfo| {
         if push.kind == PushKind::Disconnection {
-            losses.tell(generation);
+            lost.tell();
         }
         Ok::<_, redis::aio::SendError>(())
     };
@@ -74,7 +69,7 @@ pub(super) async fn open(
     prepare(&mut connection, role, preload).await?;
     Ok(Link {
         connection,
-        generation,
+        loss,
         since: std::time::Instant::now(),
         #[cfg(feature = "sentinel")]
         at,

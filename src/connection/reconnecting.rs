@@ -25,7 +25,8 @@ use crate::error::StoreError;
 ///
 /// It is also made anew when the server turns out to be a replica or to have lost its master, and
 /// when ten calls in a row were given up without an answer. From one attempt to the next it takes at most 180 ms; if the
-/// first is still under way by then, at most two seconds, and less after connections that were made faster.
+/// first is still under way by then, at most two seconds, and less after connections that were made faster. It goes on
+/// beside the next ones then, until it has taken two seconds.
 ///
 /// Behind sentinels, each attempt asks all of them who the master is. In a cluster each node has a connection that breaks
 /// and comes back alone; a command goes to the master of its first key, one without a key to any master, and a pipeline to

@@ -357,3 +357,24 @@ async fn until_decided(store: &dyn tidegate::Store) -> Duration {
     }
     begun.elapsed()
 }
+
+/// A server to which connections took a millisecond, and take most of a second by now: as over another network, or when
+/// a thousand clients come back at once.
+#[tokio::test]
+async fn a_server_that_has_become_slow_is_reached() {
+    let server = crate::support::Redis::start();
+    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let store = store(&proxy.url).await;
+    assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
+    let (calls, replies) = (Duration::from_millis(200), Duration::from_millis(200));
+    proxy.all(crate::support::proxy::Mode::Delay { calls, replies });
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    kill.exec(&mut server.connection()).expect("kills");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let back = until_decided(&store).await;
+    println!(
+        "| connecting has become slow: 0.2 s each way | a connection | - | - | {} ms |",
+        back.as_millis()
+    );
+}
