@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::open::{Role, open};
 use super::scripts::Preload;
 #[cfg(feature = "sentinel")]
-use super::sentinel::Sentinels;
+use super::sentinel::{Master, Sentinels};
 use crate::jitter;
 
 /// From one attempt to connect to the next, however the first one ended; spread over processes by up
@@ -41,6 +41,9 @@ pub(super) struct Link {
     /// The server's host and port.
     #[cfg(feature = "sentinel")]
     pub(super) at: Arc<str>,
+    /// Of the failover that made it the master, as a sentinel has said; 0 for any other server.
+    #[cfg(feature = "sentinel")]
+    pub(super) epoch: u64,
 }
 
 /// Whether a connection is lost: that may be told more than once, and late.
@@ -119,7 +122,7 @@ impl Keeper {
                 std::future::pending().await
             }
             #[cfg(feature = "sentinel")]
-            Target::Master(sentinels) => sentinels.moved(&link.at).await,
+            Target::Master(sentinels) => sentinels.moved(&link.at, link.epoch).await,
         }
     }
 
@@ -162,12 +165,15 @@ impl Keeper {
 fn attempt(target: Target, preload: Preload) -> Attempt {
     let begun = Instant::now();
     let attempt = async move {
-        let (info, role) = match &target {
-            Target::Server(info) => (ConnectionInfo::clone(info), Role::Any),
+        let link = match &target {
+            Target::Server(info) => open(ConnectionInfo::clone(info), Role::Any, preload).await?,
             #[cfg(feature = "sentinel")]
-            Target::Master(sentinels) => (sentinels.master().await?, Role::Master),
+            Target::Master(sentinels) => {
+                let Master { server, epoch } = sentinels.master().await?;
+                let link = open(server, Role::Master, preload).await?;
+                Link { epoch, ..link }
+            }
         };
-        let link = open(info, role, preload).await?;
         Ok((link, begun.elapsed()))
     };
     Box::pin(within(LONGEST_ATTEMPT, attempt))

@@ -73,6 +73,8 @@ pub(super) async fn open(info: ConnectionInfo, role: Role, preload: Preload) -> 
         since: std::time::Instant::now(),
         #[cfg(feature = "sentinel")]
         at,
+        #[cfg(feature = "sentinel")]
+        epoch: 0,
     })
 }
 

@@ -150,7 +150,7 @@ impl Reconnecting {
                 #[cfg(feature = "sentinel")]
                 Topology::Sentinel(master) => {
                     let sentinels = Sentinels::new(&self.shared.address, master);
-                    Ok(vec![sentinels.master().await?])
+                    Ok(vec![sentinels.master().await?.server])
                 }
                 _ => Ok(self.shared.address.servers().collect()),
             },

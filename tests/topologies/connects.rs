@@ -1,5 +1,7 @@
 //! Ways to connect, and what is in the way.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tidegate::{Redis, RedisAddress, RedisStore, StoreErrorKind};
@@ -196,33 +198,72 @@ async fn the_password_of_the_data_is_not_that_of_the_sentinels() {
 
 /// A sentinel that answers whatever it is asked, and always names this port.
 async fn late_sentinel(port: u16) -> String {
+    silent_sentinel(port, port).await
+}
+
+/// One that names the second port as soon as it is listened to, and never tells anybody of a failover.
+async fn silent_sentinel(first: u16, then: u16) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
     let listener = listener.expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
+    let is_heard = Arc::new(AtomicBool::new(false));
+    let answer = move |command: &str| {
+        let (port, epoch) = match is_heard.load(Ordering::SeqCst) {
+            true => (then, u32::from(then != first)),
+            false => (first, 0),
+        };
+        match command {
+            _ if command.contains("SUBSCRIBE") => {
+                is_heard.store(true, Ordering::SeqCst);
+                let channels = ["+switch-master", "+promoted-slave"];
+                channels
+                    .map(|name| {
+                        format!(
+                            "*3\r\n$9\r\nsubscribe\r\n${}\r\n{name}\r\n:1\r\n",
+                            name.len()
+                        )
+                    })
+                    .concat()
+            }
+            _ if command.contains("GET-MASTER") => format!("*2\r\n+127.0.0.1\r\n+{port}\r\n"),
+            _ if command.contains("MASTER") => format!("*2\r\n+config-epoch\r\n+{epoch}\r\n"),
+            _ => "+OK\r\n".to_owned(),
+        }
+    };
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
-            let mut bytes = [0; 4096];
-            while let Ok(length @ 1..) = client.read(&mut bytes).await {
-                let asked = String::from_utf8_lossy(&bytes[..length]).into_owned();
-                let mut answers = String::new();
-                for command in asked.split('*').skip(1) {
-                    answers += &match command {
-                        _ if command.contains("GET-MASTER") => {
-                            format!("*2\r\n+127.0.0.1\r\n+{port}\r\n")
-                        }
-                        _ if command.contains("MASTER") => {
-                            "*2\r\n+config-epoch\r\n+0\r\n".to_owned()
-                        }
-                        _ => "+OK\r\n".to_owned(),
-                    };
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut bytes = [0; 4096];
+                while let Ok(length @ 1..) = client.read(&mut bytes).await {
+                    let asked = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                    let answers: String = asked.split('*').skip(1).map(&answer).collect();
+                    let _ = client.write_all(answers.as_bytes()).await;
                 }
-                let _ = client.write_all(answers.as_bytes()).await;
-            }
+            });
         }
     });
     address
+}
+
+/// A failover between the answer of the sentinels and the beginning of being listened to.
+#[tokio::test]
+async fn a_failover_that_nobody_heard_of_is_followed() {
+    let (old, new) = (
+        Process::start(&["--save", ""]),
+        Process::start(&["--save", ""]),
+    );
+    let sentinel = silent_sentinel(old.port, new.port).await;
+    let store = store(format!("redis-sentinel://{sentinel}/{NAME}")).await;
+    crate::until("the new master is asked", || {
+        let clients: String = new.run("CLIENT LIST TYPE normal");
+        clients.lines().count() > 1
+    })
+    .await;
+    assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
+    assert_eq!(new.run::<usize>("DBSIZE"), 1);
 }
 
 /// A sentinel that has not heard of a failover names a server that is a replica by now.
