@@ -1,10 +1,11 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::{Notify, watch};
+use tokio::task;
 
 use super::keeper::{Keeper, Link, Loss, State, Target};
 use super::scripts::Preload;
@@ -14,6 +15,8 @@ pub(super) struct Line {
     state: watch::Receiver<State>,
     /// Calls that were given up since the last answer.
     unanswered: AtomicU32,
+    /// When one of them was counted last, and of which task.
+    counted: Mutex<Option<(Instant, Option<task::Id>)>>,
     /// Rung when something is wrong with the server.
     alarm: Arc<Notify>,
     keeper: tokio::task::AbortHandle,
@@ -30,6 +33,7 @@ impl Line {
         Self {
             state: keeper.state(),
             unanswered: AtomicU32::new(0),
+            counted: Mutex::default(),
             alarm,
             keeper: tokio::spawn(keeper.run()).abort_handle(),
         }
@@ -126,6 +130,18 @@ impl Line {
         }
     }
 
+    /// Whether a call that is given up now is one more: those that a task gives up together, such as a batch, are one.
+    fn is_counted(&self) -> bool {
+        let (now, task) = (Instant::now(), task::try_id());
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |last: (Instant, _)| now < last.0 + Waiting::SHORTEST_WAIT && task == last.1;
+        let is_apart = !counted.is_some_and(is_same);
+        if is_apart {
+            *counted = Some((now, task));
+        }
+        is_apart
+    }
+
     /// Looks at a reply on its way: the client hands on a server's error as a value.
     fn check<'a>(
         &self,
@@ -184,9 +200,9 @@ struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// So many in a row, and the connection is made anew.
+    /// So many in a row, none of them together with another one, and the connection is made anew.
     const MOST_UNANSWERED: u32 = 10;
-    /// Who leaves sooner has not waited for an answer.
+    /// Who leaves sooner has not waited for an answer; and those who leave a task within it leave together.
     const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 
     fn new(line: &'a Line, loss: &'a Loss) -> Self {
@@ -212,6 +228,9 @@ impl Drop for Waiting<'_> {
             return;
         }
         self.line.alarm.notify_one();
+        if !self.line.is_counted() {
+            return;
+        }
         let unanswered = self.line.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
         if unanswered >= Self::MOST_UNANSWERED {
             self.line.unanswered.store(0, Ordering::Relaxed);

@@ -24,7 +24,8 @@ use crate::error::StoreError;
 /// may have been executed.
 ///
 /// It is also made anew when the server turns out to be a replica or to have lost its master, and
-/// when ten calls in a row were given up without an answer. From one attempt to the next it takes at most 180 ms; if the
+/// when ten calls in a row were given up without an answer; those that one task gives up within five milliseconds,
+/// such as a batch, count as one. From one attempt to the next it takes at most 180 ms; if the
 /// first is still under way by then, at most two seconds, and less after connections that were made faster. It goes on
 /// beside the next ones then, until it has taken two seconds.
 ///

@@ -419,3 +419,23 @@ async fn a_server_that_has_become_slow_is_reached() {
         back.as_millis()
     );
 }
+
+/// A batch that is given up once says no more of the connection than one call does.
+#[tokio::test]
+async fn a_batch_that_is_given_up_is_one_call() {
+    let server = crate::support::Redis::start();
+    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let store = store(&proxy.url).await;
+    let batch: Vec<_> = (0..50).map(|at| take(&format!("p{at}"), 3)).collect();
+    let dynamic: &dyn tidegate::Store = &store;
+    dynamic.take(&batch).await.expect("decisions");
+    proxy.all(crate::support::proxy::Mode::Hold);
+    let short = store.clone().timeout(Duration::from_millis(50));
+    let hasty: &dyn tidegate::Store = &short;
+    let error = hasty.take(&batch).await.expect_err("nobody answers");
+    assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+    proxy.all(crate::support::proxy::Mode::Pass);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    dynamic.take(&batch).await.expect("decisions");
+    assert_eq!(proxy.accepted(), 1, "the connection was well");
+}
