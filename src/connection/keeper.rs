@@ -1,24 +1,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{ConnectionInfo, RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::open::{Role, open};
 use super::scripts::Preload;
 #[cfg(feature = "sentinel")]
-use super::sentinel::Sentinels;
+use super::sentinel::{Master, Sentinels};
 use crate::jitter;
 
 /// From one attempt to connect to the next, however the first one ended; spread over processes by up
 /// to half of it.
 pub(super) const PAUSE: Duration = Duration::from_millis(120);
-/// How long one attempt may take before one has succeeded, and at most.
+/// How long one attempt may take at most.
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(2);
-/// How long one attempt may take at least.
-const SHORTEST_ATTEMPT: Duration = Duration::from_millis(300);
+/// How long one attempt is waited for at least, until the next one begins.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(300);
+
+/// A connection, and how long it took to make it.
+type Attempt = BoxFuture<'static, RedisResult<(Link, Duration)>>;
 
 /// How things stand with the connection.
 #[derive(Clone)]
@@ -32,29 +36,32 @@ pub(super) enum State {
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
-    /// Which of all connections this is: a loss may be told more than once, and late.
-    pub(super) generation: u64,
+    pub(super) loss: Loss,
     pub(super) since: std::time::Instant,
     /// The server's host and port.
     #[cfg(feature = "sentinel")]
     pub(super) at: Arc<str>,
+    /// Of the failover that made it the master, as a sentinel has said; 0 for any other server.
+    #[cfg(feature = "sentinel")]
+    pub(super) epoch: u64,
 }
 
-/// The latest generation that is lost.
+/// Whether a connection is lost: that may be told more than once, and late.
 #[derive(Clone)]
-pub(super) struct Losses(watch::Sender<u64>);
+pub(super) struct Loss(watch::Sender<bool>);
 
-impl Losses {
+impl Loss {
     pub(super) fn new() -> Self {
-        Self(watch::Sender::new(0))
+        Self(watch::Sender::new(false))
     }
 
-    pub(super) fn tell(&self, generation: u64) {
-        self.0.send_if_modified(|known| {
-            let news = generation > *known;
-            *known = generation.max(*known);
-            news
-        });
+    pub(super) fn tell(&self) {
+        self.0.send_replace(true);
+    }
+
+    async fn told(&self) {
+        // It cannot fail: there is a sender here.
+        let _ = self.0.subscribe().wait_for(|is_lost| *is_lost).await;
     }
 }
 
@@ -72,28 +79,20 @@ pub(super) struct Keeper {
     target: Target,
     preload: Preload,
     state: watch::Sender<State>,
-    losses: Losses,
     /// Rung when there is no connection any more.
     alarm: Arc<Notify>,
-    generation: u64,
     next_attempt: Instant,
+    /// How long an attempt is waited for, until the next one begins.
     patience: Duration,
 }
 
 impl Keeper {
-    pub(super) fn new(
-        target: Target,
-        preload: Preload,
-        losses: Losses,
-        alarm: Arc<Notify>,
-    ) -> Self {
+    pub(super) fn new(target: Target, preload: Preload, alarm: Arc<Notify>) -> Self {
         Self {
             target,
             preload,
             state: watch::Sender::new(State::Connecting),
-            losses,
             alarm,
-            generation: 0,
             next_attempt: Instant::now(),
             patience: LONGEST_ATTEMPT,
         }
@@ -104,49 +103,51 @@ impl Keeper {
     }
 
     pub(super) async fn run(mut self) {
-        let mut losses = self.losses.0.subscribe();
         loop {
-            self.connect().await;
-            let generation = self.generation;
+            let link = self.connect().await;
+            self.state.send_replace(State::Up(link.clone()));
             tokio::select! {
-                lost = losses.wait_for(|lost| *lost >= generation) => {
-                    if lost.is_err() {
-                        return;
-                    }
-                }
-                () = self.moved() => {}
+                () = link.loss.told() => {}
+                () = self.moved(&link) => {}
             }
             self.state.send_replace(State::Connecting);
         }
     }
 
     /// Completes when the server is not the one any more that is to be connected to, though it may still answer.
-    async fn moved(&self) {
+    async fn moved(&self, link: &Link) {
         match &self.target {
-            Target::Server(_) => std::future::pending().await,
-            #[cfg(feature = "sentinel")]
-            Target::Master(sentinels) => {
-                let at = match &*self.state.borrow() {
-                    State::Up(link) => Arc::clone(&link.at),
-                    _ => return,
-                };
-                sentinels.moved(&at).await;
+            Target::Server(_) => {
+                let _ = link;
+                std::future::pending().await
             }
+            #[cfg(feature = "sentinel")]
+            Target::Master(sentinels) => sentinels.moved(&link.at, link.epoch).await,
         }
     }
 
-    async fn connect(&mut self) {
+    /// One attempt after the other. One that takes longer than the last success lets suspect does not keep the next
+    /// ones waiting, since the server may be another one by then; and goes on beside them, since it may have become slow.
+    async fn connect(&mut self) -> Link {
+        let mut slow = None;
         loop {
-            sleep_until(self.next_attempt).await;
-            let begun = Instant::now();
-            self.next_attempt = begun + PAUSE + jitter::up_to(PAUSE / 2);
-            self.generation += 1;
-            match within(self.patience, self.attempt()).await {
-                Ok(link) => {
-                    self.patience = patience_after(begun.elapsed());
-                    self.state.send_replace(State::Up(link));
-                    return;
+            tokio::select! {
+                () = sleep_until(self.next_attempt) => {}
+                made = success(&mut slow) => return self.made(made),
+            }
+            self.next_attempt = Instant::now() + PAUSE + jitter::up_to(PAUSE / 2);
+            let mut attempt = attempt(self.target.clone(), self.preload);
+            let outcome = tokio::select! {
+                biased;
+                outcome = &mut attempt => outcome,
+                made = success(&mut slow) => Ok(made),
+                () = sleep(self.patience) => {
+                    slow.get_or_insert(attempt);
+                    Err(late(self.patience))
                 }
+            };
+            match outcome {
+                Ok(made) => return self.made(made),
                 Err(error) => {
                     self.state.send_replace(State::Down(error));
                     self.alarm.notify_one();
@@ -155,33 +156,58 @@ impl Keeper {
         }
     }
 
-    async fn attempt(&self) -> RedisResult<Link> {
-        let (info, role) = match &self.target {
-            Target::Server(info) => (ConnectionInfo::clone(info), Role::Any),
-            #[cfg(feature = "sentinel")]
-            Target::Master(sentinels) => (sentinels.master().await?, Role::Master),
-        };
-        open(info, role, self.preload, self.generation, &self.losses).await
+    fn made(&mut self, (link, took): (Link, Duration)) -> Link {
+        self.patience = patience_after(took);
+        link
     }
 }
 
-/// A stuck attempt must not keep the next one waiting for long: the server may be another one by then.
+fn attempt(target: Target, preload: Preload) -> Attempt {
+    let begun = Instant::now();
+    let attempt = async move {
+        let link = match &target {
+            Target::Server(info) => open(ConnectionInfo::clone(info), Role::Any, preload).await?,
+            #[cfg(feature = "sentinel")]
+            Target::Master(sentinels) => {
+                let Master { server, epoch } = sentinels.master().await?;
+                let link = open(server, Role::Master, preload).await?;
+                Link { epoch, ..link }
+            }
+        };
+        Ok((link, begun.elapsed()))
+    };
+    Box::pin(within(LONGEST_ATTEMPT, attempt))
+}
+
+/// Completes when this attempt succeeds. One that fails is forgotten.
+async fn success(slow: &mut Option<Attempt>) -> (Link, Duration) {
+    if let Some(attempt) = slow {
+        let outcome = attempt.await;
+        *slow = None;
+        if let Ok(made) = outcome {
+            return made;
+        }
+    }
+    std::future::pending().await
+}
+
 fn patience_after(success: Duration) -> Duration {
-    (8 * success).clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT)
+    (8 * success).clamp(SHORTEST_PATIENCE, LONGEST_ATTEMPT)
 }
 
 pub(super) async fn within<T>(
     timeout: Duration,
     work: impl Future<Output = RedisResult<T>>,
 ) -> RedisResult<T> {
-    let late = |_| {
-        let late = format!("no connection within {timeout:?}");
-        let late = std::io::Error::new(std::io::ErrorKind::TimedOut, late);
-        Err(RedisError::from(late))
-    };
     tokio::time::timeout(timeout, work)
         .await
-        .unwrap_or_else(late)
+        .unwrap_or_else(|_| Err(late(timeout)))
+}
+
+fn late(timeout: Duration) -> RedisError {
+    let late = format!("no connection within {timeout:?}");
+    let late = std::io::Error::new(std::io::ErrorKind::TimedOut, late);
+    RedisError::from(late)
 }
 
 #[cfg(test)]
@@ -189,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_takes_eight_times_the_last_success_within_bounds() {
+    fn an_attempt_is_waited_for_eight_times_the_last_success_within_bounds() {
         let millis = Duration::from_millis;
         assert_eq!(patience_after(millis(1)), millis(300));
         assert_eq!(patience_after(millis(100)), millis(800));

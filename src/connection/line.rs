@@ -1,20 +1,22 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::{Notify, watch};
+use tokio::task;
 
-use super::keeper::{Keeper, Link, Losses, State, Target};
+use super::keeper::{Keeper, Link, Loss, State, Target};
 use super::scripts::Preload;
 
 /// The connection to one server, as a [`Keeper`] keeps it. The keeper ends with it.
 pub(super) struct Line {
     state: watch::Receiver<State>,
-    losses: Losses,
     /// Calls that were given up since the last answer.
     unanswered: AtomicU32,
+    /// When one of them was counted last, and of which task.
+    counted: Mutex<Option<(Instant, Option<task::Id>)>>,
     /// Rung when something is wrong with the server.
     alarm: Arc<Notify>,
     keeper: tokio::task::AbortHandle,
@@ -27,12 +29,11 @@ impl Line {
     ///
     /// Outside of a tokio runtime.
     pub(super) fn start(target: Target, preload: Preload, alarm: Arc<Notify>) -> Self {
-        let losses = Losses::new();
-        let keeper = Keeper::new(target, preload, losses.clone(), Arc::clone(&alarm));
+        let keeper = Keeper::new(target, preload, Arc::clone(&alarm));
         Self {
             state: keeper.state(),
-            losses,
             unanswered: AtomicU32::new(0),
+            counted: Mutex::default(),
             alarm,
             keeper: tokio::spawn(keeper.run()).abort_handle(),
         }
@@ -97,10 +98,10 @@ impl Line {
 
     pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
         let mut link = self.link().await?;
-        let waiting = Waiting::new(self, link.generation);
+        let waiting = Waiting::new(self, &link.loss);
         let reply = link.connection.req_packed_command(command).await;
         waiting.answered();
-        self.check(link.generation, reply.as_ref().ok(), reply.as_ref().err());
+        self.check(&link.loss, reply.as_ref().ok(), reply.as_ref().err());
         reply
     }
 
@@ -111,28 +112,40 @@ impl Line {
         count: usize,
     ) -> RedisResult<Vec<Value>> {
         let mut link = self.link().await?;
-        let waiting = Waiting::new(self, link.generation);
+        let waiting = Waiting::new(self, &link.loss);
         let replies = link.connection.req_packed_commands(pipeline, offset, count);
         let replies = replies.await;
         waiting.answered();
         let values = replies.iter().flatten();
-        self.check(link.generation, values, replies.as_ref().err());
+        self.check(&link.loss, values, replies.as_ref().err());
         replies
     }
 
     /// A reply was not the one to its question, which was asked then: neither are those behind it.
-    pub(super) fn is_out_of_step(&self, asked: Instant) {
+    pub(super) fn out_of_step(&self, asked: Instant) {
         if let State::Up(link) = &*self.state.borrow()
             && link.since < asked
         {
-            self.losses.tell(link.generation);
+            link.loss.tell();
         }
+    }
+
+    /// Whether a call that is given up now is one more: those that a task gives up together, such as a batch, are one.
+    fn is_counted(&self) -> bool {
+        let (now, task) = (Instant::now(), task::try_id());
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |last: (Instant, _)| now < last.0 + Waiting::SHORTEST_WAIT && task == last.1;
+        let is_apart = !counted.is_some_and(is_same);
+        if is_apart {
+            *counted = Some((now, task));
+        }
+        is_apart
     }
 
     /// Looks at a reply on its way: the client hands on a server's error as a value.
     fn check<'a>(
         &self,
-        generation: u64,
+        loss: &Loss,
         values: impl IntoIterator<Item = &'a Value>,
         error: Option<&RedisError>,
     ) {
@@ -142,7 +155,7 @@ impl Line {
         });
         let broken = error.is_some_and(needs_another_connection);
         if broken || refused.any(|error| needs_another_connection(&error)) {
-            self.losses.tell(generation);
+            loss.tell();
             self.alarm.notify_one();
         }
     }
@@ -181,21 +194,21 @@ fn needs_another_connection(error: &RedisError) -> bool {
 /// break by itself, so those that are given up are counted.
 struct Waiting<'a> {
     line: &'a Line,
-    generation: u64,
+    loss: &'a Loss,
     since: Instant,
     answered: bool,
 }
 
 impl<'a> Waiting<'a> {
-    /// So many in a row, and the connection is made anew.
+    /// So many in a row, none of them together with another one, and the connection is made anew.
     const MOST_UNANSWERED: u32 = 10;
-    /// Who leaves sooner has not waited for an answer.
+    /// Who leaves sooner has not waited for an answer; and those who leave a task within it leave together.
     const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 
-    fn new(line: &'a Line, generation: u64) -> Self {
+    fn new(line: &'a Line, loss: &'a Loss) -> Self {
         Self {
             line,
-            generation,
+            loss,
             since: Instant::now(),
             answered: false,
         }
@@ -215,10 +228,13 @@ impl Drop for Waiting<'_> {
             return;
         }
         self.line.alarm.notify_one();
+        if !self.line.is_counted() {
+            return;
+        }
         let unanswered = self.line.unanswered.fetch_add(1, Ordering::Relaxed) + 1;
         if unanswered >= Self::MOST_UNANSWERED {
             self.line.unanswered.store(0, Ordering::Relaxed);
-            self.line.losses.tell(self.generation);
+            self.loss.tell();
         }
     }
 }

@@ -9,7 +9,7 @@ use redis::{
     RedisError, RedisResult, ServerErrorKind, Value,
 };
 
-use super::keeper::{Link, Losses};
+use super::keeper::{Link, Loss};
 use super::scripts::Preload;
 
 /// How often an idle connection is probed; a few lost probes are a lost connection.
@@ -50,17 +50,12 @@ pub(super) fn unbounded() -> AsyncConnectionConfig {
 }
 
 /// Connects and loads the scripts; all that is asked goes in one round trip.
-pub(super) async fn open(
-    info: ConnectionInfo,
-    role: Role,
-    preload: Preload,
-    generation: u64,
-    losses: &Losses,
-) -> RedisResult<Link> {
-    let losses = losses.clone();
+pub(super) async fn open(info: ConnectionInfo, role: Role, preload: Preload) -> RedisResult<Link> {
+    let loss = Loss::new();
+    let lost = loss.clone();
     let on_push = move |push: PushInfo| {
         if push.kind == PushKind::Disconnection {
-            losses.tell(generation);
+            lost.tell();
         }
         Ok::<_, redis::aio::SendError>(())
     };
@@ -74,10 +69,12 @@ pub(super) async fn open(
     prepare(&mut connection, role, preload).await?;
     Ok(Link {
         connection,
-        generation,
+        loss,
         since: std::time::Instant::now(),
         #[cfg(feature = "sentinel")]
         at,
+        #[cfg(feature = "sentinel")]
+        epoch: 0,
     })
 }
 
@@ -116,6 +113,8 @@ async fn prepare(
         }
     }
     match answers.get(scripts) {
+        // Taken for a master unseen, an old one would be asked, and all that it counts be lost.
+        Some(Value::ServerError(error)) => Err(RedisError::from(error.clone())),
         Some(answer) if is_replica(answer) => Err(RedisError::from((
             ErrorKind::Io,
             "the server that the sentinels name is no master (yet, or any more)",
@@ -133,7 +132,6 @@ fn is_dispensable(error: &RedisError) -> bool {
     is_forbidden || is_unknown
 }
 
-/// One that must not tell is taken for a master.
 fn is_replica(role: &Value) -> bool {
     let Value::Array(role) = role else {
         return false;

@@ -24,8 +24,10 @@ use crate::error::StoreError;
 /// may have been executed.
 ///
 /// It is also made anew when the server turns out to be a replica or to have lost its master, and
-/// when ten calls in a row were given up without an answer. From one attempt to the next it takes at most 180 ms; if the
-/// first is still under way by then, at most two seconds, and less after connections that were made faster.
+/// when ten calls in a row were given up without an answer; those that one task gives up within five milliseconds,
+/// such as a batch, count as one. From one attempt to the next it takes at most 180 ms; if the
+/// first is still under way by then, at most two seconds, and less after connections that were made faster. It goes on
+/// beside the next ones then, until it has taken two seconds.
 ///
 /// Behind sentinels, each attempt asks all of them who the master is. In a cluster each node has a connection that breaks
 /// and comes back alone; a command goes to the master of its first key, one without a key to any master, and a pipeline to
@@ -149,7 +151,7 @@ impl Reconnecting {
                 #[cfg(feature = "sentinel")]
                 Topology::Sentinel(master) => {
                     let sentinels = Sentinels::new(&self.shared.address, master);
-                    Ok(vec![sentinels.master().await?])
+                    Ok(vec![sentinels.master().await?.server])
                 }
                 _ => Ok(self.shared.address.servers().collect()),
             },
@@ -158,11 +160,11 @@ impl Reconnecting {
 
     /// A reply over the connection to this key's server was not the one to its question, which was asked then: that
     /// connection is made anew, if that did not happen since.
-    pub(crate) fn is_out_of_step(&self, key: &str, asked: Instant) {
+    pub(crate) fn out_of_step(&self, key: &str, asked: Instant) {
         match &self.shared.to {
-            To::Server(line) => line.is_out_of_step(asked),
+            To::Server(line) => line.out_of_step(asked),
             #[cfg(feature = "cluster")]
-            To::Cluster(cluster) => cluster.is_out_of_step(key, asked),
+            To::Cluster(cluster) => cluster.out_of_step(key, asked),
         }
         let _ = key;
     }

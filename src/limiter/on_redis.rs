@@ -116,7 +116,8 @@ impl OnRedis {
             command.arg(what.permits).arg(&identity[..8]).arg(most);
         };
         let reply = self.ask(&LIMITER_RESERVE, &what.name, arguments).await;
-        if let Err(error) = &reply
+        let answer = reply.and_then(|reply| self.reservation(&what, &reply, most));
+        if let Err(error) = &answer
             && matches!(error.kind(), LimiterErrorKind::Store(_))
         {
             // It may be far in the future, and all that come later would stand behind it.
@@ -124,22 +125,32 @@ impl OnRedis {
             let name = Arc::clone(&what.name);
             tokio::spawn(self.clone().cancel(name, unheard));
         }
-        let reply = reply?;
-        let Value::Array(parts) = &reply else {
-            self.number(&what.name, what.permits, &reply)?;
-            return Err(self.calls().protocol_error(&reply).into());
+        Ok(match answer? {
+            (Some(member), wait) => self.granted(what, member, wait),
+            (None, wait) => Answer::Wait(wait),
+        })
+    }
+
+    /// Of a reply: what was reserved, if it was, and how long it is until then.
+    fn reservation(
+        &self,
+        what: &Wanted,
+        reply: &Value,
+        most: u64,
+    ) -> Result<(Option<Vec<u8>>, Duration), LimiterError> {
+        let Value::Array(parts) = reply else {
+            self.number(&what.name, what.permits, reply)?;
+            return Err(self.calls().protocol_error(reply).into());
         };
         match &parts[..] {
-            [Value::Int(0), Value::Int(micros @ 0..)] => Ok(Answer::Wait(micros_of(*micros))),
+            [Value::Int(0), Value::Int(micros @ 0..)] => Ok((None, micros_of(*micros))),
             // Who waits for this long waits no longer, whatever the reply says.
             [
                 Value::Int(1),
                 Value::Int(micros @ 0..),
                 Value::BulkString(member),
-            ] if micros.unsigned_abs() <= most => {
-                Ok(self.granted(what, member.clone(), micros_of(*micros)))
-            }
-            _ => Err(self.calls().protocol_error(&reply).into()),
+            ] if micros.unsigned_abs() <= most => Ok((Some(member.clone()), micros_of(*micros))),
+            _ => Err(self.calls().protocol_error(reply).into()),
         }
     }
 

@@ -7,7 +7,7 @@ use redis::{Commands, cmd};
 use tidegate::{LimiterError, LimiterErrorKind, RateLimiter, RateType, Redis, StoreErrorKind};
 use tokio::time::{Instant, sleep};
 
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Mode, Proxy};
 use crate::{assert_comes_to_rest, limiter, support};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
@@ -376,4 +376,35 @@ async fn a_full_server_writes_nothing_in_part() {
         }
     }
     assert_comes_to_rest(&limiter, &server, Duration::from_millis(300)).await;
+}
+
+/// A reservation whose reply makes no sense, here one behind all that was asked for, is given back.
+#[tokio::test]
+async fn what_was_reserved_and_not_understood_is_given_back() {
+    let server = support::Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let limiter = limiter(&connect(&proxy.url).await, 5, 10_000).await.fair();
+    assert!(limiter.try_acquire(5).await.expect("an answer"));
+    let reserved = || {
+        let mut number = cmd("ZCARD");
+        number.arg("{partner}:permits");
+        number
+            .query::<u64>(&mut server.connection())
+            .expect("a number")
+    };
+    assert_eq!(reserved(), 1);
+    let late = b"*3\r\n:1\r\n:9007199254740992\r\n$8\r\nabcdefgh\r\n";
+    proxy.all(Mode::Garbage(late));
+    let error = limiter.try_acquire_for(5, Duration::from_secs(60)).await;
+    let error = error.expect_err("no sense");
+    assert_eq!(
+        error.kind(),
+        LimiterErrorKind::Store(StoreErrorKind::Protocol),
+        "{error}"
+    );
+    let began = Instant::now();
+    while reserved() != 1 {
+        assert!(began.elapsed() < Duration::from_secs(5), "it stands there");
+        sleep(Duration::from_millis(5)).await;
+    }
 }

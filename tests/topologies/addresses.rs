@@ -86,6 +86,48 @@ fn what_makes_no_sense_is_told_without_repeating_it() {
     }
 }
 
+/// And the error says what to write instead.
+#[test]
+fn what_would_be_misread_is_told() {
+    for (url, hint) in [
+        ("redis://a,b", "redis-cluster://"),
+        ("redis://u:p,w@a:1,b:2/0", "redis-sentinel://"),
+        ("redis://us3r:1#p@a", "%23"),
+        ("redis-sentinel://a/limits?sentinel_password=p@w", "%40"),
+        ("rediss://a/#insecure", "certificates are always checked"),
+        (
+            "rediss-cluster://a,b/#insecure",
+            "certificates are always checked",
+        ),
+        (
+            "rediss-cluster://a,b#insecure",
+            "certificates are always checked",
+        ),
+        (
+            "rediss-sentinel://a/limits/#insecure",
+            "certificates are always checked",
+        ),
+        (
+            "rediss-sentinel://a/limits?sentinel_password=p#insecure",
+            "certificates are always checked",
+        ),
+    ] {
+        let error = RedisAddress::from_url(url).expect_err("misread");
+        assert_eq!(
+            error.kind(),
+            StoreErrorKind::Configuration,
+            "{url}: {error}"
+        );
+        assert!(error.to_string().contains(hint), "{url}: {error}");
+    }
+    assert!(RedisAddress::single("redis://a,b").is_err());
+    #[cfg(feature = "cluster")]
+    assert!(RedisAddress::cluster(["redis://a#insecure"]).is_err());
+    assert_eq!(shown("redis://u,v:p,w@a"), "redis at a:6379");
+    assert_eq!(shown("redis://a\n"), "redis at a:6379");
+    assert_eq!(shown("unix:///tmp/a@b,c.sock"), "redis at /tmp/a@b,c.sock");
+}
+
 #[test]
 fn what_cannot_be_is_told() {
     let none: [&str; 0] = [];

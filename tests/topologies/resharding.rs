@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::{Redis, RedisStore, Store, StoreExt};
+use tidegate::{Redis, RedisStore, Store, StoreErrorKind, StoreExt};
 
 use crate::load::Load;
 use crate::support::cluster::{Cluster, Plan};
@@ -65,6 +65,28 @@ async fn move_about(cluster: &Cluster, key: &str, moves: usize) -> usize {
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     moved
+}
+
+/// Each of two masters says that the other one has the slot, as they do for a moment at the end of a move: it is waited for,
+/// and who waits in vain is told that this may pass.
+#[tokio::test]
+async fn masters_that_contradict_each_other() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(cluster.url()).await;
+    let key = "CurrentLimiter:p";
+    let (slot, from) = (cluster.slot(key), cluster.owner(key));
+    let to = (from + 1) % 3;
+    let target = cluster.id(to);
+    cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} NODE {target}"));
+    let begun = Instant::now();
+    let dynamic: &dyn Store = &store;
+    let error = dynamic.take_one(&take("p", 3)).await;
+    let error = error.expect_err("nobody has it");
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(begun.elapsed() >= Duration::from_millis(100), "{error}");
+
+    cluster.give_slot(slot, to);
+    assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
 }
 
 /// `ASK`: keys are moved one by one. What was counted is counted once, wherever it stands.

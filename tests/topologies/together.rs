@@ -71,23 +71,35 @@ async fn limiter_and_lock(url: &str, name: &str) {
     assert_eq!(limiter.available_permits().await.expect("an answer"), 0);
     assert!(limiter.delete().await.expect("an answer"));
 
-    let name = format!("{name}-lock");
-    let guard = Lock::new(&here, &name).lock().await.expect("a lock");
+    hand_overs(url, &here, &there, &format!("{name}-lock")).await;
+}
+
+/// Who waits for a lock hears of its release. Without that it would look again after a second; one of ten times this is
+/// well before, however busy the machine is.
+async fn hand_overs(url: &str, here: &Redis, there: &Redis, name: &str) {
+    let mut best = Duration::MAX;
+    for _ in 0..10 {
+        best = best.min(hand_over(here, there, name).await);
+        if best < Duration::from_millis(200) {
+            break;
+        }
+    }
+    println!("{url}: {name} handed over after {} us", best.as_micros());
+    assert!(best < Duration::from_millis(200), "{best:?}");
+}
+
+async fn hand_over(here: &Redis, there: &Redis, name: &str) -> Duration {
+    let guard = Lock::new(here, name).lock().await.expect("a lock");
     let waiting = tokio::spawn({
-        let lock = Lock::new(&there, &name);
+        let lock = Lock::new(there, name);
         async move { lock.lock().await.map(|guard| (guard, Instant::now())) }
     });
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_millis(150)).await;
     let released = Instant::now();
     guard.release().await.expect("it was held");
     let (guard, taken) = waiting.await.expect("no panic").expect("a lock");
-    println!(
-        "{url}: handed over after {} us",
-        (taken - released).as_micros()
-    );
-    // Who does not hear of it waits for the end of the lease, of thirty seconds.
-    assert!(taken - released < Duration::from_secs(5));
     guard.release().await.expect("it was held");
+    taken - released
 }
 
 /// Never two at once, though they hear of releases over any node of the cluster.
@@ -177,12 +189,13 @@ async fn a_waiter_moves_with_its_master() {
     }
     let released = Instant::now();
     guard.release().await.expect("it was held");
-    let (_guard, taken) = waiting.await.expect("no panic").expect("a lock");
+    let (guard, taken) = waiting.await.expect("no panic").expect("a lock");
     println!(
         "| SENTINEL FAILOVER while somebody waits for a lock | the lock, {} ms after its release | - | - | - |",
         (taken - released).as_millis()
     );
-    assert!(taken - released < Duration::from_secs(5));
+    guard.release().await.expect("it was held");
+    hand_overs(&url, &here, &there, "l").await;
 }
 
 /// Which server the handle asks.

@@ -24,7 +24,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// `rediss-cluster://` and `rediss-sentinel://` are the same over TLS; the latter to the sentinels, too. The user
 /// and the password are those of the servers that hold the data; sentinels that want some get them as
 /// `?sentinel_username=...&sentinel_password=...`. Special characters in them are written as in every
-/// URL: `%40` for `@`. With `valkey` instead of `redis` it is the same.
+/// URL: `%40` for `@`, `%2F` for `/`, `%3F` for `?`, `%23` for `#`. With `valkey` instead of `redis` it is the same.
 ///
 /// A cluster has the database 0 only.
 ///
@@ -65,7 +65,7 @@ pub(super) enum Topology {
 enum Tls {
     None,
     Verified,
-    /// Any certificate will do; for the client's own `#insecure`.
+    /// Any certificate will do: of a [`ConnectionInfo`] that says so, for no URL does.
     Insecure,
 }
 

@@ -8,6 +8,7 @@ use crate::error::StoreError;
 
 /// Any of them.
 pub(super) fn address(url: &str) -> Result<RedisAddress, StoreError> {
+    checked(url)?;
     match url.split_once("://") {
         Some(("redis-cluster" | "valkey-cluster", rest)) => cluster("redis", rest),
         Some(("rediss-cluster" | "valkeys-cluster", rest)) => cluster("rediss", rest),
@@ -23,8 +24,39 @@ pub(super) fn server(url: &str) -> Result<ConnectionInfo, StoreError> {
     if matches!(scheme, "rediss" | "valkeys") && cfg!(not(feature = "tls")) {
         return Err(without("tls"));
     }
+    checked(url)?;
     let info = url.into_connection_info();
     info.map_err(|error| store_error("redis", error))
+}
+
+/// What the client would understand in another way than it is meant.
+fn checked(url: &str) -> Result<(), StoreError> {
+    // As the client reads it.
+    let url = url.replace(['\t', '\r', '\n'], "");
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    if scheme.ends_with("unix") {
+        return Ok(());
+    }
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, behind) = rest.split_at(end);
+    if behind.contains('@') {
+        // A part of the password would be behind the host, and the user would be the host, and be shown.
+        return Err(configuration(
+            "in users, passwords and names `/`, `?`, `#` and `@` are written as %2F, %3F, %23 and %40",
+        ));
+    }
+    if behind.contains('#') {
+        return Err(configuration(
+            "nothing is known of what follows its `#`, and certificates are always checked",
+        ));
+    }
+    let hosts = authority.rsplit('@').next().unwrap_or_default();
+    if hosts.contains(',') && !scheme.contains('-') {
+        return Err(configuration(
+            "it is of one server: several are a cluster (redis-cluster://), or sentinels (redis-sentinel://)",
+        ));
+    }
+    Ok(())
 }
 
 fn without(feature: &str) -> StoreError {

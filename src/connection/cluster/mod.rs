@@ -15,26 +15,20 @@ mod watcher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, cmd, pipe};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value, cmd, pipe};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::map::{Map, Node};
-use self::redirect::Redirect;
+use self::redirect::{Hops, Redirect, unresolved};
 use self::slots::slot_of;
 pub(crate) use self::slots::{SLOTS, slot};
 use self::watcher::{Layouts, View, Watcher};
 use super::address::RedisAddress;
 use super::line::{Line, runtime_ended};
 use super::scripts::Preload;
-use crate::jitter;
-
-/// How often a call is sent on at most.
-const MOST_REDIRECTS: usize = 5;
-/// How often a call waits for keys that are on their way between two nodes.
-const MOST_WAITS: usize = 10;
-/// How long such a wait is, and up to twice that.
-const WAIT: Duration = Duration::from_millis(10);
 
 /// How often it is asked whether the node that is listened to is still well.
 const LOOK_AT_LISTENER: Duration = Duration::from_millis(500);
@@ -76,15 +70,16 @@ impl Cluster {
             Ok(View::Unknown(error)) => return Err(error.clone()),
             Ok(View::Connecting) | Err(_) => return Err(runtime_ended()),
         };
+        let masters = map.masters.iter();
+        let mut tried: FuturesUnordered<_> = masters.map(|(_, line)| line.tried()).collect();
         let mut last = Ok(());
-        let mut is_up = false;
-        for (_, line) in &map.masters {
-            match line.tried().await {
-                Ok(()) => is_up = true,
+        while let Some(outcome) = tried.next().await {
+            match outcome {
+                Ok(()) => return Ok(()),
                 error => last = error,
             }
         }
-        if is_up { Ok(()) } else { last }
+        last
     }
 
     async fn map(&self) -> RedisResult<Arc<Map>> {
@@ -121,7 +116,7 @@ impl Cluster {
 
     pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
         let slot = slot_of(command);
-        let (mut redirects, mut waits) = (0, 0);
+        let mut hops = Hops::default();
         let (mut node, mut line) = self.master(slot).await?;
         let mut is_asking = false;
         loop {
@@ -129,27 +124,21 @@ impl Cluster {
                 true => asking(&line, command).await,
                 false => line.command(command).await,
             };
-            match Redirect::of(&reply, &node) {
-                Some(Redirect::Moved(to)) if redirects < MOST_REDIRECTS => {
-                    redirects += 1;
-                    self.layouts.look();
-                    (node, line, is_asking) = (to.clone(), self.layouts.line(&to), false);
-                }
-                Some(Redirect::Ask(to)) if redirects < MOST_REDIRECTS => {
-                    redirects += 1;
-                    (node, line, is_asking) = (to.clone(), self.layouts.line(&to), true);
-                }
-                Some(Redirect::Wait) if waits < MOST_WAITS => {
-                    (redirects, waits) = (0, waits + 1);
-                    sleep(WAIT + jitter::up_to(WAIT)).await;
-                    (node, line) = self.master(slot).await?;
-                    is_asking = false;
-                }
-                _ => {
-                    self.look_if_doubtful(&reply);
-                    return reply;
-                }
+            let Some(redirect) = Redirect::of(&reply, &node) else {
+                self.look_if_doubtful(&reply);
+                return reply;
+            };
+            if matches!(redirect, Redirect::Moved(_)) {
+                self.layouts.look();
             }
+            if !hops.has_another(&redirect).await {
+                return unresolved(&redirect, reply);
+            }
+            is_asking = matches!(redirect, Redirect::Ask(_));
+            (node, line) = match redirect {
+                Redirect::Moved(to) | Redirect::Ask(to) => (to.clone(), self.layouts.line(&to)),
+                Redirect::Wait => self.master(slot).await?,
+            };
         }
     }
 
@@ -165,8 +154,8 @@ impl Cluster {
         let replies = line.commands(pipeline, offset, count).await;
         match &replies {
             Ok(replies) => {
-                let is_moved = |reply: &Value| Redirect::of_value(reply, &node).is_some();
-                if replies.iter().any(is_moved) {
+                let is_sent_on = |reply: &Value| Redirect::of_value(reply, &node).is_some();
+                if replies.iter().any(is_sent_on) {
                     self.layouts.look();
                 }
             }
@@ -175,12 +164,12 @@ impl Cluster {
         replies
     }
 
-    /// See [`Line::is_out_of_step`].
-    pub(super) fn is_out_of_step(&self, key: &str, asked: Instant) {
+    /// See [`Line::out_of_step`].
+    pub(super) fn out_of_step(&self, key: &str, asked: Instant) {
         if let View::Known(map) = &*self.view.borrow()
             && let Some((_, line)) = map.owner(slot(key.as_bytes()))
         {
-            line.is_out_of_step(asked);
+            line.out_of_step(asked);
         }
     }
 
@@ -231,7 +220,13 @@ async fn asking(line: &Line, command: &Cmd) -> RedisResult<Value> {
     both.add_command(cmd("ASKING")).add_command(command.clone());
     let mut replies = line.commands(&both, 0, 2).await?;
     match (replies.pop(), replies.pop()) {
+        // Who must not ask is told that, and not where the slot still is.
+        (Some(reply), Some(refused @ Value::ServerError(_))) if is_moved(&reply) => Ok(refused),
         (Some(reply), Some(_)) => Ok(reply),
         _ => Err(RedisError::from((ErrorKind::Parse, "an answer is missing"))),
     }
+}
+
+fn is_moved(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if matches!(error.kind(), Some(ServerErrorKind::Moved)))
 }

@@ -22,6 +22,13 @@ pub(in crate::connection) struct Sentinels {
     master: Box<str>,
 }
 
+/// The master that sentinels name.
+pub(in crate::connection) struct Master {
+    pub(in crate::connection) server: ConnectionInfo,
+    /// Of the failover that made it one.
+    pub(in crate::connection) epoch: u64,
+}
+
 /// What one sentinel says.
 struct Opinion {
     /// Counts the failovers: who knows of more knows better.
@@ -40,7 +47,7 @@ impl Sentinels {
 
     /// Where the master is. All sentinels are asked at once, so that those which are dead or hang do not matter,
     /// and the one that knows of the latest failover is right.
-    pub(in crate::connection) async fn master(&self) -> RedisResult<ConnectionInfo> {
+    pub(in crate::connection) async fn master(&self) -> RedisResult<Master> {
         let asked = self.address.seeds.iter().map(|sentinel| self.ask(sentinel));
         let mut answers: FuturesUnordered<_> = asked.collect();
         let (mut best, mut unknown, mut failure) = (None::<Opinion>, None, None);
@@ -64,7 +71,10 @@ impl Sentinels {
             }
         }
         match best {
-            Some(Opinion { host, port, .. }) => Ok(self.address.server(&host, port)),
+            Some(Opinion { epoch, host, port }) => Ok(Master {
+                server: self.address.server(&host, port),
+                epoch,
+            }),
             None => Err(unknown
                 .or(failure)
                 .expect("there is at least one, and it has answered")),

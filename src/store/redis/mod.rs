@@ -250,7 +250,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
         if reply::is_anothers(&reply, question.marked_deadline()) {
             if let Some(ours) = ours {
-                ours.is_out_of_step(name, asked);
+                ours.out_of_step(name, asked);
             }
             let message = format!("{} gave the answer to another question", self.address);
             return Err(StoreError::new(StoreErrorKind::Protocol, message));
