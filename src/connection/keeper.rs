@@ -94,7 +94,7 @@ impl Keeper {
             state: watch::Sender::new(State::Connecting),
             alarm,
             next_attempt: Instant::now(),
-            patience: LONGEST_ATTEMPT,
+            patience: SHORTEST_PATIENCE,
         }
     }
 

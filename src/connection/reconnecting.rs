@@ -26,8 +26,8 @@ use crate::error::StoreError;
 /// It is also made anew when the server turns out to be a replica or to have lost its master, and
 /// when ten calls in a row were given up without an answer; those that one task gives up within five milliseconds,
 /// such as a batch, count as one. From one attempt to the next it takes at most 180 ms; if the
-/// first is still under way by then, at most two seconds, and less after connections that were made faster. It goes on
-/// beside the next ones then, until it has taken two seconds.
+/// first is still under way by then, 300 ms, and after a connection that was made more slowly eight times what that took, at most
+/// two seconds. It goes on beside the next ones then, until it has taken two seconds: never more than two are under way.
 ///
 /// Behind sentinels, each attempt asks all of them who the master is. In a cluster each node has a connection that breaks
 /// and comes back alone; a command goes to the master of its first key, one without a key to any master, and a pipeline to
