@@ -137,6 +137,8 @@ async fn no_secret_is_ever_shown() {
     for url in [
         "redis://us3r:s3cret@",
         "redis://us3r:s3cret@127.0.0.1:port",
+        "redis://127.0.0.1:1/0?protocol=s3cret",
+        "unix:///nowhere?db=s3cret",
         "redis://us3r:s3cret@127.0.0.1:1/s3cret",
         "redis://us3r:s3cret/x@127.0.0.1:1",
         "redis://us3r:s3cret?x@127.0.0.1:1",

@@ -22,6 +22,9 @@ pub(crate) struct Calls {
 /// How long a server may take until it can be listened to, before another one is tried.
 const LISTEN: Duration = Duration::from_millis(500);
 
+/// So much of a reply that makes no sense is shown.
+const MOST_SHOWN: usize = 200;
+
 impl Calls {
     pub(super) fn new(connection: Reconnecting, timeout: Duration) -> Self {
         Self {
@@ -90,8 +93,9 @@ impl Calls {
     }
 
     pub(crate) fn protocol_error(&self, reply: &Value) -> StoreError {
+        let reply: String = format!("{reply:?}").chars().take(MOST_SHOWN).collect();
         let message = format!(
-            "{} gave an answer that makes no sense: {reply:?}",
+            "{} gave an answer that makes no sense: {reply}",
             self.address
         );
         StoreError::new(StoreErrorKind::Protocol, message)

@@ -3,7 +3,6 @@
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::{RedisAddress, configuration};
-use crate::connection::store_error;
 use crate::error::StoreError;
 
 /// Any of them.
@@ -26,7 +25,8 @@ pub(super) fn server(url: &str) -> Result<ConnectionInfo, StoreError> {
     }
     checked(url)?;
     let info = url.into_connection_info();
-    info.map_err(|error| store_error("redis", error))
+    // Behind this the client repeats what it could not read: a part of the address, and perhaps a secret.
+    info.map_err(|error| configuration(error.to_string().split(" - ").next().unwrap_or_default()))
 }
 
 /// What the client would understand in another way than it is meant.
