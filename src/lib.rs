@@ -45,8 +45,8 @@
 //! # When a request is charged
 //!
 //! At the decision that allows it, to all quotas of its rule at once; a denied request is charged
-//! nothing. A request whose decision timed out, or whose future was dropped while the store was asked,
-//! may have been charged. Nothing is refunded by itself if the handler fails; [`Store::refund`] gives
+//! nothing. A request whose decision timed out is charged only where Redis had decided in time and the answer was lost or late;
+//! one whose future was dropped while the store was asked may have been. Nothing is refunded by itself if the handler fails; [`Store::refund`] gives
 //! back what a [`Decision`]'s [`Token`] was charged.
 //!
 //! # The order of layers

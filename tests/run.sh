@@ -24,7 +24,7 @@ install_servers() {
   elif command -v brew >/dev/null; then
     brew install redis openssl
   else
-    echo "tests/run.sh: no apt-get and no brew here; install Redis 6.2 or later (redis-server and redis-cli) and openssl, and start again" >&2
+    echo "tests/run.sh: no apt-get and no brew here; install Redis 7.0 or later (redis-server and redis-cli; the tests use more of it than the crate) and openssl, and start again" >&2
     exit 1
   fi
 }
