@@ -1,8 +1,6 @@
 //! What the log is told, and how often.
 
-use std::cell::RefCell;
-use std::io::Write;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
@@ -10,49 +8,8 @@ use http::Request;
 use tidegate::{Denied, Header, Key, MemoryStore, PeerIp, RateLimitLayer};
 use tower::ServiceExt;
 
+use crate::log::Log;
 use crate::{WINDOW, send, status};
-
-thread_local! {
-    static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The lines that this thread's events make.
-///
-/// There is one subscriber for all tests: with one for each, an event that is met first where there is none would
-/// be switched off for the others.
-struct Log;
-
-impl Log {
-    fn start() -> Self {
-        static SUBSCRIBER: Once = Once::new();
-        SUBSCRIBER.call_once(|| {
-            tracing_subscriber::fmt()
-                .with_ansi(false)
-                .without_time()
-                .with_writer(|| Self)
-                .init();
-        });
-        WRITTEN.take();
-        Self
-    }
-
-    fn lines(&self) -> Vec<String> {
-        WRITTEN.with_borrow(|bytes| {
-            let text = String::from_utf8_lossy(bytes);
-            text.lines().map(str::to_owned).collect()
-        })
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        WRITTEN.with_borrow_mut(|written| written.write(bytes))
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
 
 fn app(layer: RateLimitLayer) -> Router {
     Router::new().route("/p", get(|| async { "" }).layer(layer))

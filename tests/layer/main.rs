@@ -1,5 +1,7 @@
 //! The middleware as an application sees it.
 
+#[path = "../support/log.rs"]
+mod log;
 #[path = "../support/mod.rs"]
 mod support;
 

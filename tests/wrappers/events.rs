@@ -1,8 +1,6 @@
 //! What the log is told: each change once, whatever the number of requests.
 
-use std::cell::RefCell;
-use std::io::Write;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -13,46 +11,8 @@ use tokio::time::sleep;
 use tower::ServiceExt;
 
 use crate::line::Mode;
+use crate::log::Log;
 use crate::{Line, SECOND, ask, quota, rule, take};
-
-thread_local! {
-    static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The lines that this thread's events make. There is one subscriber for all tests, so that no event is met first
-/// where there is none.
-struct Log;
-
-impl Log {
-    fn start() -> Self {
-        static SUBSCRIBER: Once = Once::new();
-        SUBSCRIBER.call_once(|| {
-            tracing_subscriber::fmt()
-                .with_ansi(false)
-                .without_time()
-                .with_writer(|| Self)
-                .init();
-        });
-        WRITTEN.take();
-        Self
-    }
-
-    /// What was written since it was asked last.
-    fn lines(&self) -> Vec<String> {
-        let text = String::from_utf8(WRITTEN.take()).expect("text");
-        text.lines().map(str::to_owned).collect()
-    }
-}
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        WRITTEN.with_borrow_mut(|written| written.write(bytes))
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Each outage is told once by the fallback and once by the breaker, with the reason, and so is its end.
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 //! Stores around stores: what each does, alone and together, and what becomes of requests.
 
+#[path = "../support/log.rs"]
+mod log;
 #[path = "../support/mod.rs"]
 mod support;
 
