@@ -80,17 +80,27 @@ impl Load {
     /// Waits until one more take has failed, from now on.
     pub(crate) async fn failed(&self) {
         let now = Instant::now();
-        let failed = |answer: &&Answer| answer.what.is_err() && answer.at > now;
-        while self
+        self.comes(|answer| answer.what.is_err() && answer.at > now)
+            .await;
+    }
+
+    /// Waits until a take was denied: a busy machine has not asked for all that there is yet.
+    pub(crate) async fn denied(&self) {
+        self.comes(|answer| answer.what == Ok(false)).await;
+    }
+
+    async fn comes(&self, is_it: impl Fn(&Answer) -> bool) {
+        let started = Instant::now();
+        while !self
             .answers
             .lock()
             .expect("no panic")
             .iter()
             .rev()
-            .find(failed)
-            .is_none()
+            .any(&is_it)
         {
-            assert!(now.elapsed() < Duration::from_secs(150), "no failure");
+            let waited = started.elapsed();
+            assert!(waited < Duration::from_secs(150), "it never comes");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -99,7 +99,7 @@ async fn counts_are_exact_while_their_slot_moves() {
     load.decided().await;
     let fault = Instant::now();
     let moves = move_about(&cluster, "CurrentLimiter:p", 6).await;
-    load.decided().await;
+    load.denied().await;
     let report = load.stop().await;
     let counts = format!(
         "{} allowed, and at most {FEW} in the hour",
