@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::poll_immediate;
 use tidegate::{CircuitBreaker, Store, StoreErrorKind as Kind, StoreExt, Token};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::breaker::open;
 use crate::line::Mode;
@@ -26,7 +26,8 @@ async fn one_goes_through_and_closes_it() {
     let mut trial = store.take(&takes);
     assert!(poll_immediate(&mut trial).await.is_none());
     for _ in 0..10 {
-        assert_eq!(kind(&store).await, Kind::Unavailable);
+        let at_once = timeout(SECOND, kind(&store)).await;
+        assert_eq!(at_once.expect("nobody waits"), Kind::Unavailable);
         assert!(
             store
                 .try_take(&take())
