@@ -1,6 +1,14 @@
+//! The answer to a take, and to several.
+
+mod many;
+mod token;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use many::Decisions;
+pub use token::Token;
 
 use crate::error::StoreError;
 
@@ -57,70 +65,6 @@ impl From<Verdict> for Ruling {
 /// Rounded up: a promise is not broken by a part of a microsecond.
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
-}
-
-/// What a take was charged: the receipt for a [refund](crate::Store::refund).
-///
-/// It belongs to the rule and key of its take, and to the store that gave it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Token {
-    stamp: u64,
-    serial: u64,
-    units: u64,
-}
-
-impl Token {
-    const NONE: Self = Self::new(0, 0, 0);
-
-    /// For stores: the take was charged so many units at `stamp`, microseconds of the store's clock, and no
-    /// other take of that instant has this serial number, which is below 2^52.
-    #[must_use]
-    pub const fn new(stamp: u64, serial: u64, units: u64) -> Self {
-        Self {
-            stamp,
-            serial,
-            units,
-        }
-    }
-
-    /// When it was charged, in microseconds of the store's clock: of Redis's since 1970, of the memory
-    /// store's since some epoch of its own.
-    #[must_use]
-    pub const fn stamp(&self) -> u64 {
-        self.stamp
-    }
-
-    /// What tells it from other takes of the same instant.
-    #[must_use]
-    pub const fn serial(&self) -> u64 {
-        self.serial
-    }
-
-    /// What it was charged, in units.
-    #[must_use]
-    pub const fn units(&self) -> u64 {
-        self.units
-    }
-
-    /// Above all serial numbers: says that a fallback's own store has given it.
-    const FALLBACK: u64 = 1 << 63;
-
-    /// A fallback's own store's, as it is shown to those who do not know of that store.
-    pub(crate) const fn mark(self) -> Self {
-        Self::new(self.stamp, self.serial | Self::FALLBACK, self.units)
-    }
-
-    /// What was marked, as the fallback's own store has given it.
-    pub(crate) const fn marked(&self) -> Option<Self> {
-        match self.serial & Self::FALLBACK {
-            0 => None,
-            _ => Some(Self::new(
-                self.stamp,
-                self.serial & !Self::FALLBACK,
-                self.units,
-            )),
-        }
-    }
 }
 
 /// Most rules have one quota, and that one must not cost an allocation.
@@ -258,7 +202,7 @@ impl Decision {
     /// The receipt, if something was charged: the take was allowed and cost more than 0.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
-        (self.token.units > 0).then_some(self.token)
+        (self.token.units() > 0).then_some(self.token)
     }
 
     /// Whether the request may go on. It was charged then, and only then.
@@ -354,51 +298,5 @@ impl fmt::Debug for Decision {
             decision.field("failure", failure);
         }
         decision.finish()
-    }
-}
-
-/// The answers to several takes, in their order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decisions(Answers);
-
-/// A single answer, the common case, stays off the heap.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Answers {
-    One(Decision),
-    Many(Vec<Decision>),
-}
-
-impl Decisions {
-    /// The only answer, if there is exactly one.
-    #[must_use]
-    pub fn into_single(self) -> Option<Decision> {
-        match self.0 {
-            Answers::One(decision) => Some(decision),
-            Answers::Many(mut decisions) if decisions.len() == 1 => decisions.pop(),
-            Answers::Many(_) => None,
-        }
-    }
-}
-
-impl From<Decision> for Decisions {
-    fn from(decision: Decision) -> Self {
-        Self(Answers::One(decision))
-    }
-}
-
-impl FromIterator<Decision> for Decisions {
-    fn from_iter<I: IntoIterator<Item = Decision>>(decisions: I) -> Self {
-        Self(Answers::Many(decisions.into_iter().collect()))
-    }
-}
-
-impl std::ops::Deref for Decisions {
-    type Target = [Decision];
-
-    fn deref(&self) -> &[Decision] {
-        match &self.0 {
-            Answers::One(decision) => std::slice::from_ref(decision),
-            Answers::Many(decisions) => decisions,
-        }
     }
 }
