@@ -13,7 +13,7 @@ use futures_util::future::try_join_all;
 use redis::Value;
 use redis::aio::ConnectionLike;
 
-use clocks::Clocks;
+use clocks::{Clocks, ServerClock};
 use question::Question;
 
 use super::name::Name;
@@ -220,17 +220,18 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     /// One script call: takes of one rule and key, of which nothing is charged later than that.
     async fn call(&self, takes: &[Take], until: Instant) -> Result<Vec<Decision>, StoreError> {
         let name = Name::new(&takes[0], &self.prefix).to_string();
+        let clock = self.clocks.at(&name);
         if self.now().is_some() {
             let question = Question::new(takes).now(self.now());
-            return reply::read(&self.ask(&name, &question).await?, takes);
+            return reply::read(&self.ask(&name, &question, clock).await?, takes);
         }
-        let clock = self.clocks.at(&name);
         if !clock.is_known(Instant::now()) {
-            self.ask(&name, &Question::new(takes).look()).await?;
+            let look = Question::new(takes).look();
+            self.ask(&name, &look, clock).await?;
         }
         for _ in 0..MOST_TRIES {
             let question = Question::new(takes).deadline(clock.at(until));
-            let reply = self.ask(&name, &question).await?;
+            let reply = self.ask(&name, &question, clock).await?;
             if !reply::is_late(&reply, question.marked_deadline()) {
                 return reply::read(&reply, takes);
             }
@@ -240,7 +241,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     }
 
     /// Each answer says what the server's clock shows.
-    async fn ask(&self, name: &str, question: &Question<'_>) -> Result<Value, StoreError> {
+    async fn ask(
+        &self,
+        name: &str,
+        question: &Question<'_>,
+        clock: ServerClock<'_>,
+    ) -> Result<Value, StoreError> {
         let mut connection = self.connection.clone();
         let ours = (&self.connection as &dyn Any).downcast_ref::<Reconnecting>();
         let asked = Instant::now();
@@ -256,7 +262,7 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
             return Err(StoreError::new(StoreErrorKind::Protocol, message));
         }
         if let Some(now) = reply::now(&reply) {
-            self.clocks.at(name).learn(now, asked, Instant::now());
+            clock.learn(now, asked, Instant::now());
         }
         Ok(reply)
     }
