@@ -106,9 +106,9 @@ mod clock;
 pub mod config;
 #[cfg(feature = "redis")]
 mod connection;
-mod crowd;
 mod decision;
 mod error;
+mod in_flight_counter;
 mod jitter;
 mod key;
 mod layer;
@@ -156,8 +156,8 @@ pub use rule::{OnError, Policy, Rule, RuleError, Rules, Share, SharedRules};
 #[cfg(feature = "redis")]
 pub use store::RedisStore;
 pub use store::{
-    Answering, CircuitBreaker, Fallback, InFlight, MemoryStore, Refunding, Resilient, Store,
-    StoreExt, Take, Taking, Timeout,
+    CircuitBreaker, Fallback, InFlight, MemoryStore, Resilient, Store, StoreExt, StoreFuture, Take,
+    TakePart, Timeout,
 };
 
 /// The examples of the README, compiled.

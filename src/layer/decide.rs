@@ -8,11 +8,11 @@ use crate::callback::{
     BoxFuture, Denied, Failed, Panicked, Recovery, caught, guarded, quota_exceeded, recover,
     reduced_capacity,
 };
-use crate::decision::Decision;
+use crate::decision::{Decision, Decisions};
 use crate::error::{KeyError, StoreError};
 use crate::key::Key;
 use crate::rule::{OnError, Rule};
-use crate::store::{StoreExt, Take};
+use crate::store::{StoreFuture, Take};
 
 /// What becomes of a request.
 pub(super) enum Outcome {
@@ -34,7 +34,7 @@ pub(super) struct Mark {
 /// Why a request does not go straight on to the handler.
 pub(super) enum Halt {
     /// The store has to be waited for.
-    Asking(Take),
+    Asking(Take, StoreFuture<Decisions>),
     Denied(Take, Decision),
     /// A fallback has decided, and an error callback wants to know why.
     FellBack(Take, Decision),
@@ -49,7 +49,7 @@ impl Halt {
     /// The rule of a request that may still reach the handler.
     pub(super) fn rule(&self) -> Option<&Arc<Rule>> {
         match self {
-            Self::Asking(take)
+            Self::Asking(take, _)
             | Self::NoDecision(take, _)
             | Self::Denied(take, _)
             | Self::FellBack(take, _) => Some(take.rule()),
@@ -81,11 +81,12 @@ impl Settings {
     /// The store's answer, if it is there at once and nobody waits for theirs.
     pub(super) fn answer(&self, take: Take) -> Result<Mark, Halt> {
         if self.waiting.is_anybody() {
-            return Err(Halt::Asking(take));
+            let pending = self.store.take(std::slice::from_ref(&take));
+            return Err(Halt::Asking(take, pending));
         }
-        match self.store.try_take(&take) {
-            Some(answer) => self.judge(take, answer),
-            None => Err(Halt::Asking(take)),
+        match self.store.take(std::slice::from_ref(&take)).now() {
+            Ok(answer) => self.judge(take, answer.and_then(crate::store::single)),
+            Err(pending) => Err(Halt::Asking(take, pending)),
         }
     }
 
@@ -139,10 +140,12 @@ impl Settings {
     /// Finds out what becomes of a request that does not go straight on.
     pub(super) fn settle(self: &Arc<Self>, halt: Halt, head: Parts) -> Outcome {
         match halt {
-            Halt::Asking(take) if self.waiting.is_anybody() => {
+            Halt::Asking(take, _) if self.waiting.is_anybody() => {
                 Outcome::Undecided(Box::pin(Arc::clone(self).wait(take, None, head)))
             }
-            Halt::Asking(take) => Outcome::Undecided(Box::pin(Arc::clone(self).ask(take, head))),
+            Halt::Asking(take, pending) => {
+                Outcome::Undecided(Box::pin(Arc::clone(self).ask(take, pending, head)))
+            }
             Halt::Denied(take, decision) if self.may_wait(&decision) => {
                 let wait = Arc::clone(self).wait(take, Some(decision), head);
                 Outcome::Undecided(Box::pin(wait))
@@ -164,8 +167,13 @@ impl Settings {
         }
     }
 
-    async fn ask(self: Arc<Self>, take: Take, head: Parts) -> Outcome {
-        let answer = self.store.take_one(&take).await;
+    async fn ask(
+        self: Arc<Self>,
+        take: Take,
+        pending: StoreFuture<Decisions>,
+        head: Parts,
+    ) -> Outcome {
+        let answer = pending.await.and_then(crate::store::single);
         match self.judge(take, answer) {
             Ok(mark) => Outcome::Proceed(head, Some(mark)),
             Err(halt) => self.settle(halt, head),

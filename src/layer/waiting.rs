@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::decide::{Halt, Outcome, stands};
 use super::settings::Settings;
-use crate::crowd::{Crowd, Place};
 use crate::decision::Decision;
+use crate::in_flight_counter::{InFlightCounter, Permit};
 use crate::jitter;
 use crate::lines::Lines;
 use crate::store::{Name, StoreExt, Take};
@@ -26,7 +26,7 @@ pub(super) struct Waiting {
 struct Shared {
     /// One for each rule and key.
     lines: Lines,
-    requests: Crowd,
+    requests: InFlightCounter,
 }
 
 impl Waiting {
@@ -38,8 +38,8 @@ impl Waiting {
         self.shared.requests.number() > 0
     }
 
-    fn enter(&self) -> Option<Place<'_>> {
-        self.shared.requests.enter(self.most)
+    fn enter(&self) -> Option<Permit> {
+        self.shared.requests.try_acquire(self.most)
     }
 }
 

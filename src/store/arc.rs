@@ -1,20 +1,15 @@
 use std::sync::Arc;
 
-use super::{Refunding, Store, Take, Taking};
-use crate::decision::{Decision, Token};
-use crate::error::StoreError;
+use super::{Store, StoreFuture, Take};
+use crate::decision::{Decisions, Token};
 
-/// What is behind it, so that a store that is shared can be wrapped as well.
+/// The store behind the `Arc`, so that a store that is shared can be wrapped as well.
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
         S::take(self, takes)
     }
 
-    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        S::try_take(self, take)
-    }
-
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
         S::refund(self, take, token)
     }
 

@@ -1,8 +1,9 @@
-use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{MemoryStore, Refunding, Store, Take, Taking};
+use smallvec::SmallVec;
+
+use super::{MemoryStore, Store, StoreFuture, Take};
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::StoreError;
 use crate::rule::{OnError, Share};
@@ -47,8 +48,16 @@ use crate::trouble::Trouble;
 #[derive(Debug, Clone)]
 pub struct Fallback<S> {
     inner: S,
+    local: Local,
+}
+
+/// What a pending answer needs of the fallback.
+#[derive(Debug, Clone)]
+struct Local {
+    /// Of the store inside.
+    name: Arc<str>,
     share: Share,
-    local: Arc<MemoryStore>,
+    store: Arc<MemoryStore>,
     trouble: Arc<Trouble>,
 }
 
@@ -57,10 +66,13 @@ impl<S: Store> Fallback<S> {
     #[must_use]
     pub fn new(inner: S, share: Share) -> Self {
         Self {
+            local: Local {
+                name: inner.name().into(),
+                share,
+                store: Arc::default(),
+                trouble: Arc::default(),
+            },
             inner,
-            share,
-            local: Arc::default(),
-            trouble: Arc::default(),
         }
     }
 
@@ -73,28 +85,29 @@ impl<S: Store> Fallback<S> {
     /// The store that answers here, for example one that reads the time elsewhere. Default: [`MemoryStore::new`].
     #[must_use]
     pub fn local(mut self, local: MemoryStore) -> Self {
-        self.local = Arc::new(local);
+        self.local.store = Arc::new(local);
         self
     }
+}
 
+impl Local {
     fn works(&self) {
         if self.trouble.ends() {
-            let store = self.inner.name();
+            let store = &*self.name;
             trace::event!(warn: store, "the store decides again");
         }
     }
 
     fn fails(&self, error: &StoreError) {
         if self.trouble.begins() {
-            let (store, error) = (self.inner.name(), error.to_string());
+            let (store, error) = (&*self.name, error.to_string());
             trace::event!(warn: store, error, "the fallback decides, in the memory of this process");
         }
     }
 
     fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
         let shared = take.under(take.rule().of_share(self.share));
-        let decided = self.local.try_take(&shared);
-        let decision = decided.expect("memory answers at once")?;
+        let decision = self.store.decide(&shared)?;
         let token = decision.token().map(Token::mark);
         Ok(decision.because_of(failure.clone()).with_token(token))
     }
@@ -109,24 +122,28 @@ impl<S: Store> Fallback<S> {
         }
     }
 
-    /// What is said in the end, after the store inside has said this.
-    fn settle<T>(
+    /// The answer that is given, after the store inside has given this one.
+    fn settle(
         &self,
         takes: &[Take],
-        answer: Result<T, StoreError>,
-        decide: impl FnOnce(&StoreError) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        match &answer {
-            Err(failure) if takes.iter().all(is_ours) => {
-                self.fails(failure);
-                return decide(failure);
+        answer: Result<Decisions, StoreError>,
+    ) -> Result<Decisions, StoreError> {
+        match answer {
+            Ok(decisions) => {
+                self.works();
+                Ok(decisions)
             }
-            Err(_) => {}
-            Ok(_) => self.works(),
+            Err(failure) if takes.iter().all(is_ours) => {
+                self.fails(&failure);
+                self.decide_all(takes, &failure)
+            }
+            Err(failure) => Err(failure),
         }
-        answer
     }
 }
+
+/// One take, nearly always.
+type Takes = SmallVec<[Take; 1]>;
 
 /// Whether the take's rule leaves it to a fallback.
 fn is_ours(take: &Take) -> bool {
@@ -134,28 +151,21 @@ fn is_ours(take: &Take) -> bool {
 }
 
 impl<S: Store> Store for Fallback<S> {
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
-        let settle = move |answer| {
-            let decide = |failure: &_| self.decide_all(takes, failure);
-            self.settle(takes, answer, decide)
-        };
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
         match self.inner.take(takes).now() {
-            Ok(answer) => Taking::ready(settle(answer)),
-            Err(later) => Taking::later(async move { settle(later.await) }),
+            Ok(answer) => StoreFuture::ready(self.local.settle(takes, answer)),
+            Err(pending) => {
+                let (local, takes) = (self.local.clone(), Takes::from(takes));
+                StoreFuture::boxed(async move { local.settle(&takes, pending.await) })
+            }
         }
     }
 
-    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        let answer = self.inner.try_take(take)?;
-        let decide = |failure: &_| self.decide(take, failure);
-        Some(self.settle(from_ref(take), answer, decide))
-    }
-
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
-        let Some(token) = token.marked() else {
-            return self.inner.refund(take, token);
-        };
-        Refunding::ready(Ok(self.local.give_back(take, &token)))
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+        match token.marked() {
+            Some(token) => StoreFuture::ready(Ok(self.local.store.give_back(take, &token))),
+            None => self.inner.refund(take, token),
+        }
     }
 
     fn name(&self) -> String {

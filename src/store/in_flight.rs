@@ -1,11 +1,9 @@
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::taking::Answering;
-use super::{Refunding, Store, Take, Taking};
-use crate::crowd::{Crowd, Place};
-use crate::decision::{Decision, Token};
+use super::{Store, StoreFuture, Take};
+use crate::decision::{Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::in_flight_counter::InFlightCounter;
 
 /// A bound on how many questions are under way: those beyond are not asked.
 ///
@@ -24,7 +22,7 @@ use crate::error::{StoreError, StoreErrorKind};
 pub struct InFlight<S> {
     inner: S,
     most: usize,
-    under_way: Arc<Crowd>,
+    under_way: InFlightCounter,
     overloaded: StoreError,
 }
 
@@ -41,7 +39,7 @@ impl<S: Store> InFlight<S> {
         Self {
             inner,
             most,
-            under_way: Arc::default(),
+            under_way: InFlightCounter::default(),
             overloaded: StoreError::new(StoreErrorKind::Overloaded, message),
         }
     }
@@ -52,36 +50,31 @@ impl<S: Store> InFlight<S> {
         self.under_way.number()
     }
 
-    fn enter(&self) -> Result<Place<'_>, StoreError> {
-        let place = self.under_way.enter(self.most);
-        place.ok_or_else(|| self.overloaded.clone())
-    }
-
-    fn one_of<'a, T>(&'a self, answering: Answering<'a, T>) -> Answering<'a, T>
-    where
-        T: Send + 'a,
-    {
-        match answering.now() {
-            Ok(answer) => Answering::ready(answer),
-            Err(later) => Answering::later(async move {
-                let _place = self.enter()?;
-                later.await
+    /// Asks, if there is a permit. An answer that is ready gives it back immediately.
+    fn count<T: Send + 'static>(&self, ask: impl FnOnce() -> StoreFuture<T>) -> StoreFuture<T> {
+        let Some(permit) = self.under_way.try_acquire(self.most) else {
+            return StoreFuture::ready(Err(self.overloaded.clone()));
+        };
+        match ask().now() {
+            Ok(answer) => StoreFuture::ready(answer),
+            Err(pending) => StoreFuture::boxed(async move {
+                let _permit = permit;
+                pending.await
             }),
         }
     }
 }
 
 impl<S: Store> Store for InFlight<S> {
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
-        self.one_of(self.inner.take(takes))
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        match takes.iter().all(Take::is_repeat) {
+            true => self.inner.take(takes),
+            false => self.count(|| self.inner.take(takes)),
+        }
     }
 
-    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        self.inner.try_take(take)
-    }
-
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
-        self.one_of(self.inner.refund(take, token))
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+        self.count(|| self.inner.refund(take, token))
     }
 
     fn name(&self) -> String {

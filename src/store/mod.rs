@@ -7,6 +7,7 @@
 mod arc;
 mod breaker;
 mod fallback;
+mod future;
 mod in_flight;
 mod memory;
 mod name;
@@ -14,7 +15,6 @@ mod name;
 mod redis;
 mod resilient;
 mod take;
-mod taking;
 mod timeout;
 
 use std::fmt::Debug;
@@ -22,14 +22,14 @@ use std::time::Duration;
 
 pub use breaker::CircuitBreaker;
 pub use fallback::Fallback;
+pub use future::StoreFuture;
 pub use in_flight::InFlight;
 pub use memory::MemoryStore;
 pub(crate) use name::Name;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use resilient::Resilient;
-pub use take::Take;
-pub use taking::{Answering, Refunding, Taking};
+pub use take::{Take, TakePart};
 pub use timeout::Timeout;
 
 use crate::decision::{Decision, Decisions, Token};
@@ -48,22 +48,15 @@ use crate::error::{StoreError, StoreErrorKind};
 /// - Every key expires once all its quotas are whole again.
 /// - The answers come in the order of the takes; neighbours of the same key are decided in it.
 pub trait Store: Debug + Send + Sync + 'static {
-    /// Decides these takes.
+    /// Decides these takes: a slice of independent questions, which a store may ask together.
     ///
-    /// The future is either [ready](Taking::ready) or does nothing before it is polled, so that
-    /// dropping it unpolled charges nothing.
+    /// It is called once for each question, and the future is ready or pending. A question whose future is dropped
+    /// before it was sent is not charged; one that was sent may be.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if there is no decision. Whether something was charged is then unknown.
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a>;
-
-    /// Decides this take if that is possible without waiting, as memory does and a local shortcut;
-    /// `None` otherwise, and then nothing has happened. Default: `None`.
-    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        let _ = take;
-        None
-    }
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions>;
 
     /// Gives back what the take with this token was charged, at most as many units as `take` costs, and tells
     /// how many. `take` is of the same rule and key.
@@ -73,8 +66,6 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// where the store cannot tell any more: after its data was lost or taken over by another algorithm,
     /// as long as its clock is behind the last charge, and for takes older than the oldest of 65,536 refunds of
     /// one key.
-    ///
-    /// The future is like [`take`](Store::take)'s.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -103,7 +94,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`] if there is no answer. Whether something was given back is then unknown; it is safe to
     /// ask again.
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a>;
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64>;
 
     /// What this store is, for people: `memory`, or an address without secrets.
     fn name(&self) -> String;
@@ -135,7 +126,8 @@ pub trait StoreExt: Store {
     ///
     /// [`StoreError`] if there is no decision.
     fn take_one(&self, take: &Take) -> impl Future<Output = Result<Decision, StoreError>> + Send {
-        async { single(self.take(std::slice::from_ref(take)).await?) }
+        let decisions = self.take(std::slice::from_ref(take));
+        async { single(decisions.await?) }
     }
 
     /// How things stand for this rule and key, without charging anything: the decision on the same
@@ -145,15 +137,15 @@ pub trait StoreExt: Store {
     ///
     /// [`StoreError`] if there is no decision.
     fn peek(&self, take: &Take) -> impl Future<Output = Result<Decision, StoreError>> + Send {
-        let look = take.clone().cost(0);
-        async move { self.take_one(&look).await }
+        let decisions = self.take(&[take.clone().cost(0)]);
+        async { single(decisions.await?) }
     }
 }
 
 impl<S: Store + ?Sized> StoreExt for S {}
 
 /// The answer to a single take.
-fn single(decisions: Decisions) -> Result<Decision, StoreError> {
+pub(crate) fn single(decisions: Decisions) -> Result<Decision, StoreError> {
     let number = decisions.len();
     decisions.into_single().ok_or_else(|| {
         let message = format!("the store gave {number} answers to one take");

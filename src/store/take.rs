@@ -4,12 +4,42 @@ use crate::key::Key;
 use crate::quota::Quota;
 use crate::rule::Rule;
 
-/// One question to a store: may this key spend this much under this rule?
+/// One question to a store: may this key spend this cost under this rule?
+///
+/// A take has one [part](Take::parts). Stores that are written against `parts()` go on working when takes of several
+/// parts, decided together, are added.
 #[derive(Debug, Clone)]
 pub struct Take {
+    part: TakePart,
+    is_repeat: bool,
+}
+
+/// What is limited by one rule in a [`Take`]: the rule, the key that is counted, and the cost in units.
+#[derive(Debug, Clone)]
+pub struct TakePart {
     rule: Arc<Rule>,
     key: Key,
     cost: u64,
+}
+
+impl TakePart {
+    /// The rule.
+    #[must_use]
+    pub const fn rule(&self) -> &Arc<Rule> {
+        &self.rule
+    }
+
+    /// The key that is counted.
+    #[must_use]
+    pub const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The cost, in units.
+    #[must_use]
+    pub const fn units(&self) -> u64 {
+        self.cost
+    }
 }
 
 impl Take {
@@ -17,54 +47,76 @@ impl Take {
     #[must_use]
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
         let cost = rule.request_cost();
-        Self { rule, key, cost }
+        Self {
+            part: TakePart { rule, key, cost },
+            is_repeat: false,
+        }
     }
 
     /// The same at another cost, in units. A cost of 0 only looks.
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
-        self.cost = cost;
+        self.part.cost = cost;
         self
+    }
+
+    /// The same, asked again by a caller that was denied and has waited.
+    ///
+    /// Stores may answer repeats about one key together, and [`InFlight`](crate::InFlight) does not count them.
+    #[must_use]
+    pub fn repeat(mut self) -> Self {
+        self.is_repeat = true;
+        self
+    }
+
+    /// Whether this is a waiting caller's [repeat](Take::repeat), and not a first question.
+    #[must_use]
+    pub const fn is_repeat(&self) -> bool {
+        self.is_repeat
+    }
+
+    /// What is decided together: one part.
+    #[must_use]
+    pub fn parts(&self) -> &[TakePart] {
+        std::slice::from_ref(&self.part)
     }
 
     /// The rule.
     #[must_use]
-    pub fn rule(&self) -> &Arc<Rule> {
-        &self.rule
+    pub const fn rule(&self) -> &Arc<Rule> {
+        &self.part.rule
     }
 
-    /// Who is asking.
+    /// The key that is counted.
     #[must_use]
     pub const fn key(&self) -> &Key {
-        &self.key
+        &self.part.key
     }
 
-    /// What it costs, in units.
+    /// The cost, in units.
     #[must_use]
     pub const fn units(&self) -> u64 {
-        self.cost
+        self.part.cost
     }
 
     /// The quotas that have to have room.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
-        self.rule.quotas()
+        self.part.rule.quotas()
     }
 
     /// The same question under another rule.
     pub(super) fn under(&self, rule: Arc<Rule>) -> Self {
-        Self {
-            rule,
-            key: self.key.clone(),
-            cost: self.cost,
-        }
+        let mut take = self.clone();
+        take.part.rule = rule;
+        take
     }
 
     pub(crate) fn into_rule(self) -> Arc<Rule> {
-        self.rule
+        self.part.rule
     }
 
     pub(crate) fn into_key(self) -> Key {
-        self.key
+        self.part.key
     }
 }

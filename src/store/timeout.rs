@@ -1,8 +1,8 @@
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::taking::Answering;
-use super::{Refunding, Store, Take, Taking};
-use crate::decision::{Decision, Token};
+use super::{Store, StoreFuture, Take};
+use crate::decision::{Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// One bound around everything that a store does for an answer.
@@ -23,6 +23,7 @@ use crate::error::{StoreError, StoreErrorKind};
 #[derive(Debug, Clone)]
 pub struct Timeout<S> {
     inner: S,
+    name: Arc<str>,
     bound: Duration,
 }
 
@@ -31,41 +32,34 @@ impl<S: Store> Timeout<S> {
     #[must_use]
     pub fn new(inner: S, bound: Duration) -> Self {
         Self {
+            name: inner.name().into(),
             inner: inner.give_up_after(bound),
             bound,
         }
     }
 
-    fn bounded<'a, T>(&'a self, answering: Answering<'a, T>) -> Answering<'a, T>
-    where
-        T: Send + 'a,
-    {
-        match answering.now() {
-            Ok(answer) => Answering::ready(answer),
-            Err(later) => Answering::later(async move {
-                let answer = tokio::time::timeout(self.bound, later).await;
-                answer.unwrap_or_else(|_| Err(self.late()))
-            }),
-        }
-    }
-
-    fn late(&self) -> StoreError {
-        let (name, bound) = (self.inner.name(), self.bound);
-        let message = format!("{name} did not answer within {bound:?}");
-        StoreError::new(StoreErrorKind::Timeout, message)
+    fn bounded<T: Send + 'static>(&self, answer: StoreFuture<T>) -> StoreFuture<T> {
+        let pending = match answer.now() {
+            Ok(answer) => return StoreFuture::ready(answer),
+            Err(pending) => pending,
+        };
+        let (bound, name) = (self.bound, Arc::clone(&self.name));
+        StoreFuture::boxed(async move {
+            let answer = tokio::time::timeout(bound, pending).await;
+            answer.unwrap_or_else(|_| {
+                let message = format!("{name} did not answer within {bound:?}");
+                Err(StoreError::new(StoreErrorKind::Timeout, message))
+            })
+        })
     }
 }
 
 impl<S: Store> Store for Timeout<S> {
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
         self.bounded(self.inner.take(takes))
     }
 
-    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        self.inner.try_take(take)
-    }
-
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
         self.bounded(self.inner.refund(take, token))
     }
 

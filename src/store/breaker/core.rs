@@ -59,8 +59,8 @@ pub(super) enum Health<'a> {
 
 /// A request that got through. Dropped without a word, it makes room for another one.
 #[derive(Debug)]
-pub(super) struct Call<'a> {
-    core: &'a Core,
+pub(super) struct Call {
+    core: Arc<Core>,
     ticket: Ticket,
 }
 
@@ -81,28 +81,19 @@ impl Core {
     /// # Errors
     ///
     /// What it is told if it does not get through.
-    pub(super) fn admit(&self, take: &Take) -> Result<Call<'_>, StoreError> {
-        self.admit_at_once(take).unwrap_or_else(|| {
-            let ticket = self.change(|state| state.admit(Instant::now()));
-            match ticket {
-                Some(ticket) => Ok(Call { core: self, ticket }),
-                None => Err(self.refuse(take)),
-            }
-        })
-    }
-
-    /// The same where that can be seen without the lock: closed, or open and looked after.
-    pub(super) fn admit_at_once(&self, take: &Take) -> Option<Result<Call<'_>, StoreError>> {
+    pub(super) fn admit(self: &Arc<Self>, take: &Take) -> Result<Call, StoreError> {
         let seen = self.glance.load(Ordering::Acquire);
-        let ticket = Ticket {
-            generation: seen >> 2,
-            trial: None,
+        let ticket = match Glance::of(seen) {
+            Glance::Well | Glance::Doubtful => Some(Ticket {
+                generation: seen >> 2,
+                trial: None,
+            }),
+            Glance::Open => None,
+            Glance::Unclear => self.change(|state| state.admit(Instant::now())),
         };
-        match Glance::of(seen) {
-            Glance::Well | Glance::Doubtful => Some(Ok(Call { core: self, ticket })),
-            Glance::Open => Some(Err(self.refuse(take))),
-            Glance::Unclear => None,
-        }
+        let core = Arc::clone(self);
+        let call = ticket.map(|ticket| Call { core, ticket });
+        call.ok_or_else(|| self.refuse(take))
     }
 
     fn refuse(&self, take: &Take) -> StoreError {
@@ -179,7 +170,7 @@ impl Core {
     }
 }
 
-impl Call<'_> {
+impl Call {
     /// What became of the request; the generation at which that opened the breaker, if it did.
     pub(super) fn ends(self, health: Health<'_>, most: u32) -> Option<u64> {
         match health {
@@ -193,7 +184,7 @@ impl Call<'_> {
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for Call {
     fn drop(&mut self) {
         if self.ticket.trial.is_some() {
             self.core.change(|state| state.says_nothing(self.ticket));

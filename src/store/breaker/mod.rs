@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use self::core::{Call, Core, Health};
 use self::probe::{Errand, Prober};
-use super::taking::Answering;
-use super::{Refunding, Store, Take, Taking};
-use crate::decision::{Decision, Token};
+use super::{Store, StoreFuture, Take};
+use crate::decision::{Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Leaves a store alone after it has failed several times in a row, so that its failures cost no request any time.
@@ -92,36 +91,33 @@ impl<S: Store> CircuitBreaker<S> {
     }
 
     /// Asks the store inside, if it may be asked, about this take.
-    fn through<'a, T>(
-        &'a self,
-        take: &'a Take,
+    fn through<T: Send + 'static>(
+        &self,
+        take: &Take,
         charges: bool,
-        ask: impl FnOnce() -> Answering<'a, T> + Send + 'a,
-    ) -> Answering<'a, T>
-    where
-        T: Send + 'a,
-    {
-        let answering = match self.core.admit_at_once(take) {
-            Some(Ok(call)) => match ask().now() {
-                Ok(answer) => {
-                    self.ended(call, take, charges, &answer);
-                    return Answering::ready(answer);
-                }
-                Err(later) => later,
-            },
-            Some(Err(refusal)) => return Answering::ready(Err(refusal)),
-            // Not before it is polled: a question that nobody asks must not keep others from asking.
-            None => Answering::later(async move { ask().await }),
+        ask: impl FnOnce() -> StoreFuture<T>,
+    ) -> StoreFuture<T> {
+        let call = match self.core.admit(take) {
+            Ok(call) => call,
+            Err(refusal) => return StoreFuture::ready(Err(refusal)),
         };
-        Answering::later(async move {
-            let call = self.core.admit(take)?;
-            let answer = answering.await;
-            self.ended(call, take, charges, &answer);
-            answer
-        })
+        match ask().now() {
+            Ok(answer) => {
+                self.ended(call, take, charges, &answer);
+                StoreFuture::ready(answer)
+            }
+            Err(pending) => {
+                let (breaker, take) = (self.clone(), take.clone());
+                StoreFuture::boxed(async move {
+                    let answer = pending.await;
+                    breaker.ended(call, &take, charges, &answer);
+                    answer
+                })
+            }
+        }
     }
 
-    fn ended<T>(&self, call: Call<'_>, take: &Take, charges: bool, answer: &Result<T, StoreError>) {
+    fn ended<T>(&self, call: Call, take: &Take, charges: bool, answer: &Result<T, StoreError>) {
         let Some(generation) = call.ends(health(answer, charges), self.failures) else {
             return;
         };
@@ -156,7 +152,7 @@ fn health<T>(answer: &Result<T, StoreError>, charges: bool) -> Health<'_> {
 }
 
 impl<S: Store> Store for CircuitBreaker<S> {
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
         let Some(last) = takes.last() else {
             return self.inner.take(takes);
         };
@@ -164,17 +160,7 @@ impl<S: Store> Store for CircuitBreaker<S> {
         self.through(last, charges, || self.inner.take(takes))
     }
 
-    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        let call = match self.core.admit(take) {
-            Ok(call) => call,
-            Err(refusal) => return Some(Err(refusal)),
-        };
-        let answer = self.inner.try_take(take)?;
-        self.ended(call, take, take.units() > 0, &answer);
-        Some(answer)
-    }
-
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
         self.through(take, false, || self.inner.refund(take, token))
     }
 

@@ -14,9 +14,9 @@ use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
 
 use super::name::Name;
-use super::{Refunding, Store, Take, Taking};
+use super::{Store, StoreFuture, Take};
 use crate::clock::Clock;
-use crate::decision::{Decision, Token};
+use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in this process: for one process, for tests, and until Redis is set up.
@@ -115,15 +115,8 @@ impl MemoryStore {
         (hash as u32, &self.shards[at])
     }
 
-    fn decide(&self, take: &Take) -> Answer {
-        let answer = self.ask(take);
-        match answer {
-            None => Some(self.decide_in_full(take)),
-            _ => answer,
-        }
-    }
-
-    fn answer(&self, take: &Take) -> Result<Decision, StoreError> {
+    /// Decides one take.
+    pub(super) fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
         let answer = self.ask(take);
         answer.unwrap_or_else(|| self.decide_in_full(take))
     }
@@ -208,19 +201,15 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl Store for MemoryStore {
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
-        Taking::ready(match takes {
-            [take] => self.answer(take).map(Into::into),
-            takes => takes.iter().map(|take| self.answer(take)).collect(),
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        StoreFuture::ready(match takes {
+            [take] => self.decide(take).map(Into::into),
+            takes => takes.iter().map(|take| self.decide(take)).collect(),
         })
     }
 
-    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        self.decide(take)
-    }
-
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
-        Refunding::ready(Ok(self.give_back(take, token)))
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+        StoreFuture::ready(Ok(self.give_back(take, token)))
     }
 
     fn name(&self) -> String {

@@ -17,7 +17,7 @@ use clocks::{Clocks, ServerClock};
 use question::Question;
 
 use super::name::Name;
-use super::{Refunding, Store, Take, Taking};
+use super::{Store, StoreFuture, Take};
 use crate::connection::{IntoRedisAddress, REFUND, Reconnecting, Redis, store_error};
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
@@ -306,15 +306,17 @@ impl<C> Store for RedisStore<C>
 where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
-        Taking::later(async {
-            let until = Instant::now() + self.timeout.min(LONGEST_TIMEOUT);
-            self.in_time(self.decide(takes, until)).await
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        let (store, takes) = (self.clone(), takes.to_vec());
+        StoreFuture::boxed(async move {
+            let until = Instant::now() + store.timeout.min(LONGEST_TIMEOUT);
+            store.in_time(store.decide(&takes, until)).await
         })
     }
 
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
-        Refunding::later(self.in_time(self.give_back(take, token)))
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+        let (store, take, token) = (self.clone(), take.clone(), *token);
+        StoreFuture::boxed(async move { store.in_time(store.give_back(&take, &token)).await })
     }
 
     fn name(&self) -> String {
