@@ -133,7 +133,7 @@ pub use clock::ManualClock;
 #[cfg(feature = "config")]
 pub use config::ConfigError;
 #[cfg(feature = "redis")]
-pub use connection::{IntoRedisAddress, Reconnecting, Redis, RedisAddress};
+pub use connection::{IntoRedisAddress, Redis, RedisAddress};
 pub use decision::{Decision, Decisions, QuotaState, Source, Token, Verdict};
 pub use error::{KeyError, StoreError, StoreErrorKind};
 #[cfg(feature = "axum")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::address::IntoRedisAddress;
-use super::{Calls, Preload, Reconnecting};
+use super::{Calls, Connection, Preload};
 use crate::error::StoreError;
 
 /// Redis as one process uses it: for [`RateLimiter`](crate::RateLimiter)s, [`Lock`](crate::Lock)s and
@@ -58,8 +58,7 @@ impl Redis {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        let connection =
-            Reconnecting::connect_with(address, Preload::All, Self::CONNECT_TIMEOUT).await?;
+        let connection = Connection::connect(address, Preload::All, Self::CONNECT_TIMEOUT).await?;
         Ok(Self::over(connection))
     }
 
@@ -74,11 +73,11 @@ impl Redis {
     ///
     /// Outside of a tokio runtime.
     pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        let connection = Reconnecting::lazy_with(address, Preload::All)?;
+        let connection = Connection::lazy(address, Preload::All)?;
         Ok(Self::over(connection))
     }
 
-    fn over(connection: Reconnecting) -> Self {
+    fn over(connection: Connection) -> Self {
         let process = Process {
             id: Uuid::new_v4().to_string().into(),
             kept: Mutex::default(),
@@ -96,10 +95,8 @@ impl Redis {
         self
     }
 
-    /// The connection, for commands of your own. For a store over it there is [`RedisStore::of`](crate::RedisStore::of).
-    #[must_use]
-    pub fn connection(&self) -> Reconnecting {
-        self.calls.connection().clone()
+    pub(crate) fn connection(&self) -> &Connection {
+        self.calls.connection()
     }
 
     /// What this process is called in Redis: a random UUID.

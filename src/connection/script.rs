@@ -1,5 +1,4 @@
-use redis::aio::ConnectionLike;
-use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value, cmd};
+use redis::{Arg, Cmd, cmd};
 
 use super::scripts::INCLUDES;
 
@@ -24,35 +23,32 @@ impl Script {
         load
     }
 
-    /// Calls the script on keys of one slot. A server that does not know it, because it was restarted or its
-    /// cache was flushed, gets its text with the same call again.
-    pub(crate) async fn call(
-        &self,
-        connection: &mut impl ConnectionLike,
-        keys: &[&str],
-        arguments: impl Fn(&mut Cmd),
-    ) -> RedisResult<Value> {
-        let command = |name: &str, script: &str| {
-            // Fits all but huge calls: the numbers of a rule are a few bytes each.
-            let keys_length: usize = keys.iter().map(|key| key.len()).sum();
-            let mut command = Cmd::with_capacity(16, script.len() + keys_length + 128);
-            command.arg(name).arg(script).arg(keys.len()).arg(keys);
-            arguments(&mut command);
-            command
-        };
-        let reply = connection
-            .req_packed_command(&command("EVALSHA", &self.sha))
-            .await
-            .and_then(Value::extract_error);
-        match reply {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                connection
-                    .req_packed_command(&command("EVAL", &self.source))
-                    .await
-                    .and_then(Value::extract_error)
+    pub(crate) fn sha(&self) -> &str {
+        &self.sha
+    }
+
+    pub(super) fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The call of the script on these keys, of one slot, by its hash.
+    pub(super) fn by_hash(&self, keys: &[&str], arguments: impl FnOnce(&mut Cmd)) -> Cmd {
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.sha).arg(keys.len()).arg(keys);
+        arguments(&mut command);
+        command
+    }
+
+    /// The same call by the script's text, for a server that was restarted or whose cache was flushed.
+    pub(super) fn with_text(&self, by_hash: &Cmd) -> Cmd {
+        let mut command = cmd("EVAL");
+        command.arg(&self.source);
+        for argument in by_hash.args_iter().skip(2) {
+            if let Arg::Simple(argument) = argument {
+                command.arg(argument);
             }
-            reply => reply,
         }
+        command
     }
 }
 

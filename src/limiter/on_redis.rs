@@ -64,7 +64,7 @@ impl OnRedis {
     /// A call of a script that takes the time last.
     async fn ask(
         &self,
-        script: &Script,
+        script: &'static Script,
         name: &str,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, LimiterError> {
@@ -291,7 +291,7 @@ impl Backend for OnRedis {
             command
                 .arg(name)
                 .arg(&["rate", "interval", "type", "keepAliveTime"]);
-            let fields: Vec<Option<String>> = self.calls().query(&command).await?;
+            let fields: Vec<Option<String>> = self.calls().query(command).await?;
             let [Some(rate), Some(interval), Some(kind), keep_alive] = &fields[..] else {
                 return Ok(None);
             };
@@ -341,8 +341,9 @@ impl Backend for OnRedis {
 
     fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
         Box::pin(async move {
-            let exists: bool = self.calls().query(cmd("EXISTS").arg(name)).await?;
-            Ok(exists)
+            let mut exists = cmd("EXISTS");
+            exists.arg(name);
+            Ok(self.calls().query(exists).await?)
         })
     }
 

@@ -3,61 +3,109 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use pin_project_lite::pin_project;
+
+#[cfg(feature = "redis")]
+use crate::connection::AnswerFuture;
+#[cfg(feature = "redis")]
+use crate::decision::Decision;
 use crate::error::StoreError;
 
-/// The future of a store's answer.
-///
-/// It is ready immediately, as with memory, or pending. It borrows nothing, so that a service can keep it
-/// beside the request that it is about.
-#[must_use = "a question whose future is dropped may never be asked"]
-pub struct StoreFuture<T>(Inner<T>);
+pin_project! {
+    /// The future of a store's answer.
+    ///
+    /// It is ready immediately, as with memory, or pending. It borrows nothing, so that a service can keep it
+    /// beside the request that it is about.
+    #[must_use = "a question whose future is dropped may never be asked"]
+    pub struct StoreFuture<T> {
+        #[pin]
+        state: State<T>,
+    }
+}
 
-enum Inner<T> {
-    Ready(Option<Result<T, StoreError>>),
-    Boxed(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
+#[cfg(not(feature = "redis"))]
+pin_project! {
+    #[project = StateProj]
+    enum State<T> {
+        Ready { answer: Option<Result<T, StoreError>> },
+        Boxed { answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> },
+    }
+}
+
+#[cfg(feature = "redis")]
+pin_project! {
+    #[project = StateProj]
+    enum State<T> {
+        Ready { answer: Option<Result<T, StoreError>> },
+        Boxed { answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> },
+        // The common case of a Redis store needs no box.
+        Redis {
+            #[pin]
+            answer: AnswerFuture<Decision>,
+            wrap: fn(Decision) -> T,
+        },
+    }
 }
 
 impl<T> StoreFuture<T> {
     /// An answer that is there immediately, without an allocation.
     pub fn ready(answer: Result<T, StoreError>) -> Self {
-        Self(Inner::Ready(Some(answer)))
+        let answer = Some(answer);
+        Self {
+            state: State::Ready { answer },
+        }
     }
 
     /// Answers when this future does.
     pub fn boxed(answer: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
-        Self(Inner::Boxed(Box::pin(answer)))
+        let answer = Box::pin(answer);
+        Self {
+            state: State::Boxed { answer },
+        }
     }
 
-    /// The answer, if it is there; the future otherwise.
+    /// The answer to one question that travels to Redis.
+    #[cfg(feature = "redis")]
+    pub(super) fn redis(answer: AnswerFuture<Decision>, wrap: fn(Decision) -> T) -> Self {
+        Self {
+            state: State::Redis { answer, wrap },
+        }
+    }
+
+    /// The answer, if it is there.
     ///
     /// # Errors
     ///
-    /// The future itself, which has to be polled.
+    /// The future itself, if the answer has to be waited for.
     pub fn now(self) -> Result<Result<T, StoreError>, Self> {
-        match self.0 {
-            Inner::Ready(Some(answer)) => Ok(answer),
-            pending => Err(Self(pending)),
+        match self.state {
+            State::Ready {
+                answer: Some(answer),
+            } => Ok(answer),
+            state => Err(Self { state }),
         }
     }
 }
 
-impl<T> Unpin for StoreFuture<T> {}
-
 impl<T> Future for StoreFuture<T> {
     type Output = Result<T, StoreError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            Inner::Ready(answer) => Poll::Ready(answer.take().expect("polled after completion")),
-            Inner::Boxed(answer) => answer.as_mut().poll(cx),
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Ready { answer } => {
+                Poll::Ready(answer.take().expect("polled after completion"))
+            }
+            StateProj::Boxed { answer } => answer.as_mut().poll(cx),
+            #[cfg(feature = "redis")]
+            StateProj::Redis { answer, wrap } => answer.poll(cx).map(|answer| answer.map(*wrap)),
         }
     }
 }
 
 impl<T> fmt::Debug for StoreFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Inner::Ready(_) => "StoreFuture::Ready",
+        f.write_str(match self.state {
+            State::Ready { .. } => "StoreFuture::Ready",
             _ => "StoreFuture::Pending",
         })
     }

@@ -227,9 +227,6 @@ impl RedisAddress {
         Ok(self)
     }
 
-    pub(super) fn database(&self) -> i64 {
-        self.data.db()
-    }
 }
 
 pub(super) fn configuration(message: &str) -> StoreError {

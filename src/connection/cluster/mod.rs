@@ -1,43 +1,75 @@
-//! A connection to every master of a cluster, and who of them is asked.
+//! A node for every master of a cluster, and which of them is asked.
 //!
-//! The client of the `redis` crate has one task for all nodes: while it looks at the cluster anew, which it does over
-//! connections that may hang, no call to any node gets on. Here each node has a connection that breaks and comes back
-//! alone, and the layout is looked at beside them.
-//!
-//! A call goes to the master of its slot. It is sent again only to a node that another one names instead of doing it
+//! A question goes to the master of its slot. It is sent again only to a node that another one names instead of doing it
 //! (`MOVED`, `ASK`), or when the server says that it has not done it (`TRYAGAIN`): never if it may have been done.
+//! `docs/dependencies.md` tells why the cluster client of the `redis` crate is not used.
 
-mod map;
+mod layout;
 mod redirect;
 mod slots;
 mod watcher;
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value, cmd, pipe};
-use tokio::sync::watch;
-use tokio::time::sleep;
+use redis::{RedisError, RedisResult};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
-use self::map::{Map, Node};
-use self::redirect::{Hops, Redirect, unresolved};
-use self::slots::slot_of;
-pub(crate) use self::slots::{SLOTS, slot};
-use self::watcher::{Layouts, View, Watcher};
+use self::layout::{Layout, NodeAddress, SlotMap};
+pub(in crate::connection) use self::redirect::Redirects;
+pub(super) use self::slots::{slot, slot_of};
+use self::watcher::Watcher;
 use super::address::RedisAddress;
-use super::line::{Line, runtime_ended};
+use super::errors::store_error;
+use super::flight::Home;
+use super::link::Link;
+use super::node::{Node, is_passing};
+use super::question::{Question, runtime_ended};
+use super::queue::{MAX_QUEUED, Queue};
+use super::reconnector::Target;
 use super::scripts::Preload;
+use crate::error::{StoreError, StoreErrorKind};
 
-/// How often it is asked whether the node that is listened to is still well.
-const LOOK_AT_LISTENER: Duration = Duration::from_millis(500);
+/// How long a node that serves no slot is kept after its last use: slots may be on their way to it.
+const UNUSED: Duration = Duration::from_secs(30);
 
-/// The connection to a cluster. Its background tasks end with it.
+/// The masters of a cluster. The background tasks end with it.
 pub(super) struct Cluster {
-    layouts: Arc<Layouts>,
-    view: watch::Receiver<View>,
+    shared: Arc<Shared>,
     watcher: tokio::task::AbortHandle,
+}
+
+/// What questions, nodes and the task that watches the layout share.
+pub(super) struct Shared {
+    /// Where the nodes' tasks run.
+    runtime: Handle,
+    address: RedisAddress,
+    label: Arc<str>,
+    preload: Preload,
+    view: ArcSwap<View>,
+    /// Notified of each view.
+    viewed: watch::Sender<()>,
+    /// Questions that wait for the first view.
+    early: Mutex<Vec<(Question, Duration)>>,
+    /// With the instant of the last use. There is one node for an address.
+    nodes: Mutex<HashMap<NodeAddress, (Arc<Node>, Instant)>>,
+    /// Notified when the layout may have changed.
+    doubt: Arc<Notify>,
+}
+
+/// What is known of the cluster.
+enum View {
+    /// No node has answered yet.
+    Connecting,
+    Known(SlotMap),
+    /// No node has ever answered.
+    Unknown(RedisError),
 }
 
 impl Cluster {
@@ -46,166 +78,69 @@ impl Cluster {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub(super) fn start(address: RedisAddress, preload: Preload) -> Self {
-        let layouts = Arc::new(Layouts::new(address, preload));
-        let watcher = Watcher::new(Arc::clone(&layouts));
+    pub(super) fn start(address: RedisAddress, label: &Arc<str>, preload: Preload) -> Self {
+        let shared = Arc::new(Shared {
+            runtime: Handle::current(),
+            address,
+            label: Arc::clone(label),
+            preload,
+            view: ArcSwap::from_pointee(View::Connecting),
+            viewed: watch::Sender::new(()),
+            early: Mutex::default(),
+            nodes: Mutex::default(),
+            doubt: Arc::default(),
+        });
+        let watcher = tokio::spawn(Watcher::new(Arc::clone(&shared)).run());
         Self {
-            layouts,
-            view: watcher.view(),
-            watcher: tokio::spawn(watcher.run()).abort_handle(),
+            shared,
+            watcher: watcher.abort_handle(),
         }
     }
 
     /// Completes when the cluster is known and one of its masters is connected to, or when it is known why not, if that
     /// does not pass by itself.
     pub(super) async fn first(&self) -> RedisResult<()> {
-        let mut view = self.view.clone();
-        let settled = |view: &View| match view {
-            View::Connecting => false,
-            View::Known(_) => true,
-            View::Unknown(error) => !super::line::is_passing(error),
-        };
-        let map = match view.wait_for(settled).await.as_deref() {
-            Ok(View::Known(map)) => Arc::clone(map),
-            Ok(View::Unknown(error)) => return Err(error.clone()),
-            Ok(View::Connecting) | Err(_) => return Err(runtime_ended()),
-        };
-        let masters = map.masters.iter();
-        let mut tried: FuturesUnordered<_> = masters.map(|(_, line)| line.tried()).collect();
-        let mut last = Ok(());
-        while let Some(outcome) = tried.next().await {
-            match outcome {
-                Ok(()) => return Ok(()),
-                error => last = error,
-            }
-        }
-        last
-    }
-
-    async fn map(&self) -> RedisResult<Arc<Map>> {
-        if let View::Known(map) = &*self.view.borrow() {
-            return Ok(Arc::clone(map));
-        }
-        let mut view = self.view.clone();
-        let known = |view: &View| !matches!(view, View::Connecting);
-        match view.wait_for(known).await.as_deref() {
-            Ok(View::Known(map)) => Ok(Arc::clone(map)),
-            Ok(View::Unknown(error)) => Err(error.clone()),
-            Ok(View::Connecting) | Err(_) => Err(runtime_ended()),
-        }
-    }
-
-    /// The master of the slot, or any that is connected to for what has none.
-    async fn master(&self, slot: Option<u16>) -> RedisResult<(Node, Arc<Line>)> {
-        let map = self.map().await?;
-        let master = match slot {
-            Some(slot) => map.owner(slot),
-            None => {
-                let mut masters = map.masters.iter();
-                let up = masters.find(|(_, line)| line.link_now().is_some());
-                up.or(map.masters.first())
-            }
-        };
-        master.cloned().ok_or_else(|| {
-            self.layouts.look();
-            let detail = slot.map_or_else(String::new, |slot| format!("slot {slot}"));
-            let what = "no node of the cluster serves this slot";
-            RedisError::from((ErrorKind::ClusterConnectionNotFound, what, detail))
-        })
-    }
-
-    pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
-        let slot = slot_of(command);
-        let mut hops = Hops::default();
-        let (mut node, mut line) = self.master(slot).await?;
-        let mut is_asking = false;
+        let mut viewed = self.shared.viewed.subscribe();
         loop {
-            let reply = match is_asking {
-                true => asking(&line, command).await,
-                false => line.command(command).await,
-            };
-            let Some(redirect) = Redirect::of(&reply, &node) else {
-                self.look_if_doubtful(&reply);
-                return reply;
-            };
-            if matches!(redirect, Redirect::Moved(_)) {
-                self.layouts.look();
+            let view = self.shared.view.load_full();
+            match &*view {
+                View::Known(map) => return first_of(map).await,
+                View::Unknown(error) if !is_passing(error) => return Err(error.clone()),
+                View::Unknown(_) | View::Connecting => {}
             }
-            if !hops.has_another(&redirect).await {
-                return unresolved(&redirect, reply);
+            if viewed.changed().await.is_err() {
+                return Err(RedisError::from(std::io::Error::other(
+                    "the runtime has ended",
+                )));
             }
-            is_asking = matches!(redirect, Redirect::Ask(_));
-            (node, line) = match redirect {
-                Redirect::Moved(to) | Redirect::Ask(to) => (to.clone(), self.layouts.line(&to)),
-                Redirect::Wait => self.master(slot).await?,
-            };
         }
     }
 
-    /// A pipeline goes to the master of its first key. It is not sent on: a part of it may have been done.
-    pub(super) async fn commands(
-        &self,
-        pipeline: &Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisResult<Vec<Value>> {
-        let slot = pipeline.cmd_iter().find_map(slot_of);
-        let (node, line) = self.master(slot).await?;
-        let replies = line.commands(pipeline, offset, count).await;
-        match &replies {
-            Ok(replies) => {
-                let is_sent_on = |reply: &Value| Redirect::of_value(reply, &node).is_some();
-                if replies.iter().any(is_sent_on) {
-                    self.layouts.look();
-                }
-            }
-            Err(_) => self.layouts.look(),
-        }
-        replies
+    pub(super) fn ask(&self, question: Question, timeout: Duration) {
+        self.shared.ask(question, Some(timeout));
     }
 
-    /// See [`Line::out_of_step`].
-    pub(super) fn out_of_step(&self, key: &str, asked: Instant) {
-        if let View::Known(map) = &*self.view.borrow()
-            && let Some((_, line)) = map.owner(slot(key.as_bytes()))
-        {
-            line.out_of_step(asked);
-        }
-    }
-
-    /// An error may mean that others serve the slot by now.
-    fn look_if_doubtful(&self, reply: &RedisResult<Value>) {
-        let is_down = |error: &RedisError| error.code() == Some("CLUSTERDOWN");
-        let is_doubtful = match reply {
-            Err(_) => true,
-            Ok(Value::ServerError(error)) => is_down(&RedisError::from(error.clone())),
-            Ok(_) => false,
-        };
-        if is_doubtful {
-            self.layouts.look();
-        }
-    }
-
-    /// Where a connection besides is made to: every node, masters that are connected to first.
-    pub(super) fn servers(&self) -> Vec<redis::ConnectionInfo> {
-        let known = match &*self.view.borrow() {
-            View::Known(map) => Some(Arc::clone(map)),
+    /// The connection to any master.
+    pub(super) fn link(&self) -> Option<Link> {
+        match &**self.shared.view.load() {
+            View::Known(map) => map.masters.iter().find_map(|(_, node)| node.link()),
             _ => None,
-        };
-        self.layouts.servers(known.as_deref())
-    }
-
-    /// Completes when the server is no node of the cluster any more, or is a master that cannot be reached.
-    pub(super) async fn left(&self, at: &str) {
-        loop {
-            if let View::Known(map) = &*self.view.borrow()
-                && !map.has(at)
-            {
-                return;
-            }
-            sleep(LOOK_AT_LISTENER).await;
         }
     }
+}
+
+/// Completes when one of the masters is connected to, or with the last failure of all first attempts.
+async fn first_of(map: &SlotMap) -> RedisResult<()> {
+    let masters = map.masters.iter();
+    let mut tried: FuturesUnordered<_> = masters.map(|(_, node)| node.tried()).collect();
+    let mut last = Ok(());
+    while let Some(outcome) = tried.next().await {
+        match outcome {
+            Ok(()) => return Ok(()),
+            error => last = error,
+        }
+    }
+    last
 }
 
 impl Drop for Cluster {
@@ -214,19 +149,101 @@ impl Drop for Cluster {
     }
 }
 
-/// `ASKING` holds for the command right behind it, so both are written at once.
-async fn asking(line: &Line, command: &Cmd) -> RedisResult<Value> {
-    let mut both = pipe();
-    both.add_command(cmd("ASKING")).add_command(command.clone());
-    let mut replies = line.commands(&both, 0, 2).await?;
-    match (replies.pop(), replies.pop()) {
-        // Who must not ask is told that, and not where the slot still is.
-        (Some(reply), Some(refused @ Value::ServerError(_))) if is_moved(&reply) => Ok(refused),
-        (Some(reply), Some(_)) => Ok(reply),
-        _ => Err(RedisError::from((ErrorKind::Parse, "an answer is missing"))),
+impl Shared {
+    /// Asks the master of the question's slot.
+    fn ask(&self, question: Question, timeout: Option<Duration>) {
+        match &**self.view.load() {
+            View::Known(map) => match map.owner(question.slot) {
+                Some(node) => match timeout {
+                    Some(timeout) => node.ask(question, timeout),
+                    None => node.resend(question),
+                },
+                None => {
+                    self.doubt.notify_one();
+                    let slot = question.slot;
+                    question.fail(self.nobody_serves(slot));
+                }
+            },
+            View::Unknown(error) => question.fail(store_error(&self.label, error.clone())),
+            View::Connecting => self.wait_for_view(question, timeout.unwrap_or_default()),
+        }
+    }
+
+    fn ask_again(&self, question: Question) {
+        self.ask(question, None);
+    }
+
+    fn wait_for_view(&self, question: Question, timeout: Duration) {
+        let mut early = lock(&self.early);
+        // The first view may have come meanwhile.
+        if !matches!(&**self.view.load(), View::Connecting) {
+            drop(early);
+            return self.ask(question, Some(timeout));
+        }
+        if early.len() >= MAX_QUEUED {
+            early.retain(|(question, _)| question.is_wanted());
+        }
+        if early.len() < MAX_QUEUED {
+            early.push((question, timeout));
+            return;
+        }
+        drop(early);
+        let message = format!(
+            "{} was not asked: too many questions wait for it",
+            self.label
+        );
+        question.fail(StoreError::new(StoreErrorKind::Overloaded, message));
+    }
+
+    fn set_view(&self, view: View) {
+        self.view.store(Arc::new(view));
+        self.viewed.send_replace(());
+        let early = std::mem::take(&mut *lock(&self.early));
+        for (question, timeout) in early {
+            self.ask(question, Some(timeout));
+        }
+    }
+
+    /// The node at an address; begins to connect to it if there is none.
+    fn node(self: &Arc<Self>, at: &NodeAddress) -> Arc<Node> {
+        let mut nodes = lock(&self.nodes);
+        let (node, used) = nodes.entry(at.clone()).or_insert_with(|| {
+            let target = Target::Server(Box::new(self.address.server(&at.host, at.port)));
+            let home = Home {
+                address: Arc::clone(&self.label),
+                queue: Arc::new(Queue::new(&self.label)),
+                redirects: Some(Redirects::new(Arc::downgrade(self), at.clone())),
+            };
+            let _in_runtime = self.runtime.enter();
+            let node = Node::start(target, self.preload, home, Arc::clone(&self.doubt));
+            (Arc::new(node), Instant::now())
+        });
+        *used = Instant::now();
+        Arc::clone(node)
+    }
+
+    fn map(self: &Arc<Self>, layout: Layout) -> SlotMap {
+        let map = SlotMap::new(layout, |node| self.node(node));
+        lock(&self.nodes).retain(|_, (_, used)| used.elapsed() < UNUSED);
+        map
+    }
+
+    fn nobody_serves(&self, slot: u16) -> StoreError {
+        let label = &self.label;
+        let message =
+            format!("{label} is not available: no node of the cluster serves slot {slot}");
+        StoreError::new(StoreErrorKind::Unavailable, message)
     }
 }
 
-fn is_moved(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(error) if matches!(error.kind(), Some(ServerErrorKind::Moved)))
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for (question, _) in lock(&self.early).drain(..) {
+            question.fail(runtime_ended(&self.label));
+        }
+    }
 }

@@ -1,95 +1,129 @@
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tokio::time::sleep;
 
-use super::map::Node;
+use super::Shared;
+use super::layout::NodeAddress;
+use crate::connection::question::Question;
+use crate::connection::queue::Queue;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 
-/// How often a call waits for keys that are on their way between two nodes, or for nodes that contradict each other.
-const MOST_WAITS: u32 = 10;
-/// How long such a wait is, and up to twice that.
-const WAIT: Duration = Duration::from_millis(10);
+/// A question is asked again so often at most: the nodes of a cluster contradict each other for some milliseconds at the end
+/// of a move.
+const MAX_HOPS: u8 = 16;
+/// The pause before a question is asked again that was sent on in vain, and up to twice that.
+const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a node says instead of doing what it was asked for.
+/// What a node says instead of doing what it was asked for. Nothing was done.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Redirect {
-    /// Another one serves the slot.
-    Moved(Node),
-    /// Another one has the key by now, or is to have it, and serves it to who says `ASKING`.
-    Ask(Node),
-    /// Some of the keys are here and some there.
-    Wait,
+pub(in crate::connection) enum Redirect {
+    /// Another node serves the slot.
+    Moved(NodeAddress),
+    /// Another node has the key by now, and serves it to those who say `ASKING`.
+    Ask(NodeAddress),
+    /// Some of the keys are at this node and some at the other one.
+    TryAgain,
 }
 
-impl Redirect {
-    pub(super) fn of(reply: &RedisResult<Value>, by: &Node) -> Option<Self> {
-        match reply {
-            Ok(value) => Self::of_value(value, by),
-            Err(error) => Self::of_error(error, by),
-        }
+/// Sends questions on to other nodes of the cluster.
+#[derive(Clone)]
+pub(in crate::connection) struct Redirects {
+    cluster: Weak<Shared>,
+    by: NodeAddress,
+}
+
+impl Redirects {
+    pub(super) fn new(cluster: Weak<Shared>, by: NodeAddress) -> Self {
+        Self { cluster, by }
     }
 
-    pub(super) fn of_value(reply: &Value, by: &Node) -> Option<Self> {
-        match reply {
-            Value::ServerError(error) => Self::of_error(&RedisError::from(error.clone()), by),
-            _ => None,
-        }
-    }
-
-    fn of_error(error: &RedisError, by: &Node) -> Option<Self> {
-        let to = || Node::redirected(by, error.redirect_node()?.0);
+    pub(in crate::connection) fn of(&self, error: &RedisError) -> Option<Redirect> {
+        let to = || NodeAddress::redirected(&self.by, error.redirect_node()?.0);
         match error.kind() {
-            ErrorKind::Server(ServerErrorKind::Moved) => to().map(Self::Moved),
-            ErrorKind::Server(ServerErrorKind::Ask) => to().map(Self::Ask),
-            ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Self::Wait),
+            ErrorKind::Server(ServerErrorKind::Moved) => to().map(Redirect::Moved),
+            ErrorKind::Server(ServerErrorKind::Ask) => to().map(Redirect::Ask),
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Redirect::TryAgain),
+            ErrorKind::Server(ServerErrorKind::ClusterDown) => {
+                self.look();
+                None
+            }
             _ => None,
         }
     }
-}
 
-/// How often a call was sent on.
-#[derive(Default)]
-pub(super) struct Hops {
-    was_moved: bool,
-    /// The last time it was.
-    was_asked: bool,
-    waits: u32,
-}
-
-impl Hops {
-    /// Whether the call is sent on once more, after a pause if that has led nowhere: at the end of a move its two nodes
-    /// each name the other one for some milliseconds.
-    pub(super) async fn has_another(&mut self, redirect: &Redirect) -> bool {
-        let is_straight = match redirect {
-            Redirect::Moved(_) => !self.was_moved,
-            Redirect::Ask(_) => !self.was_asked,
-            Redirect::Wait => false,
-        };
-        self.was_moved |= matches!(redirect, Redirect::Moved(_));
-        self.was_asked = matches!(redirect, Redirect::Ask(_));
-        if is_straight {
-            return true;
+    fn look(&self) {
+        if let Some(cluster) = self.cluster.upgrade() {
+            cluster.doubt.notify_one();
         }
-        self.waits += 1;
-        if self.waits <= MOST_WAITS {
-            sleep(WAIT + jitter::up_to(WAIT)).await;
-        }
-        self.waits <= MOST_WAITS
     }
-}
 
-/// What the call gets that was sent on in vain: it was not done, and may be soon.
-pub(super) fn unresolved(redirect: &Redirect, reply: RedisResult<Value>) -> RedisResult<Value> {
-    let to = match redirect {
-        Redirect::Moved(to) | Redirect::Ask(to) => to,
-        Redirect::Wait => return reply,
-    };
-    let what = "the nodes of the cluster do not agree on who serves this slot";
-    let detail = format!("at last {to} was named");
-    Err(RedisError::from((
-        ErrorKind::ClusterConnectionNotFound,
-        what,
-        detail,
-    )))
+    /// Asks the questions of a refused call again: one by one where it had several keys.
+    pub(in crate::connection) fn follow(
+        &self,
+        redirect: Redirect,
+        questions: Vec<Question>,
+        is_shared: bool,
+        here: &Arc<Queue>,
+    ) {
+        if matches!(redirect, Redirect::Moved(_)) {
+            self.look();
+        }
+        for mut question in questions {
+            let was_sent_on = question.route.hops > 0;
+            question.route.hops += 1;
+            let was_asking = std::mem::take(&mut question.route.is_asking);
+            if question.route.hops > MAX_HOPS {
+                question.fail(self.unresolved(&redirect));
+                continue;
+            }
+            match &redirect {
+                // Not the keys of one call: each may be at another node.
+                Redirect::Ask(_) | Redirect::TryAgain if is_shared => {
+                    question.route.is_alone = true;
+                    here.push(question);
+                }
+                Redirect::Ask(to) => {
+                    question.route.is_alone = true;
+                    question.route.is_asking = true;
+                    self.send(question, Some(to), was_asking);
+                }
+                Redirect::Moved(to) => self.send(question, Some(to), was_sent_on),
+                Redirect::TryAgain => self.send(question, None, true),
+            }
+        }
+    }
+
+    /// To this node, or to the master of the slot; after a pause if the question was sent on before.
+    fn send(&self, question: Question, to: Option<&NodeAddress>, pauses: bool) {
+        let (cluster, to) = (self.cluster.clone(), to.cloned());
+        let send = move |question| match (cluster.upgrade(), to) {
+            (Some(cluster), Some(to)) => cluster.node(&to).resend(question),
+            (Some(cluster), None) => cluster.ask_again(question),
+            (None, _) => {}
+        };
+        match pauses {
+            false => send(question),
+            true => {
+                tokio::spawn(async move {
+                    sleep(PAUSE + jitter::up_to(PAUSE)).await;
+                    send(question);
+                });
+            }
+        }
+    }
+
+    fn unresolved(&self, redirect: &Redirect) -> StoreError {
+        let last = match redirect {
+            Redirect::Moved(to) | Redirect::Ask(to) => format!("at last {to} was named"),
+            Redirect::TryAgain => "its keys are being moved".to_owned(),
+        };
+        let by = &self.by;
+        let message = format!(
+            "{by} is not available: the nodes of the cluster do not agree on who serves this slot, {last}"
+        );
+        StoreError::new(StoreErrorKind::Unavailable, message)
+    }
 }

@@ -1,34 +1,14 @@
-//! Which slot a key is of, and which slot a command is about.
+//! Which slot a key is of.
 
 use redis::{Arg, Cmd};
 
 pub(crate) const SLOTS: usize = 16_384;
 
-/// The slot that decides where a command goes: its first key's. `None` if it has no key.
-///
-/// What is taken for a key and is none does no harm: a server that is asked for a key of another one says so.
-pub(super) fn slot_of(command: &Cmd) -> Option<u16> {
-    let mut arguments = command.args_iter().map(|argument| match argument {
-        Arg::Simple(argument) => argument,
-        _ => b"0".as_slice(),
-    });
-    let name = arguments.next()?;
-    let is_call = [
-        "EVAL",
-        "EVALSHA",
-        "EVAL_RO",
-        "EVALSHA_RO",
-        "FCALL",
-        "FCALL_RO",
-    ]
-    .iter()
-    .any(|call| name.eq_ignore_ascii_case(call.as_bytes()));
-    if !is_call {
-        return arguments.next().map(slot);
-    }
-    match arguments.nth(1)? {
-        b"0" => None,
-        _ => arguments.next().map(slot),
+/// The slot of a command's first argument, which is its key.
+pub(crate) fn slot_of(command: &Cmd) -> u16 {
+    match command.args_iter().nth(1) {
+        Some(Arg::Simple(key)) => slot(key),
+        _ => 0,
     }
 }
 
@@ -90,15 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_go_by_their_first_key() {
-        let foo = Some(slot(b"foo"));
-        assert_eq!(slot_of(cmd("GET").arg("foo")), foo);
-        assert_eq!(
-            slot_of(cmd("EVALSHA").arg("sha").arg(2).arg("foo").arg("bar")),
-            foo
-        );
-        assert_eq!(slot_of(cmd("eval").arg("return 1").arg(1).arg("foo")), foo);
-        assert_eq!(slot_of(cmd("EVAL").arg("return 1").arg(0).arg("foo")), None);
-        assert_eq!(slot_of(&cmd("PING")), None);
+    fn commands_go_by_their_key() {
+        assert_eq!(slot_of(cmd("GET").arg("foo")), slot(b"foo"));
     }
 }

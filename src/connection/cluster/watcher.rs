@@ -1,125 +1,33 @@
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{ConnectionAddr, ConnectionInfo, RedisError, RedisResult, cmd};
-use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use redis::aio::ConnectionLike;
+use redis::{ConnectionAddr, ConnectionInfo, Pipeline, RedisResult, Value, pipe};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::map::{Layout, Map, Node};
-use crate::connection::address::RedisAddress;
-use crate::connection::keeper::{PAUSE, Target, within};
-use crate::connection::line::Line;
-use crate::connection::open::{client, unbounded};
-use crate::connection::scripts::Preload;
+use super::layout::{Layout, SlotMap};
+use super::{Shared, View};
+use crate::connection::link::{client, unbounded};
+use crate::connection::reconnector::{PAUSE, within};
 use crate::jitter;
 
 /// How long the nodes may take to say how the cluster is.
-const LOOK: Duration = Duration::from_secs(2);
-/// A node that has not answered for so long may hang: another one is asked besides.
+const MAX_LOOK: Duration = Duration::from_secs(2);
+/// A node that has not answered for so long may hang: another one is asked beside it.
 const NEXT: Duration = Duration::from_millis(50);
-/// How long a connection outlives its last use to a node that serves nothing: one to which slots are being moved.
-const UNUSED: Duration = Duration::from_secs(30);
-
-/// How the cluster is seen.
-#[derive(Clone)]
-pub(super) enum View {
-    /// Nobody has said yet.
-    Connecting,
-    Known(Arc<Map>),
-    /// Nobody has ever said.
-    Unknown(RedisError),
-}
-
-/// What the calls and the task that watches share.
-pub(super) struct Layouts {
-    /// Where connections are kept, whoever is the first to want one.
-    runtime: Handle,
-    address: RedisAddress,
-    preload: Preload,
-    /// The connections, and when each was asked for last.
-    lines: Mutex<HashMap<Node, (Arc<Line>, Instant)>>,
-    /// Rung when something may have changed.
-    doubt: Arc<Notify>,
-}
-
-impl Layouts {
-    pub(super) fn new(address: RedisAddress, preload: Preload) -> Self {
-        Self {
-            runtime: Handle::current(),
-            address,
-            preload,
-            lines: Mutex::default(),
-            doubt: Arc::default(),
-        }
-    }
-
-    /// Something may have changed.
-    pub(super) fn look(&self) {
-        self.doubt.notify_one();
-    }
-
-    /// The connection to a node: there is one at most.
-    pub(super) fn line(&self, node: &Node) -> Arc<Line> {
-        let mut lines = self.lines();
-        let line = lines.entry(node.clone()).or_insert_with(|| {
-            let target = Target::Server(Box::new(self.address.server(&node.host, node.port)));
-            let _in_runtime = self.runtime.enter();
-            let line = Line::start(target, self.preload, Arc::clone(&self.doubt));
-            (Arc::new(line), Instant::now())
-        });
-        line.1 = Instant::now();
-        Arc::clone(&line.0)
-    }
-
-    fn map(&self, layout: Layout) -> Map {
-        let map = Map::new(layout, |node| self.line(node));
-        self.lines().retain(|_, (_, used)| used.elapsed() < UNUSED);
-        map
-    }
-
-    fn lines(&self) -> MutexGuard<'_, HashMap<Node, (Arc<Line>, Instant)>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Every node that is known, masters that are connected to first, and what was known at the beginning.
-    pub(super) fn servers(&self, map: Option<&Map>) -> Vec<ConnectionInfo> {
-        let up = |node: &&Node| {
-            let mut masters = map.iter().flat_map(|map| &map.masters);
-            masters.any(|(master, line)| master == *node && line.link_now().is_some())
-        };
-        let nodes: Vec<_> = map.iter().flat_map(|map| &map.nodes).collect();
-        let (first, then): (Vec<_>, Vec<_>) = nodes.into_iter().partition(up);
-        let nodes = first.into_iter().chain(then);
-        let nodes = nodes.map(|node| self.address.server(&node.host, node.port));
-        let mut servers: Vec<_> = nodes.chain(self.address.servers()).collect();
-        let mut seen = HashSet::new();
-        servers.retain(|server| seen.insert(server.addr().to_string()));
-        servers
-    }
-}
 
 /// The background task: asks how the cluster is, whenever there is doubt.
 pub(super) struct Watcher {
-    layouts: Arc<Layouts>,
-    view: watch::Sender<View>,
+    cluster: Arc<Shared>,
 }
 
 impl Watcher {
-    pub(super) fn new(layouts: Arc<Layouts>) -> Self {
-        Self {
-            layouts,
-            view: watch::Sender::new(View::Connecting),
-        }
-    }
-
-    pub(super) fn view(&self) -> watch::Receiver<View> {
-        self.view.subscribe()
+    pub(super) fn new(cluster: Arc<Shared>) -> Self {
+        Self { cluster }
     }
 
     pub(super) async fn run(self) {
@@ -128,49 +36,55 @@ impl Watcher {
             self.look().await;
             sleep_until(next).await;
             // A master that cannot be reached gives cause for doubt at every attempt to.
-            if self.map().is_some() {
-                self.layouts.doubt.notified().await;
+            if matches!(&**self.cluster.view.load(), View::Known(_)) {
+                self.cluster.doubt.notified().await;
             }
         }
     }
 
     async fn look(&self) {
-        let known = self.map();
-        match within(LOOK, self.ask(known.as_deref())).await {
-            Ok(layout) => {
-                let map = Arc::new(self.layouts.map(layout));
-                self.view.send_replace(View::Known(map));
-            }
+        let view = self.cluster.view.load_full();
+        let known = match &*view {
+            View::Known(map) => Some(map),
+            _ => None,
+        };
+        match within(MAX_LOOK, self.ask(known)).await {
+            Ok(layout) => self.cluster.set_view(View::Known(self.cluster.map(layout))),
             // An old view is better than none.
             Err(_) if known.is_some() => {}
-            Err(error) => {
-                self.view.send_replace(View::Unknown(error));
-            }
-        }
-    }
-
-    fn map(&self) -> Option<Arc<Map>> {
-        match &*self.view.borrow() {
-            View::Known(map) => Some(Arc::clone(map)),
-            _ => None,
+            Err(error) => self.cluster.set_view(View::Unknown(error)),
         }
     }
 
     /// One node after the other, until one answers; one that hangs holds nobody up. The connections that are there come
     /// first, in an order that differs from look to look.
-    async fn ask(&self, map: Option<&Map>) -> RedisResult<Layout> {
+    async fn ask(&self, map: Option<&SlotMap>) -> RedisResult<Layout> {
         let masters = map.iter().flat_map(|map| &map.masters);
-        let up = masters.filter_map(|(node, line)| Some((node.host.clone(), line.link_now()?)));
+        let up = masters.filter_map(|(at, node)| Some((at.host.clone(), node.link()?)));
         let mut up: Vec<_> = up.collect();
         let first = jitter::below(up.len());
         up.rotate_left(first);
         let up = up.into_iter().map(|(host, link)| {
-            let answer = async move { layout(link.connection, &host).await };
+            let answer = async move {
+                let answer = link.ask(&question()).await?;
+                Layout::read(&first_of(answer)?, &host)
+            };
             Box::pin(answer) as BoxFuture<'_, _>
         });
-        let others = self.layouts.servers(map).into_iter();
+        let others = self.servers(map).into_iter();
         let others = others.map(|server| Box::pin(connect_and_ask(server)) as BoxFuture<'_, _>);
         first_good(up.chain(others)).await
+    }
+
+    /// Every node that is known, and the addresses that were given.
+    fn servers(&self, map: Option<&SlotMap>) -> Vec<ConnectionInfo> {
+        let address = &self.cluster.address;
+        let nodes = map.iter().flat_map(|map| &map.nodes);
+        let nodes = nodes.map(|node| address.server(&node.host, node.port));
+        let mut servers: Vec<_> = nodes.chain(address.servers()).collect();
+        let mut seen = HashSet::new();
+        servers.retain(|server| seen.insert(server.addr().to_string()));
+        servers
     }
 }
 
@@ -205,15 +119,20 @@ async fn connect_and_ask(server: ConnectionInfo) -> RedisResult<Layout> {
         _ => String::new(),
     };
     let client = client(server)?;
-    let connection = client
+    let mut connection = client
         .get_multiplexed_async_connection_with_config(&unbounded())
         .await?;
-    layout(connection, &host).await
+    let answer = connection.req_packed_commands(&question(), 0, 1).await?;
+    Layout::read(&first_of(answer)?, &host)
 }
 
-async fn layout(mut connection: MultiplexedConnection, host: &str) -> RedisResult<Layout> {
-    let mut question = cmd("CLUSTER");
-    question.arg("SLOTS");
-    let answer = connection.req_packed_command(&question).await;
-    Layout::read(&answer?.extract_error()?, host)
+fn question() -> Pipeline {
+    let mut question = pipe();
+    question.cmd("CLUSTER").arg("SLOTS");
+    question
+}
+
+fn first_of(answers: Vec<Value>) -> RedisResult<Value> {
+    let answer = answers.into_iter().next().unwrap_or(Value::Nil);
+    answer.extract_error()
 }

@@ -11,7 +11,7 @@ use redis::{Client, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError, Redi
 use tokio::time::timeout;
 
 use crate::connection::address::RedisAddress;
-use crate::connection::open::{client_as_is, unbounded};
+use crate::connection::link::{client_as_is, unbounded};
 
 /// How long the answers of the other sentinels are waited for once there is one: they may know more.
 const OTHERS: Duration = Duration::from_millis(50);

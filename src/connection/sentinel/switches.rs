@@ -11,7 +11,7 @@ use redis::{ConnectionInfo, RedisResult};
 use tokio::time::sleep;
 
 use super::{Opinion, Sentinels};
-use crate::connection::keeper::within;
+use crate::connection::reconnector::within;
 use crate::jitter;
 
 /// How long a sentinel may take until it can be listened to.

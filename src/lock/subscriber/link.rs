@@ -1,33 +1,31 @@
 use std::collections::HashSet;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use redis::aio::{PubSubSink, PubSubStream};
-use redis::{RedisError, RedisResult};
+use redis::RedisResult;
+use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
 use super::channels::Channels;
-use crate::connection::Calls;
+use crate::connection::{Calls, Link};
 use crate::jitter;
 
-/// How long the server may take to answer.
-const ANSWER: Duration = Duration::from_secs(1);
+/// How long the server may take to confirm a subscription.
+const MAX_CONFIRMATION: Duration = Duration::from_secs(1);
 /// From the end of a connection to the next attempt, and up to twice that: not all processes at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Connects, listens, and connects again.
+/// Listens over the connection that also carries the questions, and again after each reconnect.
 pub(super) async fn run(calls: Calls, channels: Arc<Channels>) {
     loop {
         channels.wanted().await;
-        if let Ok((link, at)) = in_time(calls.listen()).await {
+        if let Some(link) = calls.link() {
+            let messages = link.messages();
             channels.begin();
-            let (sink, stream) = link.split();
             tokio::select! {
-                () = hear(stream, &channels) => {}
-                _ = tell(sink, &channels) => {}
-                () = calls.left(&at) => {}
+                () = hear(messages, &channels) => {}
+                _ = subscribe(&link, &channels) => {}
+                () = link.closed() => {}
             }
             channels.lost();
         }
@@ -35,41 +33,42 @@ pub(super) async fn run(calls: Calls, channels: Arc<Channels>) {
     }
 }
 
-/// Until the connection is lost.
-async fn hear(mut stream: PubSubStream, channels: &Channels) {
-    while let Some(message) = stream.next().await {
-        channels.heard(message.get_channel_name());
+/// Until messages are missed.
+async fn hear(mut messages: Receiver<Arc<str>>, channels: &Channels) {
+    while let Ok(channel) = messages.recv().await {
+        channels.heard(&channel);
     }
 }
 
-/// Tells the server what is listened to, until the connection is lost.
-async fn tell(mut sink: PubSubSink, channels: &Channels) -> RedisResult<()> {
+/// Subscribes to what is listened to, and unsubscribes from the rest, until the connection is lost.
+async fn subscribe(link: &Link, channels: &Channels) -> RedisResult<()> {
     let mut subscribed = HashSet::new();
     loop {
         let (wanted, others) = channels.changes().await;
-        let new = wanted
+        let new: Vec<_> = wanted
             .iter()
-            .filter(|channel| !subscribed.contains(*channel));
-        let new: Vec<&str> = new.map(|channel| &**channel).collect();
+            .filter(|name| !subscribed.contains(*name))
+            .cloned()
+            .collect();
         if !new.is_empty() {
-            in_time(sink.subscribe(new)).await?;
+            in_time(link.subscribe(&new, true)).await?;
         }
-        subscribed.extend(wanted.iter().cloned());
+        subscribed.extend(new);
         channels.listening(&wanted);
-        let old = others
+        let old: Vec<_> = others
             .iter()
-            .filter(|channel| subscribed.contains(*channel));
-        let old: Vec<&str> = old.map(|channel| &**channel).collect();
+            .filter(|name| subscribed.remove(*name))
+            .cloned()
+            .collect();
         if !old.is_empty() {
-            in_time(sink.unsubscribe(old)).await?;
-        }
-        for channel in &others {
-            subscribed.remove(channel);
+            in_time(link.subscribe(&old, false)).await?;
         }
     }
 }
 
 async fn in_time<T>(work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    let done = timeout(ANSWER, work).await;
-    done.unwrap_or_else(|_| Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut))))
+    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut).into();
+    timeout(MAX_CONFIRMATION, work)
+        .await
+        .unwrap_or_else(|_| Err(late()))
 }

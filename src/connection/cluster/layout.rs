@@ -7,22 +7,22 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 use super::slots::SLOTS;
-use crate::connection::line::Line;
+use crate::connection::node::Node;
 
-/// A node of the cluster, by the name and port that its cluster knows it by.
+/// A node by the name and port that its cluster knows it by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Node {
+pub(in crate::connection) struct NodeAddress {
     pub(super) host: Box<str>,
     pub(super) port: u16,
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-impl Node {
+impl NodeAddress {
     /// Of a redirection by the node `by`: `host:port`, or `:port` for the same host.
     pub(super) fn redirected(by: &Self, to: &str) -> Option<Self> {
         let (host, port) = to.rsplit_once(':')?;
@@ -39,9 +39,9 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Layout {
     /// First slot, last slot, and their master.
-    pub(super) ranges: Vec<(u16, u16, Node)>,
+    pub(super) ranges: Vec<(u16, u16, NodeAddress)>,
     /// Masters and replicas.
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<NodeAddress>,
 }
 
 impl Layout {
@@ -84,7 +84,7 @@ impl Layout {
 }
 
 /// `None` if its cluster does not know where it is either.
-fn read_node(server: &Value, asked: &str) -> Option<Node> {
+fn read_node(server: &Value, asked: &str) -> Option<NodeAddress> {
     let Value::Array(server) = server else {
         return None;
     };
@@ -103,7 +103,7 @@ fn read_node(server: &Value, asked: &str) -> Option<Node> {
         host => host,
     };
     let port = u16::try_from(*port).ok()?;
-    Some(Node {
+    Some(NodeAddress {
         host: host.into(),
         port,
     })
@@ -113,25 +113,25 @@ fn nonsense() -> RedisError {
     RedisError::from((ErrorKind::Parse, "no answer to CLUSTER SLOTS"))
 }
 
-/// A layout, and the connections to its masters.
-pub(super) struct Map {
-    pub(super) masters: Vec<(Node, Arc<Line>)>,
-    /// By slot: which of the masters, or [`NOBODY`].
+/// A layout, and the nodes of its masters.
+pub(super) struct SlotMap {
+    pub(super) masters: Vec<(NodeAddress, Arc<Node>)>,
+    /// By slot: the index of its master, or [`NOBODY`].
     owners: Box<[u16]>,
     /// Masters and replicas.
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<NodeAddress>,
 }
 
 const NOBODY: u16 = u16::MAX;
 
-impl Map {
-    pub(super) fn new(layout: Layout, mut line: impl FnMut(&Node) -> Arc<Line>) -> Self {
+impl SlotMap {
+    pub(super) fn new(layout: Layout, mut node: impl FnMut(&NodeAddress) -> Arc<Node>) -> Self {
         let mut owners = vec![NOBODY; SLOTS].into_boxed_slice();
         let (mut masters, mut known) = (Vec::new(), HashMap::new());
         for (first, last, master) in layout.ranges {
             let owner = *known.entry(master.clone()).or_insert_with(|| {
-                let line = line(&master);
-                masters.push((master, line));
+                let node = node(&master);
+                masters.push((master, node));
                 u16::try_from(masters.len() - 1).expect("there are fewer masters than slots")
             });
             owners[usize::from(first)..=usize::from(last).max(usize::from(first))].fill(owner);
@@ -144,17 +144,9 @@ impl Map {
     }
 
     /// The master of a slot.
-    pub(super) fn owner(&self, slot: u16) -> Option<&(Node, Arc<Line>)> {
-        self.masters
-            .get(usize::from(self.owners[usize::from(slot)]))
-    }
-
-    /// Whether there is such a node that is not known to be out of reach.
-    pub(super) fn has(&self, at: &str) -> bool {
-        let is_known = self.nodes.iter().any(|node| node.to_string() == at);
-        let mut masters = self.masters.iter();
-        let master = masters.find(|(node, _)| node.to_string() == at);
-        is_known && master.is_none_or(|(_, line)| line.link_now().is_some())
+    pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Node>> {
+        let owner = self.owners[usize::from(slot)];
+        self.masters.get(usize::from(owner)).map(|(_, node)| node)
     }
 }
 
@@ -208,11 +200,11 @@ mod tests {
 
     #[test]
     fn redirections_name_nodes() {
-        let by = Node {
+        let by = NodeAddress {
             host: "a".into(),
             port: 1,
         };
-        let to = |to| Node::redirected(&by, to).map(|node| node.to_string());
+        let to = |to| NodeAddress::redirected(&by, to).map(|node| node.to_string());
         assert_eq!(to("10.0.0.1:7000").as_deref(), Some("10.0.0.1:7000"));
         assert_eq!(to(":7000").as_deref(), Some("a:7000"));
         assert_eq!(to("::1:7000").as_deref(), Some("::1:7000"));

@@ -1,0 +1,100 @@
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What this process knows of one server's clock, so that a question can carry its deadline in the server's time.
+#[derive(Debug)]
+pub(super) struct ServerClock {
+    /// Microseconds that the server's clock is ahead of this process's, as far as its replies prove.
+    ahead: AtomicI64,
+}
+
+impl ServerClock {
+    /// The server's clock showed `now`, in microseconds since 1970, at some instant between these two.
+    pub(super) fn new(now: u64, asked: Instant, answered: Instant) -> Self {
+        let clock = Self {
+            ahead: AtomicI64::new(i64::MIN),
+        };
+        clock.learn(now, asked, answered);
+        clock
+    }
+
+    /// An instant by the server's clock, in microseconds; not later than it really is.
+    pub(super) fn at(&self, instant: Instant) -> u64 {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        u64::try_from(local(instant).saturating_add(ahead)).unwrap_or(0)
+    }
+
+    /// The server's clock showed `now` at some instant between these two.
+    ///
+    /// The clock is ahead by at least what it would be if that was the later one. The largest such bound is kept until a
+    /// reply disproves it: then the server's clock was set back, or is the slower one.
+    pub(super) fn learn(&self, now: u64, asked: Instant, answered: Instant) {
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let min = now.saturating_sub(local(answered));
+        let max = now.saturating_sub(local(asked));
+        let known = self.ahead.load(Ordering::Relaxed);
+        if min > known || max < known {
+            self.ahead.store(min, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Microseconds of this process's own clock.
+fn local(instant: Instant) -> i64 {
+    /// Earlier than every instant that is converted.
+    static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
+        let now = Instant::now();
+        now.checked_sub(Duration::from_secs(86_400)).unwrap_or(now)
+    });
+    let since = instant.saturating_duration_since(*EPOCH);
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// A clock that was asked at 0, 10, 20 ms, ..., answered `now` each time, and took so many milliseconds.
+    fn check(answers: &[(u64, u32)], expected_at_start: u64) {
+        let start = Instant::now();
+        let mut clock: Option<ServerClock> = None;
+        for (at, (now, took)) in (0..).zip(answers) {
+            let asked = start + 10 * MILLISECOND * at;
+            let answered = asked + MILLISECOND * *took;
+            match &clock {
+                Some(clock) => clock.learn(*now, asked, answered),
+                None => clock = Some(ServerClock::new(*now, asked, answered)),
+            }
+        }
+        let clock = clock.expect("one answer at least");
+        assert_eq!(clock.at(start), expected_at_start, "{answers:?}");
+    }
+
+    #[test]
+    fn an_instant_is_never_taken_for_a_later_one() {
+        // The clock showed 5,000,000 us within 4 ms after the start: at the start, at least 4 ms less.
+        check(&[(5_000_000, 4)], 4_996_000);
+    }
+
+    #[test]
+    fn quick_answers_prove_most() {
+        check(&[(5_000_000, 4), (5_010_000, 1)], 4_999_000);
+        check(&[(5_000_000, 1), (5_010_000, 4)], 4_999_000);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_believed() {
+        check(&[(5_000_000, 1), (9_000_000, 1)], 8_989_000);
+        check(&[(5_000_000, 1), (2_000_000, 1)], 1_989_000);
+    }
+
+    /// Slower by less than an answer takes: unnoticed, and harmless. By more: followed.
+    #[test]
+    fn a_slower_clock_is_followed() {
+        check(&[(5_000_000, 1), (5_009_500, 1)], 4_999_000);
+        check(&[(5_000_000, 1), (5_008_900, 1)], 4_997_900);
+    }
+}

@@ -1,0 +1,184 @@
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::errors::store_error;
+use super::flight::{Flight, Home};
+use super::link::Link;
+use super::question::Question;
+use super::queue::Queue;
+use super::reconnector::{Attempts, Reconnector, ShortestTimeout, State, Target};
+use super::scripts::Preload;
+
+/// Flights in progress to one server, whatever the rate of questions. With fewer the connection is idle between a
+/// reply and the next question, with more a flight carries fewer questions: see the table in `benches/README.md`.
+const MAX_FLIGHTS: usize = 4;
+/// The same with those that depart because a question is overdue. A server that hangs gets no more.
+const MAX_EXTRA_FLIGHTS: usize = 64;
+/// Questions that travel in one flight. All answers come with its last reply.
+const MAX_QUESTIONS: usize = 1_024;
+
+/// One server address: a connection that is kept, and the questions for it. Its two tasks end with it.
+pub(super) struct Node {
+    queue: Arc<Queue>,
+    state: watch::Receiver<State>,
+    shortest_timeout: Arc<ShortestTimeout>,
+    tasks: [AbortHandle; 2],
+}
+
+impl Node {
+    /// Begins to connect.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub(super) fn start(target: Target, preload: Preload, home: Home, alarm: Arc<Notify>) -> Self {
+        let shortest_timeout = Arc::<ShortestTimeout>::default();
+        let reconnector = Reconnector {
+            target,
+            preload,
+            state: watch::Sender::new(State::Connecting),
+            shortest_timeout: Arc::clone(&shortest_timeout),
+            alarm,
+            attempts: Attempts::default(),
+        };
+        let state = reconnector.state.subscribe();
+        let queue = Arc::clone(&home.queue);
+        let dispatcher = Dispatcher {
+            home,
+            state: state.clone(),
+        };
+        Self {
+            queue,
+            state,
+            shortest_timeout,
+            tasks: [
+                tokio::spawn(reconnector.run()).abort_handle(),
+                tokio::spawn(dispatcher.run()).abort_handle(),
+            ],
+        }
+    }
+
+    /// Adds a question to the queue. Its caller waits no longer than `timeout`.
+    pub(super) fn ask(&self, question: Question, timeout: Duration) {
+        self.shortest_timeout.note(timeout);
+        self.queue.push(question);
+    }
+
+    /// Adds a question that another node has sent here.
+    #[cfg(feature = "cluster")]
+    pub(super) fn resend(&self, question: Question) {
+        self.queue.push(question);
+    }
+
+    /// Completes with the first connection, or with why there is none, if that does not pass by itself.
+    pub(super) async fn first(&self) -> RedisResult<()> {
+        self.settled(|error| !is_passing(error)).await
+    }
+
+    /// Completes with the first connection, or with why the first attempt to make one has failed.
+    #[cfg(feature = "cluster")]
+    pub(super) async fn tried(&self) -> RedisResult<()> {
+        self.settled(|_| true).await
+    }
+
+    async fn settled(&self, is_final: impl Fn(&RedisError) -> bool) -> RedisResult<()> {
+        let mut state = self.state.clone();
+        let known = |state: &State| match state {
+            State::Up(_) => true,
+            State::Connecting => false,
+            State::Down(error) => is_final(error),
+        };
+        match state.wait_for(known).await.as_deref() {
+            Ok(State::Down(error)) => Err(error.clone()),
+            Ok(_) => Ok(()),
+            Err(_) => Err(RedisError::from(std::io::Error::other(
+                "the runtime has ended",
+            ))),
+        }
+    }
+
+    /// The connection, if it stands.
+    pub(super) fn link(&self) -> Option<Link> {
+        match &*self.state.borrow() {
+            State::Up(link) => Some(link.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// A server that does not answer yet, or is still loading its data.
+pub(super) fn is_passing(error: &RedisError) -> bool {
+    let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
+    error.is_timeout() || error.kind() == loading
+}
+
+/// The background task that sends what waits and hands out the answers.
+struct Dispatcher {
+    home: Home,
+    state: watch::Receiver<State>,
+}
+
+impl Dispatcher {
+    async fn run(mut self) {
+        let queue = Arc::clone(&self.home.queue);
+        let _closing = Closing(Arc::clone(&queue));
+        let mut flights = FuturesUnordered::new();
+        loop {
+            let is_connecting = matches!(*self.state.borrow_and_update(), State::Connecting);
+            let number = flights.len();
+            tokio::select! {
+                biased;
+                // Flights are sent in the order of departure: a new one is polled before the next departs.
+                Some(()) = flights.next(), if number > 0 => continue,
+                changed = self.state.changed(), if is_connecting => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+                () = queue.has_questions(), if !is_connecting && number < MAX_FLIGHTS => {}
+                () = queue.is_overdue(),
+                    if !is_connecting && (MAX_FLIGHTS..MAX_EXTRA_FLIGHTS).contains(&number) => {}
+            }
+            flights.extend(self.depart());
+        }
+    }
+
+    /// The next flight. While there is no connection, all that waits gets the reason.
+    fn depart(&self) -> Option<impl Future<Output = ()> + use<>> {
+        let link = match &*self.state.borrow() {
+            State::Up(link) => link.clone(),
+            State::Connecting => return None,
+            State::Down(error) => {
+                let error = store_error(&self.home.address, error.clone());
+                self.home.queue.fail(&error);
+                return None;
+            }
+        };
+        let questions = self.home.queue.take(MAX_QUESTIONS);
+        let flight = Flight::plan(questions, &link, &self.home.queue)?;
+        let flight = AssertUnwindSafe(flight.run(link, self.home.clone()));
+        // A panic of one flight must not end the task. Its callers are told that their questions were given up.
+        Some(flight.catch_unwind().map(drop))
+    }
+}
+
+/// However the task ends, nobody waits for it in vain.
+struct Closing(Arc<Queue>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,306 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use redis::{ConnectionInfo, RedisError, RedisResult};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::link::{Link, Role};
+use super::scripts::Preload;
+#[cfg(feature = "sentinel")]
+use super::sentinel::{Master, Sentinels};
+use crate::jitter;
+
+/// From one attempt to connect to the next, however the first one ended; spread over processes by up to half of it.
+pub(super) const PAUSE: Duration = Duration::from_millis(120);
+/// How long one attempt may take.
+const MAX_ATTEMPT: Duration = Duration::from_secs(2);
+/// How long one attempt is waited for before the next one begins beside it.
+const MIN_PATIENCE: Duration = Duration::from_millis(300);
+/// How long a connection may be silent while something is outstanding, before another one is made beside it.
+const MIN_SILENCE: Duration = Duration::from_millis(100);
+const MAX_SILENCE: Duration = Duration::from_secs(1);
+/// How often a silent connection is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How things stand with the connection to one server.
+#[derive(Clone)]
+pub(super) enum State {
+    Up(Link),
+    /// The first attempt, or the first after a loss, is under way: worth waiting for.
+    Connecting,
+    Down(RedisError),
+}
+
+/// Which server is connected to.
+#[derive(Clone)]
+pub(super) enum Target {
+    Server(Box<ConnectionInfo>),
+    /// Looked up anew at every attempt.
+    #[cfg(feature = "sentinel")]
+    Master(Arc<Sentinels>),
+}
+
+/// The shortest timeout in use at one server, in microseconds. It decides how long silence is tolerated.
+#[derive(Debug)]
+pub(super) struct ShortestTimeout(AtomicU64);
+
+impl Default for ShortestTimeout {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl ShortestTimeout {
+    pub(super) fn note(&self, timeout: Duration) {
+        let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+        if micros < self.0.load(Ordering::Relaxed) {
+            self.0.fetch_min(micros, Ordering::Relaxed);
+        }
+    }
+
+    fn silence(&self) -> Duration {
+        let shortest = Duration::from_micros(self.0.load(Ordering::Relaxed));
+        shortest.saturating_mul(2).clamp(MIN_SILENCE, MAX_SILENCE)
+    }
+}
+
+/// The background task that keeps a connection to one server: it connects, watches the connection, and connects again.
+pub(super) struct Reconnector {
+    pub(super) target: Target,
+    pub(super) preload: Preload,
+    pub(super) state: watch::Sender<State>,
+    pub(super) shortest_timeout: Arc<ShortestTimeout>,
+    /// Notified when something is wrong with the server.
+    pub(super) alarm: Arc<Notify>,
+    pub(super) attempts: Attempts,
+}
+
+/// The attempts to connect that are under way: at most two.
+#[derive(Default)]
+pub(super) struct Attempts {
+    under_way: FuturesUnordered<BoxFuture<'static, (Instant, RedisResult<Link>)>>,
+    next: Option<Instant>,
+    patience: Option<Duration>,
+}
+
+impl Attempts {
+    /// The outcome of an attempt; begins one whenever it is time to.
+    async fn next(&mut self, target: &Target, preload: Preload) -> RedisResult<Link> {
+        loop {
+            let patience = self.patience.unwrap_or(MIN_PATIENCE);
+            let next = self.next.unwrap_or_else(Instant::now);
+            tokio::select! {
+                biased;
+                Some((begun, outcome)) = self.under_way.next(), if !self.under_way.is_empty() => {
+                    if outcome.is_ok() {
+                        self.under_way.clear();
+                        self.patience = Some(patience_after(begun.elapsed()));
+                    }
+                    self.next = Some(begun + PAUSE + jitter::up_to(PAUSE / 2));
+                    return outcome;
+                }
+                () = sleep_until(next), if self.under_way.len() < 2 => {
+                    let is_beside = !self.under_way.is_empty();
+                    self.begin(target.clone(), preload);
+                    self.next = Some(Instant::now() + patience);
+                    if is_beside {
+                        return Err(late(patience));
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&self, target: Target, preload: Preload) {
+        let begun = Instant::now();
+        let attempt = within(MAX_ATTEMPT, async move {
+            match &target {
+                Target::Server(info) => {
+                    Link::open(ConnectionInfo::clone(info), Role::Any, 0, preload).await
+                }
+                #[cfg(feature = "sentinel")]
+                Target::Master(sentinels) => {
+                    let Master { server, epoch } = sentinels.master().await?;
+                    Link::open(server, Role::Master, epoch, preload).await
+                }
+            }
+        });
+        self.under_way
+            .push(Box::pin(async move { (begun, attempt.await) }));
+    }
+}
+
+/// What became of a connection that was silent.
+enum Silence {
+    /// Another one answers.
+    Replaced(Link),
+    /// It has answered after all.
+    Broken,
+    Lost,
+}
+
+impl Reconnector {
+    pub(super) async fn run(mut self) {
+        let mut link = self.connect().await;
+        loop {
+            // When another one has taken its place, or with this task.
+            let _closing = Closing(link.clone());
+            link = match self.watch(&link).await {
+                Some(other) => other,
+                None => self.connect().await,
+            };
+        }
+    }
+
+    /// One attempt after the other until one succeeds.
+    async fn connect(&mut self) -> Link {
+        loop {
+            match self.attempts.next(&self.target, self.preload).await {
+                Ok(link) => {
+                    self.state.send_replace(State::Up(link.clone()));
+                    return link;
+                }
+                Err(error) => self.fail(error),
+            }
+        }
+    }
+
+    fn fail(&self, error: RedisError) {
+        self.state.send_replace(State::Down(error));
+        self.alarm.notify_one();
+    }
+
+    /// Completes when the connection is lost or leads to the wrong server, or with another one that has taken its place.
+    async fn watch(&mut self, link: &Link) -> Option<Link> {
+        loop {
+            let is_silent = tokio::select! {
+                () = link.closed() => false,
+                () = moved(&self.target, link) => false,
+                () = silence(link, &self.shortest_timeout) => true,
+            };
+            self.alarm.notify_one();
+            let outcome = match is_silent {
+                true => self.replace(link).await,
+                false => Silence::Lost,
+            };
+            match outcome {
+                Silence::Broken => {}
+                Silence::Replaced(other) => return Some(other),
+                Silence::Lost => {
+                    self.state.send_replace(State::Connecting);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Makes another connection beside one that is silent. The one that answers first is kept.
+    async fn replace(&mut self, link: &Link) -> Silence {
+        loop {
+            tokio::select! {
+                biased;
+                () = heard(link, &self.shortest_timeout) => {
+                    self.attempts.under_way.clear();
+                    self.state.send_replace(State::Up(link.clone()));
+                    return Silence::Broken;
+                }
+                () = link.closed() => return Silence::Lost,
+                made = self.attempts.next(&self.target, self.preload) => match made {
+                    Ok(other) => {
+                        self.state.send_replace(State::Up(other.clone()));
+                        return Silence::Replaced(other);
+                    }
+                    Err(error) => self.fail(error),
+                },
+            }
+        }
+    }
+}
+
+struct Closing(Link);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Completes when something is outstanding and nothing at all has arrived for too long.
+async fn silence(link: &Link, shortest_timeout: &ShortestTimeout) {
+    loop {
+        let limit = shortest_timeout.silence();
+        let silent = link.silent_for();
+        if silent >= limit {
+            return;
+        }
+        sleep((limit - silent).max(limit / 4)).await;
+    }
+}
+
+/// Completes when something arrives on a connection that was silent.
+async fn heard(link: &Link, shortest_timeout: &ShortestTimeout) {
+    while link.silent_for() >= shortest_timeout.silence() {
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Completes when the server is not the one any more that is to be connected to, though it may still answer.
+async fn moved(target: &Target, link: &Link) {
+    match target {
+        Target::Server(_) => {
+            let _ = link;
+            std::future::pending().await
+        }
+        #[cfg(feature = "sentinel")]
+        Target::Master(sentinels) => sentinels.moved(&link.shared.at, link.shared.epoch).await,
+    }
+}
+
+fn patience_after(success: Duration) -> Duration {
+    (8 * success).clamp(MIN_PATIENCE, MAX_ATTEMPT)
+}
+
+pub(super) async fn within<T>(
+    timeout: Duration,
+    work: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    tokio::time::timeout(timeout, work)
+        .await
+        .unwrap_or_else(|_| Err(late(timeout)))
+}
+
+fn late(timeout: Duration) -> RedisError {
+    let late = format!("no connection within {timeout:?}");
+    let late = std::io::Error::new(std::io::ErrorKind::TimedOut, late);
+    RedisError::from(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_is_waited_for_eight_times_the_last_success_within_bounds() {
+        let millis = Duration::from_millis;
+        assert_eq!(patience_after(millis(1)), millis(300));
+        assert_eq!(patience_after(millis(100)), millis(800));
+        assert_eq!(patience_after(millis(900)), millis(2_000));
+    }
+
+    #[test]
+    fn silence_is_tolerated_for_two_timeouts_within_bounds() {
+        let silence_at = |millis| {
+            let shortest = ShortestTimeout::default();
+            shortest.note(Duration::from_millis(millis));
+            shortest.silence().as_millis()
+        };
+        assert_eq!(silence_at(1), 100);
+        assert_eq!(silence_at(200), 400);
+        assert_eq!(silence_at(60_000), 1_000);
+    }
+}

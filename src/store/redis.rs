@@ -1,0 +1,254 @@
+//! The counts of a fleet.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::name::Name;
+use super::{Store, StoreFuture, Take};
+use crate::connection::{
+    AnswerFuture, Connection, IntoRedisAddress, Preload, Redis, TakeQuestion, late, read_refund,
+    script_of, write_refund,
+};
+use crate::decision::{Decision, Decisions, Token};
+use crate::error::StoreError;
+
+/// Keeps the counts in Redis, so that all processes that use the same Redis share them.
+///
+/// Takes of all callers travel together: while some are under way, new ones wait for the next flight, a pipeline of script
+/// calls with up to 64 keys each. A take that is alone is sent immediately. Redis decides alone and by its own clock, so
+/// processes may come and go and their clocks may be wrong.
+///
+/// A decision takes at most the [time-out](RedisStore::timeout), whatever Redis does; then it is a
+/// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). Redis is told with each take until when that is, by
+/// its own clock, and charges nothing when it gets to it later. So a take that timed out is charged only where Redis
+/// decided in time and its answer was lost or late.
+///
+/// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
+/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. What was given
+/// back of it stands beside it, in `{CurrentLimiter:getId}:refunds`. Both expire a second or two after they
+/// have ceased to matter.
+///
+/// A slice of takes enters 64 at a time, in turns with other callers, and has the time-out as a whole.
+///
+/// Connections that break are made anew in the background. Takes need a tokio runtime with its timer enabled.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tidegate::{RateLimitLayer, RedisStore};
+///
+/// # async fn run() -> Result<(), tidegate::StoreError> {
+/// let store = Arc::new(RedisStore::connect("redis://127.0.0.1:6379").await?);
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore {
+    connection: Connection,
+    prefix: Arc<str>,
+    timeout: Duration,
+    #[cfg(feature = "test-util")]
+    clock: Option<crate::clock::ManualClock>,
+}
+
+impl RedisStore {
+    /// How long [`RedisStore::connect`] waits at most.
+    pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Connects to one server, to a cluster, or to a master that sentinels look after: see [`RedisAddress`](crate::RedisAddress)
+    /// for the URLs. For one server it is `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature
+    /// `tls` `rediss://...`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
+    /// if all that, with a server that is still loading its data, takes more than
+    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to be reached.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
+        let preload = Preload::Stores;
+        let connection = Connection::connect(address, preload, Self::CONNECT_TIMEOUT).await?;
+        Ok(Self::over(connection))
+    }
+
+    /// Begins to connect in the background, so that a service can start while its Redis cannot be
+    /// reached: until then there is no decision, and the error callbacks answer.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the address makes no sense.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
+        Connection::lazy(address, Preload::Stores).map(Self::over)
+    }
+
+    /// Keeps the counts over the connection of this handle, with a [time-out](Self::timeout) of its own.
+    ///
+    /// ```no_run
+    /// use tidegate::{Redis, RedisStore};
+    ///
+    /// # async fn run() -> Result<(), tidegate::StoreError> {
+    /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
+    /// let store = RedisStore::of(&redis);
+    /// # let _ = store;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn of(redis: &Redis) -> Self {
+        Self::over(redis.connection().clone())
+    }
+
+    fn over(connection: Connection) -> Self {
+        Self {
+            connection,
+            prefix: Self::DEFAULT_PREFIX.into(),
+            timeout: Self::DEFAULT_TIMEOUT,
+            #[cfg(feature = "test-util")]
+            clock: None,
+        }
+    }
+
+    /// The default of [`RedisStore::prefix`].
+    pub const DEFAULT_PREFIX: &'static str = "CurrentLimiter:";
+
+    /// The default of [`RedisStore::timeout`].
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
+
+    /// What the names of all keys begin with, for rules that do not say. Default: `CurrentLimiter:`.
+    ///
+    /// In a cluster each key has a slot of its own. What the prefix has between braces, such as `{eu}:`, puts all keys
+    /// into one slot; with a `}` that closes nothing, nothing can be given back, and [`Store::refund`] says so.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long a decision may take, with all waiting. Default: 50 ms.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Decides by a clock that a test moves by hand, instead of the server's.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn clock(mut self, clock: crate::clock::ManualClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    #[cfg(feature = "test-util")]
+    fn now(&self) -> Option<u64> {
+        self.clock.as_ref().map(crate::clock::ManualClock::now)
+    }
+
+    #[cfg(not(feature = "test-util"))]
+    fn now(&self) -> Option<u64> {
+        None
+    }
+
+    fn ask(&self, take: &Take) -> AnswerFuture<Decision> {
+        let question = TakeQuestion::new(
+            Arc::clone(take.rule()),
+            Name::new(take, &self.prefix).to_box(),
+            take.units(),
+        );
+        let question = question.repeated(take.is_repeat()).at(self.now());
+        self.connection.take(question, self.timeout)
+    }
+
+    /// Some at a time, so that other callers get their turn.
+    async fn ask_all(self, takes: Vec<Take>) -> Result<Decisions, StoreError> {
+        let mut decisions = Vec::with_capacity(takes.len());
+        let mut pending = VecDeque::with_capacity(MAX_ENTERED);
+        let mut takes = takes.iter();
+        loop {
+            let room = MAX_ENTERED - pending.len();
+            pending.extend(takes.by_ref().take(room).map(|take| self.ask(take)));
+            match pending.pop_front() {
+                Some(answer) => decisions.push(answer.await?),
+                None => return Ok(decisions.into_iter().collect()),
+            }
+        }
+    }
+
+    async fn in_time<T>(
+        self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let done = tokio::time::timeout(self.timeout, work).await;
+        done.unwrap_or_else(|_| Err(late(self.connection.label(), self.timeout)))
+    }
+}
+
+/// Takes of one slice that are asked at once.
+const MAX_ENTERED: usize = 64;
+
+/// Where it stands what was given back of a count: under a name that no count has, since rules and keys have no braces
+/// in theirs, and in the same slot of a cluster. That is the slot of what the prefix has between its braces, or of the
+/// whole name.
+fn records_of(name: &str) -> String {
+    let has_tag = name
+        .split_once('{')
+        .is_some_and(|(_, rest)| rest.contains('}'));
+    match has_tag {
+        true => format!("{name}{{refunds}}"),
+        false => format!("{{{name}}}:refunds"),
+    }
+}
+
+impl Store for RedisStore {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        match takes {
+            [take] => StoreFuture::redis(self.ask(take), Decisions::from),
+            takes => {
+                let answers = self.clone().ask_all(takes.to_vec());
+                StoreFuture::boxed(self.clone().in_time(answers))
+            }
+        }
+    }
+
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+        let name = Name::new(take, &self.prefix).to_box();
+        let max = take.units().min(token.units());
+        let keys = [&*name, &*records_of(&name)];
+        let arguments = |command: &mut Cmd| write_refund(command, self.now(), token, max);
+        let script = script_of(take.rule());
+        let reply = self.connection.call(script, &keys, arguments, self.timeout);
+        StoreFuture::boxed(async move { read_refund(&reply.await?, max) })
+    }
+
+    fn name(&self) -> String {
+        self.connection.label().to_string()
+    }
+
+    fn give_up_after(mut self, timeout: Duration) -> Self {
+        self.timeout = self.timeout.min(timeout);
+        self
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("address", &self.connection.label())
+            .field("prefix", &self.prefix)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
