@@ -149,10 +149,7 @@ async fn an_acquire_that_comes_late() {
     for lock in [lock.clone(), lock.by(&Owner::new())] {
         lossy.is_whole().await;
         lossy.network.hold();
-        // With the tenth that is not answered the connection is made anew, so what gives it up overtakes it.
-        for _ in 0..9 {
-            lock.is_locked().await.expect_err("no answer");
-        }
+        // Another connection is made meanwhile, so what gives it up overtakes it.
         lock.try_lock().await.expect_err("no answer");
         lossy.is_whole().await;
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -226,7 +226,6 @@ impl RedisAddress {
         }
         Ok(self)
     }
-
 }
 
 pub(super) fn configuration(message: &str) -> StoreError {
