@@ -97,6 +97,11 @@ fn only_the_one_field_is_believed() {
         "2001:db8::/64"
     );
     assert_eq!(of(&["for=_hidden"]), "10.0.0.1");
+    assert_eq!(
+        of(&["for=1.1.1.1;host=\"a;for=6.6.6.6\""]),
+        "1.1.1.1",
+        "what is quoted is no parameter"
+    );
     assert_eq!(xff(&forwarded, "10.0.0.1", &["1.1.1.1"]), "10.0.0.1");
     let own = trusting.field(Forwarding::Header(HeaderName::from_static(
         "cf-connecting-ip",
