@@ -1,5 +1,9 @@
 //! Configuration files: what they mean, and what is said of mistakes.
 
+#[cfg(feature = "tracing")]
+#[path = "support/log.rs"]
+mod log;
+
 use std::fs;
 use std::sync::Arc;
 
@@ -7,7 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
-use tidegate::{Algorithm, Counting, Limits, MemoryStore, PeerAddr, Rules};
+use tidegate::{Algorithm, Counting, Limits, MemoryStore, PeerAddr, Rules, Store};
 use tower::ServiceExt;
 
 const EXAMPLE: &str = r#"
@@ -379,6 +383,74 @@ fn a_bad_reload_keeps_the_old_rules() {
     fs::write(&path, "enabled = false").expect("is written");
     limits.reload(&path).expect("a valid file");
     assert!(!limits.rules().load().is_enabled());
+}
+
+/// A path with a slip of the pen would not be limited, and nobody would know.
+#[test]
+fn paths_without_a_rule_are_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("limits.toml");
+    fs::write(&path, EXAMPLE).expect("is written");
+    let limits = Limits::from_file(&path).expect("a valid file");
+    assert!(limits.paths_without_rule().is_empty());
+
+    let clone = limits.clone();
+    let _ = ["getid", "getId", "about", "getid"].map(|path| clone.layer(path));
+    assert_eq!(limits.paths_without_rule(), ["about", "getid"]);
+
+    let more = EXAMPLE.replace("[rules.export]", "[rules.getid]");
+    fs::write(&path, &more).expect("is written");
+    limits.reload(&path).expect("a valid file");
+    assert_eq!(clone.paths_without_rule(), ["about"]);
+    let _ = limits.layer("export");
+    assert_eq!(
+        clone.paths_without_rule(),
+        ["about", "export"],
+        "it is gone"
+    );
+
+    fs::write(&path, more.replace("enabled = true", "enabled = false")).expect("is written");
+    limits.reload(&path).expect("a valid file");
+    assert_eq!(
+        limits.paths_without_rule(),
+        ["about", "export"],
+        "disabled rules are rules"
+    );
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn a_path_without_a_rule_is_told_once() {
+    let log = log::Log::start();
+    let limits = Limits::from_toml(EXAMPLE).expect("a valid file");
+    let _ = ["getId", "typo", "typo"].map(|path| limits.layer(path));
+    let _ = limits.clone().layer("typo");
+    let [line] = &*log.lines() else {
+        panic!("not one line");
+    };
+    assert!(line.contains("WARN") && line.contains("no rule"), "{line}");
+    assert!(line.contains("typo"), "{line}");
+    let _ = limits.layer("another");
+    assert_eq!(log.lines().len(), 1);
+}
+
+/// As it is, behind an `Arc`, or behind one without its type.
+#[tokio::test]
+async fn stores_of_all_shapes() {
+    let full = || MemoryStore::with_max_keys(0);
+    let limits = || Limits::from_toml("[rules.a]\nmax-count = 1\nwindow = \"1s\"");
+    let untyped: Arc<dyn Store> = Arc::new(full());
+    for limits in [
+        limits().map(|limits| limits.store(full())),
+        limits().map(|limits| limits.store(Arc::new(full()))),
+        limits().map(|limits| limits.store(untyped)),
+    ] {
+        let layer = limits.expect("a valid file").layer("a");
+        let app = Router::new().route("/", get(|| async { "" }).layer(layer));
+        let request = Request::get("/").body(Body::empty()).expect("valid");
+        let response = app.oneshot(request).await.expect("axum does not fail");
+        assert_eq!(response.status().as_u16(), 503, "it is full");
+    }
 }
 
 proptest::proptest! {
