@@ -127,7 +127,8 @@ impl Limits {
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
     ///
-    /// let limits = Limits::new([Rule::new("getId", [Quota::per_second(5)])?].into_iter().collect());
+    /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
+    /// let limits = Limits::new([rule].into_iter().collect());
     /// let _ = (limits.layer("getId"), limits.layer("getid"));
     /// assert_eq!(limits.paths_without_rule(), ["getid"]);
     /// # Ok::<(), tidegate::RuleError>(())

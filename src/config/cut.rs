@@ -36,8 +36,8 @@ pub(super) fn message(text: &str) -> String {
     middle(&parts.collect::<String>(), MAX_MESSAGE)
 }
 
-/// A text without its middle where it is longer than `max` characters: the start says what is wrong,
-/// and the end what was expected.
+/// A text without its middle where it is longer than `max` characters: the start says what is
+/// wrong, and the end what was expected.
 pub(super) fn middle(text: &str, max: usize) -> String {
     let number = text.chars().count();
     if number <= max {

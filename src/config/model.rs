@@ -106,7 +106,8 @@ impl File {
 }
 
 const NO_TRUST: &str = "neither trusted nor hops, expected trusted = [\"10.0.0.0/8\"] (the \
-     networks of your proxies) or hops = 1 (their number); trusted = [] if clients connect directly";
+     networks of your proxies) or hops = 1 (their number); trusted = [] if clients connect \
+     directly";
 
 impl ClientIpTable {
     fn into_client_ip(self, span: Range<usize>) -> Result<ClientIp, Wrong> {
