@@ -39,8 +39,12 @@ impl Calls {
     }
 
     /// One command on one key.
-    pub(crate) async fn query<T: FromRedisValue>(&self, command: Cmd) -> Result<T, StoreError> {
-        let reply = self.connection.query(command, self.timeout).await?;
+    pub(crate) async fn query<T: FromRedisValue>(
+        &self,
+        command: Cmd,
+        key: &str,
+    ) -> Result<T, StoreError> {
+        let reply = self.connection.query(command, key, self.timeout).await?;
         redis::from_redis_value(reply).map_err(|error| store_error(self.address(), error.into()))
     }
 

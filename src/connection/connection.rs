@@ -2,17 +2,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Value};
-use tokio::sync::oneshot;
 
 use super::Script;
 use super::address::{IntoRedisAddress, RedisAddress, Topology};
 #[cfg(feature = "cluster")]
-use super::cluster::{Cluster, slot, slot_of};
+use super::cluster::{Cluster, slot};
 use super::errors::store_error;
 use super::flight::Home;
 use super::link::Link;
 use super::node::Node;
-use super::question::{AnswerFuture, Body, CallQuestion, Question, TakeQuestion};
+use super::question::{AnswerFuture, Body, CallQuestion, Caller, Question, TakeQuestion};
 use super::queue::Queue;
 use super::reconnector::{Target, within};
 use super::scripts::Preload;
@@ -113,14 +112,9 @@ impl Connection {
     }
 
     /// Asks whether a key may spend a cost.
-    pub(crate) fn take(&self, mut take: TakeQuestion, timeout: Duration) -> AnswerFuture<Decision> {
-        let (sender, receiver) = oneshot::channel();
-        take.answer = Some(sender);
+    pub(crate) fn take(&self, take: TakeQuestion, timeout: Duration) -> AnswerFuture<Decision> {
         let slot = self.slot(take.name.as_bytes());
-        let question = Question::new(Body::Take(take), slot, timeout);
-        let answer = AnswerFuture::new(receiver, &question, timeout, &self.0.label);
-        self.ask(question, timeout);
-        answer
+        self.ask(|caller| Question::new(Body::Take(take, caller), slot, timeout))
     }
 
     /// Calls a script on keys of one slot.
@@ -131,46 +125,32 @@ impl Connection {
         arguments: impl FnOnce(&mut Cmd),
         timeout: Duration,
     ) -> AnswerFuture<Value> {
-        let slot = keys.first().map_or(0, |key| self.slot(key.as_bytes()));
-        let command = script.by_hash(keys, arguments);
-        self.command(command, Some(script), slot, timeout)
-    }
-
-    /// Runs a command whose first argument is its key.
-    pub(crate) fn query(&self, command: Cmd, timeout: Duration) -> AnswerFuture<Value> {
-        let slot = match &self.0.to {
-            To::Server(_) => 0,
-            #[cfg(feature = "cluster")]
-            To::Cluster(_) => slot_of(&command),
+        let call = CallQuestion {
+            command: script.by_hash(keys, arguments),
+            script: Some(script),
         };
-        self.command(command, None, slot, timeout)
+        let slot = keys.first().map_or(0, |key| self.slot(key.as_bytes()));
+        self.ask(|caller| Question::new(Body::Call(call, caller), slot, timeout))
     }
 
-    fn command(
-        &self,
-        command: Cmd,
-        script: Option<&'static Script>,
-        slot: u16,
-        timeout: Duration,
-    ) -> AnswerFuture<Value> {
-        let (sender, receiver) = oneshot::channel();
+    /// Runs a command on one key.
+    pub(crate) fn query(&self, command: Cmd, key: &str, timeout: Duration) -> AnswerFuture<Value> {
         let call = CallQuestion {
             command,
-            script,
-            answer: Some(sender),
+            script: None,
         };
-        let question = Question::new(Body::Call(call), slot, timeout);
-        let answer = AnswerFuture::new(receiver, &question, timeout, &self.0.label);
-        self.ask(question, timeout);
-        answer
+        let slot = self.slot(key.as_bytes());
+        self.ask(|caller| Question::new(Body::Call(call, caller), slot, timeout))
     }
 
-    fn ask(&self, question: Question, timeout: Duration) {
+    fn ask<T>(&self, ask: impl FnOnce(Caller<T>) -> Question) -> AnswerFuture<T> {
+        let (question, answer) = AnswerFuture::of(ask, &self.0.label);
         match &self.0.to {
-            To::Server(node) => node.ask(question, timeout),
+            To::Server(node) => node.ask(question),
             #[cfg(feature = "cluster")]
-            To::Cluster(cluster) => cluster.ask(question, timeout),
+            To::Cluster(cluster) => cluster.ask(question),
         }
+        answer
     }
 
     fn slot(&self, key: &[u8]) -> u16 {

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
 use super::errors::store_error;
 use super::link::Link;
-use super::question::{Body, CallQuestion, Question};
+use super::question::{Body, CallQuestion, Question, Way};
 use super::queue::Queue;
 use super::take_call::{TakeCall, take_calls};
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 
-/// What a flight belongs to.
+/// What flights to a server have in common.
 #[derive(Clone)]
 pub(super) struct Home {
     /// For people.
@@ -25,181 +25,147 @@ pub(super) struct Home {
     pub(super) redirects: Option<Redirects>,
 }
 
-impl Home {
-    /// The same error with the server's address.
-    pub(super) fn explained(&self, error: &StoreError) -> StoreError {
-        StoreError::new(error.kind(), format!("{}: {error}", self.address))
-    }
-}
-
 /// The questions of one pipeline.
 pub(super) struct Flight {
     calls: Vec<Call>,
+    link: Link,
+    home: Home,
 }
 
-/// A script call or command of the pipeline, with the questions that it answers.
-pub(super) enum Call {
+/// A script call or command, with the questions that it answers.
+enum Call {
     Takes(TakeCall),
     One(Question),
 }
 
-/// Whether a script is called by its hash, or by its text because the server does not know it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
-    Hash,
-    Text,
-}
-
-/// What the server's clock has to have passed for an answer "too late" to be believed.
-const MAX_LATE_HOPS: u8 = 3;
+/// A question is asked again so often, if the server says that it is late and this process's clock says that it is not.
+const MAX_LATE: u8 = 3;
 
 impl Flight {
     /// Groups the questions into calls; none if there is no question.
-    pub(super) fn plan(questions: Vec<Question>, link: &Link, queue: &Arc<Queue>) -> Option<Self> {
-        let is_take = |question: &Question| matches!(question.body, Body::Take(_));
-        let (takes, others): (Vec<_>, Vec<_>) = match questions.iter().all(is_take) {
-            true => (questions, Vec::new()),
-            false => questions.into_iter().partition(is_take),
-        };
-        let mut calls = take_calls(takes, &link.shared.clock, queue);
-        calls.extend(others.into_iter().map(Call::One));
-        (!calls.is_empty()).then_some(Self { calls })
+    pub(super) fn new(questions: Vec<Question>, link: Link, home: Home) -> Option<Self> {
+        let is_take = |question: &Question| matches!(question.body, Body::Take(..));
+        let (takes, others): (Vec<_>, Vec<_>) = questions.into_iter().partition(is_take);
+        let takes = take_calls(takes, &link.shared.clock).into_iter();
+        let calls: Vec<_> = takes
+            .map(Call::Takes)
+            .chain(others.into_iter().map(Call::One))
+            .collect();
+        (!calls.is_empty()).then_some(Self { calls, link, home })
     }
 
     /// Sends all and hands out the answers. It takes as long as the connection lets it: callers look at the time themselves.
-    pub(super) async fn run(self, link: Link, home: Home) {
-        let mut landing = Landing {
-            link,
-            home,
-            calls: self.calls,
-        };
-        let mut by = By::Hash;
-        while !landing.calls.is_empty() {
-            let pipeline = landing.pipeline(by);
-            let asked = Instant::now();
-            match landing.link.ask(&pipeline).await {
-                Ok(replies) => landing.hand_out(replies, asked, by),
-                Err(error) => landing.fail(&error),
-            }
-            // What is left are scripts that the server does not know: with the text, it does.
-            by = By::Text;
-        }
-    }
-}
-
-/// A flight that is under way.
-struct Landing {
-    link: Link,
-    home: Home,
-    calls: Vec<Call>,
-}
-
-impl Landing {
-    fn pipeline(&self, by: By) -> Pipeline {
-        let mut pipeline = Pipeline::with_capacity(self.calls.len());
+    pub(super) async fn run(self) {
+        let mut pipeline = redis::Pipeline::with_capacity(self.calls.len());
         for call in &self.calls {
             #[cfg(feature = "cluster")]
-            if call.is_asking() {
-                pipeline.add_command(redis::cmd("ASKING"));
+            if call.way() == Way::Asking {
+                pipeline.cmd("ASKING");
             }
-            pipeline.add_command(call.command(by));
+            pipeline.add_command(call.command());
         }
-        pipeline
+        let asked = Instant::now();
+        match self.link.ask(&pipeline).await {
+            Ok(replies) => self.hand_out(replies, asked),
+            // Nothing is sent again, because it may have been done.
+            Err(error) => self.fail(&error),
+        }
     }
 
-    /// Answers the questions, or sends them on. Keeps the calls of scripts that the server does not know.
-    fn hand_out(&mut self, replies: Vec<Value>, asked: Instant, by: By) {
+    fn hand_out(self, replies: Vec<Value>, asked: Instant) {
+        let Self { calls, link, home } = self;
         let mut replies = replies.into_iter();
-        let mut unknown = Vec::new();
-        for call in std::mem::take(&mut self.calls) {
+        for call in calls {
             #[cfg(feature = "cluster")]
-            if call.is_asking() {
+            if call.way() == Way::Asking {
                 replies.next();
             }
             let reply = replies.next().unwrap_or(Value::Nil);
-            match reply.extract_error() {
-                Ok(reply) => self.answer(call, reply, asked),
-                Err(error) if is_unknown_script(&error) && by == By::Hash => unknown.push(call),
-                Err(error) => self.refused(call, &error),
-            }
-        }
-        self.calls = unknown;
-    }
-
-    fn answer(&self, call: Call, reply: Value, asked: Instant) {
-        match call {
-            Call::One(question) => {
-                if let Body::Call(call) = question.body {
-                    call.answer(Ok(reply));
-                }
-            }
-            Call::Takes(call) => {
-                let late = call.answer(&reply, asked, &self.link, &self.home);
-                for question in late {
-                    self.ask_again(question);
+            match (reply.extract_error(), call) {
+                (Err(error), call) => refused(call, &error, &link, &home),
+                (Ok(reply), Call::Takes(call)) => call.answer(&reply, asked, &link, &home),
+                (Ok(reply), Call::One(question)) => {
+                    if let Body::Call(_, caller) = question.body {
+                        caller.answer(Ok(reply));
+                    }
                 }
             }
         }
     }
 
+    fn fail(self, error: &RedisError) {
+        if needs_another_connection(error) {
+            self.link.close();
+        }
+        let error = store_error(&self.home.address, error.clone());
+        let questions = self.calls.into_iter().flat_map(Call::into_questions);
+        questions.for_each(|question| question.fail(error.clone()));
+    }
+}
+
+/// A whole call was refused: nothing of it was done.
+fn refused(call: Call, error: &RedisError, link: &Link, home: &Home) {
+    if needs_another_connection(error) {
+        link.close();
+    }
+    let is_shared = call.number_of_keys() > 1;
+    #[cfg(feature = "cluster")]
+    if let Some(redirects) = &home.redirects
+        && let Some(redirect) = redirects.of(error)
+    {
+        return redirects.follow(&redirect, call.into_questions(), is_shared, home);
+    }
+    let way = match call.way() {
+        Way::Shared | Way::Alone if is_unknown_script(error) => Some(Way::WithText),
+        Way::Shared if is_shared && is_about_a_key(error) => Some(Way::Alone),
+        _ => None,
+    };
+    let error = store_error(&home.address, error.clone());
+    for mut question in call.into_questions() {
+        match way {
+            Some(way) => {
+                question.way = way;
+                home.queue.push(question);
+            }
+            None => question.fail(error.clone()),
+        }
+    }
+}
+
+impl Home {
     /// The server says that the deadline is over, and this process's clock does not: the server's clock was set, or is
-    /// another server's. It is known by now.
-    fn ask_again(&self, mut question: Question) {
-        question.route.hops += 1;
-        match question.route.hops <= MAX_LATE_HOPS {
-            true => self.home.queue.push(question),
-            false => question.fail(super::question::late_by_server(&self.home.address)),
+    /// another server's. By now it is known.
+    pub(super) fn ask_again(&self, mut question: Question) {
+        question.hops += 1;
+        match question.hops <= MAX_LATE {
+            true => self.queue.push(question),
+            false => question.fail(self.late()),
         }
     }
 
-    /// A whole call was refused: nothing of it was done.
-    fn refused(&self, call: Call, error: &RedisError) {
-        if needs_another_connection(error) {
-            self.link.close();
-        }
-        let is_shared = call.number_of_keys() > 1;
-        #[cfg(feature = "cluster")]
-        if let Some(redirects) = &self.home.redirects
-            && let Some(redirect) = redirects.of(error)
-        {
-            let questions = call.into_questions();
-            return redirects.follow(redirect, questions, is_shared, &self.home.queue);
-        }
-        if is_shared && is_about_a_key(error) {
-            for mut question in call.into_questions() {
-                question.route.is_alone = true;
-                self.home.queue.push(question);
-            }
-            return;
-        }
-        let error = store_error(&self.home.address, error.clone());
-        for question in call.into_questions() {
-            question.fail(error.clone());
-        }
-    }
-
-    /// The connection broke. Nothing is sent again, because it may have been done.
-    fn fail(&mut self, error: &RedisError) {
-        if needs_another_connection(error) {
-            self.link.close();
-        }
-        let error = store_error(&self.home.address, error.clone());
-        for call in std::mem::take(&mut self.calls) {
-            for question in call.into_questions() {
-                question.fail(error.clone());
-            }
-        }
+    pub(super) fn late(&self) -> StoreError {
+        let address = &self.address;
+        let message = format!("{address} did not answer in time: the deadline was over before");
+        StoreError::new(StoreErrorKind::Timeout, message)
     }
 }
 
 impl Call {
-    fn command(&self, by: By) -> Cmd {
+    fn command(&self) -> Cmd {
         match self {
-            Self::Takes(call) => call.command(by),
-            Self::One(question) => match &question.body {
-                Body::Call(call) => call.command(by),
-                Body::Take(_) => Cmd::new(),
+            Self::Takes(call) => call.command(),
+            Self::One(question) => match (&question.body, question.way) {
+                (Body::Call(call, _), Way::WithText) => call.with_text(),
+                (Body::Call(call, _), _) => call.command.clone(),
+                (Body::Take(..), _) => Cmd::new(),
             },
+        }
+    }
+
+    fn way(&self) -> Way {
+        match self {
+            Self::Takes(call) => call.way(),
+            Self::One(question) => question.way,
         }
     }
 
@@ -212,26 +178,26 @@ impl Call {
 
     fn into_questions(self) -> Vec<Question> {
         match self {
-            Self::Takes(call) => call.into_questions(),
+            Self::Takes(call) => call.questions,
             Self::One(question) => vec![question],
-        }
-    }
-
-    #[cfg(feature = "cluster")]
-    fn is_asking(&self) -> bool {
-        match self {
-            Self::Takes(call) => call.is_asking(),
-            Self::One(question) => question.route.is_asking,
         }
     }
 }
 
 impl CallQuestion {
-    fn command(&self, by: By) -> Cmd {
-        match (by, self.script) {
-            (By::Text, Some(script)) => script.with_text(&self.command),
-            _ => self.command.clone(),
+    /// The same call with the script's text in place of its hash.
+    fn with_text(&self) -> Cmd {
+        let Some(script) = self.script else {
+            return self.command.clone();
+        };
+        let mut command = redis::cmd("EVAL");
+        command.arg(script.source());
+        for argument in self.command.args_iter().skip(2) {
+            if let Arg::Simple(argument) = argument {
+                command.arg(argument);
+            }
         }
+        command
     }
 }
 
@@ -241,7 +207,8 @@ fn is_unknown_script(error: &RedisError) -> bool {
 
 /// One of several keys may be the reason, and the others need not suffer.
 fn is_about_a_key(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+    let is_forbidden = error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
+    is_forbidden
         || error
             .to_string()
             .contains("can't access at least one of the keys")
@@ -249,16 +216,11 @@ fn is_about_a_key(error: &RedisError) -> bool {
 
 /// Not only broken connections: a server that became a replica, or lost its master, may be another one by the time that it
 /// is asked again.
-pub(super) fn needs_another_connection(error: &RedisError) -> bool {
+fn needs_another_connection(error: &RedisError) -> bool {
     let broken = error.is_unrecoverable_error() || error.is_connection_dropped();
     let wrong_server = matches!(
         error.kind(),
         ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
     );
     broken || wrong_server
-}
-
-/// For errors that came in an answer.
-pub(super) fn leads_to_wrong_server(error: &StoreError) -> bool {
-    error.kind() == crate::error::StoreErrorKind::ReadOnly
 }

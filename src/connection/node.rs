@@ -1,6 +1,5 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -65,15 +64,8 @@ impl Node {
         }
     }
 
-    /// Adds a question to the queue. Its caller waits no longer than `timeout`.
-    pub(super) fn ask(&self, question: Question, timeout: Duration) {
-        self.shortest_timeout.note(timeout);
-        self.queue.push(question);
-    }
-
-    /// Adds a question that another node has sent here.
-    #[cfg(feature = "cluster")]
-    pub(super) fn resend(&self, question: Question) {
+    pub(super) fn ask(&self, question: Question) {
+        self.shortest_timeout.note(question.timeout);
         self.queue.push(question);
     }
 
@@ -167,10 +159,9 @@ impl Dispatcher {
             }
         };
         let questions = self.home.queue.take(MAX_QUESTIONS);
-        let flight = Flight::plan(questions, &link, &self.home.queue)?;
-        let flight = AssertUnwindSafe(flight.run(link, self.home.clone()));
-        // A panic of one flight must not end the task. Its callers are told that their questions were given up.
-        Some(flight.catch_unwind().map(drop))
+        let flight = Flight::new(questions, link, self.home.clone())?;
+        // A panic of one flight must not end the task. Its callers are told that nothing answers any more.
+        Some(AssertUnwindSafe(flight.run()).catch_unwind().map(drop))
     }
 }
 

@@ -13,36 +13,36 @@ use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::rule::Rule;
 
-/// One question to one server, and where its answer goes.
+/// One question to one server.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) body: Body,
     /// Of its keys. Only a cluster uses it.
     pub(super) slot: u16,
-    /// Once it has waited until then, it departs even if many flights are in progress.
+    pub(super) timeout: Duration,
+    /// Once it has waited until then, it departs even if all flights are in progress.
     pub(super) overdue: Instant,
     pub(super) deadline: Instant,
-    pub(super) route: Route,
+    /// How often it was asked again.
+    pub(super) hops: u8,
+    pub(super) way: Way,
 }
 
 #[derive(Debug)]
 pub(super) enum Body {
-    Take(TakeQuestion),
-    Call(CallQuestion),
+    Take(TakeQuestion, Caller<Decision>),
+    Call(CallQuestion, Caller<Value>),
 }
 
 /// May this key spend this cost? Takes of many callers travel in one script call.
 #[derive(Debug)]
 pub(crate) struct TakeQuestion {
-    pub(super) rule: Arc<Rule>,
+    pub(crate) rule: Arc<Rule>,
     /// Of the key in Redis.
-    pub(super) name: Box<str>,
-    pub(super) cost: u64,
-    /// A caller that was denied asks again.
-    pub(super) is_repeat: bool,
+    pub(crate) name: Box<str>,
+    pub(crate) cost: u64,
     /// A test's clock, in microseconds, in place of the server's.
-    pub(super) now: Option<u64>,
-    pub(super) answer: Option<oneshot::Sender<Result<Decision, StoreError>>>,
+    pub(crate) now: Option<u64>,
 }
 
 /// A script call or command of its own.
@@ -51,96 +51,70 @@ pub(super) struct CallQuestion {
     /// `EVALSHA` of the script, or any command if there is none.
     pub(super) command: Cmd,
     pub(super) script: Option<&'static Script>,
-    pub(super) answer: Option<oneshot::Sender<Result<Value, StoreError>>>,
 }
 
-/// What has become of a question so far that was not answered the first time.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Route {
-    /// Its keys must not share a call with others: such a call was refused as a whole.
-    pub(super) is_alone: bool,
-    /// The node serves its slot only to those who say `ASKING`.
+/// How a question is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Way {
+    /// With others in one call.
+    Shared,
+    /// In a call of its own, because a call with others was refused as a whole.
+    Alone,
+    /// With the script's text, which the server does not know.
+    WithText,
+    /// Behind `ASKING`: the node serves its slot to nobody else yet.
     #[cfg(feature = "cluster")]
-    pub(super) is_asking: bool,
-    /// How often it was asked again.
-    pub(super) hops: u8,
+    Asking,
+}
+
+impl Way {
+    pub(super) const fn is_alone(self) -> bool {
+        !matches!(self, Self::Shared | Self::WithText)
+    }
 }
 
 impl Question {
     pub(super) fn new(body: Body, slot: u16, timeout: Duration) -> Self {
-        let now = Instant::now();
-        let timeout = timeout.min(MAX_TIMEOUT);
+        /// A longer timeout counts as this one: no instant of the clock is farther away.
+        const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+        let (now, timeout) = (Instant::now(), timeout.min(MAX_TIMEOUT));
         Self {
             body,
             slot,
+            timeout,
             overdue: now + timeout / 4,
             deadline: now + timeout,
-            route: Route::default(),
+            hops: 0,
+            way: Way::Shared,
         }
     }
 
     /// Whether its caller still waits.
     pub(super) fn is_wanted(&self) -> bool {
         match &self.body {
-            Body::Take(take) => take
-                .answer
-                .as_ref()
-                .is_some_and(|answer| !answer.is_closed()),
-            Body::Call(call) => call
-                .answer
-                .as_ref()
-                .is_some_and(|answer| !answer.is_closed()),
+            Body::Take(_, caller) => !caller.0.is_closed(),
+            Body::Call(_, caller) => !caller.0.is_closed(),
         }
     }
 
     pub(super) fn fail(self, error: StoreError) {
         match self.body {
-            Body::Take(take) => take.answer(Err(error)),
-            Body::Call(call) => call.answer(Err(error)),
+            Body::Take(_, caller) => caller.answer(Err(error)),
+            Body::Call(_, caller) => caller.answer(Err(error)),
         }
     }
 }
 
-impl TakeQuestion {
-    pub(crate) fn new(rule: Arc<Rule>, name: Box<str>, cost: u64) -> Self {
-        Self {
-            rule,
-            name,
-            cost,
-            is_repeat: false,
-            now: None,
-            answer: None,
-        }
-    }
+/// Where an answer goes.
+#[derive(Debug)]
+pub(super) struct Caller<T>(oneshot::Sender<Result<T, StoreError>>);
 
-    pub(crate) fn repeated(mut self, is_repeat: bool) -> Self {
-        self.is_repeat = is_repeat;
-        self
-    }
-
-    pub(crate) fn at(mut self, now: Option<u64>) -> Self {
-        self.now = now;
-        self
-    }
-
+impl<T> Caller<T> {
     /// A caller that has left hears nothing.
-    pub(super) fn answer(self, answer: Result<Decision, StoreError>) {
-        if let Some(caller) = self.answer {
-            let _ = caller.send(answer);
-        }
+    pub(super) fn answer(self, answer: Result<T, StoreError>) {
+        let _ = self.0.send(answer);
     }
 }
-
-impl CallQuestion {
-    pub(super) fn answer(self, answer: Result<Value, StoreError>) {
-        if let Some(caller) = self.answer {
-            let _ = caller.send(answer);
-        }
-    }
-}
-
-/// A longer timeout counts as this one: no instant of the clock is farther away.
-const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 pin_project! {
     /// The answer to one question, or an error once its time is over.
@@ -157,18 +131,20 @@ pin_project! {
 }
 
 impl<T> AnswerFuture<T> {
-    pub(super) fn new(
-        answer: oneshot::Receiver<Result<T, StoreError>>,
-        question: &Question,
-        timeout: Duration,
+    /// A question that is made of a caller, and its answer.
+    pub(super) fn of(
+        ask: impl FnOnce(Caller<T>) -> Question,
         address: &Arc<str>,
-    ) -> Self {
-        Self {
+    ) -> (Question, Self) {
+        let (sender, answer) = oneshot::channel();
+        let question = ask(Caller(sender));
+        let future = Self {
             answer,
             deadline: sleep_until(question.deadline),
-            timeout,
+            timeout: question.timeout,
             address: Arc::clone(address),
-        }
+        };
+        (question, future)
     }
 }
 
@@ -187,13 +163,6 @@ impl<T> Future for AnswerFuture<T> {
 
 pub(crate) fn late(address: &str, timeout: Duration) -> StoreError {
     let message = format!("{address} did not answer within {timeout:?}");
-    StoreError::new(StoreErrorKind::Timeout, message)
-}
-
-/// The server reached a question after its deadline, and did nothing.
-pub(super) fn late_by_server(address: &str) -> StoreError {
-    let message =
-        format!("{address} did not answer in time: it reached the question after its deadline");
     StoreError::new(StoreErrorKind::Timeout, message)
 }
 

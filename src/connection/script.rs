@@ -1,4 +1,4 @@
-use redis::{Arg, Cmd, cmd};
+use redis::{Cmd, cmd};
 
 use super::scripts::INCLUDES;
 
@@ -36,18 +36,6 @@ impl Script {
         let mut command = cmd("EVALSHA");
         command.arg(&self.sha).arg(keys.len()).arg(keys);
         arguments(&mut command);
-        command
-    }
-
-    /// The same call by the script's text, for a server that was restarted or whose cache was flushed.
-    pub(super) fn with_text(&self, by_hash: &Cmd) -> Cmd {
-        let mut command = cmd("EVAL");
-        command.arg(&self.source);
-        for argument in by_hash.args_iter().skip(2) {
-            if let Arg::Simple(argument) = argument {
-                command.arg(argument);
-            }
-        }
         command
     }
 }

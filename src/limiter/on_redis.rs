@@ -291,7 +291,7 @@ impl Backend for OnRedis {
             command
                 .arg(name)
                 .arg(&["rate", "interval", "type", "keepAliveTime"]);
-            let fields: Vec<Option<String>> = self.calls().query(command).await?;
+            let fields: Vec<Option<String>> = self.calls().query(command, name).await?;
             let [Some(rate), Some(interval), Some(kind), keep_alive] = &fields[..] else {
                 return Ok(None);
             };
@@ -343,7 +343,7 @@ impl Backend for OnRedis {
         Box::pin(async move {
             let mut exists = cmd("EXISTS");
             exists.arg(name);
-            Ok(self.calls().query(exists).await?)
+            Ok(self.calls().query(exists, name).await?)
         })
     }
 

@@ -14,7 +14,7 @@ use crate::connection::{
     script_of, write_refund,
 };
 use crate::decision::{Decision, Decisions, Token};
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
@@ -163,12 +163,12 @@ impl RedisStore {
     }
 
     fn ask(&self, take: &Take) -> AnswerFuture<Decision> {
-        let question = TakeQuestion::new(
-            Arc::clone(take.rule()),
-            Name::new(take, &self.prefix).to_box(),
-            take.units(),
-        );
-        let question = question.repeated(take.is_repeat()).at(self.now());
+        let question = TakeQuestion {
+            rule: Arc::clone(take.rule()),
+            name: Name::new(take, &self.prefix).to_box(),
+            cost: take.units(),
+            now: self.now(),
+        };
         self.connection.take(question, self.timeout)
     }
 
@@ -230,7 +230,13 @@ impl Store for RedisStore {
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), token, max);
         let script = script_of(take.rule());
         let reply = self.connection.call(script, &keys, arguments, self.timeout);
-        StoreFuture::boxed(async move { read_refund(&reply.await?, max) })
+        let address = Arc::clone(self.connection.label());
+        StoreFuture::boxed(async move {
+            read_refund(&reply.await?, max).ok_or_else(|| {
+                let message = format!("{address} gave an answer that is no refund");
+                StoreError::new(StoreErrorKind::Protocol, message)
+            })
+        })
     }
 
     fn name(&self) -> String {

@@ -23,15 +23,15 @@ use tokio::time::Instant;
 
 use self::layout::{Layout, NodeAddress, SlotMap};
 pub(in crate::connection) use self::redirect::Redirects;
-pub(super) use self::slots::{slot, slot_of};
+pub(super) use self::slots::slot;
 use self::watcher::Watcher;
 use super::address::RedisAddress;
 use super::errors::store_error;
 use super::flight::Home;
 use super::link::Link;
 use super::node::{Node, is_passing};
-use super::question::{Question, runtime_ended};
-use super::queue::{MAX_QUEUED, Queue};
+use super::question::Question;
+use super::queue::Queue;
 use super::reconnector::Target;
 use super::scripts::Preload;
 use crate::error::{StoreError, StoreErrorKind};
@@ -56,7 +56,7 @@ pub(super) struct Shared {
     /// Notified of each view.
     viewed: watch::Sender<()>,
     /// Questions that wait for the first view.
-    early: Mutex<Vec<(Question, Duration)>>,
+    early: Queue,
     /// With the instant of the last use. There is one node for an address.
     nodes: Mutex<HashMap<NodeAddress, (Arc<Node>, Instant)>>,
     /// Notified when the layout may have changed.
@@ -86,7 +86,7 @@ impl Cluster {
             preload,
             view: ArcSwap::from_pointee(View::Connecting),
             viewed: watch::Sender::new(()),
-            early: Mutex::default(),
+            early: Queue::new(label),
             nodes: Mutex::default(),
             doubt: Arc::default(),
         });
@@ -116,8 +116,8 @@ impl Cluster {
         }
     }
 
-    pub(super) fn ask(&self, question: Question, timeout: Duration) {
-        self.shared.ask(question, Some(timeout));
+    pub(super) fn ask(&self, question: Question) {
+        self.shared.ask(question);
     }
 
     /// The connection to any master.
@@ -151,57 +151,39 @@ impl Drop for Cluster {
 
 impl Shared {
     /// Asks the master of the question's slot.
-    fn ask(&self, question: Question, timeout: Option<Duration>) {
+    fn ask(&self, question: Question) {
         match &**self.view.load() {
             View::Known(map) => match map.owner(question.slot) {
-                Some(node) => match timeout {
-                    Some(timeout) => node.ask(question, timeout),
-                    None => node.resend(question),
-                },
+                Some(node) => node.ask(question),
                 None => {
                     self.doubt.notify_one();
-                    let slot = question.slot;
-                    question.fail(self.nobody_serves(slot));
+                    let (label, slot) = (&self.label, question.slot);
+                    let what = "is not available: no node of the cluster serves slot";
+                    let message = format!("{label} {what} {slot}");
+                    question.fail(StoreError::new(StoreErrorKind::Unavailable, message));
                 }
             },
             View::Unknown(error) => question.fail(store_error(&self.label, error.clone())),
-            View::Connecting => self.wait_for_view(question, timeout.unwrap_or_default()),
+            View::Connecting => {
+                self.early.push(question);
+                // The first view may have come meanwhile.
+                if !matches!(&**self.view.load(), View::Connecting) {
+                    self.ask_early();
+                }
+            }
         }
     }
 
-    fn ask_again(&self, question: Question) {
-        self.ask(question, None);
-    }
-
-    fn wait_for_view(&self, question: Question, timeout: Duration) {
-        let mut early = lock(&self.early);
-        // The first view may have come meanwhile.
-        if !matches!(&**self.view.load(), View::Connecting) {
-            drop(early);
-            return self.ask(question, Some(timeout));
+    fn ask_early(&self) {
+        for question in self.early.take(usize::MAX) {
+            self.ask(question);
         }
-        if early.len() >= MAX_QUEUED {
-            early.retain(|(question, _)| question.is_wanted());
-        }
-        if early.len() < MAX_QUEUED {
-            early.push((question, timeout));
-            return;
-        }
-        drop(early);
-        let message = format!(
-            "{} was not asked: too many questions wait for it",
-            self.label
-        );
-        question.fail(StoreError::new(StoreErrorKind::Overloaded, message));
     }
 
     fn set_view(&self, view: View) {
         self.view.store(Arc::new(view));
         self.viewed.send_replace(());
-        let early = std::mem::take(&mut *lock(&self.early));
-        for (question, timeout) in early {
-            self.ask(question, Some(timeout));
-        }
+        self.ask_early();
     }
 
     /// The node at an address; begins to connect to it if there is none.
@@ -227,23 +209,8 @@ impl Shared {
         lock(&self.nodes).retain(|_, (_, used)| used.elapsed() < UNUSED);
         map
     }
-
-    fn nobody_serves(&self, slot: u16) -> StoreError {
-        let label = &self.label;
-        let message =
-            format!("{label} is not available: no node of the cluster serves slot {slot}");
-        StoreError::new(StoreErrorKind::Unavailable, message)
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        for (question, _) in lock(&self.early).drain(..) {
-            question.fail(runtime_ended(&self.label));
-        }
-    }
 }

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use super::Shared;
 use super::layout::NodeAddress;
-use crate::connection::question::Question;
-use crate::connection::queue::Queue;
+use crate::connection::flight::Home;
+use crate::connection::question::{Question, Way};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 
@@ -63,31 +63,27 @@ impl Redirects {
     /// Asks the questions of a refused call again: one by one where it had several keys.
     pub(in crate::connection) fn follow(
         &self,
-        redirect: Redirect,
+        redirect: &Redirect,
         questions: Vec<Question>,
         is_shared: bool,
-        here: &Arc<Queue>,
+        home: &Home,
     ) {
         if matches!(redirect, Redirect::Moved(_)) {
             self.look();
         }
         for mut question in questions {
-            let was_sent_on = question.route.hops > 0;
-            question.route.hops += 1;
-            let was_asking = std::mem::take(&mut question.route.is_asking);
-            if question.route.hops > MAX_HOPS {
-                question.fail(self.unresolved(&redirect));
+            let (was_sent_on, was_asking) = (question.hops > 0, question.way == Way::Asking);
+            question.hops += 1;
+            if question.hops > MAX_HOPS {
+                question.fail(self.unresolved(redirect));
                 continue;
             }
-            match &redirect {
+            question.way = Way::Alone;
+            match redirect {
                 // Not the keys of one call: each may be at another node.
-                Redirect::Ask(_) | Redirect::TryAgain if is_shared => {
-                    question.route.is_alone = true;
-                    here.push(question);
-                }
+                Redirect::Ask(_) | Redirect::TryAgain if is_shared => home.queue.push(question),
                 Redirect::Ask(to) => {
-                    question.route.is_alone = true;
-                    question.route.is_asking = true;
+                    question.way = Way::Asking;
                     self.send(question, Some(to), was_asking);
                 }
                 Redirect::Moved(to) => self.send(question, Some(to), was_sent_on),
@@ -100,19 +96,17 @@ impl Redirects {
     fn send(&self, question: Question, to: Option<&NodeAddress>, pauses: bool) {
         let (cluster, to) = (self.cluster.clone(), to.cloned());
         let send = move |question| match (cluster.upgrade(), to) {
-            (Some(cluster), Some(to)) => cluster.node(&to).resend(question),
-            (Some(cluster), None) => cluster.ask_again(question),
+            (Some(cluster), Some(to)) => cluster.node(&to).ask(question),
+            (Some(cluster), None) => cluster.ask(question),
             (None, _) => {}
         };
-        match pauses {
-            false => send(question),
-            true => {
-                tokio::spawn(async move {
-                    sleep(PAUSE + jitter::up_to(PAUSE)).await;
-                    send(question);
-                });
-            }
+        if !pauses {
+            return send(question);
         }
+        tokio::spawn(async move {
+            sleep(PAUSE + jitter::up_to(PAUSE)).await;
+            send(question);
+        });
     }
 
     fn unresolved(&self, redirect: &Redirect) -> StoreError {

@@ -1,16 +1,6 @@
 //! Which slot a key is of.
 
-use redis::{Arg, Cmd};
-
 pub(crate) const SLOTS: usize = 16_384;
-
-/// The slot of a command's first argument, which is its key.
-pub(crate) fn slot_of(command: &Cmd) -> u16 {
-    match command.args_iter().nth(1) {
-        Some(Arg::Simple(key)) => slot(key),
-        _ => 0,
-    }
-}
 
 /// The slot of a key: of what stands between its braces, if there is something between them.
 pub(crate) fn slot(key: &[u8]) -> u16 {
@@ -54,8 +44,6 @@ const fn table() -> [u16; 256] {
 
 #[cfg(test)]
 mod tests {
-    use redis::cmd;
-
     use super::*;
 
     #[test]
@@ -67,10 +55,5 @@ mod tests {
         assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
         assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
         assert_eq!(slot(b"foo{bar"), crc16(b"foo{bar") % 16_384);
-    }
-
-    #[test]
-    fn commands_go_by_their_key() {
-        assert_eq!(slot_of(cmd("GET").arg("foo")), slot(b"foo"));
     }
 }

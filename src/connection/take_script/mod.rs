@@ -1,36 +1,39 @@
-use super::Script;
-use crate::decision::{Decision, Token};
-use crate::error::StoreError;
+//! What the scripts of the algorithms are asked and what they answer, in bytes. The formats stand in
+//! `lua/include/question.lua` and `lua/include/reply.lua`.
+
+mod answers;
+mod questions;
+mod refund;
+
+pub(super) use answers::{Answer, read_answers};
+pub(super) use questions::write_questions;
+pub(crate) use refund::{read_refund, write_refund};
+
+use super::{FIXED_WINDOW, GCRA, SLIDING_LOG, SLIDING_WINDOW, Script};
+use crate::algorithm::Algorithm;
 use crate::rule::Rule;
-use redis::{Cmd, Value};
-pub(crate) struct Batch<'a> {
-    pub(crate) rule: &'a Rule,
-    pub(crate) name: &'a str,
-    pub(crate) rows: &'a [Row],
+
+/// Takes of one rule and key, in order of arrival.
+pub(super) struct Batch<'a> {
+    pub(super) rule: &'a Rule,
+    pub(super) name: &'a str,
+    pub(super) rows: &'a [Row],
 }
-pub(crate) struct Row {
-    pub(crate) cost: u64,
-    pub(crate) takes: u16,
-    pub(crate) deadline: u64,
+
+/// Takes of the same cost, one behind the other.
+pub(super) struct Row {
+    pub(super) cost: u64,
+    pub(super) takes: u16,
+    /// In microseconds of the server's clock.
+    pub(super) deadline: u64,
 }
-pub(crate) enum Answer {
-    Decided(Decision),
-    Late,
-    Failed(StoreError),
-}
-pub(crate) fn write_questions(_: &[Batch<'_>], _: &mut Vec<u8>) {}
-pub(crate) fn read_answers(
-    _: &[u8],
-    _: u64,
-    _: &[Batch<'_>],
-    _: impl FnMut(usize, Answer),
-) -> Result<u64, StoreError> {
-    todo!()
-}
-pub(crate) fn script_of(_: &Rule) -> &'static Script {
-    &super::GCRA
-}
-pub(crate) fn write_refund(_: &mut Cmd, _: Option<u64>, _: &Token, _: u64) {}
-pub(crate) fn read_refund(_: &Value, _: u64) -> Result<u64, StoreError> {
-    todo!()
+
+/// The script that decides by a rule, and gives back what was charged by it.
+pub(crate) fn script_of(rule: &Rule) -> &'static Script {
+    match rule.counting().algorithm() {
+        Algorithm::SlidingLog => &SLIDING_LOG,
+        Algorithm::SlidingWindow => &SLIDING_WINDOW,
+        Algorithm::Gcra => &GCRA,
+        Algorithm::FixedWindow => &FIXED_WINDOW,
+    }
 }

@@ -1,0 +1,192 @@
+use redis::{ErrorKind, RedisError};
+use smallvec::SmallVec;
+
+use super::{Batch, Row};
+use crate::algorithm::{Algorithm, MODULUS_MASK, Pace};
+use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
+use crate::quota::Quota;
+
+/// The answer to one take.
+pub(in crate::connection) enum Answer {
+    Decided(Decision),
+    /// The deadline was over, and nothing was done.
+    Late,
+    /// Something is wrong with this key.
+    Failed(RedisError),
+}
+
+/// Calls `answer` for each take, in the order of keys, rows and takes.
+///
+/// Returns the server's clock in microseconds, or `None` if this is not the reply to these questions.
+pub(in crate::connection) fn read_answers(
+    reply: &[u8],
+    mark: u64,
+    batches: &[Batch<'_>],
+    mut answer: impl FnMut(Answer),
+) -> Option<u64> {
+    let mut fields = Fields(reply);
+    let now = fields.integer::<8>().filter(|now| *now < 1 << 53)?;
+    if fields.integer::<8>()? != mark {
+        return None;
+    }
+    for batch in batches {
+        read_batch(&mut fields, now, batch, &mut answer)?;
+    }
+    fields.0.is_empty().then_some(now)
+}
+
+fn read_batch(
+    fields: &mut Fields<'_>,
+    now: u64,
+    batch: &Batch<'_>,
+    answer: &mut impl FnMut(Answer),
+) -> Option<()> {
+    let mut rows = batch.rows.iter();
+    while let Some(row) = rows.next() {
+        let mut left = u64::from(row.takes);
+        while left > 0 {
+            let (verdict, number) = (fields.integer::<1>()?, fields.integer::<2>()?);
+            if verdict == ERROR {
+                let text = fields.take(usize::try_from(number).ok()?)?;
+                let others = rows.map(|row| u64::from(row.takes)).sum::<u64>();
+                let error = server_error(text);
+                (0..left + others).for_each(|_| answer(Answer::Failed(error.clone())));
+                return Some(());
+            }
+            left = left.checked_sub(number).filter(|_| number > 0)?;
+            if verdict == LATE {
+                (0..number).for_each(|_| answer(Answer::Late));
+                continue;
+            }
+            let group = Group::read(fields, now, batch, row, verdict, number)?;
+            let decisions = (0..number).rev().map(|behind| group.decision(behind));
+            decisions.for_each(|decision| answer(Answer::Decided(decision)));
+        }
+    }
+    Some(())
+}
+
+const LATE: u64 = 3;
+const ERROR: u64 = 4;
+
+fn server_error(text: &[u8]) -> RedisError {
+    let line: String = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
+    let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+    match reply.and_then(|reply| Ok(reply.extract_error()?)) {
+        Err(error) => error.into(),
+        Ok(_) => RedisError::from((ErrorKind::Parse, "an error without a text")),
+    }
+}
+
+/// What is left of a reply: little-endian fields.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn integer<const LENGTH: usize>(&mut self) -> Option<u64> {
+        let mut bytes = [0; 8];
+        bytes[..LENGTH].copy_from_slice(self.take(LENGTH)?);
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.integer::<7>()
+    }
+}
+
+/// Takes that are answered alike: all denied, or each charged once more than the one before.
+struct Group<'a> {
+    batch: &'a Batch<'a>,
+    cost: u64,
+    ruling: Ruling,
+    /// What tells the last take from others of the same instant, if it was charged.
+    token: Option<Token>,
+    /// After the last take.
+    states: SmallVec<[State; 1]>,
+}
+
+struct State {
+    remaining: u64,
+    reset_after: u64,
+    /// Units in the bucket, where several takes were poured in.
+    poured: Option<u64>,
+}
+
+impl<'a> Group<'a> {
+    fn read(
+        fields: &mut Fields<'_>,
+        now: u64,
+        batch: &'a Batch<'a>,
+        row: &Row,
+        verdict: u64,
+        takes: u64,
+    ) -> Option<Self> {
+        let number = fields.number()?;
+        let ruling = match verdict {
+            0 => Ruling::Denied {
+                retry_after: number,
+            },
+            1 => Ruling::Allowed,
+            2 => Ruling::Never,
+            _ => return None,
+        };
+        let is_charged = ruling == Ruling::Allowed && row.cost > 0;
+        let quotas = batch.rule.quotas().iter();
+        let states = quotas.map(|_| {
+            Some(State {
+                remaining: fields.number()?,
+                reset_after: fields.number()?,
+                poured: None,
+            })
+        });
+        let mut states = states.collect::<Option<SmallVec<[State; 1]>>>()?;
+        if is_charged && takes > 1 && batch.rule.counting().algorithm() == Algorithm::Gcra {
+            for state in &mut states {
+                state.poured = Some(fields.number()?);
+            }
+        }
+        Some(Self {
+            batch,
+            cost: row.cost,
+            ruling,
+            token: is_charged.then(|| Token::new(now, number, row.cost)),
+            states,
+        })
+    }
+
+    /// The decision on the take that has so many of the group behind it.
+    fn decision(&self, behind: u64) -> Decision {
+        let later = match self.token {
+            Some(_) => behind.saturating_mul(self.cost),
+            None => 0,
+        };
+        let algorithm = self.batch.rule.counting().algorithm();
+        let states = self.states.iter().zip(self.batch.rule.quotas());
+        let states =
+            states.map(|(state, quota)| state.before(quota, algorithm.limit(quota), later));
+        let token = self.token.map(|last| {
+            let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
+            Token::new(last.stamp(), serial, self.cost)
+        });
+        Decision::of_many(self.ruling, Source::Redis, states, token)
+    }
+}
+
+impl State {
+    /// The state before `later` units were charged. There is never more left than the quota has, whatever the reply says.
+    fn before(&self, quota: &Quota, limit: u64, later: u64) -> QuotaState {
+        let drains = self.poured.map_or(0, |units| {
+            let pace = Pace::of(quota);
+            let before = pace.time_for(units.saturating_sub(later));
+            pace.time_for(units).saturating_sub(before)
+        });
+        let reset_after = self.reset_after.saturating_sub(drains);
+        let remaining = self.remaining.saturating_add(later).min(limit);
+        QuotaState::from_micros(remaining, reset_after)
+    }
+}
