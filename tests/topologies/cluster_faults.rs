@@ -168,6 +168,58 @@ async fn a_hung_master_holds_up_only_its_own_slots() {
     unharmed(&unhurt);
 }
 
+/// How many decisions the callers of two masters get in two seconds: before one of the third one's callers has to
+/// wait, and meanwhile.
+async fn share_of_the_others(
+    cluster: &mut Cluster,
+    fault: &str,
+    hurt_it: impl FnOnce(&mut Cluster),
+) -> f64 {
+    const SPAN: Duration = Duration::from_secs(2);
+    let store = store(cluster.url()).await;
+    let victim = Load::hasty(&store, &take(&path_of(cluster, 1), MAX), 32);
+    let others = [0, 2].map(|at| Load::hasty(&store, &take(&path_of(cluster, at), MAX), 32));
+    for load in &others {
+        load.decided().await;
+    }
+    let decisions = || others.iter().map(Load::decisions).sum::<usize>();
+    let mut numbers = Vec::new();
+    let count = async || {
+        let before = decisions();
+        tokio::time::sleep(SPAN).await;
+        decisions() - before
+    };
+    numbers.push(count().await);
+    hurt_it(cluster);
+    victim.failed().await;
+    numbers.push(count().await);
+    let share = numbers[1] as f64 / numbers[0] as f64;
+    println!("cluster: {fault}: the other two masters have {share:.2} of {numbers:?} decisions");
+    victim.stop().await;
+    for load in others {
+        let failures = load.stop().await.failures();
+        println!("cluster: {fault}: {failures:?} of the other two masters");
+    }
+    share
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_master_costs_the_others_no_decision() {
+    let mut cluster = Cluster::start(&Plan::default());
+    let share = share_of_the_others(&mut cluster, "kill -9", |cluster| cluster.nodes[1].kill());
+    let share = share.await;
+    assert!(share >= 0.8, "{share}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mute_master_costs_the_others_no_decision() {
+    let mut cluster = Cluster::start(&Plan::default());
+    let stop = |cluster: &mut Cluster| cluster.nodes[1].signal("STOP");
+    let share = share_of_the_others(&mut cluster, "SIGSTOP", stop).await;
+    cluster.nodes[1].signal("CONT");
+    assert!(share >= 0.8, "{share}");
+}
+
 /// And if it has a replica, that one is found, though the old connection does not break.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_master_is_replaced_by_its_replica() {

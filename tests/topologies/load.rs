@@ -38,7 +38,7 @@ impl Load {
         Self::start(store.clone().timeout(crate::PATIENCE), take, tasks)
     }
 
-    fn start(store: RedisStore, take: &Take, tasks: usize) -> Self {
+    pub(crate) fn start(store: RedisStore, take: &Take, tasks: usize) -> Self {
         let answers = Arc::new(Mutex::default());
         let is_over = Arc::new(AtomicBool::new(false));
         let ask = || {
@@ -103,6 +103,12 @@ impl Load {
             assert!(waited < Duration::from_secs(150), "it never comes");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// How many takes were decided so far.
+    pub(crate) fn decisions(&self) -> usize {
+        let answers = self.answers.lock().expect("no panic");
+        answers.iter().filter(|answer| answer.what.is_ok()).count()
     }
 
     pub(crate) async fn stop(self) -> Report {

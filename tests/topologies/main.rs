@@ -7,6 +7,7 @@ mod addresses;
 mod cluster_faults;
 mod connects;
 mod load;
+mod quiet;
 mod resharding;
 mod sentinel_faults;
 mod together;

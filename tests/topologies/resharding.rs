@@ -147,6 +147,63 @@ async fn askings_do_not_get_mixed_up() {
     );
 }
 
+/// The node that a slot moves to has lost its scripts: they come behind `ASKING`, too.
+#[tokio::test]
+async fn an_asked_node_is_sent_the_scripts() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = store(cluster.url()).await;
+    let key = "CurrentLimiter:p";
+    let (slot, from) = (cluster.slot(key), cluster.owner(key));
+    let to = (from + 1) % 3;
+    let (source_id, target_id) = (cluster.id(from), cluster.id(to));
+    cluster.nodes[to].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source_id}"));
+    cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target_id}"));
+    for node in &cluster.nodes {
+        node.run::<()>("SCRIPT FLUSH");
+    }
+    assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
+}
+
+/// Callers who wait a second at most lose no decision while slots move and a replica takes over on command, and none is
+/// charged twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn six_moves_and_a_failover_cost_no_decision() {
+    let cluster = Cluster::start(&Plan {
+        replicas: 1,
+        ..Plan::default()
+    });
+    let store = store(cluster.url()).await.timeout(Duration::from_secs(1));
+    let paths: Vec<_> = (0..6).map(|at| format!("path{at}")).collect();
+    let load = |path: &String| Load::start(store.clone(), &take(path, MAX), 4);
+    let loads: Vec<_> = paths.iter().map(load).collect();
+    for load in &loads {
+        load.decided().await;
+    }
+    let fault = Instant::now();
+    let moves = move_about(&cluster, "CurrentLimiter:path0", 6).await;
+    // What the master has not sent to its replica yet is sent before that one takes over.
+    cluster.nodes[3].run::<()>("CLUSTER FAILOVER");
+    crate::until("the replica is a master", || {
+        let role: String = cluster.nodes[3].run("INFO replication");
+        role.contains("role:master")
+    })
+    .await;
+    for load in &loads {
+        load.decided().await;
+    }
+    for (path, load) in paths.iter().zip(loads) {
+        let report = load.stop().await;
+        let dynamic: &dyn Store = &store;
+        let peek = dynamic.take_one(&take(path, MAX).cost(0)).await;
+        let counted = MAX - peek.expect("a decision").remaining();
+        let counts = format!("{} allowed, {counted} counted", report.allowed());
+        let row = format!("{moves} moves of a slot and CLUSTER FAILOVER: {path}");
+        report.row(&row, &counts, fault);
+        assert!(report.failures().is_empty(), "{:?}", report.failures());
+        assert_eq!(report.allowed(), counted, "{path}");
+    }
+}
+
 /// What has several keys in the slot cannot be done while some of them are here and some there: it is told, in time,
 /// and goes on when all are there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,65 @@
+//! One call for each take where nothing else happens: also for the first take, and after a rest.
+
+use std::time::Duration;
+
+use tidegate::RedisStore;
+
+use crate::support::cluster::{Cluster, Plan};
+use crate::support::process::Process;
+use crate::{PATIENCE, allowed, take};
+
+/// Longer than any silence is tolerated for.
+const REST: Duration = Duration::from_millis(1_500);
+
+/// How often these commands were called on these servers so far.
+fn calls(nodes: &[Process], commands: &[&str]) -> u64 {
+    let of = |node: &Process| {
+        let stats: String = node.run("INFO commandstats");
+        let lines = stats.lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let (calls, _) = rest.split_once(',')?;
+            commands.contains(&name).then(|| calls.parse::<u64>())
+        });
+        lines.map(|calls| calls.expect("a number")).sum::<u64>()
+    };
+    nodes.iter().map(of).sum()
+}
+
+/// Every take is one `EVALSHA`, and nothing besides: no text, no other look at the server.
+async fn one_call_each(nodes: &[Process], address: &str, is_lazy: bool) {
+    let counted = ["evalsha", "eval", "script|load", "cluster|slots", "hello"];
+    let store = match is_lazy {
+        true => RedisStore::connect_lazy(address).expect("a valid address"),
+        false => RedisStore::connect(address).await.expect("a running Redis"),
+    };
+    let store = store.timeout(PATIENCE);
+    let paths: Vec<_> = (0..12).map(|at| format!("p{at}")).collect();
+    let mut asked = calls(nodes, &["evalsha"]);
+    let mut all = None;
+    // The second round is behind a rest.
+    for round in 0..2 {
+        for path in &paths {
+            assert_eq!(allowed(&store, &take(path, 10), 1).await, 1);
+            asked += 1;
+            assert_eq!(calls(nodes, &["evalsha"]), asked, "{path} in round {round}");
+        }
+        let all = all.get_or_insert_with(|| calls(nodes, &counted) - paths.len() as u64);
+        *all += paths.len() as u64;
+        assert_eq!(calls(nodes, &counted), *all, "round {round}");
+        tokio::time::sleep(REST).await;
+    }
+}
+
+#[tokio::test]
+async fn a_quiet_server() {
+    let server = [Process::start(&["--save", ""])];
+    one_call_each(&server, &server[0].url(), false).await;
+    one_call_each(&server, &server[0].url(), true).await;
+}
+
+#[tokio::test]
+async fn a_quiet_cluster() {
+    let cluster = Cluster::start(&Plan::default());
+    one_call_each(&cluster.nodes, &cluster.url(), false).await;
+    one_call_each(&cluster.nodes, &cluster.url(), true).await;
+}
