@@ -180,9 +180,9 @@ async fn dropped_takes_leak_nothing() {
     let take = take("p", &[Quota::per_minute(100_000)]);
     for round in 0..2_000_u32 {
         let takes = [take.clone()];
-        let mut taking = store.take(&takes);
+        let mut taking = std::pin::pin!(store.take(&takes));
         for _ in 0..round % 4 {
-            let polled = futures_util::poll!(&mut taking);
+            let polled = futures_util::poll!(taking.as_mut());
             if polled.is_ready() {
                 break;
             }
