@@ -100,7 +100,7 @@ async fn works(store: &RedisStore, redis: &Redis) -> bool {
     let acquired = show_outcome(limiter.try_acquire(1).await);
     let lock = Lock::new(redis, "lock");
     let locked = show_outcome(lock.try_lock_for(Duration::from_millis(100)).await);
-    show(&(store, redis, redis.connection(), &limiter, &lock));
+    show(&(store, redis, &limiter, &lock));
 
     let layer =
         RateLimitLayer::new("q", Duration::from_secs(1), 1_000_000).store(Arc::new(store.clone()));

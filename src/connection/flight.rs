@@ -58,8 +58,7 @@ impl Flight {
     pub(super) async fn run(self) {
         let mut pipeline = redis::Pipeline::with_capacity(self.calls.len());
         for call in &self.calls {
-            #[cfg(feature = "cluster")]
-            if call.way() == Way::Asking {
+            if call.way().is_asking() {
                 pipeline.cmd("ASKING");
             }
             pipeline.add_command(call.command());
@@ -75,15 +74,19 @@ impl Flight {
     fn hand_out(self, replies: Vec<Value>, asked: Instant) {
         let Self { calls, link, home } = self;
         let mut replies = replies.into_iter();
+        // Takes come first. When a reply is not theirs, those to the other calls are not either, and only takes can tell.
+        let mut is_in_step = true;
         for call in calls {
-            #[cfg(feature = "cluster")]
-            if call.way() == Way::Asking {
+            if call.way().is_asking() {
                 replies.next();
             }
             let reply = replies.next().unwrap_or(Value::Nil);
             match (reply.extract_error(), call) {
                 (Err(error), call) => refused(call, &error, &link, &home),
-                (Ok(reply), Call::Takes(call)) => call.answer(&reply, asked, &link, &home),
+                (Ok(reply), Call::Takes(call)) => {
+                    is_in_step &= call.answer(&reply, asked, &link, &home);
+                }
+                (Ok(_), Call::One(question)) if !is_in_step => question.fail(home.wrong_answer()),
                 (Ok(reply), Call::One(question)) => {
                     if let Body::Call(_, caller) = question.body {
                         caller.answer(Ok(reply));
@@ -116,7 +119,7 @@ fn refused(call: Call, error: &RedisError, link: &Link, home: &Home) {
         return redirects.follow(&redirect, call.into_questions(), is_shared, home);
     }
     let way = match call.way() {
-        Way::Shared | Way::Alone if is_unknown_script(error) => Some(Way::WithText),
+        way if is_unknown_script(error) && !way.has_text() => Some(way.with_text()),
         Way::Shared if is_shared && is_about_a_key(error) => Some(Way::Alone),
         _ => None,
     };
@@ -143,6 +146,12 @@ impl Home {
         }
     }
 
+    pub(super) fn wrong_answer(&self) -> StoreError {
+        let address = &self.address;
+        let message = format!("{address} gave an answer that is not the one to this question");
+        StoreError::new(StoreErrorKind::Protocol, message)
+    }
+
     pub(super) fn late(&self) -> StoreError {
         let address = &self.address;
         let message = format!("{address} did not answer in time: the deadline was over before");
@@ -154,8 +163,8 @@ impl Call {
     fn command(&self) -> Cmd {
         match self {
             Self::Takes(call) => call.command(),
-            Self::One(question) => match (&question.body, question.way) {
-                (Body::Call(call, _), Way::WithText) => call.with_text(),
+            Self::One(question) => match (&question.body, question.way.has_text()) {
+                (Body::Call(call, _), true) => call.with_text(),
                 (Body::Call(call, _), _) => call.command.clone(),
                 (Body::Take(..), _) => Cmd::new(),
             },

@@ -65,11 +65,44 @@ pub(super) enum Way {
     /// Behind `ASKING`: the node serves its slot to nobody else yet.
     #[cfg(feature = "cluster")]
     Asking,
+    /// Both.
+    #[cfg(feature = "cluster")]
+    AskingWithText,
 }
 
 impl Way {
     pub(super) const fn is_alone(self) -> bool {
         !matches!(self, Self::Shared | Self::WithText)
+    }
+
+    /// Whether `ASKING` stands before the call.
+    pub(super) const fn is_asking(self) -> bool {
+        match self {
+            Self::Shared | Self::Alone | Self::WithText => false,
+            #[cfg(feature = "cluster")]
+            Self::Asking | Self::AskingWithText => true,
+        }
+    }
+
+    /// Whether the script's text stands in place of its hash.
+    pub(super) const fn has_text(self) -> bool {
+        match self {
+            Self::Shared | Self::Alone => false,
+            Self::WithText => true,
+            #[cfg(feature = "cluster")]
+            Self::Asking => false,
+            #[cfg(feature = "cluster")]
+            Self::AskingWithText => true,
+        }
+    }
+
+    /// The same with the script's text.
+    pub(super) const fn with_text(self) -> Self {
+        match self {
+            Self::Shared | Self::Alone | Self::WithText => Self::WithText,
+            #[cfg(feature = "cluster")]
+            Self::Asking | Self::AskingWithText => Self::AskingWithText,
+        }
     }
 }
 
@@ -154,7 +187,12 @@ impl<T> Future for AnswerFuture<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if let Poll::Ready(answer) = Pin::new(this.answer).poll(cx) {
-            return Poll::Ready(answer.unwrap_or_else(|_| Err(runtime_ended(this.address))));
+            let is_over = this.deadline.deadline() <= Instant::now();
+            return Poll::Ready(answer.unwrap_or_else(|_| match is_over {
+                // The queue may notice that before this future is polled.
+                true => Err(late(this.address, *this.timeout)),
+                false => Err(runtime_ended(this.address)),
+            }));
         }
         ready!(this.deadline.poll(cx));
         Poll::Ready(Err(late(this.address, *this.timeout)))

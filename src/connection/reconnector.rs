@@ -2,9 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::{BoxFuture, select_all};
 use redis::{ConnectionInfo, RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -45,26 +43,34 @@ pub(super) enum Target {
     Master(Arc<Sentinels>),
 }
 
-/// The shortest timeout in use at one server, in microseconds. It decides how long silence is tolerated.
+/// The shortest timeout in use at one server. It decides how long silence is tolerated.
 #[derive(Debug)]
-pub(super) struct ShortestTimeout(AtomicU64);
+pub(super) struct ShortestTimeout {
+    micros: AtomicU64,
+    /// Notified of a shorter one.
+    changed: Notify,
+}
 
 impl Default for ShortestTimeout {
     fn default() -> Self {
-        Self(AtomicU64::new(u64::MAX))
+        Self {
+            micros: AtomicU64::new(u64::MAX),
+            changed: Notify::new(),
+        }
     }
 }
 
 impl ShortestTimeout {
     pub(super) fn note(&self, timeout: Duration) {
         let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
-        if micros < self.0.load(Ordering::Relaxed) {
-            self.0.fetch_min(micros, Ordering::Relaxed);
+        if micros < self.micros.load(Ordering::Relaxed) {
+            self.micros.fetch_min(micros, Ordering::Relaxed);
+            self.changed.notify_one();
         }
     }
 
     fn silence(&self) -> Duration {
-        let shortest = Duration::from_micros(self.0.load(Ordering::Relaxed));
+        let shortest = Duration::from_micros(self.micros.load(Ordering::Relaxed));
         shortest.saturating_mul(2).clamp(MIN_SILENCE, MAX_SILENCE)
     }
 }
@@ -80,10 +86,11 @@ pub(super) struct Reconnector {
     pub(super) attempts: Attempts,
 }
 
-/// The attempts to connect that are under way: at most two.
+/// The attempts to connect that are under way: at most two. The first of them goes on, since the server may have become
+/// slow. The second one makes room for a later one, which is answered at once when the server is back.
 #[derive(Default)]
 pub(super) struct Attempts {
-    under_way: FuturesUnordered<BoxFuture<'static, (Instant, RedisResult<Link>)>>,
+    under_way: Vec<BoxFuture<'static, (Instant, RedisResult<Link>)>>,
     next: Option<Instant>,
     patience: Option<Duration>,
 }
@@ -96,7 +103,8 @@ impl Attempts {
             let next = self.next.unwrap_or_else(Instant::now);
             tokio::select! {
                 biased;
-                Some((begun, outcome)) = self.under_way.next(), if !self.under_way.is_empty() => {
+                (at, (begun, outcome)) = first_of(&mut self.under_way) => {
+                    drop(self.under_way.remove(at));
                     if outcome.is_ok() {
                         self.under_way.clear();
                         self.patience = Some(patience_after(begun.elapsed()));
@@ -104,8 +112,9 @@ impl Attempts {
                     self.next = Some(begun + PAUSE + jitter::up_to(PAUSE / 2));
                     return outcome;
                 }
-                () = sleep_until(next), if self.under_way.len() < 2 => {
+                () = sleep_until(next) => {
                     let is_beside = !self.under_way.is_empty();
+                    self.under_way.truncate(1);
                     self.begin(target.clone(), preload);
                     self.next = Some(Instant::now() + patience);
                     if is_beside {
@@ -116,7 +125,7 @@ impl Attempts {
         }
     }
 
-    fn begin(&self, target: Target, preload: Preload) {
+    fn begin(&mut self, target: Target, preload: Preload) {
         let begun = Instant::now();
         let attempt = within(MAX_ATTEMPT, async move {
             match &target {
@@ -133,6 +142,15 @@ impl Attempts {
         self.under_way
             .push(Box::pin(async move { (begun, attempt.await) }));
     }
+}
+
+/// The first of these that ends, if any is under way, and its place.
+async fn first_of<T>(under_way: &mut [BoxFuture<'static, T>]) -> (usize, T) {
+    if under_way.is_empty() {
+        return std::future::pending().await;
+    }
+    let (outcome, at, _) = select_all(under_way).await;
+    (at, outcome)
 }
 
 /// What became of a connection that was silent.
@@ -238,7 +256,10 @@ async fn silence(link: &Link, shortest_timeout: &ShortestTimeout) {
         if silent >= limit {
             return;
         }
-        sleep((limit - silent).max(limit / 4)).await;
+        tokio::select! {
+            () = sleep((limit - silent).max(limit / 4)) => {}
+            () = shortest_timeout.changed.notified() => {}
+        }
     }
 }
 

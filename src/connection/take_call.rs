@@ -14,7 +14,7 @@ use super::flight::Home;
 use super::link::Link;
 use super::question::{Body, Question, TakeQuestion, Way};
 use super::take_script::{Answer, Batch, Row, read_answers, script_of, write_questions};
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreErrorKind;
 
 /// Keys in one script call, and takes: it holds the server for about 200 us at most.
 const MAX_KEYS: usize = 64;
@@ -183,9 +183,9 @@ impl TakeCall {
         let Some(script) = batches.first().map(|batch| script_of(batch.rule)) else {
             return command;
         };
-        match self.way() {
-            Way::WithText => command.arg("EVAL").arg(script.source()),
-            _ => command.arg("EVALSHA").arg(script.sha()),
+        match self.way().has_text() {
+            true => command.arg("EVAL").arg(script.source()),
+            false => command.arg("EVALSHA").arg(script.sha()),
         };
         command.arg(batches.len());
         for batch in &batches {
@@ -200,8 +200,15 @@ impl TakeCall {
         command
     }
 
-    /// Hands out the answers. What is late by the server's clock and not by this process's is asked again.
-    pub(super) fn answer(mut self, reply: &Value, asked: Instant, link: &Link, home: &Home) {
+    /// Hands out the answers, if this is the reply to these questions. What is late by the server's clock and not by this
+    /// process's is asked again.
+    pub(super) fn answer(
+        mut self,
+        reply: &Value,
+        asked: Instant,
+        link: &Link,
+        home: &Home,
+    ) -> bool {
         let mut answers = Vec::with_capacity(self.questions.len());
         let read = match reply {
             Value::BulkString(bytes) => read_answers(bytes, self.mark, &self.batches(), |answer| {
@@ -213,13 +220,10 @@ impl TakeCall {
         let Some(now) = read else {
             // The replies behind it may be those to other questions, too.
             link.close();
-            let what = "gave an answer that is not the one to this question";
-            let message = format!("{} {what}", home.address);
-            let error = StoreError::new(StoreErrorKind::Protocol, message);
-            return self
-                .questions
-                .into_iter()
-                .for_each(|question| question.fail(error.clone()));
+            for question in self.questions {
+                question.fail(home.wrong_answer());
+            }
+            return false;
         };
         if self.now().is_none() {
             link.shared.clock.learn(now, asked, answered);
@@ -246,6 +250,7 @@ impl TakeCall {
                 }
             }
         }
+        true
     }
 
     pub(super) fn way(&self) -> Way {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Client, TlsCertificates};
 use redis_test::utils::get_random_available_port;
 use tempfile::TempDir;
-use tidegate::{Reconnecting, RedisStore, StoreErrorKind as Kind};
+use tidegate::{RedisStore, StoreErrorKind as Kind};
 
 use crate::fault::Fault;
 use crate::support::Redis;
@@ -71,7 +71,7 @@ impl Server {
         };
         let client = Client::build_with_tls(url, trusted).expect("a valid address");
         let info = client.get_connection_info().clone();
-        RedisStore::new(Reconnecting::lazy(info).expect("a valid address"))
+        RedisStore::connect_lazy(info).expect("a valid address")
     }
 }
 

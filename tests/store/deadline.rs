@@ -1,17 +1,16 @@
 //! Who has gone is not charged: a script that runs too late does nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redis::aio::ConnectionLike;
-use redis::{Cmd, Pipeline, RedisFuture, Value, cmd};
+use redis::cmd;
 use tidegate::{
-    Algorithm, Decision, Key, Quota, Reconnecting, RedisStore, Rule, Store, StoreErrorKind,
-    StoreExt, Take,
+    Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, StoreErrorKind, StoreExt, Take,
 };
 
+use crate::flights::script_calls;
 use crate::support::Redis;
+use crate::support::proxy::{Mode, Proxy};
 use crate::{ask, take};
 
 fn take_by(algorithm: Algorithm, path: &str) -> Take {
@@ -93,109 +92,87 @@ async fn late_takes_charge_nothing() {
     }
 }
 
-/// A way to the server that gives so many calls this number instead of their replies.
-#[derive(Clone)]
-struct Hasty {
-    server: Reconnecting,
-    says: i64,
-    hasty: Arc<AtomicUsize>,
+/// A store behind a proxy, through which a take was decided.
+async fn behind_proxy(server: &Redis, take: &Take) -> (RedisStore, Proxy) {
+    let proxy = Proxy::start(&server.url).await;
+    let store = RedisStore::connect(&proxy.url).await;
+    let store = store.expect("a running server").timeout(PATIENCE);
+    assert!(ask(&store, take).await.is_allowed());
+    (store, proxy)
 }
 
-/// A server that is not late by our clock, but by its own.
-const LATE: i64 = 1_900_000_000_000_000;
+const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Hasty {
-    async fn store(server: &Redis, says: i64) -> (RedisStore<Self>, Arc<AtomicUsize>) {
-        let connection = Reconnecting::connect(&*server.url, Duration::from_secs(20)).await;
-        let hasty = Arc::new(AtomicUsize::new(0));
-        let store = RedisStore::new(Self {
-            server: connection.expect("a running server"),
-            says,
-            hasty: Arc::clone(&hasty),
-        });
-        (store.timeout(Duration::from_secs(20)), hasty)
-    }
-}
-
-impl ConnectionLike for Hasty {
-    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        let hasty = Arc::clone(&self.hasty);
-        Box::pin(async move {
-            let reply = self.server.req_packed_command(command).await?;
-            let less = |left: usize| left.checked_sub(1);
-            let relaxed = Ordering::Relaxed;
-            Ok(match hasty.fetch_update(relaxed, relaxed, less) {
-                Ok(_) => Value::Int(self.says),
-                Err(_) => reply,
-            })
-        })
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        pipeline: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        self.server.req_packed_commands(pipeline, offset, count)
-    }
-
-    fn get_db(&self) -> i64 {
-        0
-    }
+/// The reply as it would be if a server with another clock had come too late: see `lua/include/reply.lua`.
+fn is_late(reply: &mut Vec<u8>) {
+    const CLOCK: u64 = 1_900_000_000_000_000;
+    reply[..8].copy_from_slice(&CLOCK.to_le_bytes());
+    reply[16] = 3;
+    reply.truncate(19);
 }
 
 /// A clock that was set, or another server's after a failover, is learnt within the take that finds out.
 #[tokio::test]
 async fn a_clock_that_jumps_costs_a_call_more() {
     let server = Redis::start();
-    let (store, hasty) = Hasty::store(&server, LATE).await;
     let take = take("p", &[Quota::per_hour(100)]);
-    assert!(
-        store
-            .take_one(&take)
-            .await
-            .expect("a decision")
-            .is_allowed()
-    );
-    hasty.store(1, Ordering::Relaxed);
-    assert!(
-        store
-            .take_one(&take)
-            .await
-            .expect("a decision")
-            .is_allowed()
-    );
-    assert_eq!(hasty.load(Ordering::Relaxed), 0);
+    let (store, proxy) = behind_proxy(&server, &take).await;
+    let edit = is_late as fn(&mut Vec<u8>);
+    let before = script_calls(&server);
+    proxy.present(Mode::Edit { edit, replies: 1 });
+    assert!(ask(&store, &take).await.is_allowed());
+    assert_eq!(script_calls(&server), before + 2);
 
-    // One that stands still makes no sense, and that is told at once.
-    hasty.store(1_000, Ordering::Relaxed);
+    // A clock that is always ahead makes no sense, and the question is not asked for ever.
+    let replies = 1_000;
+    proxy.present(Mode::Edit { edit, replies });
+    let before = script_calls(&server);
     let error = store.take_one(&take).await.expect_err("no decision");
-    assert_eq!(error.kind(), StoreErrorKind::Protocol);
-    assert!(hasty.load(Ordering::Relaxed) > 990);
-    hasty.store(0, Ordering::Relaxed);
-    assert!(
-        store
-            .take_one(&take)
-            .await
-            .expect("a decision")
-            .is_allowed()
-    );
+    assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+    let calls = script_calls(&server) - before;
+    assert!((2..=8).contains(&calls), "{calls} calls");
+
+    // Back to the old clock: no call more, since the deadline is only too late now.
+    proxy.present(Mode::Pass);
+    let before = script_calls(&server);
+    assert!(ask(&store, &take).await.is_allowed());
+    assert_eq!(script_calls(&server), before + 1);
+    assert_eq!(proxy.accepted(), 1, "the connection is well");
 }
 
-/// The reply to somebody else's refund, such as after one was lost on the way: it says nothing of a deadline, and the take
-/// is not sent again.
-#[tokio::test]
-async fn another_ones_number_is_not_taken_for_a_clock() {
+/// Something between us and the server gives a call somebody else's reply, or half of one: the take is an error, is not
+/// sent again, and the connection is given up, because the replies behind that one are somebody else's, too.
+async fn replies_are_edited(edit: fn(&mut Vec<u8>)) {
     let server = Redis::start();
-    let (store, hasty) = Hasty::store(&server, 3).await;
     let take = take("p", &[Quota::per_hour(100)]);
-    ask(&store, &take).await;
-    hasty.store(1, Ordering::Relaxed);
+    let (store, proxy) = behind_proxy(&server, &take).await;
+    proxy.present(Mode::Edit { edit, replies: 1 });
     let error = store.take_one(&take).await.expect_err("no decision");
     assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}");
-    let looked = store.peek(&take).await.expect("a decision");
+    let looked = peek_when_back(&store, &take).await;
     assert_eq!(looked.remaining(), 98, "it was charged once");
+    assert_eq!(proxy.accepted(), 2, "another connection");
+}
+
+#[tokio::test]
+async fn another_calls_reply_is_noticed() {
+    replies_are_edited(|reply| reply[8] ^= 1).await;
+}
+
+#[tokio::test]
+async fn half_a_reply_is_noticed() {
+    replies_are_edited(|reply| reply.truncate(20)).await;
+    replies_are_edited(|reply| reply.truncate(3)).await;
+}
+
+#[tokio::test]
+async fn more_than_a_reply_is_noticed() {
+    replies_are_edited(|reply| reply.push(0)).await;
+}
+
+#[tokio::test]
+async fn an_unknown_verdict_is_noticed() {
+    replies_are_edited(|reply| reply[16] = 77).await;
 }
 
 /// A time-out that is as good as none.

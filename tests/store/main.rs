@@ -5,6 +5,7 @@ mod support;
 
 mod conformance;
 mod deadline;
+mod flights;
 mod history;
 mod memory;
 mod outage;

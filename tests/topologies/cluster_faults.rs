@@ -284,7 +284,6 @@ async fn a_dropped_connection_leaves_no_task() {
     let redis = Redis::connect(cluster.url())
         .await
         .expect("a running cluster");
-    assert!(redis.connection().is_cluster());
     let store = RedisStore::of(&redis);
     assert_eq!(
         allowed(&store.timeout(crate::PATIENCE), &take("p", 3), 5).await,

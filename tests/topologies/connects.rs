@@ -341,7 +341,6 @@ async fn a_store_of_a_handle() {
         2,
         "one, and the one that asks: {clients}"
     );
-    assert!(!redis.connection().is_cluster());
 }
 
 /// An attempt that hangs, here after connections that were fast, is given up soon. On a busy machine one of several times.

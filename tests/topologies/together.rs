@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis::cmd;
 use tidegate::{
-    Algorithm, Key, Lock, Quota, RateLimiter, Reconnecting, Redis, RedisStore, Rule, Store,
-    StoreErrorKind, StoreExt, Take,
+    Algorithm, Key, Lock, Quota, RateLimiter, Redis, RedisStore, Rule, Store, StoreErrorKind,
+    StoreExt, Take,
 };
 
 use crate::support::cluster::{Cluster, Plan};
@@ -184,7 +184,7 @@ async fn a_waiter_moves_with_its_master() {
         named.elapsed()
     );
     // What is released at the old master is lost with it.
-    while port_of(&here).await != redis.servers[1].port {
+    while !is_asked(&redis.servers[1], &here).await {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let released = Instant::now();
@@ -198,13 +198,15 @@ async fn a_waiter_moves_with_its_master() {
     hand_overs(&url, &here, &there, "l").await;
 }
 
-/// Which server the handle asks.
-async fn port_of(redis: &Redis) -> u16 {
-    let mut info = cmd("INFO");
-    info.arg("server");
-    let info = info.query_async(&mut redis.connection()).await;
-    let info: redis::InfoDict = info.expect("an answer");
-    info.get("tcp_port").expect("it has a port")
+/// Whether the handle asks this server: a lock that it takes is there.
+async fn is_asked(server: &Process, redis: &Redis) -> bool {
+    let Ok(Some(guard)) = Lock::new(redis, "probe").try_lock().await else {
+        return false;
+    };
+    let is_there: bool = server.run("EXISTS probe");
+    // Its server may be another one by now.
+    let _ = guard.release().await;
+    is_there
 }
 
 /// Names with braces choose their slot by them; those that cannot are told clearly, and nothing is counted.
@@ -247,40 +249,6 @@ async fn braces_in_names() {
     assert!(error.contains("several slots of the cluster"), "{error}");
 }
 
-/// Commands of a user's own, over the connection of the handle.
-#[tokio::test]
-async fn commands_of_ones_own() {
-    let cluster = Cluster::start(&Plan::default());
-    let redis = handle(&cluster.url()).await;
-    let mut connection = redis.connection();
-    for at in 0..50 {
-        let key = format!("key{at}");
-        let set = cmd("SET")
-            .arg(&key)
-            .arg(at)
-            .exec_async(&mut connection)
-            .await;
-        set.expect("is set");
-        let mut both = redis::pipe();
-        both.cmd("GET").arg(&key).cmd("GET").arg(&key);
-        let got: (u32, u32) = both.query_async(&mut connection).await.expect("a value");
-        assert_eq!(got, (at, at));
-    }
-    let pong: String = cmd("PING")
-        .query_async(&mut connection)
-        .await
-        .expect("an answer");
-    assert_eq!(pong, "PONG");
-    // The key is not where the first argument would lead: the node says where.
-    let encoding = cmd("OBJECT")
-        .arg("ENCODING")
-        .arg("key1")
-        .query_async(&mut connection)
-        .await;
-    let encoding: String = encoding.expect("an answer");
-    assert_eq!(encoding, "int");
-}
-
 /// Scripts are gone from every node: they come with the next calls.
 #[tokio::test]
 async fn forgotten_scripts_are_sent_again() {
@@ -296,48 +264,70 @@ async fn forgotten_scripts_are_sent_again() {
 
 /// The reply to a call is lost with its connection: it is an error, and the call is not made again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_done_twice() {
+async fn no_take_is_done_twice() {
     let cluster = Cluster::start(&Plan::default());
-    let redis = handle(&cluster.url()).await;
-    let node = &cluster.nodes[cluster.owner("counter")];
-    let mut connection = redis.connection();
-    let mut count = cmd("EVAL");
-    let script = "return redis.call('INCR', KEYS[1])";
-    count.arg(script).arg(1).arg("counter");
-    let first: u64 = count.query_async(&mut connection).await.expect("an answer");
-    assert_eq!(first, 1);
-    let mut failure = None;
-    // On a busy machine it may take more than one attempt until the reply is lost.
-    for attempt in 1..=20 {
-        let answer = counted_and_cut_off(node, &count, redis.connection()).await;
-        let counted: u64 = node.run("GET counter");
-        assert_eq!(counted, 1 + attempt, "{answer:?}");
-        failure = answer.err();
-        if failure.is_some() {
-            break;
-        }
-    }
-    let failure = failure.expect("the reply was lost in the end");
-    println!("| cluster: a reply is lost with its connection | {failure} | - | once | - |");
+    let store = store(cluster.url()).await;
+    let take = take("p", 1_000);
+    let node = &cluster.nodes[cluster.owner("CurrentLimiter:p")];
+    let ask = async || store.take_one(&take).await.map(drop);
+    let counted = async || {
+        let peek = store.peek(&take).await.map_err(|error| error.to_string())?;
+        Ok(1_000 - peek.remaining())
+    };
+    cut_off("a take", node, ask, counted).await;
 }
 
-async fn counted_and_cut_off(
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_permit_is_granted_twice() {
+    let cluster = Cluster::start(&Plan::default());
+    let redis = handle(&cluster.url()).await;
+    let limiter = RateLimiter::new(&redis, "limiter");
+    let set = limiter.try_set_rate(tidegate::RateType::Overall, 1_000, HOUR);
+    set.await.expect("a rate");
+    let node = &cluster.nodes[cluster.owner("limiter")];
+    let ask = async || limiter.try_acquire(1).await.map(drop);
+    let counted = async || {
+        let left = limiter.available_permits().await;
+        Ok(1_000 - left.map_err(|error| error.to_string())?)
+    };
+    cut_off("a permit", node, ask, counted).await;
+}
+
+/// Asks, and cuts the connection off between the call and its reply, until one is lost. Each question counts once.
+async fn cut_off<E: std::fmt::Display>(
+    what: &str,
     node: &Process,
-    count: &redis::Cmd,
-    mut connection: Reconnecting,
-) -> redis::RedisResult<u64> {
-    let (mut sleeper, mut killer) = (node.connection(), node.connection());
-    let sleeping = move || cmd("DEBUG").arg("SLEEP").arg(0.6).exec(&mut sleeper);
-    let sleeping = tokio::task::spawn_blocking(sleeping);
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let count = count.clone();
-    let counting = tokio::spawn(async move { count.query_async(&mut connection).await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    // Both have come while the server sleeps, and are looked at in one go, before it sends replies.
-    let mut kill = cmd("CLIENT");
-    kill.arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    let killing = tokio::task::spawn_blocking(move || kill.exec(&mut killer));
-    killing.await.expect("no panic").expect("kills");
-    let _ = sleeping.await;
-    counting.await.expect("no panic")
+    ask: impl AsyncFn() -> Result<(), E>,
+    counted: impl AsyncFn() -> Result<u64, String>,
+) {
+    // On a busy machine it may take more than one attempt until the reply is lost.
+    for attempt in 1..=20 {
+        let (mut sleeper, mut killer) = (node.connection(), node.connection());
+        let sleeping = move || cmd("DEBUG").arg("SLEEP").arg(0.6).exec(&mut sleeper);
+        let sleeping = tokio::task::spawn_blocking(sleeping);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let killing = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            // Both have come while the server sleeps, and are looked at in one go, before it sends replies.
+            let mut kill = cmd("CLIENT");
+            kill.arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            tokio::task::spawn_blocking(move || kill.exec(&mut killer)).await
+        };
+        let (answer, killed) = tokio::join!(ask(), killing);
+        killed.expect("no panic").expect("kills");
+        let _ = sleeping.await;
+        let started = Instant::now();
+        let counted = loop {
+            match counted().await {
+                Ok(counted) => break counted,
+                Err(error) => assert!(started.elapsed() < PATIENCE, "{error}"),
+            }
+        };
+        assert_eq!(counted, attempt, "{what}");
+        if let Err(failure) = answer {
+            println!("| cluster: the reply to {what} is lost | {failure} | - | once | - |");
+            return;
+        }
+    }
+    panic!("{what}: no reply was lost");
 }

@@ -72,7 +72,7 @@ impl Redirects {
             self.look();
         }
         for mut question in questions {
-            let (was_sent_on, was_asking) = (question.hops > 0, question.way == Way::Asking);
+            let (was_sent_on, was_asking) = (question.hops > 0, question.way.is_asking());
             question.hops += 1;
             if question.hops > MAX_HOPS {
                 question.fail(self.unresolved(redirect));

@@ -161,6 +161,22 @@ impl Passage {
                 }
                 std::mem::take(&mut self.rest)
             }
+            Mode::Edit { edit, replies } if *replies > 0 || !self.rest.is_empty() => {
+                self.rest.extend_from_slice(bytes);
+                let mut passed = Vec::new();
+                while let Some(length) = frame::length(&self.rest) {
+                    let reply: Vec<_> = self.rest.drain(..length).collect();
+                    match frame::contents(&reply) {
+                        Some(mut contents) if *replies > 0 => {
+                            *replies -= 1;
+                            edit(&mut contents);
+                            passed.extend(frame::string(&contents));
+                        }
+                        _ => passed.extend(reply),
+                    }
+                }
+                passed
+            }
             _ => bytes.to_vec(),
         }
     }

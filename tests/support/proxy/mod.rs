@@ -35,6 +35,11 @@ pub(crate) enum Mode {
     HalfClosed,
     /// So many more replies are lost, and those behind them are not.
     LoseReplies(usize),
+    /// The contents of so many more replies that are strings are edited.
+    Edit {
+        edit: fn(&mut Vec<u8>),
+        replies: usize,
+    },
     /// Closed when nothing was carried for so long.
     CloseIdle(Duration),
 }

@@ -1,0 +1,234 @@
+//! Takes of many callers in one script call: in order, apart from each other, and not too many.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use proptest::prelude::*;
+use redis::cmd;
+use tidegate::{
+    Algorithm, Decision, Key, ManualClock, MemoryStore, Quota, RedisStore, Rule, Store, StoreError,
+    StoreErrorKind, StoreExt, Take,
+};
+
+use crate::support::Redis;
+use crate::{ask, take};
+
+/// What is counted on Redis of script calls so far.
+pub(crate) fn script_calls(server: &Redis) -> u64 {
+    let stats = cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection());
+    let stats: redis::InfoDict = stats.expect("an answer");
+    let calls = |name: &str| {
+        let stats: Option<String> = stats.get(name);
+        let calls = stats.as_deref().and_then(|stats| {
+            let (calls, _) = stats.strip_prefix("calls=")?.split_once(',')?;
+            calls.parse().ok()
+        });
+        calls.unwrap_or(0)
+    };
+    calls("cmdstat_evalsha") + calls("cmdstat_eval")
+}
+
+/// Asks all of them before any answer can come: in a runtime of one thread they travel together.
+async fn together(store: &RedisStore, takes: &[Take]) -> Vec<Result<Decision, StoreError>> {
+    let answers: Vec<_> = takes
+        .iter()
+        .map(|take| store.take(std::slice::from_ref(take)))
+        .collect();
+    let answers = join_all(answers).await;
+    let one = |answer: Result<tidegate::Decisions, _>| answer.map(|answers| answers[0].clone());
+    answers.into_iter().map(one).collect()
+}
+
+fn users(number: usize) -> Vec<Take> {
+    let rule = Rule::new("p", [Quota::per_hour(1_000)]).expect("a valid rule");
+    let rule = Arc::new(rule);
+    let user = |user: usize| Take::new(Arc::clone(&rule), Key::from(user.to_string().as_str()));
+    (0..number).map(user).collect()
+}
+
+/// How many script calls so many takes need that are asked at once.
+async fn calls_for(takes: &[Take]) -> u64 {
+    let server = Redis::start();
+    let store = server.store().await;
+    let before = script_calls(&server);
+    for answer in together(&store, takes).await {
+        assert!(answer.expect("a decision").is_allowed());
+    }
+    script_calls(&server) - before
+}
+
+#[tokio::test]
+async fn a_call_has_at_most_64_keys() {
+    assert_eq!(calls_for(&users(64)).await, 1);
+    assert_eq!(calls_for(&users(65)).await, 2);
+    assert_eq!(calls_for(&users(129)).await, 3);
+}
+
+#[tokio::test]
+async fn a_call_has_at_most_512_takes() {
+    let same = |number| vec![take("same", &[Quota::per_hour(1_000)]); number];
+    assert_eq!(calls_for(&same(512)).await, 1);
+    assert_eq!(calls_for(&same(513)).await, 2);
+}
+
+/// A caller that asks for a thousand keys enters some of them at a time: another one is in the next flight.
+#[tokio::test]
+async fn a_long_slice_goes_in_turns() {
+    let server = Redis::start();
+    let store = server.store().await;
+    let (many, one) = (users(2_000), take("one", &[Quota::per_hour(10)]));
+    let many = store.take(&many);
+    let one = store.take_one(&one);
+    let (mut many, mut one) = (std::pin::pin!(many), std::pin::pin!(one));
+    tokio::select! {
+        biased;
+        decisions = &mut many => panic!("{} before one", decisions.expect("decisions").len()),
+        decision = &mut one => assert!(decision.expect("a decision").is_allowed()),
+    }
+    assert_eq!(many.await.expect("decisions").len(), 2_000);
+}
+
+#[tokio::test]
+async fn a_queue_has_an_end() {
+    const MAX_QUEUED: usize = 16_384;
+    let server = Redis::start();
+    let store = server.store().await;
+    let takes = users(MAX_QUEUED + 100);
+    let answers = together(&store, &takes).await;
+    let (decided, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    assert_eq!((decided.len(), refused.len()), (MAX_QUEUED, 100));
+    for refused in refused {
+        let error = refused.expect_err("no room");
+        assert_eq!(error.kind(), StoreErrorKind::Overloaded, "{error}");
+    }
+
+    // Those that are abandoned make room, and are not charged.
+    let abandoned: Vec<_> = takes[..MAX_QUEUED]
+        .iter()
+        .map(|take| store.take(std::slice::from_ref(take)))
+        .collect();
+    drop(abandoned);
+    let takes = &takes[..100];
+    for (answer, take) in together(&store, takes).await.iter().zip(takes) {
+        let answer = answer.as_ref().expect("a decision");
+        assert_eq!(answer.remaining(), 998, "{take:?}");
+    }
+}
+
+/// A key that this user may not touch refuses the whole call; the others are asked again alone.
+#[tokio::test]
+async fn a_forbidden_key_is_its_own_askers_error() {
+    let server = Redis::start();
+    let mut user = cmd("ACL");
+    user.arg(&["SETUSER", "gate", "on", ">s3cret", "+@all"]);
+    user.arg("~CurrentLimiter:mine*");
+    user.exec(&mut server.connection()).expect("is set");
+    let url = server.url.replace("//", "//gate:s3cret@");
+    let store = RedisStore::connect(&url).await.expect("it may");
+    let store = store.timeout(Duration::from_secs(20));
+    let mut takes: Vec<_> = (0..20)
+        .map(|at| take(&format!("mine{at}"), &[Quota::per_hour(5)]))
+        .collect();
+    takes.insert(7, take("foreign", &[Quota::per_hour(5)]));
+    for (answer, take) in together(&store, &takes).await.into_iter().zip(&takes) {
+        match take.rule().path() {
+            "foreign" => {
+                let error = answer.expect_err("it may not");
+                assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+            }
+            _ => assert_eq!(answer.expect("a decision").remaining(), 4),
+        }
+    }
+}
+
+/// A key that holds something else is an error for those who ask about it.
+#[tokio::test]
+async fn a_foreign_value_is_its_own_askers_error() {
+    let server = Redis::start();
+    let store = server.store().await;
+    for algorithm in Algorithm::ALL {
+        let rule = |path: &str| {
+            let rule = Rule::new(path, [Quota::per_hour(5)]).expect("a valid rule");
+            Take::new(Arc::new(rule.algorithm(algorithm)), Key::default())
+        };
+        let takes: Vec<_> = (0..10).map(|at| rule(&format!("p{at}"))).collect();
+        assert!(ask(&store, &takes[3]).await.is_allowed());
+        let names: Vec<String> = cmd("KEYS")
+            .arg("CurrentLimiter:p3*")
+            .query(&mut server.connection())
+            .expect("names");
+        let [name] = &names[..] else {
+            panic!("{names:?}")
+        };
+        let mut swap = redis::pipe();
+        swap.atomic().del(name).lpush(name, "foreign");
+        swap.exec(&mut server.connection()).expect("is put there");
+        for (at, answer) in together(&store, &takes).await.into_iter().enumerate() {
+            match at {
+                3 => {
+                    let error = answer.expect_err("no limit of ours");
+                    assert_eq!(error.kind(), StoreErrorKind::WrongType, "{error}");
+                }
+                _ => assert_eq!(answer.expect("a decision").remaining(), 4, "{algorithm:?}"),
+            }
+        }
+        cmd("FLUSHALL")
+            .exec(&mut server.connection())
+            .expect("is empty");
+    }
+}
+
+/// Takes by rule, user and cost, as indices into small lists.
+fn history() -> impl Strategy<Value = Vec<(usize, usize, u64)>> {
+    prop::collection::vec((0..4_usize, 0..3_usize, 0..4_u64), 1..300)
+}
+
+/// The answers are those of asking one after another in order of arrival, for every key.
+#[test]
+fn flights_keep_the_order() {
+    let server = Redis::start();
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_all().build().expect("a runtime");
+    let rules: Vec<_> = Algorithm::ALL
+        .into_iter()
+        .enumerate()
+        .map(|(at, algorithm)| {
+            let quotas = [Quota::per_hour(10 + at as u32), Quota::per_day(20)];
+            let rule = Rule::new(&format!("p{at}"), quotas).expect("a valid rule");
+            Arc::new(rule.algorithm(algorithm))
+        })
+        .collect();
+    let store = runtime.block_on(server.store());
+    let mut runner = proptest::test_runner::TestRunner::default();
+    let outcome = runner.run(&history(), |history| {
+        cmd("FLUSHDB")
+            .exec(&mut server.connection())
+            .expect("is empty");
+        let clock = ManualClock::default();
+        clock.set(1_000_000_000_000_000);
+        let memory = MemoryStore::new().clock(clock.clone());
+        let store = store.clone().clock(clock);
+        let takes = history.into_iter().map(|(rule, user, cost)| {
+            let key = Key::from(user.to_string().as_str());
+            Take::new(Arc::clone(&rules[rule]), key).cost(cost)
+        });
+        let takes: Vec<_> = takes.collect();
+        let answers = runtime.block_on(together(&store, &takes));
+        for (answer, take) in answers.into_iter().zip(&takes) {
+            let answer = answer.expect("a decision");
+            let expected = runtime.block_on(ask_memory(&memory, take));
+            prop_assert_eq!(answer.is_allowed(), expected.is_allowed());
+            prop_assert_eq!(answer.quotas(), expected.quotas());
+            prop_assert_eq!(answer.retry_after(), expected.retry_after());
+        }
+        Ok(())
+    });
+    outcome.expect("the same answers");
+}
+
+async fn ask_memory(memory: &MemoryStore, take: &Take) -> Decision {
+    memory.take_one(take).await.expect("memory decides")
+}
