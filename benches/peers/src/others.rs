@@ -56,7 +56,7 @@ impl tower_rate_limiter::KeyExtractor for KeyField {
     }
 }
 
-/// A fixed window answers 500 to requests in the last millisecond before its end, where `PTTL` is 0.
+/// The fixed window answers 500 where `PTTL` is 0, which is the last millisecond of a window.
 /// The hot key's window is therefore a week here; its length does not change the work.
 async fn tower_rate_limiter(redis: &str) -> Result<Router> {
     let client = redis::Client::open(redis)?;
