@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Measures tidegate and its peers behind one axum server, and decisions on a cluster, and puts the
+# tables into benches/README.md. Options: --rounds N, --seconds N, --quick, --only NAME,...
+# With one of the last two the tables are printed and benches/README.md stays as it is.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+partial=
+for argument in "$@"; do
+  case "$argument" in --quick | --only) partial=yes ;; esac
+done
+
+for program in redis-server wrk; do
+  if ! command -v "$program" >/dev/null; then
+    echo "installing $program" >&2
+    as_root=
+    [ "$(id -u)" = 0 ] || as_root=sudo
+    $as_root apt-get update -qq >&2 || true
+    $as_root apt-get install -y -qq "$program" >&2
+  fi
+done
+
+# One peer asks for a newer compiler than it needs.
+cargo build --release --ignore-rust-version --manifest-path benches/peers/Cargo.toml >&2
+programs=benches/peers/target/release
+
+tables=$(mktemp)
+trap 'rm -f "$tables" "$tables.new"' EXIT
+
+{
+  processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)
+  cores=$(nproc 2>/dev/null || echo some)
+  redis=$(redis-server --version | grep -o 'v=[0-9.]*' | sed 's/v=/Redis /')
+  echo
+  echo "$(date +%Y-%m-%d), $cores cores${processor:+ of $processor},"
+  echo "$(rustc --version | cut -d' ' -f1-2), $redis."
+  "$programs/peers" "$@"
+  "$programs/cluster" "$@"
+} | tee "$tables"
+
+[ -z "$partial" ] || exit 0
+awk -v tables="$tables" '
+  /^<!-- peers:begin -->/ { print; while ((getline line < tables) > 0) print line; skipping = 1 }
+  /^<!-- peers:end -->/ { skipping = 0 }
+  !skipping && !/^<!-- peers:begin -->/ { print }
+' benches/README.md >"$tables.new"
+cat "$tables.new" >benches/README.md

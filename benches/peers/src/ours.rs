@@ -1,0 +1,80 @@
+//! Every use of tidegate in this package, through its public API.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use http::HeaderName;
+use tidegate::{
+    Algorithm, Header, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store,
+    StoreExt, Take,
+};
+
+use crate::Result;
+use crate::contenders::{KEY_FIELD, Traffic, routes};
+
+/// Longer than the default, so that a pause of a busy machine does not end a run.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+pub async fn router(redis: &str) -> Result<Router> {
+    let redis = RedisStore::connect(redis).await?.timeout(TIMEOUT);
+    let log = Algorithm::SlidingLog;
+    let gcra = Algorithm::Gcra;
+    let router = of("log", log, Arc::new(redis.clone()))
+        .merge(of("log-resilient", log, resilient(redis.clone())))
+        .merge(of("gcra", gcra, Arc::new(redis.clone())))
+        .merge(of("gcra-resilient", gcra, resilient(redis)))
+        .merge(of("memory", log, Arc::new(memory())))
+        .merge(of("memory-resilient", log, resilient(memory())));
+    Ok(router)
+}
+
+fn of(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) -> Router {
+    routes(name, |traffic| {
+        RateLimitLayer::from_rule(rule(name, algorithm, traffic))
+            .store(Arc::clone(&store))
+            .key(Header::new(HeaderName::from_static(KEY_FIELD)).required())
+    })
+}
+
+fn rule(name: &str, algorithm: Algorithm, traffic: Traffic) -> Rule {
+    let (max, window) = traffic.limit();
+    let quota = Quota::new(u64::from(max), window).expect("a valid quota");
+    let path = format!("{name}-{}", traffic.name());
+    let rule = Rule::new(&path, [quota]).expect("a valid rule");
+    rule.algorithm(algorithm)
+}
+
+fn resilient(store: impl Store) -> Arc<dyn Store> {
+    Resilient::around(store).build()
+}
+
+fn memory() -> MemoryStore {
+    MemoryStore::with_max_keys(200_000)
+}
+
+/// Decisions of a store on a cluster, without an HTTP server around them.
+pub struct ClusterLimiter {
+    store: RedisStore,
+    takes: Vec<Take>,
+}
+
+impl ClusterLimiter {
+    /// Each key has a limit that it never reaches.
+    pub async fn connect(url: &str, keys: &[String]) -> Result<Self> {
+        let store = RedisStore::connect(url).await?.timeout(TIMEOUT);
+        let quota = Quota::new(1_000_000, Duration::from_secs(1))?;
+        let rule = Arc::new(Rule::new("cluster", [quota])?.algorithm(Algorithm::Gcra));
+        let take = |key: &String| Take::new(Arc::clone(&rule), Key::from(key.as_str()));
+        let takes = keys.iter().map(take).collect();
+        Ok(Self { store, takes })
+    }
+
+    /// Asks for one unit of the key at this place; a denial is an error here.
+    pub async fn decide(&self, key: usize) -> Result<()> {
+        match self.store.take_one(&self.takes[key]).await?.is_allowed() {
+            true => Ok(()),
+            false => Err("a key below its limit was denied".into()),
+        }
+    }
+}
