@@ -59,7 +59,14 @@ const LOCK_ACQUIRE_LUA: &str = "lua/lock/acquire.lua";
 const LOCK_RELEASE_LUA: &str = "lua/lock/release.lua";
 const HELD: &str = "src/lock/held.rs";
 
-const CLOCKS: &str = "src/store/redis/clocks.rs";
+const CLOCK: &str = "src/connection/clock.rs";
+const TAKE_CALL: &str = "src/connection/take_call.rs";
+const ANSWERS: &str = "src/connection/take_script/answers.rs";
+const FLIGHT: &str = "src/connection/flight.rs";
+const QUEUE: &str = "src/connection/queue.rs";
+const NODE: &str = "src/connection/node.rs";
+const REDIRECT: &str = "src/connection/cluster/redirect.rs";
+const RECONNECTOR: &str = "src/connection/reconnector.rs";
 const BREAKER: &str = "src/store/breaker/state.rs";
 const BREAKER_CORE: &str = "src/store/breaker/core.rs";
 const IN_FLIGHT: &str = "src/store/in_flight.rs";
@@ -434,13 +441,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "",
     ),
     mutant(
-        "deadline",
-        "a clock that was set back is not believed",
-        CLOCKS,
-        "least > known || most < known",
-        "least > known",
-    ),
-    mutant(
         "bounds",
         "half-open lets everybody through",
         BREAKER,
@@ -509,5 +509,152 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         FALLBACK,
         "matches!(take.rule().error_policy(), None | Some(OnError::Fallback))",
         "take.rule().error_policy() != Some(OnError::Respond)",
+    ),
+    mutant(
+        "connection",
+        "the last question of a flight is answered first",
+        TAKE_CALL,
+        "places.sort_unstable();",
+        "places.sort_unstable_by(|a, b| b.cmp(a));",
+    ),
+    mutant(
+        "connection",
+        "a call has a key too many",
+        TAKE_CALL,
+        "const MAX_KEYS: usize = 64;",
+        "const MAX_KEYS: usize = 65;",
+    ),
+    mutant(
+        "connection",
+        "a call has a take too many",
+        TAKE_CALL,
+        "const MAX_TAKES: usize = 512;",
+        "const MAX_TAKES: usize = 513;",
+    ),
+    mutant(
+        "connection",
+        "no deadline is sent",
+        TAKE_CALL,
+        "None => clock.at(question.deadline.into_std()).min(NO_DEADLINE),",
+        "None => NO_DEADLINE,",
+    ),
+    mutant(
+        "connection",
+        "another call's reply is taken",
+        ANSWERS,
+        "if fields.integer::<8>()? != mark {",
+        "if fields.integer::<8>()? > mark + (1 << 48) {",
+    ),
+    mutant(
+        "connection",
+        "a connection that gave another call's reply is kept",
+        TAKE_CALL,
+        "            link.close();\n            for question",
+        "            for question",
+    ),
+    mutant(
+        "connection",
+        "a take that was late by a clock that was set is not asked again",
+        FLIGHT,
+        "const MAX_LATE: u8 = 3;",
+        "const MAX_LATE: u8 = 0;",
+    ),
+    mutant(
+        "connection",
+        "a clock that was set back is not believed",
+        CLOCK,
+        "min > known || max < known",
+        "min > known",
+    ),
+    mutant(
+        "connection",
+        "a forbidden key is an error for all keys of its call",
+        FLIGHT,
+        "Way::Shared if is_shared && is_about_a_key(error) => Some(Way::Alone),",
+        "Way::Shared if !is_shared && is_about_a_key(error) => Some(Way::Alone),",
+    ),
+    mutant(
+        "connection",
+        "what was sent on a connection that broke is sent again",
+        FLIGHT,
+        "questions.for_each(|question| question.fail(error.clone()));",
+        "questions.for_each(|question| match question.hops { 0..9 => self.home.queue.push(Question { hops: question.hops + 1, ..question }), _ => question.fail(error.clone()) });",
+    ),
+    mutant(
+        "connection",
+        "the script's text is not sent behind ASKING",
+        FLIGHT,
+        "way if is_unknown_script(error) && !way.has_text() =>",
+        "way if is_unknown_script(error) && !way.has_text() && !way.is_asking() =>",
+    ),
+    mutant(
+        "connection",
+        "a question is sent on without ASKING",
+        REDIRECT,
+        "question.way = Way::Asking;",
+        "question.way = Way::Alone;",
+    ),
+    mutant(
+        "connection",
+        "one contradiction of two nodes is the end",
+        REDIRECT,
+        "const MAX_HOPS: u8 = 16;",
+        "const MAX_HOPS: u8 = 1;",
+    ),
+    mutant(
+        "connection",
+        "dropped questions are sent",
+        QUEUE,
+        "if question.deadline > now && question.is_wanted() {",
+        "if question.deadline > now {",
+    ),
+    mutant(
+        "connection",
+        "the queue is longer",
+        QUEUE,
+        "const MAX_QUEUED: usize = 16_384;",
+        "const MAX_QUEUED: usize = 32_768;",
+    ),
+    mutant(
+        "connection",
+        "an overdue question waits for the flights in progress",
+        NODE,
+        "const MAX_EXTRA_FLIGHTS: usize = 64;",
+        "const MAX_EXTRA_FLIGHTS: usize = MAX_FLIGHTS;",
+    ),
+    mutant(
+        "connection",
+        "silence is tolerated for as long as one timeout",
+        RECONNECTOR,
+        "shortest.saturating_mul(2)",
+        "shortest.saturating_mul(1)",
+    ),
+    mutant(
+        "connection",
+        "silence is tolerated for two seconds",
+        RECONNECTOR,
+        "const MAX_SILENCE: Duration = Duration::from_secs(1);",
+        "const MAX_SILENCE: Duration = Duration::from_secs(2);",
+    ),
+    mutant(
+        "connection",
+        "a connection that answers late is given up",
+        RECONNECTOR,
+        "                () = heard(link, &self.shortest_timeout) => {",
+        "                () = heard(link, &self.shortest_timeout), if false => {",
+    ),
+    mutant(
+        "connection",
+        "no attempt goes on beside another",
+        RECONNECTOR,
+        "self.under_way.truncate(1);",
+        "self.under_way.truncate(0);",
+    ),
+    mutant(
+        "connection",
+        "stuck attempts keep later ones waiting",
+        RECONNECTOR,
+        "() = sleep_until(next) => {",
+        "() = sleep_until(next), if self.under_way.len() < 2 => {",
     ),
 ];

@@ -41,6 +41,26 @@ const DEADLINE: Tests = (
     &["--lib", "--test", "store", "--", "deadline", "clocks"],
     "0",
 );
+/// Flights, redirections, and how a connection is judged; what is quick comes first.
+const CONNECTION: [Tests; 3] = [
+    (&["--lib", "--", "connection"], "0"),
+    (
+        &["--test", "store", "--", "deadline::", "flights", "outage"],
+        "0",
+    ),
+    (
+        &[
+            "--test",
+            "topologies",
+            "--",
+            "connects",
+            "quiet",
+            "resharding",
+            "twice",
+        ],
+        "0",
+    ),
+];
 /// What bounds a store that fails: alone, and around a store, where who is never answered waits for ever.
 const BOUNDS_ALONE: Tests = (&["--lib", "--", "breaker", "share"], "0");
 const BOUNDS: Tests = (
@@ -94,7 +114,10 @@ impl Tree {
             DEADLINE,
             BOUNDS_ALONE,
             BOUNDS,
-        ] {
+        ]
+        .into_iter()
+        .chain(CONNECTION)
+        {
             let said = self.run(tests, histories);
             assert_eq!(
                 failed(&said),
@@ -116,6 +139,12 @@ impl Tree {
         }
         if mutant.part == "deadline" {
             return failed(&self.run(DEADLINE.0, DEADLINE.1));
+        }
+        if mutant.part == "connection" {
+            let mut failures = CONNECTION
+                .iter()
+                .map(|tests| failed(&self.run(tests.0, tests.1)));
+            return failures.find(|some| !some.is_empty()).unwrap_or_default();
         }
         if mutant.part == "bounds" {
             let failures = failed(&self.run(BOUNDS_ALONE.0, BOUNDS_ALONE.1));

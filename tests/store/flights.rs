@@ -1,7 +1,7 @@
 //! Takes of many callers in one script call: in order, apart from each other, and not too many.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use proptest::prelude::*;
@@ -12,9 +12,12 @@ use tidegate::{
 };
 
 use crate::support::Redis;
+use crate::support::proxy::{Mode, Proxy};
 use crate::{ask, take};
 
-/// What is counted on Redis of script calls so far.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How many script calls the server has had so far.
 pub(crate) fn script_calls(server: &Redis) -> u64 {
     let stats = cmd("INFO")
         .arg("commandstats")
@@ -118,6 +121,48 @@ async fn a_queue_has_an_end() {
     }
 }
 
+/// Four flights are in progress at most; only who has waited for a quarter of the timeout departs besides.
+#[tokio::test]
+async fn the_number_of_flights_is_small() {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = RedisStore::connect(&proxy.url).await;
+    let store = store.expect("a running server").timeout(PATIENCE);
+    let before = script_calls(&server);
+    proxy.all(Mode::Delay {
+        calls: Duration::ZERO,
+        replies: Duration::from_millis(900),
+    });
+    let users = users(6);
+    let mut answers = Vec::new();
+    for (at, user) in users.into_iter().enumerate() {
+        let timeout = match at {
+            5 => Duration::from_millis(2_000),
+            _ => PATIENCE,
+        };
+        let store = store.clone().timeout(timeout);
+        answers.push(tokio::spawn(async move { store.take_one(&user).await }));
+        // Each is in a flight of its own, if it may depart.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let first = Instant::now();
+    assert_eq!(script_calls(&server) - before, 4);
+    while script_calls(&server) - before < 5 {
+        assert!(first.elapsed() < PATIENCE, "an overdue take departs");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(answers.iter().all(|answer| !answer.is_finished()));
+    for answer in answers {
+        let answer = answer.await.expect("no panic");
+        assert!(answer.expect("a decision").is_allowed());
+    }
+    assert_eq!(
+        script_calls(&server) - before,
+        5,
+        "the fifth went with the sixth"
+    );
+}
+
 /// A key that this user may not touch refuses the whole call; the others are asked again alone.
 #[tokio::test]
 async fn a_forbidden_key_is_its_own_askers_error() {
@@ -128,7 +173,7 @@ async fn a_forbidden_key_is_its_own_askers_error() {
     user.exec(&mut server.connection()).expect("is set");
     let url = server.url.replace("//", "//gate:s3cret@");
     let store = RedisStore::connect(&url).await.expect("it may");
-    let store = store.timeout(Duration::from_secs(20));
+    let store = store.timeout(PATIENCE);
     let mut takes: Vec<_> = (0..20)
         .map(|at| take(&format!("mine{at}"), &[Quota::per_hour(5)]))
         .collect();

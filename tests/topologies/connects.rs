@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate::{Redis, RedisAddress, RedisStore, StoreErrorKind};
+use tidegate::{Redis, RedisAddress, RedisStore, Store, StoreErrorKind, StoreExt};
 
 use crate::support::cluster::{Cluster, Plan};
 use crate::support::process::Process;
+use crate::support::proxy::Mode;
 use crate::support::sentinels::{NAME, Sentinels};
 use crate::{allowed, refused, store, take};
 
@@ -407,7 +408,7 @@ async fn a_server_that_has_become_slow_is_reached() {
     let store = store(&proxy.url).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
     let (calls, replies) = (Duration::from_millis(200), Duration::from_millis(200));
-    proxy.all(crate::support::proxy::Mode::Delay { calls, replies });
+    proxy.all(Mode::Delay { calls, replies });
     let mut kill = redis::cmd("CLIENT");
     kill.arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]);
     kill.exec(&mut server.connection()).expect("kills");
@@ -419,22 +420,72 @@ async fn a_server_that_has_become_slow_is_reached() {
     );
 }
 
-/// A batch that is given up once says no more of the connection than one call does.
+/// Callers that give up, and those that drop their questions, tell nothing about the connection: it answers others.
 #[tokio::test]
-async fn a_batch_that_is_given_up_is_one_call() {
+async fn giving_up_costs_no_connection() {
     let server = crate::support::Redis::start();
     let proxy = crate::support::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
-    let batch: Vec<_> = (0..50).map(|at| take(&format!("p{at}"), 3)).collect();
-    let dynamic: &dyn tidegate::Store = &store;
-    dynamic.take(&batch).await.expect("decisions");
-    proxy.all(crate::support::proxy::Mode::Hold);
-    let short = store.clone().timeout(Duration::from_millis(50));
-    let hasty: &dyn tidegate::Store = &short;
-    let error = hasty.take(&batch).await.expect_err("nobody answers");
-    assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
-    proxy.all(crate::support::proxy::Mode::Pass);
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    dynamic.take(&batch).await.expect("decisions");
+    let batch: Vec<_> = (0..50).map(|at| take(&format!("p{at}"), 1_000)).collect();
+    store.take(&batch).await.expect("decisions");
+    proxy.all(Mode::Delay {
+        calls: Duration::ZERO,
+        replies: Duration::from_millis(40),
+    });
+    let hasty = store.clone().timeout(Duration::from_millis(5));
+    for _ in 0..30 {
+        let error = hasty.take(&batch).await.expect_err("nobody answers");
+        assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+        drop(store.take(&batch));
+    }
+    store.take(&batch).await.expect("decisions");
     assert_eq!(proxy.accepted(), 1, "the connection was well");
+}
+
+/// A connection that is silent for longer than is tolerated gets another one beside it, and is kept if it answers first.
+#[tokio::test]
+async fn a_connection_that_answers_late_is_kept() {
+    let server = crate::support::Redis::start();
+    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let (_mute, hangs) = mute().await;
+    let store = store(&proxy.url).await;
+    assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
+    proxy.lead_to(&format!("redis://{hangs}"));
+    proxy.present(Mode::Hold);
+    let answer = tokio::spawn({
+        let store = store.clone();
+        async move { store.take_one(&take("p", 1_000)).await }
+    });
+    crate::until("another connection", || proxy.accepted() > 1).await;
+    let accepted = proxy.accepted();
+    proxy.all(Mode::Pass);
+    let answer = answer.await.expect("no panic").expect("a decision");
+    assert_eq!(answer.remaining(), 998);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(allowed(&store, &take("p", 1_000), 3).await, 3);
+    assert_eq!(proxy.accepted(), accepted, "no attempt to connect any more");
+}
+
+/// Twice the shortest timeout, a second at most.
+#[tokio::test]
+async fn a_short_silence_is_tolerated() {
+    let server = crate::support::Redis::start();
+    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let store = store(&proxy.url).await;
+    assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
+    for (silence, connections) in [(400, 1), (1_600, 2)] {
+        proxy.all(Mode::Hold);
+        let answer = tokio::spawn({
+            let store = store.clone();
+            async move { store.take_one(&take("p", 1_000)).await }
+        });
+        tokio::time::sleep(Duration::from_millis(silence)).await;
+        let accepted = proxy.accepted();
+        proxy.all(Mode::Pass);
+        let _ = answer.await.expect("no panic");
+        match connections {
+            1 => assert_eq!(accepted, 1),
+            _ => assert!(accepted > 1, "no other connection"),
+        }
+    }
 }
