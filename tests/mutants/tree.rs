@@ -38,7 +38,7 @@ const LOCK: Tests = (
 
 /// A deadline, by the server's clock.
 const DEADLINE: Tests = (
-    &["--lib", "--test", "store", "--", "deadline", "clocks"],
+    &["--lib", "--test", "store", "--", "deadline", "clock"],
     "0",
 );
 /// Flights, redirections, and how a connection is judged; what is quick comes first.
