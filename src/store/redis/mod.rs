@@ -7,18 +7,20 @@ mod reply;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use redis::Value;
 use redis::aio::ConnectionLike;
+use redis::{Cmd, Value};
 
 use clocks::{Clocks, ServerClock};
-use question::Question;
+use question::{Batch, LARGEST_NUMBER, MARKS, Row, script_of, write_questions};
+use reply::{Answer, read_answers};
 
 use super::name::Name;
 use super::{Refunding, Store, Take, Taking};
-use crate::connection::{IntoRedisAddress, REFUND, Reconnecting, Redis, store_error};
+use crate::connection::{IntoRedisAddress, Reconnecting, Redis, store_error};
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -33,9 +35,9 @@ use crate::error::{StoreError, StoreErrorKind};
 /// its own clock, and charges nothing when it gets to it later. So a take that timed out is charged only where Redis
 /// decided in time and its answer was lost or late.
 ///
-/// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
-/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. What was given
-/// back of it stands beside it, in `{CurrentLimiter:getId}:refunds`. Both expire a second or two after they
+/// The count of a rule and key is one key, named by the prefix, the rule's path and algorithm and the key:
+/// `CurrentLimiter:getId`, a sorted set, for the sliding log; `CurrentLimiter:getId~window`, `~gcra` and `~fixed`, strings,
+/// for the other algorithms. A rule that changes its algorithm starts afresh. What was given back of a count stands beside it, in `{CurrentLimiter:getId}:refunds`. Both expire a second or two after they
 /// have ceased to matter.
 ///
 /// It works over any connection of the Redis client that can be cloned; [`RedisStore::connect`]
@@ -221,50 +223,80 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
     async fn call(&self, takes: &[Take], until: Instant) -> Result<Vec<Decision>, StoreError> {
         let name = Name::new(&takes[0], &self.prefix).to_string();
         let clock = self.clocks.at(&name);
-        if self.now().is_some() {
-            let question = Question::new(takes).now(self.now());
-            return reply::read(&self.ask(&name, &question, clock).await?, takes);
-        }
-        if !clock.is_known(Instant::now()) {
-            let look = Question::new(takes).look();
-            self.ask(&name, &look, clock).await?;
+        let alike = takes.chunk_by(|a, b| a.units() == b.units());
+        let row = |takes: &[Take]| Row {
+            cost: takes[0].units(),
+            takes: u16::try_from(takes.len()).expect("calls are short"),
+            deadline: LARGEST_NUMBER,
+        };
+        let mut rows: Vec<_> = alike.map(row).collect();
+        if self.now().is_none() && !clock.is_known(Instant::now()) {
+            let look = Row {
+                cost: 0,
+                takes: 1,
+                deadline: LARGEST_NUMBER,
+            };
+            self.ask(&name, &takes[0], &[look], clock).await?;
         }
         for _ in 0..MOST_TRIES {
-            let question = Question::new(takes).deadline(clock.at(until));
-            let reply = self.ask(&name, &question, clock).await?;
-            if !reply::is_late(&reply, question.marked_deadline()) {
-                return reply::read(&reply, takes);
+            let deadline = clock.at(until).filter(|_| self.now().is_none());
+            for row in &mut rows {
+                row.deadline = deadline.unwrap_or(LARGEST_NUMBER);
+            }
+            if let Some(decisions) = self.ask(&name, &takes[0], &rows, clock).await? {
+                return Ok(decisions);
             }
             // Not by our clock, or nobody would be here: the server's was set, or is another server's.
         }
         Err(self.late())
     }
 
-    /// Each answer says what the server's clock shows.
+    /// The decisions, or none if it was too late for them. Each answer says what the server's clock shows.
     async fn ask(
         &self,
         name: &str,
-        question: &Question<'_>,
+        take: &Take,
+        rows: &[Row],
         clock: ServerClock<'_>,
-    ) -> Result<Value, StoreError> {
+    ) -> Result<Option<Vec<Decision>>, StoreError> {
         let mut connection = self.connection.clone();
         let ours = (&self.connection as &dyn Any).downcast_ref::<Reconnecting>();
+        let rule = take.rule();
+        let batches = [Batch { rule, name, rows }];
+        let mut question = Vec::with_capacity(64);
+        write_questions(&batches, &mut question);
+        let (mark, now) = (next_mark(), self.now());
+        let arguments = |command: &mut Cmd| {
+            command.arg(&question).arg(mark);
+            if let Some(now) = now {
+                command.arg(now);
+            }
+        };
         let asked = Instant::now();
-        let arguments = |command: &mut _| question.write(command);
-        let script = question.script();
+        let script = script_of(rule.counting().algorithm());
         let reply = script.call(&mut connection, &[name], arguments).await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
-        if reply::is_anothers(&reply, question.marked_deadline()) {
-            if let Some(ours) = ours {
-                ours.out_of_step(name, asked);
+        let reply = match &reply {
+            Value::BulkString(bytes) if reply::has_mark(bytes, mark) => bytes,
+            _ => {
+                if let Some(ours) = ours {
+                    ours.out_of_step(name, asked);
+                }
+                return Err(reply::nonsense(&self.address));
             }
-            let message = format!("{} gave the answer to another question", self.address);
-            return Err(StoreError::new(StoreErrorKind::Protocol, message));
-        }
-        if let Some(now) = reply::now(&reply) {
-            clock.learn(now, asked, Instant::now());
-        }
-        Ok(reply)
+        };
+        let takes = rows.iter().map(|row| usize::from(row.takes)).sum();
+        let mut decisions = Ok(Some(Vec::with_capacity(takes)));
+        let now = read_answers(&self.address, reply, mark, &batches, |_, answer| {
+            match (answer, &mut decisions) {
+                (Answer::Decided(decision), Ok(Some(decisions))) => decisions.push(decision),
+                (Answer::Decided(_), _) | (Answer::Late, Err(_)) => {}
+                (Answer::Late, _) => decisions = Ok(None),
+                (Answer::Failed(error), _) => decisions = Err(error),
+            }
+        })?;
+        clock.learn(now, asked, Instant::now());
+        decisions
     }
 
     async fn give_back(&self, take: &Take, token: &Token) -> Result<u64, StoreError> {
@@ -273,11 +305,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
         let most = take.units().min(token.units());
         let mut connection = self.connection.clone();
         let arguments = |command: &mut _| question::write_refund(command, self.now(), token, most);
-        let reply = REFUND
+        let script = script_of(take.rule().counting().algorithm());
+        let reply = script
             .call(&mut connection, &[&name, &records], arguments)
             .await;
         let reply = reply.map_err(|error| store_error(&self.address, error))?;
-        reply::read_refund(&reply, most)
+        reply::read_refund(&self.address, &reply, most)
     }
 
     async fn in_time<T>(
@@ -287,6 +320,12 @@ impl<C: ConnectionLike + Clone + Send + Sync + 'static> RedisStore<C> {
         let done = tokio::time::timeout(self.timeout, work).await;
         done.unwrap_or_else(|_| Err(self.late()))
     }
+}
+
+/// Tells the replies to this process's calls apart.
+fn next_mark() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed) % MARKS
 }
 
 /// Where it stands what was given back of a count: under a name that no count has, since rules and keys have no braces

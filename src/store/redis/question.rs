@@ -1,129 +1,105 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+//! What the algorithms' scripts are asked: see `lua/include/question.lua`.
 
 use redis::Cmd;
 
 use crate::algorithm::{Algorithm, Pace};
 use crate::connection::{FIXED_WINDOW, GCRA, SLIDING_LOG, SLIDING_WINDOW, Script};
 use crate::decision::Token;
-use crate::store::Take;
+use crate::rule::Rule;
 
 /// A key outlives its last charge by as long as that counts and two slices of the scripts', rounded up.
 const SLACK_MILLIS: u64 = 2 * 1_049;
 
 /// Two to the 53rd: the scripts' numbers are doubles.
-const LARGEST_NUMBER: u64 = 1 << 53;
+pub(crate) const LARGEST_NUMBER: u64 = 1 << 53;
 
-/// What one script call asks: takes of one rule and key.
+/// Marks are below 2^48.
+pub(crate) const MARKS: u64 = 1 << 48;
+
+/// Takes of one rule and key, in order of arrival.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Question<'a> {
-    takes: &'a [Take],
-    looks: bool,
-    deadline: u64,
-    /// Which of this process's questions this is.
-    number: u64,
-    now: Option<u64>,
+pub(crate) struct Batch<'a> {
+    pub(crate) rule: &'a Rule,
+    /// What the count is called in Redis: the caller puts it into the call's keys.
+    #[expect(dead_code, reason = "for those who send several batches in a call")]
+    pub(crate) name: &'a str,
+    /// At most 65,535.
+    pub(crate) rows: &'a [Row],
 }
 
-/// Questions that are under way at the same time differ in the last digits of their deadlines, so that replies can be
-/// told apart.
-static NUMBER: AtomicU64 = AtomicU64::new(0);
-const NUMBERS: u64 = 64;
+/// Takes of the same cost, one behind the other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    /// In units; 0 only looks.
+    pub(crate) cost: u64,
+    pub(crate) takes: u16,
+    /// In microseconds of the server's clock: later than that nothing is charged.
+    pub(crate) deadline: u64,
+}
 
-impl<'a> Question<'a> {
-    pub(super) fn new(takes: &'a [Take]) -> Self {
-        Self {
-            takes,
-            looks: false,
-            deadline: LARGEST_NUMBER,
-            number: NUMBER.fetch_add(1, Ordering::Relaxed) % NUMBERS,
-            now: None,
+/// The script that answers takes by this algorithm, and refunds.
+pub(crate) fn script_of(algorithm: Algorithm) -> &'static Script {
+    match algorithm {
+        Algorithm::SlidingLog => &SLIDING_LOG,
+        Algorithm::SlidingWindow => &SLIDING_WINDOW,
+        Algorithm::Gcra => &GCRA,
+        Algorithm::FixedWindow => &FIXED_WINDOW,
+    }
+}
+
+/// Appends the question about batches of one algorithm, each of a key of its own: the first argument of a
+/// call whose keys are the batches' names.
+///
+/// The quotas of a rule are written once for neighbours that share it, so batches of the same rule should stand
+/// side by side.
+pub(crate) fn write_questions(batches: &[Batch<'_>], into: &mut Vec<u8>) {
+    let mut before: Option<&Rule> = None;
+    for batch in batches {
+        match before {
+            Some(rule) if std::ptr::eq(rule, batch.rule) => into.push(0),
+            _ => into.extend_from_slice(batch.rule.question(encode)),
+        }
+        before = Some(batch.rule);
+        let rows = u16::try_from(batch.rows.len()).expect("calls are short");
+        into.extend_from_slice(&rows.to_le_bytes());
+        for row in batch.rows {
+            put(into, row.cost);
+            into.extend_from_slice(&row.takes.to_le_bytes());
+            put(into, row.deadline);
         }
     }
+}
 
-    /// How things stand, instead of the takes.
-    pub(super) fn look(mut self) -> Self {
-        self.looks = true;
-        self
-    }
-
-    /// Nothing is charged later than that, in microseconds of the server's clock.
-    pub(super) fn deadline(mut self, deadline: Option<u64>) -> Self {
-        self.deadline = deadline.unwrap_or(LARGEST_NUMBER).min(LARGEST_NUMBER);
-        self
-    }
-
-    /// The deadline as it is sent: earlier by at most 126 microseconds.
-    pub(super) fn marked_deadline(&self) -> u64 {
-        let early = self.deadline.saturating_sub(NUMBERS - 1);
-        early / NUMBERS * NUMBERS + self.number
-    }
-
-    /// By a test's clock instead of the server's.
-    pub(super) fn now(mut self, now: Option<u64>) -> Self {
-        self.now = now;
-        self
-    }
-
-    pub(super) fn script(&self) -> &'static Script {
-        match self.takes[0].rule().counting().algorithm() {
-            Algorithm::SlidingLog => &SLIDING_LOG,
-            Algorithm::SlidingWindow => &SLIDING_WINDOW,
-            Algorithm::Gcra => &GCRA,
-            Algorithm::FixedWindow => &FIXED_WINDOW,
-        }
-    }
-
-    /// The quotas, the deadline, and then a cost for each take; the expiry; and `now`, where a test says it.
-    pub(super) fn write(&self, command: &mut Cmd) {
-        let Some(first) = self.takes.first() else {
-            return;
-        };
-        let (quotas, counting) = (first.quotas(), first.rule().counting());
-        let mut question = Vec::with_capacity(1 + 35 * quotas.len() + 16);
-        question.push(u8::try_from(quotas.len()).expect("a rule has at most 16 quotas"));
-        for quota in quotas {
-            put(&mut question, &[quota.max(), quota.window_micros()]);
-            match counting.algorithm() {
-                Algorithm::SlidingLog | Algorithm::FixedWindow => {}
-                Algorithm::SlidingWindow => put(&mut question, &[u64::from(counting.sub_windows)]),
-                Algorithm::Gcra => {
-                    let pace = Pace::of(quota);
-                    put(&mut question, &[quota.burst(), pace.units, pace.micros]);
-                }
+/// What the question says of a rule: its quotas, and how long a key lives.
+fn encode(rule: &Rule) -> Box<[u8]> {
+    let (quotas, counting) = (rule.quotas(), rule.counting());
+    let mut bytes = Vec::with_capacity(1 + 35 * quotas.len() + 7);
+    bytes.push(u8::try_from(quotas.len()).expect("a rule has at most 16 quotas"));
+    for quota in quotas {
+        put(&mut bytes, quota.max());
+        put(&mut bytes, quota.window_micros());
+        match counting.algorithm() {
+            Algorithm::SlidingLog | Algorithm::FixedWindow => {}
+            Algorithm::SlidingWindow => put(&mut bytes, u64::from(counting.sub_windows)),
+            Algorithm::Gcra => {
+                let pace = Pace::of(quota);
+                put(&mut bytes, quota.burst());
+                put(&mut bytes, pace.units);
+                put(&mut bytes, pace.micros);
             }
         }
-        put(&mut question, &[self.marked_deadline()]);
-        match self.looks {
-            true => put_cost(&mut question, 0, 1),
-            false => {
-                for alike in self.takes.chunk_by(|a, b| a.units() == b.units()) {
-                    put_cost(&mut question, alike[0].units(), alike.len());
-                }
-            }
-        }
-        let life = first.rule().life_micros();
-        command
-            .arg(question)
-            .arg(life.div_ceil(1_000) + SLACK_MILLIS);
-        if let Some(now) = self.now {
-            command.arg(now);
-        }
     }
+    put(
+        &mut bytes,
+        rule.life_micros().div_ceil(1_000) + SLACK_MILLIS,
+    );
+    bytes.into()
 }
 
-fn put_cost(bytes: &mut Vec<u8>, units: u64, takes: usize) {
-    put(bytes, &[units]);
-    let number = u16::try_from(takes).expect("calls are short");
-    bytes.extend_from_slice(&number.to_le_bytes());
-}
-
-/// Numbers in 7 bytes, which hold all that quotas and costs can be; larger costs are as hopeless as the
+/// A number in 7 bytes, which hold all that quotas and costs can be; larger costs are as hopeless as the
 /// largest.
-fn put(bytes: &mut Vec<u8>, numbers: &[u64]) {
-    for number in numbers {
-        let number = (*number).min(LARGEST_NUMBER);
-        bytes.extend_from_slice(&number.to_le_bytes()[..7]);
-    }
+fn put(bytes: &mut Vec<u8>, number: u64) {
+    bytes.extend_from_slice(&number.min(LARGEST_NUMBER).to_le_bytes()[..7]);
 }
 
 /// A token and the most units to give back.
@@ -132,7 +108,7 @@ pub(super) fn write_refund(command: &mut Cmd, now: Option<u64>, token: &Token, m
     for number in [token.stamp(), token.serial(), token.units()] {
         bytes.extend_from_slice(&number.to_be_bytes()[1..]);
     }
-    command.arg(bytes).arg(most);
+    command.arg("refund").arg(bytes).arg(most);
     if let Some(now) = now {
         command.arg(now);
     }
