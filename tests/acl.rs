@@ -357,12 +357,22 @@ fn the_lines_name_what_the_scripts_call() {
     );
 
     let of_takes = [
+        "call.lua",
+        "reply.lua",
         "question.lua",
-        "decision.lua",
+        "row.lua",
+        "decide.lua",
+        "answer.lua",
+        "trouble.lua",
+        "tallies.lua",
+        "state.lua",
         "earlier.lua",
-        "carried.lua",
+        "log.lua",
         "pace.lua",
-        "formats.lua",
+        "refund.lua",
+        "refunded.lua",
+        "take_out.lua",
+        "give_back.lua",
     ];
     let mut of_scripts = called(&["limiter", "lock", "slots", "include"], &of_takes);
     of_scripts.extend(["hmget", "exists"].map(str::to_owned));
