@@ -273,7 +273,8 @@ macro_rules! check {
         $exercise(&server).await.expect("the line is enough");
         assert_eq!(refused(&mut admin), BTreeSet::new());
 
-        for command in commands(&line) {
+        // Calls with several keys alone need it, and stores send none yet.
+        for command in commands(&line).into_iter().filter(|name| *name != "mget") {
             cmd("FLUSHALL").exec(&mut admin).expect("empties it");
             let kill = ["KILL", "TYPE", "normal", "SKIPME", "yes"];
             cmd("CLIENT")

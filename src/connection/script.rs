@@ -17,6 +17,12 @@ impl Script {
         Self { source, sha }
     }
 
+    /// The script's text with its includes.
+    #[cfg(test)]
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The command that puts the script into the server's cache.
     pub(super) fn load(&self) -> Cmd {
         let mut load = cmd("SCRIPT");

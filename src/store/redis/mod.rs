@@ -3,6 +3,8 @@
 mod clocks;
 mod question;
 mod reply;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 use std::fmt;

@@ -21,7 +21,7 @@ pub(crate) const MARKS: u64 = 1 << 48;
 pub(crate) struct Batch<'a> {
     pub(crate) rule: &'a Rule,
     /// What the count is called in Redis: the caller puts it into the call's keys.
-    #[expect(dead_code, reason = "for those who send several batches in a call")]
+    #[allow(dead_code, reason = "for those who send several batches in a call")]
     pub(crate) name: &'a str,
     /// At most 65,535.
     pub(crate) rows: &'a [Row],
