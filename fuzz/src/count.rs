@@ -1,5 +1,5 @@
-//! Histories of takes and refunds on `Count`, the pure function under every store: any quotas and costs, an algorithm that
-//! changes, a clock that jumps ahead and back. Whatever happens, an answer is possible; and where nothing but the clock
+//! Histories of takes and refunds on `Count`, the pure function under every store: any quotas and costs, rules and an
+//! algorithm that change, a clock that jumps ahead and back. Whatever happens, an answer is possible; and where nothing but the clock
 //! changes, and that goes ahead, no window holds more than it may.
 
 use std::time::Duration;
@@ -24,6 +24,7 @@ pub fn run(bytes: &[u8]) {
     let mut history = History {
         now: input.likely().min(LATEST),
         count: Count::default(),
+        algorithm: None,
         charged: Vec::new(),
         is_steady,
     };
@@ -79,6 +80,8 @@ pub fn run(bytes: &[u8]) {
 struct History {
     now: u64,
     count: Count,
+    /// The one that charged last.
+    algorithm: Option<Algorithm>,
     charged: Vec<Charged>,
     is_steady: bool,
 }
@@ -125,6 +128,11 @@ impl History {
                     token.map(|token| (token.stamp(), token.units())),
                     (cost > 0).then_some((self.now, cost))
                 );
+                if cost > 0 && self.algorithm != Some(counting.algorithm()) {
+                    // Another algorithm starts afresh: older tokens are not its own.
+                    self.algorithm = Some(counting.algorithm());
+                    self.charged.clear();
+                }
                 self.charged
                     .extend(token.map(|token| Charged { token, back: 0 }));
             }

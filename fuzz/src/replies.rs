@@ -107,27 +107,27 @@ fn reply(input: &mut Input<'_>, takes: &[Take]) -> Result<Value, RedisError> {
     }
 }
 
-/// What looks like a reply of the scripts: now, verdict and answers, wait or serial, and two or three numbers for each quota.
+/// What looks like a reply of the scripts: now and mark, and then answers: a verdict, a number of takes, wait or serial,
+/// and two or three numbers for each quota.
 fn rows(input: &mut Input<'_>, takes: &[Take]) -> Vec<u8> {
     let mut bytes = Vec::new();
+    bytes.extend(input.likely().to_le_bytes());
+    bytes.extend([0; 8]);
     for _ in 0..=input.byte() % 4 {
-        let verdict = u64::from(input.byte() % 5);
+        let verdict = input.byte() % 6;
+        bytes.push(verdict);
         let answers = match input.byte() {
-            few @ 0..=191 => u64::from(few % 17),
-            _ => input.likely(),
+            few @ 0..=191 => u16::from(few % 17),
+            _ => input.likely() as u16,
         };
-        let verdict = verdict.wrapping_add(answers.wrapping_mul(4));
-        bytes.extend(
-            [input.likely(), verdict, input.likely()]
-                .into_iter()
-                .flat_map(u64::to_le_bytes),
-        );
-        let numbers = match input.byte() {
-            any @ 224.. => usize::from(any - 224),
-            each => (2 + usize::from(each % 2)) * takes[0].quotas().len(),
+        bytes.extend(answers.to_le_bytes());
+        let numbers = match (verdict, input.byte()) {
+            (3, 0..=191) => 0,
+            (_, any @ 224..) => usize::from(any - 224),
+            (_, each) => 1 + (2 + usize::from(each % 2)) * takes[0].quotas().len(),
         };
         for _ in 0..numbers {
-            bytes.extend(input.likely().to_le_bytes());
+            bytes.extend(&input.likely().to_le_bytes()[..7]);
         }
     }
     // Mostly nothing: then all numbers are whole.
@@ -219,13 +219,10 @@ impl ConnectionLike for Answers {
         let next = self.0.lock().expect("nobody panics here").pop_front();
         let mut next = next.unwrap_or(Ok(Value::Nil));
         if let Ok(Value::BulkString(reply)) = &mut next
-            && let Some(verdict) = reply.get_mut(8..16)
+            && let Some(place) = reply.get_mut(8..16)
             && let Some(mark) = mark(command)
         {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(verdict);
-            let marked = u64::from_le_bytes(bytes) % (1 << 11) + (mark << 11);
-            verdict.copy_from_slice(&marked.to_le_bytes());
+            place.copy_from_slice(&mark.to_le_bytes());
         }
         Box::pin(async { next })
     }
@@ -244,16 +241,12 @@ impl ConnectionLike for Answers {
     }
 }
 
-/// What a reply to this question repeats: the last 20 bits of the deadline, where that is the largest there is.
+/// What a reply to this question repeats: the argument behind the question.
 fn mark(command: &Cmd) -> Option<u64> {
-    let question = match command.args_iter().nth(4)? {
-        redis::Arg::Simple(question) => question,
-        _ => return None,
-    };
-    let at_deadline =
-        |seven: &&[u8]| seven[0] >= 0xc0 && seven[1..] == [255, 255, 255, 255, 255, 31];
-    let deadline = question.windows(7).find(at_deadline)?;
-    Some(u64::from(deadline[0]) | 0xfff00)
+    match command.args_iter().nth(5)? {
+        redis::Arg::Simple(mark) => std::str::from_utf8(mark).ok()?.parse().ok(),
+        _ => None,
+    }
 }
 
 thread_local! {

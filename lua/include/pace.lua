@@ -1,16 +1,15 @@
--- The arithmetic of buckets, exact beyond what a double holds. A bucket drains by `units` in every `micros`:
--- max and window without their common factors.
+-- The arithmetic of buckets, exact beyond what a double holds. A bucket drains by `pace_units` in every
+-- `pace_micros`.
 --
--- Uses   nothing
--- Gives  pace_of(max, window) -> units, micros
---        drained(micros, pace_units, pace_micros) -> the units that drain meanwhile, whether a part of one more
---        time_for(units, pace_units, pace_micros) -> the microseconds in which they drain, rounded up
+-- Uses   floor
+-- Gives  drained(micros, bucket) -> the units that drain meanwhile, whether a part of one more
+--        time_for(units, bucket) -> the microseconds in which they drain, rounded up
 
 -- part * number / of, for a part smaller than `of`: the quotient, and whether something is left.
 local function fraction(part, number, of)
   local product = part * number
   if product < 9007199254740992 then
-    local quotient = math.floor(product / of)
+    local quotient = floor(product / of)
     return quotient, quotient * of < product
   end
   -- Too large for a double: bit by bit, as by hand.
@@ -27,24 +26,15 @@ local function fraction(part, number, of)
   return quotient, left > 0
 end
 
-local function drained(micros, pace_units, pace_micros)
-  local whole = math.floor(micros / pace_micros)
-  local quotient, rest = fraction(micros - whole * pace_micros, pace_units, pace_micros)
-  return whole * pace_units + quotient, rest
+local function drained(micros, bucket)
+  local whole = floor(micros / bucket.pace_micros)
+  local quotient, rest = fraction(micros - whole * bucket.pace_micros, bucket.pace_units, bucket.pace_micros)
+  return whole * bucket.pace_units + quotient, rest
 end
 
-local function time_for(units, pace_units, pace_micros)
-  local whole = math.floor(units / pace_units)
-  local quotient, rest = fraction(units - whole * pace_units, pace_micros, pace_units)
+local function time_for(units, bucket)
+  local whole = floor(units / bucket.pace_units)
+  local quotient, rest = fraction(units - whole * bucket.pace_units, bucket.pace_micros, bucket.pace_units)
   if rest then quotient = quotient + 1 end
-  return whole * pace_micros + quotient
-end
-
-local function pace_of(max, window)
-  if max == 0 then max = 1 end
-  -- Only what is not ours has no window; the loops above must end all the same.
-  if window == 0 then window = 1 end
-  local a, b = max, window
-  while b > 0 do a, b = b, a % b end
-  return max / a, window / a
+  return whole * bucket.pace_micros + quotient
 end

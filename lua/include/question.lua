@@ -1,40 +1,23 @@
--- The beginning of the scripts that keep a tally for each quota: the clock, and what is stored.
---
--- A state is the mark of its algorithm, and then, as big-endian integers of 7 bytes,
---   serial   units ever charged, modulo 2^52: tells takes of one instant apart
---   newest   when something was charged last
--- and the tallies: those of the rule's quotas, and those of earlier quotas for as long as what was
--- charged under them still counts. Each charge goes to all of them. What all tallies have:
---   max, window   the quota that it was charged under last
---   until         until when it is needed for what was charged while that was the rule's
---   begun         takes that were charged before this are not told apart in it, and not given back
---
--- Uses   KEYS and ARGV
--- Gives  question, now, raw: what GET says; is_broken(); MODULUS, MOST_UNITS, SLICE, TEN_YEARS, HEADER,
---        HEADER_SIZE; and key, call, pack, unpack, floor: locals are quicker than globals
-
-local key, call, pack, unpack = KEYS[1], redis.call, struct.pack, struct.unpack
-local floor = math.floor
-local MODULUS = 4503599627370496
-local MOST_UNITS = 2251799813685248
--- The expiry is set once in each slice of time, about a second, so it has to last two slices more.
-local SLICE = 1048576
-local HEADER, HEADER_SIZE = '>BI7I7', 15
-local TEN_YEARS = 315360000000000
-
-local question = ARGV[1]
-local now = ARGV[3]
-if now then
-  now = now + 0
-else
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-
-local raw = redis.pcall('GET', key)
-
--- Whether a tally says what cannot be: then the state is not ours, or damaged, and is started afresh.
-local function is_broken(window, needed, start)
-  local _, _, newest = unpack(HEADER, raw)
-  return window == 0 or window > TEN_YEARS or needed > newest + 2 * TEN_YEARS or start > newest
-end
+  -- Reads the question about a key. Little-endian; numbers have 7 bytes unless it says otherwise.
+  --
+  --   1 byte      the number of quotas; 0 repeats the quotas and the expiry of the key before
+  --   each quota  as the algorithm reads it
+  --   expiry      milliseconds: how long a charge counts at most, and two slices of time
+  --   2 bytes     the number of rows
+  --   each row    see `row`
+  --
+  -- Uses   question, at: where it begins; read_quota(at) -> quota with its limit, at
+  -- Gives  number_of_quotas, quotas, limits, expiry, rows; at: where the first row begins
+  do
+    local number = byte(question, at)
+    at = at + 1
+    if number > 0 then
+      number_of_quotas = number
+      for n = 1, number do
+        quotas[n], at = read_quota(at)
+        limits[n] = quotas[n].limit
+      end
+      expiry, at = unpack('<I7', question, at)
+    end
+    rows, at = unpack('<I2', question, at)
+  end

@@ -12,8 +12,9 @@ use crate::quota::Quota;
 /// | [`FixedWindow`](crate::FixedWindow) | up to twice max, at an edge | a few numbers | at the end of the window, all at once | for the lowest cost, where twice does no harm |
 ///
 /// All of them take costs, check and charge several quotas together, give an exact retry-after, answer batches,
-/// and give back what is refunded. A rule may change its algorithm while it runs: what still
-/// counts goes on counting, as of the last take.
+/// and give back what is refunded. A rule may change its quotas while it runs: what still counts goes on
+/// counting. A rule that changes its algorithm starts afresh, since a state belongs to the algorithm that
+/// wrote it; a change back finds the old state again while that lives.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,6 +66,16 @@ impl Algorithm {
             Self::SlidingWindow => "sliding-window",
             Self::Gcra => "gcra",
             Self::FixedWindow => "fixed-window",
+        }
+    }
+
+    /// What the names of its counts end with behind the path. No escaped path has a bare `~`.
+    pub(crate) const fn name_suffix(self) -> &'static str {
+        match self {
+            Self::SlidingLog => "",
+            Self::SlidingWindow => "~window",
+            Self::Gcra => "~gcra",
+            Self::FixedWindow => "~fixed",
         }
     }
 

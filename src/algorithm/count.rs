@@ -1,11 +1,13 @@
-use super::carried::{Carried, Exchange};
 use super::refunds::{GivenBack, Refunds};
 use super::tallies::Tallies;
 use super::{Algorithm, Counting, FixedWindow, Gcra, SlidingLog, SlidingWindow};
 use crate::decision::{Decision, Token};
 use crate::quota::Quota;
 
-/// What counts under one key: the state of whichever algorithm charged it last, and what was given back.
+/// What counts under one key: the state of the algorithm that charged it last, and what was given back.
+///
+/// A state belongs to its algorithm. A take by another algorithm starts afresh: if it is charged, what was
+/// counted before is gone, and with it all that could be given back. (Stores keep a count for each algorithm.)
 ///
 /// This is the whole of a store but for keys and a clock: a pure function of a state, an instant, the quotas
 /// and a cost. Instants are microseconds since any epoch, and less than 2^53: nothing is promised of what comes 285 years later.
@@ -19,11 +21,11 @@ use crate::quota::Quota;
 /// let token = count.take(Algorithm::Gcra, 0, &quotas, 2).token().expect("it was charged");
 /// let denied = count.take(Algorithm::Gcra, 1_000_000, &quotas, 1);
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(4)));
-/// // The same key, by another algorithm: what was charged still counts.
-/// assert!(!count.take(Algorithm::SlidingLog, 1_000_000, &quotas, 1).is_allowed());
-///
 /// assert_eq!(count.refund(1_000_000, &token, 2), 1, "one has drained by a part");
 /// assert_eq!(count.refund(1_000_000, &token, 2), 0, "that was given back already");
+///
+/// // Another algorithm begins with nothing.
+/// assert_eq!(count.take(Algorithm::SlidingLog, 1_000_000, &quotas, 1).remaining(), 1);
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -89,30 +91,27 @@ impl Count {
             }
             (State::Gcra(gcra), Algorithm::Gcra) => gcra.take(now, quotas, cost),
             (State::Fixed(window), Algorithm::FixedWindow) => window.take(now, quotas, cost),
-            _ => self.take_otherwise(counting, now, quotas, cost),
+            _ => self.take_afresh(counting, now, quotas, cost),
         }
     }
 
-    /// By another algorithm than before. It takes the state over with its first charge; until then
-    /// nothing changes, unless the clock went back.
+    /// By another algorithm than before: nothing of what that counted counts. A take that is not
+    /// charged changes nothing.
     #[cold]
-    fn take_otherwise(
+    fn take_afresh(
         &mut self,
         counting: Counting,
         now: u64,
         quotas: &[Quota],
         cost: u64,
     ) -> Decision {
-        let clock_went_back = self.state.newest() > now;
-        let carried = self.state.hand_over(now).that_counts();
-        let counts = !carried.quotas.is_empty();
-        let mut other = Self {
-            state: State::take_over(carried, counting),
+        let mut fresh = Self {
+            state: State::new(counting.algorithm),
             refunds: Refunds::default(),
         };
-        let decision = other.take(counting, now, quotas, cost);
-        if decision.token().is_some() || (counts && clock_went_back) {
-            self.state = other.state;
+        let decision = fresh.take(counting, now, quotas, cost);
+        if decision.token().is_some() {
+            *self = fresh;
         }
         decision
     }
@@ -162,36 +161,28 @@ macro_rules! of_any {
 
 impl State {
     fn refund(&mut self, now: u64, token: &Token, units: u64, given_back: &GivenBack<'_>) -> u64 {
-        of_any!(self, any => any.refund(now, token, units, given_back))
+        match self {
+            Self::Log(log) => log.refund(now, token, units),
+            Self::Window(SlidingWindow(tallies)) => tallies.refund(now, token, units, given_back),
+            Self::Gcra(Gcra(tallies)) => tallies.refund(now, token, units, given_back),
+            Self::Fixed(FixedWindow(tallies)) => tallies.refund(now, token, units, given_back),
+        }
     }
 
     fn forgotten_at(&self) -> u64 {
         of_any!(self, any => any.forgotten_at())
     }
 
-    fn newest(&self) -> u64 {
-        of_any!(self, any => any.newest())
-    }
-
     fn longest_life(&self) -> u64 {
         of_any!(self, any => any.longest_life())
     }
 
-    fn hand_over(&self, now: u64) -> Carried {
-        of_any!(self, any => any.hand_over(now))
-    }
-
-    fn take_over(carried: Carried, counting: Counting) -> Self {
-        let sub_windows = u64::from(counting.sub_windows);
-        match counting.algorithm {
-            Algorithm::SlidingLog => Self::Log(SlidingLog::take_over(carried, sub_windows)),
-            Algorithm::SlidingWindow => {
-                Self::Window(SlidingWindow(Tallies::take_over(carried, sub_windows)))
-            }
-            Algorithm::Gcra => Self::Gcra(Gcra(Tallies::take_over(carried, sub_windows))),
-            Algorithm::FixedWindow => {
-                Self::Fixed(FixedWindow(Tallies::take_over(carried, sub_windows)))
-            }
+    fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::SlidingLog => Self::Log(SlidingLog::default()),
+            Algorithm::SlidingWindow => Self::Window(SlidingWindow::default()),
+            Algorithm::Gcra => Self::Gcra(Gcra::default()),
+            Algorithm::FixedWindow => Self::Fixed(FixedWindow::default()),
         }
     }
 }

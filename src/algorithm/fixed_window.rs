@@ -86,7 +86,7 @@ impl Tally for FixedTally {
         self.quota.window_micros()
     }
 
-    fn look(&self, now: u64) -> Look {
+    fn look(&self, now: u64, _: u64) -> Look {
         let used = match self.over_at() <= now {
             true => 0,
             false => self.units,
@@ -117,7 +117,7 @@ impl Tally for FixedTally {
         if refund.stamp < self.start {
             return 0;
         }
-        let refunded = refund.units.min(self.used(now));
+        let refunded = refund.units.min(self.used(now, now));
         self.units -= refunded;
         refunded
     }

@@ -1,6 +1,6 @@
 use super::Algorithm;
 use super::tallies::Tallies;
-use super::tally::{Look, MOST_UNITS, Tally, TallyRefund};
+use super::tally::{Look, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -24,7 +24,8 @@ use crate::quota::Quota;
 /// [Brandur Leach](https://brandur.org/rate-limiting).
 ///
 /// With several quotas each has a bucket of its own. Instants are microseconds since any epoch. Should the
-/// clock go back, buckets are as full as they were.
+/// clock go back, buckets are as full as they were, and drain when the clock is where it was, or from the
+/// next charge on.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,8 +66,6 @@ pub(super) struct Bucket {
     start: u64,
     /// Units poured in since then.
     units: u64,
-    /// It does not drain: it is what an algorithm counted that gives nothing back before its window is over.
-    still: bool,
 }
 
 /// The quota's max and window without their common factors.
@@ -143,14 +142,7 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 impl Bucket {
     /// More than it can hold by itself: what is poured in beyond, by another quota's takes, is lost.
     fn capacity(&self) -> u64 {
-        match self.is_still() {
-            true => MOST_UNITS,
-            false => self.quota.max().max(self.quota.burst()),
-        }
-    }
-
-    fn is_still(&self) -> bool {
-        self.still && self.units > 0
+        self.quota.max().max(self.quota.burst())
     }
 }
 
@@ -163,23 +155,11 @@ impl Tally for Bucket {
             life: pace.life(quota),
             start: 0,
             units: 0,
-            still: false,
-        }
-    }
-
-    fn taken_over(quota: &Quota, sub_windows: u64, _: u64, units: u64) -> Self {
-        Self {
-            life: quota.window_micros(),
-            units,
-            still: true,
-            ..Self::new(quota, sub_windows)
         }
     }
 
     fn is_of(&self, quota: &Quota, _: u64) -> bool {
-        !self.is_still()
-            && self.quota.max() == quota.max()
-            && self.quota.window_micros() == quota.window_micros()
+        self.quota.max() == quota.max() && self.quota.window_micros() == quota.window_micros()
     }
 
     fn goes_on(&mut self, quota: &Quota) {
@@ -194,18 +174,10 @@ impl Tally for Bucket {
         &self.quota
     }
 
-    /// A burst above max takes longer than the window to drain.
-    fn window_quota(&self) -> Quota {
-        match self.is_still() {
-            true => self.quota,
-            false => Quota::of_micros(self.capacity(), self.life),
-        }
-    }
-
     fn counts(&self, now: u64, newest: u64) -> u64 {
-        match self.used(now) {
+        match self.used(now, newest) {
             0 => 0,
-            _ => self.used(newest),
+            _ => self.used(newest, newest),
         }
     }
 
@@ -217,12 +189,9 @@ impl Tally for Bucket {
         self.life
     }
 
-    fn look(&self, now: u64) -> Look {
-        if self.is_still() {
-            let used = self.units;
-            return Look { used, paces: 0 };
-        }
-        let busy = now.saturating_sub(self.start);
+    /// While the clock is behind the newest charge, nothing drains.
+    fn look(&self, now: u64, newest: u64) -> Look {
+        let busy = now.max(newest).saturating_sub(self.start);
         let (paces, part) = whole_and_part(busy, self.pace.micros);
         let (part, _) = fraction(part, self.pace.units, self.pace.micros);
         let drained = paces.saturating_mul(self.pace.units).saturating_add(part);
@@ -239,15 +208,12 @@ impl Tally for Bucket {
     }
 
     fn over_at(&self) -> u64 {
-        if self.is_still() {
-            return u64::MAX;
-        }
         self.start.saturating_add(self.pace.time_for(self.units))
     }
 
     fn charge(&mut self, now: u64, look: Look, units: u64) -> u64 {
         if look.used == 0 {
-            (self.start, self.units, self.still) = (now, 0, false);
+            (self.start, self.units) = (now, 0);
         } else {
             self.start += look.paces * self.pace.micros;
             self.units -= look.paces * self.pace.units;
@@ -259,10 +225,7 @@ impl Tally for Bucket {
 
     /// First in, first out: those of the take that have not drained.
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
-        let touched = match self.is_still() {
-            true => 0,
-            false => self.pace.touched(now.saturating_sub(self.start)),
-        };
+        let touched = self.pace.touched(now.saturating_sub(self.start));
         let whole = self.units.saturating_sub(touched);
         let refunded = refund.units.min(whole.saturating_sub(refund.later));
         self.units -= refunded;
@@ -270,10 +233,7 @@ impl Tally for Bucket {
     }
 
     fn follow_clock_back(&mut self, now: u64, newest: u64) {
-        if self.is_still() {
-            return;
-        }
-        let used = self.used(newest);
+        let used = self.used(now, newest);
         (self.start, self.units) = (now, used);
     }
 }

@@ -5,7 +5,6 @@
 //! and [`Tallies`](tallies::Tallies) does for them what they have in common. [`Count`] is whichever of them a
 //! key's rule asks for.
 
-mod carried;
 mod choice;
 mod count;
 mod entries;

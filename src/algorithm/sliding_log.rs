@@ -1,6 +1,4 @@
-use super::carried::{Carried, Exchange};
 use super::entries::{Entries, MODULUS_MASK};
-use super::refunds::GivenBack;
 use super::ruling::{Ask, ruling};
 use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
 use crate::quota::{MAX_QUOTAS, Quota};
@@ -35,7 +33,8 @@ const MILLISECOND: u64 = 1_000;
 /// though no more of it than the larger quota could have used; so going from a day to a second and
 /// back refills nothing. Windows that are made longer find what still counted before.
 ///
-/// Should the clock go back, what was admitted in its future counts as admitted now.
+/// Should the clock go back, what was admitted in its future counts as long as it would have. A
+/// charge makes it count as admitted now, so that admissions resume within a window.
 ///
 /// Instants are microseconds since any epoch.
 ///
@@ -60,8 +59,7 @@ pub struct SlidingLog {
     entries: Entries,
     /// The number of units ever charged: tells takes of one instant apart.
     serial: u64,
-    /// Takes that were charged before this are not given back: 0, unless the clock went back or the state of
-    /// another algorithm was taken over.
+    /// Takes that were charged before this are not given back: 0, unless the clock went back.
     begun: u64,
     /// What the quotas of the last charge need.
     horizon: Horizon,
@@ -120,7 +118,6 @@ impl SlidingLog {
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
-        self.follow_clock_back(now);
         match quotas {
             [quota] => self.take_from_one(now, quota, cost),
             _ => self.take_from_all(now, &quotas[..quotas.len().min(MAX_QUOTAS)], cost),
@@ -184,6 +181,7 @@ impl SlidingLog {
     }
 
     fn charge(&mut self, now: u64, quotas: &[Quota], cost: u64) {
+        self.follow_clock_back(now);
         match quotas {
             [quota] if self.goes_on(now, quota) => {
                 self.horizon.units = quota.max();
@@ -271,59 +269,28 @@ impl SlidingLog {
     fn is_forgotten(&self, now: u64) -> bool {
         self.forgotten_at() <= now
     }
-}
 
-impl Exchange for SlidingLog {
+    /// When something was charged last; 0 if nothing was.
     fn newest(&self) -> u64 {
         self.entries.newest().unwrap_or(0)
     }
 
-    fn longest_life(&self) -> u64 {
+    /// How long a charge counts at most, in microseconds.
+    pub(super) fn longest_life(&self) -> u64 {
         let long = self.long.map_or(0, |(long, _)| long.window);
         self.horizon.window.max(long)
     }
 
-    fn hand_over(&self, now: u64) -> Carried {
-        let mut log = self.clone();
-        log.follow_clock_back(now);
-        let newest = log.newest();
-        let last = (log.horizon, newest.saturating_add(log.horizon.window));
-        let needed = [Some(last), log.long].into_iter().flatten();
-        let needed = needed.filter(|(_, until)| *until > now);
-        let used = |(horizon, _): (Horizon, u64)| {
-            let quota = Quota::of_micros(horizon.units, horizon.window);
-            (quota, log.used_in(now, horizon.window))
-        };
-        Carried {
-            newest,
-            serial: log.serial,
-            begun: log.begun.max(newest.saturating_add(1)),
-            quotas: needed.map(used).collect(),
-        }
-    }
-
-    fn take_over(carried: Carried, _: u64) -> Self {
-        let quotas: Vec<_> = carried.quotas.iter().map(|(quota, _)| *quota).collect();
-        let mut entries = Entries::new(MILLISECOND);
-        entries.push(carried.newest, carried.fullest());
-        Self {
-            entries,
-            serial: carried.serial,
-            begun: carried.begun,
-            horizon: Horizon::of(&quotas),
-            long: None,
-        }
-    }
-
     /// The instant from which on this log counts for nothing.
-    fn forgotten_at(&self) -> u64 {
+    pub(super) fn forgotten_at(&self) -> u64 {
         let long = self.long.map_or(0, |(_, until)| until);
         self.entries.newest().map_or(0, |newest| {
             newest.saturating_add(self.horizon.window).max(long)
         })
     }
 
-    fn refund(&mut self, now: u64, token: &Token, units: u64, _: &GivenBack<'_>) -> u64 {
+    /// Gives back up to so many units of that take, and tells how many.
+    pub(super) fn refund(&mut self, now: u64, token: &Token, units: u64) -> u64 {
         if self.newest() > now || self.is_forgotten(now) || token.stamp() < self.begun {
             return 0;
         }

@@ -100,7 +100,7 @@ impl Tally for Sections {
         self.quota.window_micros()
     }
 
-    fn look(&self, now: u64) -> Look {
+    fn look(&self, now: u64, _: u64) -> Look {
         let used = self.entries.used(now, self.life());
         Look { used, paces: 0 }
     }

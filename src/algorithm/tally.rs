@@ -15,14 +15,6 @@ pub(super) trait Tally: fmt::Debug + Clone {
         tally.charge(stamp, Look::default(), units);
         tally
     }
-    /// What another algorithm counted under this quota, which is not the rule's: it counts in full for as long
-    /// as it is needed.
-    fn taken_over(quota: &Quota, sub_windows: u64, stamp: u64, units: u64) -> Self {
-        match units {
-            0 => Self::new(quota, sub_windows),
-            _ => Self::charged(quota, sub_windows, stamp, units),
-        }
-    }
     /// Whether it can go on as the tally of this quota.
     fn is_of(&self, quota: &Quota, sub_windows: u64) -> bool;
     /// Goes on as the tally of this quota.
@@ -30,25 +22,20 @@ pub(super) trait Tally: fmt::Debug + Clone {
     /// The quota that it was charged under last.
     fn quota(&self) -> &Quota;
 
-    /// A quota for other algorithms, under which what counts now counts no shorter.
-    fn window_quota(&self) -> Quota {
-        *self.quota()
-    }
-
     /// The most units that may be used under this quota.
     fn limit(quota: &Quota) -> u64;
     /// How long a charge counts at most, in microseconds.
     fn life(&self) -> u64;
-    /// Units that count at `now`.
-    fn used(&self, now: u64) -> u64 {
-        self.look(now).used
+    /// Units that count at `now`, if something was charged last at `newest`.
+    fn used(&self, now: u64, newest: u64) -> u64 {
+        self.look(now, newest).used
     }
     /// The same with what a charge of this instant needs to know besides.
-    fn look(&self, now: u64) -> Look;
+    fn look(&self, now: u64, newest: u64) -> Look;
     /// What has to be charged to another tally at `newest`, the last charge of this one, for what counts at
     /// `now` to count there, too: no less then, and nothing that has drained drains there again.
-    fn counts(&self, now: u64, _newest: u64) -> u64 {
-        self.used(now)
+    fn counts(&self, now: u64, newest: u64) -> u64 {
+        self.used(now, newest)
     }
     /// Microseconds until so many units fit under the limit, where they do not.
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64;

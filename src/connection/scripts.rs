@@ -35,16 +35,14 @@ impl Preload {
 
 scripts! {
     OF_STORES:
-    /// Takes by the sliding log.
+    /// Takes and refunds by the sliding log.
     SLIDING_LOG = "sliding_log.lua";
-    /// Takes by the sliding window.
+    /// Takes and refunds by the sliding window.
     SLIDING_WINDOW = "sliding_window.lua";
-    /// Takes by the generic cell rate algorithm.
+    /// Takes and refunds by the generic cell rate algorithm.
     GCRA = "gcra.lua";
-    /// Takes by the fixed window.
+    /// Takes and refunds by the fixed window.
     FIXED_WINDOW = "fixed_window.lua";
-    /// Gives back an earlier take.
-    REFUND = "refund.lua";
 }
 
 scripts! {
@@ -93,20 +91,33 @@ scripts! {
     SLOTS_RELEASE = "slots/release.lua";
 }
 
+macro_rules! includes {
+    ($($name:literal,)+) => {
+        &[$(($name, include_str!(concat!("../../lua/include/", $name, ".lua")))),+]
+    };
+}
+
 /// What several scripts have in common: put in where a line says `-- include: name`.
-pub(super) const INCLUDES: [(&str, &str); 9] = [
-    ("question", include_str!("../../lua/include/question.lua")),
-    ("decision", include_str!("../../lua/include/decision.lua")),
-    ("earlier", include_str!("../../lua/include/earlier.lua")),
-    ("carried", include_str!("../../lua/include/carried.lua")),
-    ("pace", include_str!("../../lua/include/pace.lua")),
-    ("permits", include_str!("../../lua/include/permits.lua")),
-    (
-        "permits_wait",
-        include_str!("../../lua/include/permits_wait.lua"),
-    ),
-    ("formats", include_str!("../../lua/include/formats.lua")),
-    ("lock", include_str!("../../lua/include/lock.lua")),
+pub(super) const INCLUDES: &[(&str, &str)] = includes![
+    "call",
+    "reply",
+    "question",
+    "row",
+    "decide",
+    "answer",
+    "trouble",
+    "tallies",
+    "state",
+    "earlier",
+    "log",
+    "pace",
+    "refund",
+    "take_out",
+    "give_back",
+    "refunded",
+    "permits",
+    "permits_wait",
+    "lock",
 ];
 
 #[cfg(test)]

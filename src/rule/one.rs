@@ -22,7 +22,7 @@ use crate::quota::{MAX_QUOTAS, Quota};
 #[derive(Clone)]
 pub struct Rule {
     path: Arc<str>,
-    /// The path as it stands in the names of a store's keys.
+    /// The path and the algorithm as they stand in the names of a store's keys.
     id: Box<str>,
     id_hash: u64,
     prefix: Option<Arc<str>>,
@@ -37,6 +37,8 @@ pub struct Rule {
     cost: u64,
     counting: Counting,
     on_error: Option<OnError>,
+    /// What a store's question says of the quotas, encoded once.
+    question: OnceLock<Box<[u8]>>,
     /// What a fallback counts by, for the share that was asked for first.
     shared: OnceLock<(Share, Arc<Self>)>,
 }
@@ -80,12 +82,11 @@ impl Rule {
             }
         }
         let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
-        let mut id = String::with_capacity(path.len());
-        escape(path.as_bytes(), &mut id);
+        let id = id_of(path, Algorithm::default());
         Ok(Self {
             path: path.into(),
             id_hash: hash(&id),
-            id: id.into(),
+            id,
             prefix: None,
             life: longest_life(Algorithm::default(), &quotas),
             quotas,
@@ -95,6 +96,7 @@ impl Rule {
             cost: 1,
             counting: Algorithm::default().into(),
             on_error: None,
+            question: OnceLock::new(),
             shared: OnceLock::new(),
         })
     }
@@ -116,6 +118,9 @@ impl Rule {
 
     /// How takes are counted. Default: [`Algorithm::SlidingLog`].
     ///
+    /// Each algorithm has counts of its own: a rule that changes its algorithm starts afresh, and one that
+    /// changes back finds what still counts of before.
+    ///
     /// ```
     /// use tidegate::{Algorithm, Counting, Quota, Rule};
     ///
@@ -131,6 +136,9 @@ impl Rule {
     pub fn algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
         self.counting = algorithm.into();
         self.life = longest_life(self.counting.algorithm(), &self.quotas);
+        self.id = id_of(&self.path, self.counting.algorithm());
+        self.id_hash = hash(&self.id);
+        self.question = OnceLock::new();
         self.shared = OnceLock::new();
         self
     }
@@ -170,7 +178,8 @@ impl Rule {
         &self.quotas
     }
 
-    /// The path as stores name it: printable, without `:`, `{` and `}`. Two paths have two ids.
+    /// The path as stores name it: printable, without `:`, `{` and `}`. Two paths have two ids. Behind it
+    /// stands the algorithm, unless it is the sliding log: `~window`, `~gcra` or `~fixed`.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -190,6 +199,12 @@ impl Rule {
     /// How long a charge counts at most, in microseconds.
     pub(crate) const fn life_micros(&self) -> u64 {
         self.life
+    }
+
+    /// What a store's question says of this rule, encoded when it is first asked for.
+    #[cfg(feature = "redis")]
+    pub(crate) fn question(&self, encode: impl FnOnce(&Self) -> Box<[u8]>) -> &[u8] {
+        self.question.get_or_init(|| encode(self))
     }
 
     /// The value of `RateLimit-Policy`.
@@ -244,10 +259,20 @@ impl Rule {
             policy_field: policy::field(&policies),
             quotas,
             policies,
+            question: OnceLock::new(),
             shared: OnceLock::new(),
             ..self.clone()
         }
     }
+}
+
+/// A state belongs to its algorithm, so its name says which.
+fn id_of(path: &str, algorithm: Algorithm) -> Box<str> {
+    let suffix = algorithm.name_suffix();
+    let mut id = String::with_capacity(path.len() + suffix.len());
+    escape(path.as_bytes(), &mut id);
+    id.push_str(suffix);
+    id.into()
 }
 
 fn longest_life(algorithm: Algorithm, quotas: &[Quota]) -> u64 {

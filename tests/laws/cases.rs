@@ -4,14 +4,10 @@ use std::time::Duration;
 
 use tidegate::{Algorithm, Count, Counting, Quota, Token};
 
-use crate::check::{for_each_algorithm, for_each_tally, for_each_window};
+use crate::check::{for_each_algorithm, for_each_tally};
 
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
-const HOUR: u64 = 3_600 * SECOND;
-
-/// In milliseconds, as quotas have it.
-const DAY: u64 = 24 * 3_600_000;
 
 /// A rule of these quotas, of units and milliseconds.
 fn rule<const N: usize>(quotas: [(u64, u64); N]) -> [Quota; N] {
@@ -36,46 +32,6 @@ fn remaining(count: &Count, counting: impl Into<Counting>, now: u64, quotas: &[Q
         .iter()
         .map(|state| state.remaining())
         .collect()
-}
-
-for_each_window!(a_bucket_in_between_refills_no_window);
-
-/// Two of a day's three are gone. A bucket for one take does not bring them back.
-fn a_bucket_in_between_refills_no_window(window: Algorithm) {
-    let day = rule([(3, DAY)]);
-    let mut count = Count::default();
-    take(&mut count, window, 0, &day, 2);
-    take(
-        &mut count,
-        Algorithm::Gcra,
-        12 * HOUR,
-        &rule([(100, 1_000)]),
-        1,
-    );
-    let remaining = remaining(&count, window, 18 * HOUR, &day);
-    assert!(remaining[0] <= 1, "{window:?}: {remaining:?}");
-}
-
-/// From a log to buckets: each drains at its own pace.
-#[test]
-fn a_log_of_several_quotas_becomes_buckets() {
-    let rule = rule([(100, 1_000), (3, DAY)]);
-    let mut count = Count::default();
-    take(&mut count, Algorithm::SlidingLog, 0, &rule, 2);
-    let remaining = remaining(&count, Algorithm::Gcra, HOUR, &rule);
-    assert_eq!(remaining, [100, 1]);
-}
-
-/// A burst above the max is not cut to the max by another algorithm in between.
-#[test]
-fn a_burst_outlives_another_algorithm() {
-    let [quota] = rule([(1, 2)]);
-    let burst = [quota.with_burst(4).expect("valid")];
-    let mut count = Count::default();
-    take(&mut count, Algorithm::Gcra, 0, &burst, 3);
-    take(&mut count, Algorithm::SlidingWindow, 0, &rule([(5, 3)]), 1);
-    let remaining = remaining(&count, Algorithm::Gcra, 0, &burst);
-    assert!(remaining[0] <= 1, "{remaining:?}");
 }
 
 for_each_algorithm!(a_refund_under_another_rule_refills_nothing);
@@ -183,61 +139,43 @@ for_each_algorithm!(a_refund_after_the_clock_went_back_frees_nothing_else);
 fn a_refund_after_the_clock_went_back_frees_nothing_else(algorithm: Algorithm) {
     let rule = rule([(2, 3)]);
     let (now, mut count) = (3 * MILLI, Count::default());
-    let old = take(&mut count, algorithm, now, &rule, 2);
-    let _ = count.take(algorithm, 0, &rule, 1);
+    let old = take(&mut count, algorithm, now, &rule, 1);
+    take(&mut count, algorithm, 0, &rule, 1);
     take(&mut count, algorithm, now, &rule, 2);
-    // The old ones were counted from 0 to now.
-    assert_eq!(count.refund(now, &old, 2), 0, "{algorithm:?}");
+    // The old one was counted from 0 to now.
+    assert_eq!(count.refund(now, &old, 1), 0, "{algorithm:?}");
     let remaining = remaining(&count, algorithm, now, &rule);
     assert_eq!(remaining, [0], "{algorithm:?}");
-}
-
-for_each_window!(a_bucket_drains_once);
-
-/// From a bucket to another algorithm, and after a take that was given back to the bucket again: what drained before
-/// does not drain a second time.
-fn a_bucket_drains_once(between: Algorithm) {
-    for others in [
-        rule([(10, 10)]).to_vec(),
-        rule([(10, 10), (1_000, 1_000)]).to_vec(),
-    ] {
-        let (now, bucket) = (5 * MILLI, rule([(10, 10)]));
-        let mut count = Count::default();
-        take(&mut count, Algorithm::Gcra, 0, &bucket, 8);
-        let before = remaining(&count, Algorithm::Gcra, now, &bucket);
-        let token = take(&mut count, between, now, &others, 1);
-        let back = count.refund(now, &token, 1);
-        let after = remaining(&count, Algorithm::Gcra, now, &bucket);
-        assert!(
-            after <= before,
-            "{before:?}, then {after:?}, {back} given back, {others:?}"
-        );
-    }
-}
-
-/// A fixed window is over, and a log begins within the same millisecond: an old receipt is none for what is new.
-#[test]
-fn a_receipt_of_a_window_that_is_over_frees_nothing_of_a_log() {
-    let rule = rule([(2, 2)]);
-    let mut count = Count::default();
-    take(&mut count, Algorithm::FixedWindow, 1, &rule, 1);
-    let token = take(&mut count, Algorithm::FixedWindow, 2_000, &rule, 1);
-    // The window ends at 2,001.
-    take(&mut count, Algorithm::SlidingLog, 2_001, &rule, 2);
-    let back = count.refund(2_001, &token, 1);
-    let remaining = remaining(&count, Algorithm::SlidingLog, 2_001, &rule);
-    assert_eq!((back, remaining[0]), (0, 0));
 }
 
 /// The clock went back and came near to where it was: a receipt of this millisecond, before, is none for what is new.
 #[test]
 fn a_receipt_from_before_the_clock_went_back_frees_nothing_of_a_log() {
-    let rule = rule([(1, 2)]);
+    let rule = rule([(2, 2)]);
     let mut count = Count::default();
     let token = take(&mut count, Algorithm::SlidingLog, 10_000, &rule, 1);
-    let _ = count.take(Algorithm::SlidingLog, 5_000, &rule, 1);
-    take(&mut count, Algorithm::SlidingLog, 10_001, &rule, 1);
+    take(&mut count, Algorithm::SlidingLog, 5_000, &rule, 1);
+    take(&mut count, Algorithm::SlidingLog, 10_001, &rule, 2);
     let back = count.refund(10_001, &token, 1);
     let remaining = remaining(&count, Algorithm::SlidingLog, 10_001, &rule);
     assert_eq!((back, remaining[0]), (0, 0));
+}
+
+for_each_algorithm!(a_denial_while_the_clock_is_back_frees_nothing);
+
+/// The clock goes back by a window, somebody is denied, and the clock returns: what was admitted counts.
+fn a_denial_while_the_clock_is_back_frees_nothing(algorithm: Algorithm) {
+    for rule in [&rule([(2, 1_000)])[..], &rule([(2, 1_000), (3, 2_000)])] {
+        let (now, mut count) = (100 * SECOND, Count::default());
+        take(&mut count, algorithm, now, rule, 2);
+        let before = format!("{count:?}");
+        for back in [1, SECOND / 2, SECOND, 60 * SECOND] {
+            let denied = count.take(algorithm, now - back, rule, 1);
+            assert!(!denied.is_allowed(), "{denied:?}");
+            let peek = count.take(algorithm, now - back, rule, 0);
+            assert_eq!(peek.remaining(), 0);
+        }
+        assert_eq!(format!("{count:?}"), before, "something was written");
+        assert_eq!(remaining(&count, algorithm, now, rule)[0], 0);
+    }
 }

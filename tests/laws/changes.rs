@@ -1,9 +1,10 @@
-//! Rules that change while something counts: nothing is refilled, and nothing is held for longer than a window.
+//! Rules that change their quotas while something counts: nothing is refilled, and nothing is held for longer than a
+//! window. A rule that changes its algorithm starts afresh.
 
 use proptest::prelude::*;
 use tidegate::{Algorithm, Count, Decision, Quota, Token};
 
-use crate::check::{Broken, Seen, check, ensure, for_each, story};
+use crate::check::{Broken, Seen, check, ensure, for_each, for_each_algorithm, story};
 use crate::history::{
     Event, Past, Step, Way, cost, instant, micros, part_of, quota, start, steps, way,
 };
@@ -22,31 +23,9 @@ struct Setup {
     start: u64,
 }
 
-/// Among which algorithms a history goes to and fro.
-#[derive(Debug, Clone, Copy)]
-enum Among {
-    /// It is always this one, with other settings.
-    One(Algorithm),
-    /// All but buckets.
-    Windows,
-    All,
-}
-
-impl Among {
-    fn algorithms(self) -> Vec<Algorithm> {
-        let all = Algorithm::ALL.into_iter();
-        match self {
-            Self::One(algorithm) => vec![algorithm],
-            Self::Windows => all.filter(|one| *one != Algorithm::Gcra).collect(),
-            Self::All => all.collect(),
-        }
-    }
-}
-
 /// A few rules over a few quotas, so that they have quotas in common.
-fn setup(among: Among) -> impl Strategy<Value = Setup> {
-    let one = prop::sample::select(among.algorithms()).prop_flat_map(way);
-    let ways = prop::collection::vec(one, 3);
+fn setup(algorithm: Algorithm) -> impl Strategy<Value = Setup> {
+    let ways = prop::collection::vec(way(algorithm), 3);
     let picks = prop::collection::vec(0..9_usize, 3);
     let pool = prop::collection::vec(quota(), 3);
     (ways, picks, pool, start()).prop_map(|(ways, picks, pool, start)| {
@@ -65,25 +44,11 @@ fn setup(among: Among) -> impl Strategy<Value = Setup> {
     })
 }
 
-fn history(among: Among) -> impl Strategy<Value = (Setup, Vec<Step>)> {
-    (setup(among), steps(20))
+fn history(algorithm: Algorithm) -> impl Strategy<Value = (Setup, Vec<Step>)> {
+    (setup(algorithm), steps(20))
 }
 
-/// A test of each of these laws for each way to go to and fro.
-macro_rules! for_each_change {
-    ($($law:ident),+ $(,)?) => {
-        for_each!($($law),+ of {
-            sliding_log crate::changes::Among::One(SlidingLog),
-            sliding_window crate::changes::Among::One(SlidingWindow),
-            gcra crate::changes::Among::One(Gcra),
-            fixed_window crate::changes::Among::One(FixedWindow),
-            windows crate::changes::Among::Windows,
-            all crate::changes::Among::All,
-        });
-    };
-}
-
-for_each_change!(
+for_each_algorithm!(
     what_was_admitted_goes_on_counting,
     refunds_refill_nothing,
     a_refund_takes_nothing_away,
@@ -92,14 +57,16 @@ for_each_change!(
     answers_hold_after_a_change,
     denials_leave_no_trace_across_changes,
     what_is_forgotten_is_as_good_as_new,
+    another_algorithm_starts_afresh,
 );
 for_each!(other_rules_refill_nothing {
     gcra Gcra,
     fixed_window FixedWindow,
 });
 for_each!(a_switch_refills_nothing {
-    windows crate::changes::Among::Windows,
-    all crate::changes::Among::All,
+    sliding_log SlidingLog,
+    sliding_window SlidingWindow,
+    fixed_window FixedWindow,
 });
 
 /// A take that was charged, and by which rule.
@@ -254,8 +221,8 @@ const fn slides(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::SlidingLog | Algorithm::SlidingWindow)
 }
 
-fn what_was_admitted_goes_on_counting(among: Among) {
-    let seen = check(history(among), |(setup, steps), seen| {
+fn what_was_admitted_goes_on_counting(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         let mut scene = Scene::new(&setup);
         for step in steps {
             scene.go_on(step, seen);
@@ -265,18 +232,18 @@ fn what_was_admitted_goes_on_counting(among: Among) {
     });
     seen.expect("changes", 200);
     seen.expect("denied", 100);
-    expect_counted(&seen, among);
+    expect_counted(&seen, algorithm);
 }
 
-fn expect_counted(seen: &Seen, among: Among) {
+fn expect_counted(seen: &Seen, algorithm: Algorithm) {
     // A fixed window counts what it admitted by itself in its own way; another law looks after that.
-    if !matches!(among, Among::One(Algorithm::FixedWindow)) {
+    if algorithm != Algorithm::FixedWindow {
         seen.expect("counted from before a change", 10);
     }
 }
 
-fn refunds_refill_nothing(among: Among) {
-    let seen = check(history(among), |(setup, steps), seen| {
+fn refunds_refill_nothing(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         let mut scene = Scene::new(&setup);
         for step in steps {
             scene.go_on(step, seen);
@@ -291,7 +258,7 @@ fn refunds_refill_nothing(among: Among) {
     seen.expect("changes", 200);
     seen.expect("refunds", 20);
     seen.expect("second refunds", 10);
-    expect_counted(&seen, among);
+    expect_counted(&seen, algorithm);
 }
 
 fn take_and_count(scene: &mut Scene, step: Step, seen: &Seen) -> Result<(), Broken> {
@@ -349,8 +316,8 @@ fn goes_on_counting(scene: &Scene, decision: &Decision, seen: &Seen) -> Result<(
     Ok(())
 }
 
-fn a_refund_takes_nothing_away(among: Among) {
-    let seen = check(history(among), |(setup, steps), seen| {
+fn a_refund_takes_nothing_away(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         let mut scene = Scene::new(&setup);
         for step in steps {
             scene.go_on(step, seen);
@@ -378,7 +345,7 @@ fn a_refund_takes_nothing_away(among: Among) {
 
 /// Compared with a clone that was left alone since this quota was charged last.
 fn other_rules_refill_nothing(algorithm: Algorithm) {
-    let seen = check(history(Among::One(algorithm)), |(setup, steps), seen| {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         let mut scene = Scene::new(&setup);
         let mut charged: Vec<(Way, Quota, Count)> = Vec::new();
         for step in steps {
@@ -421,8 +388,8 @@ fn other_rules_refill_nothing(algorithm: Algorithm) {
 }
 
 /// At the instant of a change a quota has no more left than it had.
-fn a_switch_refills_nothing(among: Among) {
-    let seen = check(history(among), |(setup, steps), seen| {
+fn a_switch_refills_nothing(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         let mut scene = Scene::new(&setup);
         for step in steps {
             let before = scene.current().clone();
@@ -498,8 +465,8 @@ fn drained(scene: &Scene, before: &Rule, after: &Rule, quota: &Quota) -> u64 {
 }
 
 /// A stricter rule may be stricter for a window after the last charge, and no longer.
-fn nothing_is_held_for_longer_than_a_window(among: Among) {
-    let seen = check(history(among), |(setup, steps), seen| {
+fn nothing_is_held_for_longer_than_a_window(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         let mut scene = Scene::new(&setup);
         for step in steps {
             scene.go_on(step, seen);
@@ -529,8 +496,8 @@ fn nothing_is_held_for_longer_than_a_window(among: Among) {
 }
 
 /// What remains, when to come back, when all is whole again: put to the test on clones.
-fn answers_hold_after_a_charge(among: Among) {
-    let seen = check(history(among), |(setup, steps), seen| {
+fn answers_hold_after_a_charge(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         answers_hold(&setup, steps, seen, |scene| !scene.was_changed())
     });
     seen.expect("changes", 200);
@@ -538,8 +505,8 @@ fn answers_hold_after_a_charge(among: Among) {
 }
 
 /// The same before the new rule was charged.
-fn answers_hold_after_a_change(among: Among) {
-    let seen = check(history(among), |(setup, steps), seen| {
+fn answers_hold_after_a_change(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         answers_hold(&setup, steps, seen, Scene::was_changed)
     });
     seen.expect("changes", 200);
@@ -601,8 +568,8 @@ fn answers(scene: &Scene, cost: u64, decision: &Decision) -> Result<(), Broken> 
     Ok(())
 }
 
-fn denials_leave_no_trace_across_changes(among: Among) {
-    let seen = check(history(among), |(setup, steps), seen| {
+fn denials_leave_no_trace_across_changes(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         let mut scene = Scene::new(&setup);
         let mut quiet = scene.count.clone();
         for step in steps {
@@ -627,8 +594,8 @@ fn denials_leave_no_trace_across_changes(among: Among) {
     seen.expect("denied or peeks", 100);
 }
 
-fn what_is_forgotten_is_as_good_as_new(among: Among) {
-    let seen = check(history(among), |(setup, steps), seen| {
+fn what_is_forgotten_is_as_good_as_new(algorithm: Algorithm) {
+    let seen = check(history(algorithm), |(setup, steps), seen| {
         let mut scene = Scene::new(&setup);
         let (first, then) = steps.split_at(steps.len() / 2);
         for step in first {
@@ -655,4 +622,38 @@ fn what_is_forgotten_is_as_good_as_new(among: Among) {
     });
     seen.expect("changes", 200);
     seen.expect("charged", 100);
+}
+
+/// Only what another algorithm is charged replaces a state, and then it is as if there had been none.
+fn another_algorithm_starts_afresh(algorithm: Algorithm) {
+    let others = Algorithm::ALL.into_iter();
+    let others: Vec<_> = others.filter(|other| *other != algorithm).collect();
+    let next = prop::sample::select(others).prop_flat_map(way);
+    let seen = check(
+        (history(algorithm), next),
+        |((setup, steps), next), seen| {
+            let mut scene = Scene::new(&setup);
+            for step in steps {
+                scene.go_on(step, seen);
+                let cost = scene.cost(step);
+                let quotas = &scene.rules[scene.rule].quotas;
+                let mut other = scene.count.clone();
+                let got = other.take(next, scene.now, quotas, cost);
+                let expected = Count::default().take(next, scene.now, quotas, cost);
+                ensure!(
+                    got == expected,
+                    "{}",
+                    scene.tell(&format!("{got:?} by {next:?}, afresh {expected:?}"))
+                );
+                if got.token().is_none() {
+                    let (before, after) = (format!("{:?}", scene.count), format!("{other:?}"));
+                    ensure!(before == after, "{before} became {after}");
+                    seen.note("left alone");
+                }
+                scene.take(cost);
+            }
+            Ok(())
+        },
+    );
+    seen.expect("left alone", 50);
 }

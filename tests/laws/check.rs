@@ -151,18 +151,6 @@ macro_rules! for_each_algorithm {
 }
 pub(crate) use for_each_algorithm;
 
-/// For all but buckets: they drain, instead of leaving a window.
-macro_rules! for_each_window {
-    ($($law:ident),+ $(,)?) => {
-        crate::check::for_each!($($law),+ of {
-            sliding_log SlidingLog,
-            sliding_window SlidingWindow,
-            fixed_window FixedWindow,
-        });
-    };
-}
-pub(crate) use for_each_window;
-
 /// For all that keep a tally for each quota, instead of one log.
 macro_rules! for_each_tally {
     ($($law:ident),+ $(,)?) => {

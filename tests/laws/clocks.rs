@@ -209,8 +209,9 @@ fn admissions_resume_within_a_window(algorithm: Algorithm) {
     let seen = check(history(algorithm), |history, seen| {
         play(history, seen, |playing, decision| {
             let player = &playing.player;
-            // A peek changes nothing, so nobody knows then that the clock jumped.
-            if playing.jumps == 0 || decision.is_none_or(|(cost, _)| cost == 0) {
+            // Only a charge changes anything, so nobody knows before that the clock jumped.
+            let charged = decision.and_then(|(_, decision)| decision.token());
+            if playing.jumps == 0 || charged.is_none() {
                 return Ok(());
             }
             let spans = player

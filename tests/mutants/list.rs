@@ -47,9 +47,11 @@ const LOG_LUA: &str = "lua/sliding_log.lua";
 const WINDOW_LUA: &str = "lua/sliding_window.lua";
 const GCRA_LUA: &str = "lua/gcra.lua";
 const FIXED_LUA: &str = "lua/fixed_window.lua";
-const DECISION_LUA: &str = "lua/include/decision.lua";
-const CARRIED_LUA: &str = "lua/include/carried.lua";
-const REFUND_LUA: &str = "lua/refund.lua";
+const DECIDE_LUA: &str = "lua/include/decide.lua";
+const ROW_LUA: &str = "lua/include/row.lua";
+const TALLIES_LUA: &str = "lua/include/tallies.lua";
+const REFUND_LUA: &str = "lua/include/refund.lua";
+const TAKE_OUT_LUA: &str = "lua/include/take_out.lua";
 
 const PERMITS: &str = "src/limiter/permits.rs";
 const GRANT: &str = "src/limiter/grant.rs";
@@ -253,10 +255,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "tallies",
-        "a taker over begins empty",
+        "a denial while the clock is back writes",
+        TALLIES,
+        "        if ruling != Ruling::Allowed || cost == 0 {\n            let states = states(",
+        "        if ruling != Ruling::Allowed || cost == 0 {\n            if now < self.newest { self.newest = now; }\n            let states = states(",
+    ),
+    mutant(
+        "counts",
+        "another algorithm's denial replaces a state",
         COUNT,
-        "let carried = self.state.hand_over(now).that_counts();",
-        "let carried = Carried { quotas: Vec::new(), ..self.state.hand_over(now) };",
+        "        if decision.token().is_some() {\n            *self = fresh;",
+        "        if true || decision.token().is_some() {\n            *self = fresh;",
     ),
     mutant(
         "refunds",
@@ -276,36 +285,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "log, Lua",
         "`<` for `<=`",
         LOG_LUA,
-        "  if since <= now - window then\n    edge",
-        "  if since < now - window then\n    edge",
+        "    if since <= now - window then\n      left",
+        "    if since < now - window then\n      left",
     ),
     mutant(
         "log, Lua",
-        "one too many",
+        "the clock that went back is not followed",
         LOG_LUA,
-        "local excess = quota[3] + cost - quota[1]",
-        "local excess = quota[3] + cost - quota[1] - 1",
+        "has_begun, went_back = true, stamp > now",
+        "has_begun, went_back = true, stamp > now + 60000000",
     ),
     mutant(
         "sliding window, Lua",
-        "`<` for `<=` in the common way",
+        "`<` for `<=`",
         WINDOW_LUA,
-        "elseif first + window <= now then",
-        "elseif first + window < now then",
+        "    if stamp <= latest or",
+        "    if stamp < latest or",
     ),
     mutant(
         "sliding window, Lua",
-        "`<` for `<=` in the general way",
+        "a unit too few has to leave",
         WINDOW_LUA,
-        "    if stamp <= left then",
-        "    if stamp < left then",
+        "limit - cost + 1)",
+        "limit - cost + 2)",
     ),
     mutant(
         "gcra, Lua",
-        "one too many in the common way",
+        "it drains while the clock is back",
         GCRA_LUA,
-        "elseif used + cost > burst and cost > 0 then",
-        "elseif used + cost > burst + 1 and cost > 0 then",
+        "return used_at(tally, newest > now and newest or now)",
+        "return used_at(tally, now)",
     ),
     mutant(
         "gcra, Lua",
@@ -316,50 +325,57 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "fixed window, Lua",
-        "`<` for `<=` in the general way",
+        "`<` for `<=`",
         FIXED_LUA,
-        "  if tally[6] + tally[2] <= now then return 0 end",
-        "  if tally[6] + tally[2] < now then return 0 end",
+        "  if tally.start + tally.window <= now then return 0 end",
+        "  if tally.start + tally.window < now then return 0 end",
     ),
     mutant(
         "fixed window, Lua",
-        "a denied take is charged",
+        "a window that is over goes on",
         FIXED_LUA,
-        "verdict, retry = 0, ends - now",
-        "verdict, retry, units = 0, ends - now, units + cost",
+        "if tally.units == 0 or tally.start + tally.window <= time then",
+        "if tally.units == 0 then",
     ),
     mutant(
         "decisions, Lua",
         "one take too many of a row",
-        DECISION_LUA,
-        "local fits = floor((most - asked[3]) / cost)",
-        "local fits = floor((most - asked[3]) / cost) + 1",
+        DECIDE_LUA,
+        "local fits = floor(room / cost)",
+        "local fits = floor(room / cost) + 1",
+    ),
+    mutant(
+        "decisions, Lua",
+        "one unit too many",
+        DECIDE_LUA,
+        "elseif cost > room then",
+        "elseif cost > room + 1 then",
     ),
     mutant(
         "decisions, Lua",
         "the clock that went back is not followed",
-        DECISION_LUA,
-        "  if now < newest then\n",
-        "  if now < newest - 60000000 then\n",
+        TALLIES_LUA,
+        "local went_back = newest > now\n",
+        "local went_back = newest > now + 60000000\n",
     ),
     mutant(
         "decisions, Lua",
-        "another algorithm's state counts for nothing",
-        CARRIED_LUA,
-        "found[#found + 1] = { max, window, max, math.max(units, 0) }",
-        "found[#found + 1] = { max, window, max, 0 }",
+        "a new quota begins empty",
+        TALLIES_LUA,
+        "      if most > 0 then\n",
+        "      if most > 1e15 then\n",
     ),
     mutant(
         "refunds, Lua",
         "a token gives back twice",
         REFUND_LUA,
-        "if string.sub(record, 1, 21) == token then return 0 end",
-        "if string.sub(record, 1, 21) == token then break end",
+        "if sub(record, 1, TOKEN_SIZE) == token then return 0 end",
+        "if sub(record, 1, TOKEN_SIZE) == token then break end",
     ),
     mutant(
         "refunds, Lua",
         "what has left is given back",
-        REFUND_LUA,
+        TAKE_OUT_LUA,
         "if not first or first[1] + window <= now then return 0 end",
         "if not first then return 0 end",
     ),
@@ -428,17 +444,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "deadline",
-        "a second late is in time",
-        GCRA_LUA,
-        "  if now > deadline then",
-        "  if now > deadline + 1000000 then",
-    ),
-    mutant(
-        "deadline",
-        "a log is charged whenever",
-        LOG_LUA,
-        "if now > deadline then return now end",
-        "",
+        "a minute late is in time",
+        ROW_LUA,
+        "if now > deadline then",
+        "if now > deadline + 60000000 then",
     ),
     mutant(
         "bounds",

@@ -1,6 +1,7 @@
 //! The same random history for the pure algorithms, the memory store and the Lua scripts: equal
 //! decisions, whatever happens to time, costs, rules and refunds.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -122,7 +123,8 @@ fn history(algorithm: Algorithm) -> impl Strategy<Value = History> {
 
 struct Three {
     clock: ManualClock,
-    pure: Count,
+    /// Each algorithm has a state of its own.
+    pure: HashMap<Algorithm, Count>,
     /// None once the clock went back: its own is monotonic.
     memory: Option<MemoryStore>,
     redis: RedisStore,
@@ -136,7 +138,7 @@ impl Three {
         // Not far from the real time, so that Redis does not expire what is alive in the history.
         clock.set(1_800_000_000_000_000);
         Self {
-            pure: Count::default(),
+            pure: HashMap::new(),
             memory: Some(MemoryStore::new().clock(clock.clone())),
             redis: redis.clone().clock(clock.clone()),
             path: format!("h{}", HISTORIES.fetch_add(1, Ordering::Relaxed)),
@@ -158,9 +160,10 @@ impl Three {
         let (now, quotas) = (self.clock.now(), take.quotas());
         let algorithm = take.rule().counting();
 
+        let state = self.pure.entry(algorithm.algorithm()).or_default();
         let pure = costs
             .iter()
-            .map(|cost| self.pure.take(algorithm, now, quotas, *cost));
+            .map(|cost| state.take(algorithm, now, quotas, *cost));
         let pure: Vec<_> = pure.collect();
         let memory = match &self.memory {
             Some(memory) => Some(memory.take(&takes).await.expect("memory decides")),
@@ -182,7 +185,9 @@ impl Three {
     }
 
     async fn refund(&mut self, take: &Take, token: &Token) -> Result<(), TestCaseError> {
-        let pure = self.pure.refund(self.clock.now(), token, take.units());
+        let algorithm = take.rule().counting().algorithm();
+        let state = self.pure.entry(algorithm).or_default();
+        let pure = state.refund(self.clock.now(), token, take.units());
         if let Some(memory) = &self.memory {
             let memory = memory.refund(take, token).await.expect("memory answers");
             prop_assert_eq!(pure, memory, "memory, refund");
@@ -233,15 +238,17 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
                 continue;
             }
             Step::Refund(which, units) => {
-                if let Some(token) = tokens.iter().rev().nth(*which) {
-                    three.refund(&take.clone().cost(*units), token).await?;
+                if let Some((algorithm, token)) = tokens.iter().rev().nth(*which) {
+                    let take = three.question(take.quotas(), *algorithm);
+                    three.refund(&take.cost(*units), token).await?;
                 }
                 continue;
             }
             Step::Take(cost) => three.take(&take, &[*cost]).await?,
             Step::Batch(costs) => three.take(&take, costs).await?,
         };
-        tokens.extend(decisions.iter().filter_map(Decision::token));
+        let charged = decisions.iter().filter_map(Decision::token);
+        tokens.extend(charged.map(|token| (take.rule().counting(), token)));
         let last = decisions.last().expect("at least one cost");
         let wait = last.retry_after().unwrap_or_default();
         retry_after = i64::try_from(wait.as_micros()).expect("ten years of microseconds");

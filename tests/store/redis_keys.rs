@@ -47,10 +47,23 @@ for_each_algorithm!(
     an_idle_limiter_leaves_nothing_behind,
     the_clock_is_the_servers,
     no_time_but_the_deadline_is_sent,
+    a_denial_while_the_clock_is_back_writes_nothing,
     a_clock_that_goes_back_leaves_an_expiry,
     another_type_is_a_typed_error,
     a_flushed_script_cache_is_no_error,
 );
+
+/// The name of the count of a take by nobody in particular.
+fn key_by(algorithm: Algorithm, path: &str) -> String {
+    let suffix = match algorithm {
+        Algorithm::SlidingLog => "",
+        Algorithm::SlidingWindow => "~window",
+        Algorithm::Gcra => "~gcra",
+        Algorithm::FixedWindow => "~fixed",
+        other => panic!("no name of {other:?}"),
+    };
+    format!("CurrentLimiter:{path}{suffix}")
+}
 
 /// A take of 1 by nobody in particular, counted in this way.
 fn take_by(algorithm: Algorithm, path: &str, quotas: &[Quota]) -> Take {
@@ -163,7 +176,7 @@ async fn every_key_expires(algorithm: Algorithm) {
         ("one", vec![quota(1, 60_000)], 1),
         ("two", vec![quota(1, 300), quota(5, 60_000)], 8),
     ] {
-        let key = format!("CurrentLimiter:{path}");
+        let key = key_by(algorithm, path);
         let take = take_by(algorithm, path, &quotas);
         charged(&store, &take).await;
         let first = expiry(&mut connection, &key);
@@ -188,7 +201,7 @@ async fn every_key_expires(algorithm: Algorithm) {
     let take = take_by(algorithm, "often", &[quota(100, 60_000)]);
     for _ in 0..12 {
         charged(&store, &take).await;
-        let expiry = expiry(&mut connection, "CurrentLimiter:often");
+        let expiry = expiry(&mut connection, &key_by(algorithm, "often"));
         assert!((60_000..=62_100).contains(&expiry), "{expiry}");
         tokio::time::sleep(Duration::from_millis(110)).await;
     }
@@ -203,7 +216,7 @@ async fn what_was_given_back_expires(algorithm: Algorithm) {
         ("one", vec![quota(9, 60_000)]),
         ("two", vec![quota(9, 1_000), quota(9, 60_000)]),
     ] {
-        let count = format!("CurrentLimiter:{path}");
+        let count = key_by(algorithm, path);
         let records = format!("{{{count}}}:refunds");
         let take = take_by(algorithm, path, &quotas);
         // The only one, and one of several.
@@ -266,7 +279,7 @@ async fn a_longer_window_lives_longer(algorithm: Algorithm) {
         let path = format!("p{round}");
         ask(&store, &take_by(algorithm, &path, &[quota(5, 100)])).await;
         ask(&store, &take_by(algorithm, &path, &[quota(5, 60_000)])).await;
-        let expiry = expiry(&mut connection, &format!("CurrentLimiter:{path}"));
+        let expiry = expiry(&mut connection, &key_by(algorithm, &path));
         assert!(expiry >= 60_000, "{expiry}");
     }
 }
@@ -290,9 +303,9 @@ async fn an_idle_limiter_leaves_nothing_behind(algorithm: Algorithm) {
     assert_eq!(
         names,
         [
-            "CurrentLimiter:p",
-            "CurrentLimiter:s",
-            "{CurrentLimiter:s}:refunds"
+            key_by(algorithm, "p"),
+            key_by(algorithm, "s"),
+            format!("{{{}}}:refunds", key_by(algorithm, "s")),
         ],
         "a denial or a look made a key"
     );
@@ -360,13 +373,13 @@ async fn the_clock_is_the_servers(algorithm: Algorithm) {
     let token = charged_and_given_back(&store, &take).await;
     let after = time();
     assert!((before..=after).contains(&token.stamp()), "{token:?}");
-    let stamp = newest_stamp(&mut server.connection(), algorithm, "CurrentLimiter:p");
+    let stamp = newest_stamp(&mut server.connection(), algorithm, &key_by(algorithm, "p"));
     assert_eq!(stamp, token.stamp(), "what is stored");
 
     // What is given back is recorded under the take's own stamp.
     let records: Vec<(Vec<u8>, f64)> = server
         .connection()
-        .zrange_withscores("{CurrentLimiter:p}:refunds", 0, -1)
+        .zrange_withscores(format!("{{{}}}:refunds", key_by(algorithm, "p")), 0, -1)
         .expect("a set");
     let scores: Vec<u64> = records.iter().map(|(_, score)| *score as u64).collect();
     assert_eq!(scores, [token.stamp()]);
@@ -405,8 +418,7 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     };
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
     let token = charged(&store, &take).await;
-    // A quota of 5 in 60,000,000 us, what the algorithm wants to know of it besides, and one take at a cost of 1; then
-    // the expiry.
+    // A quota of 5 in 60,000,000 us, and what the algorithm wants to know of it besides; the expiry; one row.
     let quota = r"\x01\x05\x00\x00\x00\x00\x00\x00\x00\x87\x93\x03\x00\x00\x00";
     let besides = match algorithm {
         // 64 sub-windows.
@@ -419,16 +431,27 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
         ),
         _ => "",
     };
-    let begins = format!(r#""CurrentLimiter:p" "{quota}{besides}"#);
+    let key = key_by(algorithm, "p");
+    // 62,098 ms.
+    let begins = format!(r#""{key}" "{quota}{besides}\x92\xf2\x00\x00\x00\x00\x00\x01\x00"#);
+    // The cost, one take, and the deadline; then the call's mark, and nothing else.
     let deadline = |asked: &str, cost: &str| {
         let (_, rest) = asked.split_once(&begins).expect("the question");
-        let ends = format!(r#"{cost}\x00\x00\x00\x00\x00\x00\x01\x00" "62098""#);
-        number(&unescaped(rest.strip_suffix(&ends).expect("the cost")))
+        let row = format!(r"{cost}\x00\x00\x00\x00\x00\x00\x01\x00");
+        let (deadline, mark) = rest
+            .strip_prefix(&row)
+            .and_then(|rest| rest.rsplit_once("\" \""))
+            .expect("a row and a mark");
+        let mark: u64 = mark
+            .trim_end_matches('"')
+            .parse()
+            .expect("the last argument");
+        assert!(mark < 1 << 48, "{asked}");
+        number(&unescaped(deadline))
     };
-    // A look, without a deadline but for the digits that its reply repeats, is how the clock becomes known.
-    let never = (1 << 53) - 128..1 << 53;
+    // A look without a deadline is how the clock becomes known.
     let asked = call();
-    assert!(never.contains(&deadline(&asked, r"\x00")), "{asked}");
+    assert_eq!(deadline(&asked, r"\x00"), 1 << 53, "{asked}");
 
     let asked = call();
     let time_left = deadline(&asked, r"\x01") - token.stamp();
@@ -439,7 +462,8 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     store.refund(&take, &token).await.expect("answers");
     let expected = r#"\x00\x00\x00\x00\x00\x00\x01" "1""#;
     let asked = call();
-    assert!(asked.contains(r#" "2" "CurrentLimiter:p" "{CurrentLimiter:p}:refunds" "#));
+    let keys = format!(r#" "2" "{key}" "{{{key}}}:refunds" "refund" "#);
+    assert!(asked.contains(&keys), "{asked}");
     assert!(asked.ends_with(expected), "{asked}");
     monitor.kill().expect("our child");
     monitor.wait().expect("our child");
@@ -479,24 +503,61 @@ fn number(bytes: &[u8]) -> u64 {
         .fold(0, |number, byte| 256 * number + u64::from(*byte))
 }
 
-/// Entries that are pulled back with the clock are written anew, and so is their expiry.
+/// Law 2: while the clock is back a denial writes nothing, so that nothing is forgiven when the clock returns.
+async fn a_denial_while_the_clock_is_back_writes_nothing(algorithm: Algorithm) {
+    let server = Redis::start();
+    let mut connection = server.connection();
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_000);
+    let redis: &dyn Store = &server.store().await.clock(clock.clone());
+    let memory: &dyn Store = &tidegate::MemoryStore::new().clock(clock.clone());
+    let key = key_by(algorithm, "p");
+    for quotas in [
+        vec![quota(2, 60_000)],
+        vec![quota(2, 60_000), quota(9, 90_000)],
+    ] {
+        let now = clock.now();
+        let take = take_by(algorithm, "p", &quotas);
+        for store in [redis, memory] {
+            assert_eq!(allowed(store, &take, 2).await, 2);
+        }
+        let dump = |connection: &mut redis::Connection| -> Vec<u8> {
+            cmd("DUMP").arg(&key).query(connection).expect("bytes")
+        };
+        let (before, lives) = (dump(&mut connection), expiry(&mut connection, &key));
+        for back in [1, 60_000_000, 3_600_000_000] {
+            clock.set(now - back);
+            for store in [redis, memory] {
+                assert!(!ask(store, &take).await.is_allowed(), "nothing is forgiven");
+                store.peek(&take).await.expect("a decision");
+            }
+        }
+        assert_eq!(before, dump(&mut connection), "a denial wrote");
+        assert!(expiry(&mut connection, &key) <= lives);
+        clock.set(now);
+        for store in [redis, memory] {
+            assert_eq!(allowed(store, &take, 9).await, 0, "{}", store.name());
+        }
+        clock.set(now + 600_000_000);
+    }
+}
+
+/// What was charged in the future is pulled back with the next charge, and so is the expiry.
 async fn a_clock_that_goes_back_leaves_an_expiry(algorithm: Algorithm) {
     let server = Redis::start();
     let clock = ManualClock::default();
     clock.set(1_800_000_000_000_000);
     let store = server.store().await.clock(clock.clone());
-    let take = take_by(algorithm, "p", &[quota(2, 60_000)]);
-    assert_eq!(allowed(&store, &take, 3).await, 2);
+    let take = take_by(algorithm, "p", &[quota(3, 60_000)]);
+    assert_eq!(allowed(&store, &take, 2).await, 2);
     clock.set(clock.now() - 5_000_000);
-    assert!(
-        !ask(&store, &take).await.is_allowed(),
-        "nothing is forgiven"
-    );
-    let expiry = expiry(&mut server.connection(), "CurrentLimiter:p");
+    assert_eq!(allowed(&store, &take, 3).await, 1, "nothing is forgiven");
+    let expiry = expiry(&mut server.connection(), &key_by(algorithm, "p"));
     assert!((60_000..=62_100).contains(&expiry), "{expiry}");
     clock.set(clock.now() + 60_000_000);
-    assert!(
-        ask(&store, &take).await.is_allowed(),
+    assert_eq!(
+        allowed(&store, &take, 4).await,
+        3,
         "one window later all is back"
     );
 }
@@ -548,19 +609,23 @@ async fn long_batches() {
     }
 }
 
-/// Law 10: a foreign value is a typed error and stays as it is.
+/// Law 10: a value of another type is a typed error and stays as it is.
 async fn another_type_is_a_typed_error(algorithm: Algorithm) {
     let server = Redis::start();
     let store = server.store().await;
     let mut connection = server.connection();
-    let _: () = connection.set("CurrentLimiter:p", "mine").expect("is set");
+    let key = key_by(algorithm, "p");
+    let _: () = connection.rpush(&key, "mine").expect("is added");
     let store: &dyn Store = &store;
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
-    let error = store.take_one(&take).await.expect_err("a text is no state");
+    let error = store.take_one(&take).await.expect_err("a list is no state");
     assert_eq!(error.kind(), StoreErrorKind::WrongType);
-    let value: String = connection.get("CurrentLimiter:p").expect("still there");
-    assert_eq!(value, "mine");
-    let _: () = connection.del("CurrentLimiter:p").expect("is gone");
+    let token = Token::new(1, 1, 1);
+    let error = store.refund(&take, &token).await.expect_err("no state");
+    assert_eq!(error.kind(), StoreErrorKind::WrongType);
+    let value: Vec<String> = connection.lrange(&key, 0, -1).expect("still there");
+    assert_eq!(value, ["mine"]);
+    let _: () = connection.del(&key).expect("is gone");
     assert_eq!(allowed(store, &take, 9).await, 5);
 }
 
@@ -664,6 +729,7 @@ async fn damaged_states_heal() {
         let rule = Rule::new("p", [quota(5, 300)]).expect("valid");
         let take = Take::new(Arc::new(rule.algorithm(algorithm)), Key::default());
         let token = ask(&store, &take).await.token().expect("it was charged");
+        let key = key_by(algorithm, "p");
         for mark in [247_u8, 248, 249, 250] {
             for (length, filling) in [
                 (16, 0),
@@ -677,10 +743,7 @@ async fn damaged_states_heal() {
             ] {
                 let mut bytes = vec![filling; length];
                 bytes[0] = mark;
-                let set = cmd("SET")
-                    .arg("CurrentLimiter:p")
-                    .arg(bytes)
-                    .exec(&mut connection);
+                let set = cmd("SET").arg(&key).arg(bytes).exec(&mut connection);
                 set.expect("sets");
                 let asked = tokio::time::timeout(Duration::from_secs(5), store.take_one(&take));
                 match asked.await.expect("the script ends") {
@@ -688,10 +751,10 @@ async fn damaged_states_heal() {
                     Err(error) => assert_eq!(error.kind(), StoreErrorKind::WrongType, "{error}"),
                 }
                 let back = store.refund(&take, &token).await;
-                assert!(back.is_ok_and(|back| back <= 1) || mark == 247);
+                assert!(back.is_ok_and(|back| back <= 1) || algorithm == Algorithm::SlidingLog);
             }
         }
-        let deleted = cmd("DEL").arg("CurrentLimiter:p").exec(&mut connection);
+        let deleted = cmd("DEL").arg(&key).exec(&mut connection);
         deleted.expect("deletes");
     }
 }

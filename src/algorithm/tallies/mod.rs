@@ -1,4 +1,4 @@
-mod exchange;
+mod refund;
 
 use smallvec::SmallVec;
 
@@ -77,7 +77,7 @@ impl<T: Tally> Tallies<T> {
             && only.tally.is_of(quota, sub_windows)
             && self.newest <= now
         {
-            let look = only.tally.look(now);
+            let look = only.tally.look(now, self.newest);
             if look.used == 0 || only.until > now {
                 return self.take_from_only(now, quota, cost, look);
             }
@@ -118,7 +118,6 @@ impl<T: Tally> Tallies<T> {
         cost: u64,
     ) -> Decision {
         let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
-        self.follow_clock_back(now);
         let known = match self.is_forgotten(now) {
             true => &[][..],
             false => &self.kept[..],
@@ -134,10 +133,10 @@ impl<T: Tally> Tallies<T> {
             let found = tallies.find(|(_, tally)| tally.is_of(quota, sub_windows));
             ask.limit = T::limit(quota);
             (*place, ask.used) = match found {
-                Some((at, tally)) => (at, tally.used(now)),
+                Some((at, tally)) => (at, tally.used(now, self.newest)),
                 None => {
                     let tally = begin(known, now, self.newest, quota, sub_windows);
-                    let used = tally.used(now);
+                    let used = tally.used(now, self.newest);
                     fresh.push(tally);
                     (known.len() + fresh.len() - 1, used)
                 }
@@ -153,6 +152,11 @@ impl<T: Tally> Tallies<T> {
         if ruling != Ruling::Allowed || cost == 0 {
             let states = states(asks, now, |ask| at(places[ask]).over_at());
             return Decision::of_many(ruling, Source::Local, states, None);
+        }
+        if now < self.newest {
+            // Only a charge may change anything. It is allowed then, too: the same counts.
+            self.follow_clock_back(now);
+            return self.take_from_any(now, quotas, sub_windows, cost);
         }
 
         self.charge(now, quotas, &mut places[..quotas.len()], fresh, cost);
@@ -194,7 +198,7 @@ impl<T: Tally> Tallies<T> {
             self.drop_earlier(now, places);
         }
         for Kept { tally, begun, .. } in &mut self.kept {
-            let lost = tally.charge(now, tally.look(now), cost);
+            let lost = tally.charge(now, tally.look(now, now), cost);
             if lost > 0 {
                 *begun = (*begun).max(now.saturating_add(1));
             }
@@ -240,18 +244,18 @@ impl<T: Tally> Tallies<T> {
     }
 
     fn is_forgotten(&self, now: u64) -> bool {
-        self.kept.iter().all(|kept| kept.ends() <= now)
+        let counts = |kept: &Kept<T>| kept.until > now && kept.tally.used(now, self.newest) > 0;
+        !self.kept.iter().any(counts)
     }
 
+    /// What was charged in the future counts as charged now.
     fn follow_clock_back(&mut self, now: u64) {
-        if now < self.newest {
-            for kept in &mut self.kept {
-                kept.tally.follow_clock_back(now, self.newest);
-                kept.until = kept.until.min(now.saturating_add(kept.tally.life()));
-                kept.begun = kept.begun.max(self.newest.saturating_add(1));
-            }
-            self.newest = now;
+        for kept in &mut self.kept {
+            kept.tally.follow_clock_back(now, self.newest);
+            kept.until = kept.until.min(now.saturating_add(kept.tally.life()));
+            kept.begun = kept.begun.max(self.newest.saturating_add(1));
         }
+        self.newest = now;
     }
 }
 

@@ -14,7 +14,7 @@ pub(in crate::connection) fn write_questions(batches: &[Batch<'_>], into: &mut V
         match known {
             // The quotas are those of the key before.
             Some(rule) if std::ptr::eq(rule, batch.rule) => into.push(0),
-            _ => write_rule(batch.rule, into),
+            _ => into.extend_from_slice(batch.rule.question(encode)),
         }
         known = Some(batch.rule);
         write_count(batch.rows.len(), into);
@@ -31,8 +31,11 @@ pub(in crate::connection) fn write_questions(batches: &[Batch<'_>], into: &mut V
     }
 }
 
-fn write_rule(rule: &Rule, into: &mut Vec<u8>) {
+/// What a question says of a rule: its quotas, and how long a key lives.
+fn encode(rule: &Rule) -> Box<[u8]> {
     let counting = rule.counting();
+    let mut bytes = Vec::with_capacity(8 + 35 * rule.quotas().len());
+    let into = &mut bytes;
     into.push(u8::try_from(rule.quotas().len()).expect("a rule has at most 16 quotas"));
     for quota in rule.quotas() {
         write(&[quota.max(), quota.window_micros()], into);
@@ -46,6 +49,7 @@ fn write_rule(rule: &Rule, into: &mut Vec<u8>) {
         }
     }
     write(&[rule.life_micros().div_ceil(1_000) + SLACK_MILLIS], into);
+    bytes.into()
 }
 
 fn write_count(number: usize, into: &mut Vec<u8>) {

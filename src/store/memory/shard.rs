@@ -113,8 +113,7 @@ impl Shard {
             count = Count::default();
         }
         let decision = charge(&mut count, now, take);
-        let clock_went_back = now < once.stamp();
-        if decision.token().is_none() && !clock_went_back {
+        if decision.token().is_none() {
             return decision;
         }
         if is_forgotten {

@@ -1,0 +1,25 @@
+  -- Reads the newest entry of a log, which says how the whole set is.
+  --
+  -- Uses   newest: a member, or nil
+  -- Gives  the entry's fields; is_stale
+  is_stale = false
+  total, base, oldest_base, since, stamp, horizon, units, serial = 0, 0, 0, now, now, 0, 0, 0
+  long_window, long_units, long_until, begun = 0, 0, 0, 0
+  if newest then
+    local mark
+    if #newest == ENTRY_SIZE then
+      mark, total, base, oldest_base, since, stamp, horizon, units, serial = unpack(ENTRY, newest)
+    elseif #newest == ENTRY_AND_MORE_SIZE then
+      mark, total, base, oldest_base, since, stamp, horizon, units, serial, long_window, long_units, long_until, begun =
+        unpack(ENTRY_AND_MORE, newest)
+    end
+    local is_ours = mark == MARK and total < MODULUS and horizon <= TEN_YEARS
+    if not is_ours or now >= stamp + horizon and now >= long_until then
+      is_stale, newest = true, nil
+      -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of
+      -- this very instant, or one from before the clock went back.
+      if not is_ours or begun <= now and stamp ~= now then serial = 0 end
+      if not is_ours or begun <= now - now % MILLISECOND then begun = 0 end
+      total, base, oldest_base, since, stamp = 0, 0, 0, now, now
+    end
+  end

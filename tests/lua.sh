@@ -1,0 +1,35 @@
+#!/bin/sh
+# Expands the scripts of the folder lua/ with their includes, as src/connection/script.rs does, and looks for mistakes
+# with luacheck. Installs luacheck where it is missing, which needs apt-get.
+set -eu
+cd "$(dirname "$0")/.."
+
+command -v luacheck >/dev/null || apt-get install --yes --no-install-recommends lua-check
+
+expand() {
+    awk '
+        function put(path,    line, rest) {
+            while ((getline line < path) > 0) {
+                rest = line
+                sub(/^ */, "", rest)
+                if (rest ~ /^-- include: /) {
+                    sub(/^-- include: /, "", rest)
+                    put("lua/include/" rest ".lua")
+                } else {
+                    print line
+                }
+            }
+            close(path)
+        }
+        BEGIN { put(ARGV[1]) }
+    ' "$1"
+}
+
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+for script in lua/*.lua lua/limiter/*.lua lua/lock/*.lua lua/slots/*.lua; do
+    expanded="$folder/$(echo "$script" | tr / _)"
+    expand "$script" >"$expanded"
+done
+luacheck --std lua51 --globals redis struct cjson bit KEYS ARGV --max-line-length 120 --ignore 211 221 231 --quiet \
+    "$folder"/*.lua
