@@ -77,11 +77,11 @@ impl Flight {
         // Takes come first. When a reply is not theirs, those to the other calls are not either, and only takes can tell.
         let mut is_in_step = true;
         for call in calls {
-            if call.way().is_asking() {
-                replies.next();
-            }
-            let reply = replies.next().unwrap_or(Value::Nil);
-            match (reply.extract_error(), call) {
+            let mut next = || replies.next().unwrap_or(Value::Nil).extract_error();
+            // Both have a reply. Where `ASKING` is forbidden, the node sends its call away, too.
+            let asking = call.way().is_asking().then(&mut next);
+            let reply = next();
+            match (asking.transpose().and(reply), call) {
                 (Err(error), call) => refused(call, &error, &link, &home),
                 (Ok(reply), Call::Takes(call)) => {
                     is_in_step &= call.answer(&reply, asked, &link, &home);
