@@ -225,11 +225,12 @@ fn is_about_a_key(error: &RedisError) -> bool {
 
 /// Not only broken connections: a server that became a replica, or lost its master, may be another one by the time that it
 /// is asked again.
-fn needs_another_connection(error: &RedisError) -> bool {
+pub(super) fn needs_another_connection(error: &RedisError) -> bool {
     let broken = error.is_unrecoverable_error() || error.is_connection_dropped();
     let wrong_server = matches!(
         error.kind(),
         ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
     );
-    broken || wrong_server
+    // Before version 7 the code of an error inside a script stands in the middle of its message.
+    broken || wrong_server || error.to_string().contains("READONLY")
 }

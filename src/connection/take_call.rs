@@ -10,11 +10,10 @@ use redis::{Cmd, Value};
 
 use super::clock::ServerClock;
 use super::errors::store_error;
-use super::flight::Home;
+use super::flight::{Home, needs_another_connection};
 use super::link::Link;
 use super::question::{Body, Question, TakeQuestion, Way};
 use super::take_script::{Answer, Batch, Row, read_answers, script_of, write_questions};
-use crate::error::StoreErrorKind;
 
 /// Keys in one script call, and takes: it holds the server for about 200 us at most.
 const MAX_KEYS: usize = 64;
@@ -239,11 +238,10 @@ impl TakeCall {
                             home.ask_again(question);
                         }
                         Answer::Failed(error) => {
-                            let error = store_error(&home.address, error);
-                            if error.kind() == StoreErrorKind::ReadOnly {
+                            if needs_another_connection(&error) {
                                 link.close();
                             }
-                            question.fail(error);
+                            question.fail(store_error(&home.address, error));
                         }
                         _ => question.fail(home.late()),
                     }
