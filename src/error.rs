@@ -79,17 +79,53 @@ impl Error for StoreError {
 /// Why a [`KeyExtractor`](crate::KeyExtractor) could not tell who is asking.
 #[derive(Debug, Clone)]
 pub struct KeyError {
+    kind: KeyErrorKind,
     message: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
+/// Whose mistake a [`KeyError`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeyErrorKind {
+    /// The client left out what the key is made of, such as a required header field, or sent an
+    /// invalid one. Another request of the same client may succeed.
+    Client,
+    /// The server was set up without what the key is made of, such as the peer's address. No
+    /// request can succeed until the setup is changed.
+    Server,
+}
+
 impl KeyError {
-    /// An error with a message for the log: what was missing, and where it was expected.
+    /// The same as [`KeyError::client`], for extractors that read what a client sends.
     pub fn new(message: impl Into<Arc<str>>) -> Self {
+        Self::client(message)
+    }
+
+    /// The client did not send what the key is made of. The message is for the log: what was
+    /// missing or invalid, and where it was expected.
+    pub fn client(message: impl Into<Arc<str>>) -> Self {
+        Self::of(KeyErrorKind::Client, message.into())
+    }
+
+    /// The server was set up without what the key is made of. The message is for the log: what is
+    /// missing, and how to provide it.
+    pub fn server(message: impl Into<Arc<str>>) -> Self {
+        Self::of(KeyErrorKind::Server, message.into())
+    }
+
+    const fn of(kind: KeyErrorKind, message: Arc<str>) -> Self {
         Self {
-            message: message.into(),
+            kind,
+            message,
             source: None,
         }
+    }
+
+    /// Whose mistake it is, for code to branch on.
+    #[must_use]
+    pub const fn kind(&self) -> KeyErrorKind {
+        self.kind
     }
 
     /// The same error with what caused it, for error callbacks that are told apart by it.

@@ -135,7 +135,7 @@ pub use config::ConfigError;
 #[cfg(feature = "redis")]
 pub use connection::{IntoRedisAddress, Reconnecting, Redis, RedisAddress};
 pub use decision::{Decision, Decisions, QuotaState, Source, Token, Verdict};
-pub use error::{KeyError, StoreError, StoreErrorKind};
+pub use error::{KeyError, KeyErrorKind, StoreError, StoreErrorKind};
 #[cfg(feature = "axum")]
 pub use key::MatchedPath;
 pub use key::{

@@ -65,9 +65,12 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// [`QuotaError`] if a burst takes longer than [`Quota::LONGEST_WINDOW`] to come back, or is above
-    /// [`Quota::LARGEST_MAX`].
+    /// [`QuotaError`] if the burst is 0, which would deny every request (a `max` of 0 says so), if it
+    /// takes longer than [`Quota::LONGEST_WINDOW`] to come back, or is above [`Quota::LARGEST_MAX`].
     pub fn with_burst(mut self, burst: u64) -> Result<Self, QuotaError> {
+        if burst == 0 {
+            return Err(QuotaError::ZeroBurst);
+        }
         self.burst = burst;
         let longest = Self::LONGEST_WINDOW.as_micros() * u128::from(self.max.max(1));
         if burst > Self::LARGEST_MAX || u128::from(burst) * u128::from(self.window) > longest {
@@ -186,6 +189,9 @@ pub enum QuotaError {
     /// The count is above [`Quota::LARGEST_MAX`].
     #[error("the max count is too large, expected at most {}", Quota::LARGEST_MAX)]
     MaxTooLarge,
+    /// The burst is zero.
+    #[error("the burst is zero and would deny every request, expected at least 1")]
+    ZeroBurst,
     /// The burst is above [`Quota::LARGEST_MAX`], or drains in more than [`Quota::LONGEST_WINDOW`].
     #[error("the burst is too large, expected what comes back in at most ten years (3650 days)")]
     BurstTooLarge,
@@ -203,6 +209,11 @@ mod tests {
         assert_eq!(Quota::new(u64::MAX, second), Err(QuotaError::MaxTooLarge));
         assert!(Quota::new(Quota::LARGEST_MAX, Quota::LONGEST_WINDOW).is_ok());
         assert!(Quota::new(0, second).is_ok());
+        let burst = |max, burst| Quota::per_second(max).with_burst(burst);
+        assert_eq!(burst(5, 0), Err(QuotaError::ZeroBurst));
+        assert_eq!(burst(0, 0), Err(QuotaError::ZeroBurst));
+        assert_eq!(burst(5, 1).map(|quota| quota.burst()), Ok(1));
+        assert_eq!(burst(5, u64::MAX), Err(QuotaError::BurstTooLarge));
     }
 
     #[test]

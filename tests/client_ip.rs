@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use axum::extract::ConnectInfo;
 use http::{HeaderName, Request};
 use tidegate::{
-    ClientIp, Forwarding, Header, Joined, Key, KeyExtractor, MatchedPath, PeerAddr, PeerIp,
+    ClientIp, Forwarding, Header, Joined, Key, KeyError, KeyErrorKind, KeyExtractor, MatchedPath,
+    PeerAddr, PeerIp,
 };
 
 /// The key of a request from this peer with these lines of a field.
@@ -96,6 +97,11 @@ fn only_the_one_field_is_believed() {
         "2001:db8::/64"
     );
     assert_eq!(of(&["for=_hidden"]), "10.0.0.1");
+    assert_eq!(
+        of(&["for=1.1.1.1;host=\"a;for=6.6.6.6\""]),
+        "1.1.1.1",
+        "what is quoted is no parameter"
+    );
     assert_eq!(xff(&forwarded, "10.0.0.1", &["1.1.1.1"]), "10.0.0.1");
     let own = trusting.field(Forwarding::Header(HeaderName::from_static(
         "cf-connecting-ip",
@@ -157,6 +163,29 @@ fn without_a_peer_there_is_no_key() {
         .expect("valid")
         .into_parts();
     assert_eq!(PeerIp.extract(&head).expect("a key").as_str(), "192.0.2.1");
+}
+
+/// Error callbacks and the answer depend on whose mistake it is.
+#[test]
+fn errors_say_whose_mistake_it_is() {
+    let (head, ()) = Request::get("/").body(()).expect("valid").into_parts();
+    let kind = |extractor: &dyn KeyExtractor| {
+        let error = extractor.extract(&head).expect_err("nothing to go by");
+        error.kind()
+    };
+    let tenant = || Header::new(HeaderName::from_static("x-tenant")).required();
+    assert_eq!(kind(&tenant()), KeyErrorKind::Client);
+    assert_eq!(kind(&PeerIp), KeyErrorKind::Server);
+    assert_eq!(kind(&behind(&["10.0.0.0/8"])), KeyErrorKind::Server);
+    assert_eq!(kind(&ClientIp::behind_hops(1)), KeyErrorKind::Server);
+    // The first part that is missing decides.
+    assert_eq!(kind(&(tenant(), PeerIp)), KeyErrorKind::Client);
+    assert_eq!(kind(&(MatchedPath, PeerIp)), KeyErrorKind::Server);
+
+    let own = |error: fn(&'static str) -> KeyError| error("no token").with_source("cause").kind();
+    assert_eq!(own(KeyError::new), KeyErrorKind::Client);
+    assert_eq!(own(KeyError::client), KeyErrorKind::Client);
+    assert_eq!(own(KeyError::server), KeyErrorKind::Server);
 }
 
 #[test]

@@ -69,6 +69,7 @@ fn algorithms() {
     let of = |more: &str| of_rule(&format!("max-count = 5\nwindow = \"1s\"\n{more}"));
     insta::assert_snapshot!(of("algorithm = \"token-bucket\""), @r#"line 5: rules.getId.algorithm: unknown algorithm "token-bucket", expected "sliding-log", "sliding-window", "gcra" or "fixed-window""#);
     insta::assert_snapshot!(of("burst = 7"), @r#"line 5: rules.getId.burst: only algorithm = "gcra" has a burst"#);
+    insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 0"), @"line 6: rules.getId.burst: the burst is zero and would deny every request, expected at least 1");
     insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 99999999999"), @"line 6: rules.getId.burst: the burst is too large, expected what comes back in at most ten years (3650 days)");
     insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 2\ncost = 3"), @"line 7: rules.getId.cost: more than max-count (or burst), so that no request would ever be allowed");
     insta::assert_snapshot!(of("sub-windows = 16"), @r#"line 5: rules.getId.sub-windows: only algorithm = "sliding-window" has sub-windows"#);

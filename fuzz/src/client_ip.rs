@@ -66,7 +66,11 @@ pub fn run(bytes: &[u8]) {
 /// it counts, whatever it is.
 fn cannot_be_chosen(field: &Forwarding, lines: &[HeaderValue], choice: u8) {
     let seen = match field {
-        Forwarding::Forwarded => format!("for={SEEN}"),
+        Forwarding::Forwarded if choice & 4 == 0 => format!("for={SEEN}"),
+        // The host is the client's choice, and the proxy quotes it.
+        Forwarding::Forwarded => {
+            format!("for={SEEN};host=\"a;for=6.6.6.6, for=6.6.6.6;by=\\\"\\\\\"")
+        }
         _ => SEEN.to_owned(),
     };
     let mut lines = lines.to_vec();

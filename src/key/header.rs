@@ -58,7 +58,8 @@ impl Header {
         self
     }
 
-    /// Makes a request without the field a [`KeyError`], for the error callbacks to answer.
+    /// Makes a request without the field a [`KeyError`] of the kind
+    /// [`Client`](crate::KeyErrorKind::Client), for the error callbacks to answer.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;
@@ -73,7 +74,7 @@ impl KeyExtractor for Header {
         let Some(first) = lines.next() else {
             return match self.required {
                 false => Ok(key.with_nothing()),
-                true => Err(KeyError::new(format!(
+                true => Err(KeyError::client(format!(
                     "the request has no {} header field",
                     self.name
                 ))),

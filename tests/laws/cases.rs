@@ -171,13 +171,10 @@ fn a_refund_across_sub_windows_frees_nothing_else() {
 /// A bucket without room has nothing to wait for.
 #[test]
 fn a_bucket_without_room_is_always_whole() {
-    let [quota] = rule([(1, 1)]);
     let mut count = Count::default();
-    take(&mut count, Algorithm::Gcra, 0, &[quota], 1);
-    for none in [quota.with_burst(0).expect("valid"), rule([(0, 1)])[0]] {
-        let never = count.take(Algorithm::Gcra, 0, &[none], 1);
-        assert_eq!(never.reset_after(), Duration::ZERO, "{never:?}");
-    }
+    take(&mut count, Algorithm::Gcra, 0, &rule([(1, 1)]), 1);
+    let never = count.take(Algorithm::Gcra, 0, &rule([(0, 1)]), 1);
+    assert_eq!(never.reset_after(), Duration::ZERO, "{never:?}");
 }
 
 for_each_algorithm!(a_refund_after_the_clock_went_back_frees_nothing_else);

@@ -79,7 +79,6 @@ pub(crate) fn quota() -> impl Strategy<Value = Quota> {
     let burst = prop_oneof![
         6 => Just(None),
         5 => (1..9_u64).prop_map(Some),
-        1 => Just(Some(0)),
         1 => (9..2_000_u64).prop_map(Some),
     ];
     (max, millis, burst).prop_map(|(max, millis, burst)| {

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, header};
@@ -62,7 +63,7 @@ impl Forwarding {
 
     fn address(&self, element: &str) -> Option<IpAddr> {
         match self {
-            Self::Forwarded => node(forwarded_for(element)?),
+            Self::Forwarded => node(&forwarded_for(element)?),
             Self::XForwardedFor | Self::Header(_) => node(element),
         }
     }
@@ -78,8 +79,7 @@ fn elements_from_the_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         let line = rest?;
         let mut quoted = false;
         let comma = line.iter().enumerate().rposition(|(at, byte)| {
-            let escaped = at > 0 && line[at - 1] == b'\\';
-            quoted ^= *byte == b'"' && !escaped;
+            quoted ^= *byte == b'"' && !is_escaped(line, at);
             *byte == b',' && !quoted
         });
         rest = comma.map(|at| &line[..at]);
@@ -87,18 +87,59 @@ fn elements_from_the_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The `for` parameter of an element of `Forwarded`, unquoted. Two of them are nonsense.
-fn forwarded_for(element: &str) -> Option<&str> {
-    let mut values = element.split(';').filter_map(|pair| {
-        let (name, value) = pair.split_once('=')?;
+/// Whether a backslash escapes the byte at this place: after `\\` it does not.
+fn is_escaped(line: &[u8], at: usize) -> bool {
+    let backslashes = line[..at].iter().rev().take_while(|byte| **byte == b'\\');
+    backslashes.count() % 2 == 1
+}
+
+/// The `for` parameter of an element of `Forwarded`, unquoted. Two of them, and a quote that is not
+/// closed, are nonsense.
+fn forwarded_for(element: &str) -> Option<Cow<'_, str>> {
+    let mut found = None;
+    for pair in pairs(element)? {
+        let Some((name, value)) = pair.split_once('=') else {
+            continue;
+        };
         let is_for = name.trim().eq_ignore_ascii_case("for");
-        is_for.then(|| value.trim())
-    });
-    let value = values.next().filter(|_| values.next().is_none())?;
-    match value.strip_prefix('"') {
-        Some(opened) => opened.strip_suffix('"'),
-        None => Some(value),
+        if is_for && found.replace(value.trim()).is_some() {
+            return None;
+        }
     }
+    unquoted(found?)
+}
+
+/// Splits at semicolons outside of quotes; none if a quote is not closed.
+fn pairs(element: &str) -> Option<Vec<&str>> {
+    let (mut quoted, mut escaped) = (false, false);
+    let pairs = element.split(|char| {
+        let was_escaped = std::mem::take(&mut escaped);
+        match char {
+            '\\' if quoted => escaped = !was_escaped,
+            '"' if !was_escaped => quoted = !quoted,
+            _ => {}
+        }
+        char == ';' && !quoted
+    });
+    let pairs = pairs.collect();
+    (!quoted).then_some(pairs)
+}
+
+/// The value of a parameter without its quotes, and without the backslashes that escape in them.
+fn unquoted(value: &str) -> Option<Cow<'_, str>> {
+    let Some(opened) = value.strip_prefix('"') else {
+        return Some(value.into());
+    };
+    let inner = opened.strip_suffix('"')?;
+    if !inner.contains('\\') {
+        return Some(inner.into());
+    }
+    let mut text = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(char) = chars.next() {
+        text.push(if char == '\\' { chars.next()? } else { char });
+    }
+    Some(text.into())
 }
 
 /// An address, with or without port and brackets.
@@ -151,6 +192,37 @@ mod tests {
         assert_eq!(list(&["for=_hidden"]), [None]);
         assert_eq!(list(&["proto=http"]), [None]);
         assert_eq!(list(&["for=1.1.1.1;for=2.2.2.2"]), [None]);
+    }
+
+    /// RFC 7239: the value of a parameter may be a quoted string, with separators in it.
+    #[test]
+    fn quotes_hide_separators() {
+        let list = |line: &str| hops(Forwarding::Forwarded, &[line]);
+        for host in [
+            r#""a;for=6.6.6.6""#,
+            r#""a, for=6.6.6.6""#,
+            r#""\";for=6.6.6.6""#,
+            r#""\", for=6.6.6.6""#,
+            r#""\\\";for=6.6.6.6""#,
+            r#""a\\""#,
+            r#""\\\\""#,
+        ] {
+            let one = some(&["1.2.3.4"]);
+            assert_eq!(list(&format!("for=1.2.3.4;host={host}")), one, "{host}");
+            assert_eq!(list(&format!("host={host};for=1.2.3.4")), one, "{host}");
+            let two = format!("for=1.1.1.1;host={host}, host={host};for=1.2.3.4");
+            assert_eq!(list(&two), some(&["1.2.3.4", "1.1.1.1"]), "{host}");
+        }
+        assert_eq!(list(r#"for="\[2001:db8::1\]:80""#), some(&["2001:db8::1"]));
+        for nonsense in [
+            r#"for=1.1.1.1;host="a"#,
+            r#"for="1.1.1.1\"""#,
+            r#"for="1.1.1.1"2"#,
+            r#"for=1.1.1.1"2""#,
+            r#"for=1.1.1.1;for="2.2.2.2""#,
+        ] {
+            assert_eq!(list(nonsense), [None], "{nonsense}");
+        }
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub struct PeerAddr(pub SocketAddr);
 /// Behind a proxy every request has the proxy's address: use [`ClientIp`](super::ClientIp) there.
 ///
 /// The address comes from axum's `ConnectInfo<SocketAddr>`, or from a [`PeerAddr`] in the request's
-/// extensions; a request with neither is a [`KeyError`].
+/// extensions. Where a request has neither, the server was set up without them: a [`KeyError`] of the
+/// kind [`Server`](crate::KeyErrorKind::Server).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PeerIp;
 
@@ -31,7 +32,7 @@ impl KeyExtractor for PeerIp {
 pub(super) fn peer(head: &Parts) -> Result<IpAddr, KeyError> {
     let given = head.extensions.get::<PeerAddr>().map(|peer| peer.0);
     let peer = given.or_else(|| connect_info(head)).ok_or_else(|| {
-        KeyError::new(
+        KeyError::server(
             "the request has no peer address: serve with \
              into_make_service_with_connect_info::<SocketAddr>(), or insert a PeerAddr extension",
         )
