@@ -91,8 +91,8 @@ fn main() {
     });
     let take_by = |at: usize| {
         let (store, take) = &stores[at];
-        let answer = store.try_take(black_box(take));
-        assert!(matches!(&answer, Some(Ok(decision)) if decision.is_allowed()));
+        let answer = store.take(std::slice::from_ref(black_box(take))).now();
+        assert!(matches!(&answer, Ok(Ok(decisions)) if decisions[0].is_allowed()));
     };
     let quotas = [quota];
     let mut counts = Algorithm::ALL.map(|algorithm| (algorithm, Count::default()));

@@ -8,10 +8,11 @@ use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use peak_alloc::PeakAlloc;
 use tidegate::{
-    Algorithm, Decision, Key, ManualClock, MemoryStore, Quota, Rule, Store, StoreError,
-    StoreErrorKind, Take,
+    Algorithm, Decision, Key, ManualClock, MemoryStore, Quota, Rule, StoreError, StoreErrorKind,
+    StoreExt, Take,
 };
 
 /// Counts what is asked for; while something moves to a larger place, both places.
@@ -56,9 +57,14 @@ fn key(number: u32) -> Key {
     Key::from(&*format!("{network}/64"))
 }
 
+fn answer(store: &MemoryStore, take: &Take) -> Result<Decision, StoreError> {
+    let answer = store.take_one(take).now_or_never();
+    answer.expect("memory answers at once")
+}
+
 fn ask(store: &MemoryStore, rule: &Arc<Rule>, key: Key) -> Result<Decision, StoreError> {
     let take = Take::new(Arc::clone(rule), key);
-    store.try_take(&take).expect("memory answers at once")
+    answer(store, &take)
 }
 
 /// Keys whose count is used up for a day.
@@ -70,8 +76,8 @@ impl Limited {
         for number in 0..LIMITED {
             let cost = if algorithm == Algorithm::Gcra { 2 } else { 1 };
             let take = Take::new(Arc::clone(&rule), key(number)).cost(cost);
-            let answer = store.try_take(&take).expect("memory answers at once");
-            assert!(answer.expect("there is room").is_allowed());
+            let decision = answer(store, &take).expect("there is room");
+            assert!(decision.is_allowed());
         }
         Self(rule)
     }

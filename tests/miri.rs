@@ -9,7 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tidegate::{Algorithm, Count, Key, ManualClock, MemoryStore, Quota, Rule, Store, Take};
+use tidegate::{
+    Algorithm, Count, Key, ManualClock, MemoryStore, Quota, Rule, Store, StoreExt, Take,
+};
 
 const WINDOW: Duration = Duration::from_millis(10);
 
@@ -28,7 +30,8 @@ fn use_in_turn(store: &MemoryStore, clock: &ManualClock, algorithm: Algorithm) {
         clock.set(round * 6_000);
         for key in ["a", "b", "c"] {
             let take = take(algorithm, key);
-            let answer = store.try_take(&take).expect("memory answers at once");
+            let answer = store.take_one(&take).now_or_never();
+            let answer = answer.expect("memory answers at once");
             let token = answer.ok().and_then(|decision| decision.token());
             if let Some(token) = token.filter(|_| key == "b") {
                 let refund = store.refund(&take, &token).now_or_never();

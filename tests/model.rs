@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use shuttle::thread;
 use tidegate::{
     Algorithm, Decision, Key, ManualClock, MemoryStore, Quota, Rule, Store, StoreError,
-    StoreErrorKind, Take, Token,
+    StoreErrorKind, StoreExt, Take, Token,
 };
 
 /// In microseconds.
@@ -83,7 +83,8 @@ impl Gate {
     }
 
     fn ask(&self, key: &str, cost: u64) -> Result<Decision, StoreError> {
-        let answer = self.store.try_take(&self.of(key, cost));
+        let take = self.of(key, cost);
+        let answer = self.store.take_one(&take).now_or_never();
         answer.expect("memory answers at once")
     }
 

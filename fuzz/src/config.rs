@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate::{Key, ManualClock, MemoryStore, Quota, Rules, Store, Take};
+use futures_util::FutureExt;
+use tidegate::{Key, ManualClock, MemoryStore, Quota, Rules, StoreExt, Take};
 
 pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
@@ -45,8 +46,8 @@ fn can_be_used(rules: &Rules) {
         assert!(rule.request_cost() > 0);
         let take = Take::new(Arc::clone(rule), Key::default());
         for _ in 0..2 {
-            let decision = store
-                .try_take(&take)
+            let answer = store.take_one(&take).now_or_never();
+            let decision = answer
                 .expect("memory answers at once")
                 .expect("there is room");
             assert_eq!(decision.quotas().len(), rule.quotas().len());

@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum_core::body::Body;
 use http::{HeaderMap, Request, Response};
 use tidegate::{
-    Decision, Decisions, Headers, Policy, QuotaState, RateLimitLayer, Refunding, Rule, SharedRules,
-    Source, Store, StoreError, Take, Taking, Token, Verdict,
+    Decision, Decisions, Headers, Policy, QuotaState, RateLimitLayer, Rule, SharedRules, Source,
+    Store, StoreFuture, Take, Token, Verdict,
 };
 use tower_layer::Layer;
 use tower_service::Service;
@@ -119,16 +119,12 @@ fn answer(rule: Rule, headers: Headers, decision: Decision) -> HeaderMap {
 struct Always(Decision);
 
 impl Store for Always {
-    fn take<'a>(&'a self, _: &'a [Take]) -> Taking<'a> {
-        Taking::ready(Ok(Decisions::from(self.0.clone())))
+    fn take(&self, _: &[Take]) -> StoreFuture<Decisions> {
+        StoreFuture::ready(Ok(Decisions::from(self.0.clone())))
     }
 
-    fn try_take(&self, _: &Take) -> Option<Result<Decision, StoreError>> {
-        Some(Ok(self.0.clone()))
-    }
-
-    fn refund<'a>(&'a self, _: &'a Take, _: &'a Token) -> Refunding<'a> {
-        Refunding::ready(Ok(0))
+    fn refund(&self, _: &Take, _: &Token) -> StoreFuture<u64> {
+        StoreFuture::ready(Ok(0))
     }
 
     fn name(&self) -> String {

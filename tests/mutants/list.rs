@@ -61,7 +61,10 @@ const HELD: &str = "src/lock/held.rs";
 
 const CLOCKS: &str = "src/store/redis/clocks.rs";
 const BREAKER: &str = "src/store/breaker/state.rs";
-const CROWD: &str = "src/crowd.rs";
+const BREAKER_CORE: &str = "src/store/breaker/core.rs";
+const IN_FLIGHT: &str = "src/store/in_flight.rs";
+const PERMIT: &str = "src/in_flight_counter.rs";
+const TIMEOUT: &str = "src/store/timeout.rs";
 const FALLBACK: &str = "src/store/fallback.rs";
 const SHARE: &str = "src/rule/share.rs";
 
@@ -460,10 +463,38 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "bounds",
-        "a place is never given back",
-        CROWD,
-        "self.0.0.fetch_sub(1, Ordering::Relaxed);",
-        "self.0.0.fetch_sub(0, Ordering::Relaxed);",
+        "a permit is never given back",
+        PERMIT,
+        "self.0.fetch_sub(1, Ordering::Relaxed);",
+        "self.0.fetch_sub(0, Ordering::Relaxed);",
+    ),
+    mutant(
+        "bounds",
+        "a repeat needs a permit",
+        IN_FLIGHT,
+        "true => self.inner.take(takes),",
+        "true => self.count(|| self.inner.take(takes)),",
+    ),
+    mutant(
+        "bounds",
+        "one repeat lets a whole batch in",
+        IN_FLIGHT,
+        "takes.iter().all(Take::is_repeat)",
+        "takes.iter().any(Take::is_repeat)",
+    ),
+    mutant(
+        "bounds",
+        "a trial that is dropped keeps the others out",
+        BREAKER_CORE,
+        "if self.ticket.trial.is_some() {",
+        "if self.ticket.trial.is_some() && self.ticket.generation == 0 {",
+    ),
+    mutant(
+        "bounds",
+        "a question is asked twice",
+        TIMEOUT,
+        "self.bounded(self.inner.take(takes))",
+        "(self.inner.take(takes), self.bounded(self.inner.take(takes))).1",
     ),
     mutant(
         "bounds",

@@ -44,7 +44,16 @@ const DEADLINE: Tests = (
 /// What bounds a store that fails: alone, and around a store, where who is never answered waits for ever.
 const BOUNDS_ALONE: Tests = (&["--lib", "--", "breaker", "share"], "0");
 const BOUNDS: Tests = (
-    &["--test", "wrappers", "--", "fallback", "in_flight", "layer"],
+    &[
+        "--test",
+        "wrappers",
+        "--",
+        "fallback",
+        "half_open",
+        "in_flight",
+        "layer",
+        "once",
+    ],
     "0",
 );
 

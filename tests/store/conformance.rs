@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidegate::{
-    Algorithm, Decision, Fallback, Key, ManualClock, MemoryStore, Quota, Refunding, Resilient,
-    Rule, Share, Store, StoreError, StoreErrorKind, StoreExt, Take, Taking, Token, Verdict,
+    Algorithm, Decision, Decisions, Fallback, Key, ManualClock, MemoryStore, Quota, Resilient,
+    Rule, Share, Store, StoreError, StoreErrorKind, StoreExt, StoreFuture, Take, Token, Verdict,
 };
 
 use crate::support::Redis;
@@ -92,17 +92,19 @@ impl Context {
 struct Later(Arc<dyn Store>);
 
 impl Store for Later {
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
-        Taking::later(async move {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        let (store, takes) = (Arc::clone(&self.0), takes.to_vec());
+        StoreFuture::boxed(async move {
             tokio::task::yield_now().await;
-            self.0.take(takes).await
+            store.take(&takes).await
         })
     }
 
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
-        Refunding::later(async move {
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+        let (store, take, token) = (Arc::clone(&self.0), take.clone(), *token);
+        StoreFuture::boxed(async move {
             tokio::task::yield_now().await;
-            self.0.refund(take, token).await
+            store.refund(&take, &token).await
         })
     }
 
@@ -122,12 +124,12 @@ impl Gone {
 }
 
 impl Store for Gone {
-    fn take<'a>(&'a self, _: &'a [Take]) -> Taking<'a> {
-        Taking::ready(Err(Self::error()))
+    fn take(&self, _: &[Take]) -> StoreFuture<Decisions> {
+        StoreFuture::ready(Err(Self::error()))
     }
 
-    fn refund<'a>(&'a self, _: &'a Take, _: &'a Token) -> Refunding<'a> {
-        Refunding::ready(Err(Self::error()))
+    fn refund(&self, _: &Take, _: &Token) -> StoreFuture<u64> {
+        StoreFuture::ready(Err(Self::error()))
     }
 
     fn name(&self) -> String {

@@ -10,7 +10,7 @@ use tidegate::{
 use tokio::time::{Instant, sleep};
 
 use crate::line::Mode;
-use crate::{Line, MILLISECOND, SECOND, ask, failure, kind, take, take_of};
+use crate::{Line, MILLISECOND, SECOND, ask, at_once, failure, kind, take, take_of};
 
 /// A breaker that has just opened, around a store that does this.
 pub(crate) async fn open(mode: Mode) -> (CircuitBreaker<Line>, Line) {
@@ -42,7 +42,7 @@ async fn ten_failures_in_a_row_open_it() {
         let source = error.source().and_then(|source| source.downcast_ref());
         let source: &StoreError = source.expect("what opened it");
         assert_eq!(source.kind(), Kind::Timeout);
-        let at_once = store.try_take(&take()).expect("without waiting");
+        let at_once = at_once(&store, &take()).expect("without waiting");
         assert_eq!(at_once.expect_err("open").kind(), Kind::Unavailable);
     }
     assert_eq!((line.asked(), began.elapsed()), (10, Duration::ZERO));
@@ -134,20 +134,20 @@ async fn a_decision_begins_the_count_anew_and_a_look_does_not() {
     assert_eq!(kind(&store).await, Kind::Unavailable, "three in a row");
 }
 
-/// Through the way without a future, too.
+/// Also those that come before a future is polled.
 #[tokio::test(start_paused = true)]
 async fn answers_at_once_are_counted() {
     let line = Line::new(Mode::FailsAtOnce(Kind::OutOfMemory));
     let store = CircuitBreaker::new(line.clone()).failures(3);
     for _ in 0..3 {
-        let answer = store.try_take(&take()).expect("at once");
+        let answer = at_once(&store, &take()).expect("at once");
         assert_eq!(answer.expect_err("fails").kind(), Kind::OutOfMemory);
     }
     line.asked();
     assert_eq!(kind(&store).await, Kind::Unavailable);
     line.set(Mode::Memory);
     sleep(SECOND).await;
-    let answer = store.try_take(&take()).expect("at once");
+    let answer = at_once(&store, &take()).expect("at once");
     assert!(answer.expect("a decision").is_allowed());
     assert_eq!(line.asked(), 0);
 }
@@ -253,7 +253,7 @@ async fn open_answers_take_no_time() {
     let mut times: Vec<_> = (0..100_000)
         .map(|_| {
             let began = std::time::Instant::now();
-            assert!(store.try_take(&take).is_some_and(|answer| answer.is_err()));
+            assert!(at_once(&store, &take).is_some_and(|answer| answer.is_err()));
             began.elapsed()
         })
         .collect();
@@ -267,13 +267,10 @@ async fn open_answers_take_no_time() {
 #[tokio::test]
 async fn closed_passes_everything_on() {
     let store = CircuitBreaker::new(MemoryStore::new());
-    assert!(store.try_take(&take()).is_some());
+    assert!(at_once(&store, &take()).is_some());
     let decision = ask(&store, &take()).await;
     let token = decision.token().expect("charged");
     assert_eq!(store.refund(&take(), &token).await.expect("an answer"), 1);
-    assert!(
-        CircuitBreaker::new(Line::new(Mode::Works))
-            .try_take(&take())
-            .is_none()
-    );
+    let store = CircuitBreaker::new(Line::new(Mode::Works));
+    assert!(at_once(&store, &take()).is_none());
 }

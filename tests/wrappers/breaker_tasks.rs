@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::{CircuitBreaker, Store, StoreErrorKind as Kind};
+use tidegate::{CircuitBreaker, StoreErrorKind as Kind};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::sleep;
 
 use crate::breaker::open;
 use crate::line::Mode;
-use crate::{Line, MILLISECOND, SECOND, ask, kind, take};
+use crate::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
 
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
@@ -89,7 +89,7 @@ fn without_a_runtime_a_request_finds_out() {
         .failures(2)
         .probe_every(pause);
     let kind = || {
-        let answer = store.try_take(&take()).expect("at once");
+        let answer = at_once(&store, &take()).expect("at once");
         answer.err().map(|error| error.kind())
     };
     assert_eq!([kind(), kind()], [Some(Kind::Timeout); 2]);

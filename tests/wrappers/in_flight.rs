@@ -6,7 +6,7 @@ use futures_util::future::{join_all, poll_immediate};
 use tidegate::{InFlight, MemoryStore, Store, StoreErrorKind, StoreExt, Token};
 
 use crate::line::Mode;
-use crate::{Line, MILLISECOND, SECOND, ask, failure, kind, take};
+use crate::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_too_much_is_shed_at_once() {
@@ -35,43 +35,87 @@ async fn what_is_too_much_is_shed_at_once() {
     assert!(ask(&store, &take()).await.is_allowed(), "there is room");
 }
 
-/// Wherever a future is dropped, its place is free again; a batch has one, and so has a refund.
+/// A permit is held from the question to the end of its future, polled or not. A batch has one, and
+/// so has a refund.
 #[tokio::test(start_paused = true)]
-async fn places_are_given_back() {
+async fn a_dropped_future_gives_its_permit_back() {
     let line = Line::new(Mode::Hangs);
-    let store = InFlight::new(line.clone(), 2);
+    let store = InFlight::new(line.clone(), 3);
     let takes = [take(), take(), take()];
     let token = Token::new(1, 1, 1);
-    for round in 0..100 {
+    for round in 0..99 {
         let unpolled = store.take(&takes);
-        assert_eq!(store.under_way(), 0);
+        assert_eq!((store.under_way(), line.under_way()), (1, 1));
         let mut polled = store.take(&takes);
         let mut refund = store.refund(&takes[0], &token);
         assert!(poll_immediate(&mut polled).await.is_none());
         assert!(poll_immediate(&mut refund).await.is_none());
-        assert_eq!((store.under_way(), line.under_way()), (2, 2));
+        assert_eq!((store.under_way(), line.under_way()), (3, 3));
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
+        let refused = store.refund(&takes[0], &token).await;
+        let refused = refused.expect_err("one too many").kind();
+        assert_eq!(refused, StoreErrorKind::Overloaded);
         match round % 3 {
             0 => drop((polled, unpolled, refund)),
             1 => drop((refund, unpolled, polled)),
             _ => {
                 let late = tokio::time::timeout(MILLISECOND, polled).await;
                 assert!(late.is_err());
+                drop(unpolled);
+                assert_eq!(store.under_way(), 1);
                 drop(refund);
             }
         }
         assert_eq!((store.under_way(), line.under_way()), (0, 0));
     }
     line.set(Mode::Fails(StoreErrorKind::Timeout));
-    failure(&store).await;
+    assert_eq!(kind(&store).await, StoreErrorKind::Timeout);
     assert_eq!(store.under_way(), 0);
 }
 
+/// Also around a store whose answers are ready.
 #[tokio::test]
-async fn what_answers_at_once_needs_no_place() {
-    let store = InFlight::new(MemoryStore::new(), 0);
-    assert!(store.try_take(&take()).is_some());
-    assert!(ask(&store, &take()).await.is_allowed());
+async fn a_first_question_needs_a_permit() {
+    let token = Token::new(1, 1, 1);
+    for mode in [Mode::Memory, Mode::Works] {
+        let line = Line::new(mode);
+        let store = InFlight::new(line.clone(), 0);
+        assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
+        let refund = store.refund(&take(), &token).await;
+        let refused = refund.expect_err("it needs one, too").kind();
+        assert_eq!(refused, StoreErrorKind::Overloaded);
+        assert_eq!((line.asked(), line.memory().len()), (0, 0));
+        assert!(store.take(&[]).await.expect("no question").is_empty());
+    }
+
+    let store = InFlight::new(MemoryStore::new(), 1);
+    for _ in 0..3 {
+        let answer = at_once(&store, &take()).expect("at once");
+        assert!(answer.expect("the permit is free again").is_allowed());
+        assert_eq!(store.under_way(), 0);
+    }
+}
+
+/// Those who wait for their turn must not keep out those who come.
+#[tokio::test(start_paused = true)]
+async fn a_repeat_never_needs_a_permit() {
+    let line = Line::new(Mode::Hangs);
+    let store = InFlight::new(line.clone(), 1);
+    let again = take().repeat();
+    let first = store.take(&[take()]);
+    let repeats: Vec<_> = (0..10)
+        .map(|_| store.take(&[again.clone(), again.clone()]))
+        .collect();
+    assert_eq!((store.under_way(), line.under_way()), (1, 11));
+    let mixed = store.take(&[again.clone(), take()]).now();
+    let mixed = mixed.expect("the store inside is not asked");
+    let refused = mixed.expect_err("a first question is in it").kind();
+    assert_eq!(refused, StoreErrorKind::Overloaded);
+    drop((first, repeats));
+    assert_eq!((store.under_way(), line.under_way()), (0, 0));
+
+    let none = InFlight::new(MemoryStore::new(), 0);
+    assert!(ask(&none, &again).await.is_allowed());
 }
 
 /// Clones are the same door.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::{
-    Decision, MemoryStore, Refunding, Store, StoreError, StoreErrorKind, Take, Taking, Token,
+    Decisions, MemoryStore, Store, StoreError, StoreErrorKind, StoreFuture, Take, Token,
 };
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -51,13 +51,11 @@ struct Shared {
     told: Mutex<Option<Duration>>,
 }
 
-/// A question that is under way.
-struct UnderWay<'a>(&'a AtomicUsize);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+/// A question that is under way, until this is dropped.
+struct Question {
+    line: Line,
+    mode: Mode,
+    is_look: bool,
 }
 
 impl Line {
@@ -113,33 +111,48 @@ impl Line {
         &self.0.memory
     }
 
-    async fn comes(&self, is_look: bool) -> Result<(), StoreError> {
-        let Shared {
-            asked,
-            looked,
-            under_way,
-            held,
-            ..
-        } = &*self.0;
-        under_way.fetch_add(1, Ordering::Relaxed);
-        let _under_way = UnderWay(under_way);
-        let counter = if is_look { looked } else { asked };
+    /// Counts a question from the call on, before its future is polled.
+    fn question(&self, is_look: bool) -> Question {
+        let shared = &*self.0;
+        shared.under_way.fetch_add(1, Ordering::Relaxed);
+        let counter = match is_look {
+            true => &shared.looked,
+            false => &shared.asked,
+        };
         counter.fetch_add(1, Ordering::Relaxed);
-        let mode = self.mode();
-        match mode {
+        Question {
+            line: self.clone(),
+            mode: self.mode(),
+            is_look,
+        }
+    }
+}
+
+impl Question {
+    /// Does what the mode was when the question came.
+    async fn comes_through(&self) -> Result<(), StoreError> {
+        let is_look = self.is_look;
+        match self.mode {
             Mode::Slow(time) => sleep(time).await,
             Mode::Hangs => std::future::pending().await,
             Mode::Holds | Mode::HoldsAndFails(_) if !is_look => {
-                held.acquire().await.expect("open").forget();
+                let held = self.line.0.held.acquire();
+                held.await.expect("open").forget();
             }
             Mode::Panics if is_look => panic!("looked at"),
             _ => tokio::task::yield_now().await,
         }
-        match mode {
+        match self.mode {
             Mode::Fails(kind) | Mode::FailsAtOnce(kind) => Err(error(kind)),
             Mode::Writes(kind) | Mode::HoldsAndFails(kind) if !is_look => Err(error(kind)),
             _ => Ok(()),
         }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.line.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -148,36 +161,32 @@ fn error(kind: StoreErrorKind) -> StoreError {
 }
 
 impl Store for Line {
-    fn take<'a>(&'a self, takes: &'a [Take]) -> Taking<'a> {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
         let is_look = takes.iter().all(|take| take.units() == 0);
         match self.mode() {
             Mode::Memory => self.0.memory.take(takes),
-            Mode::FailsAtOnce(kind) => Taking::ready(Err(error(kind))),
-            Mode::IsDeadFor(kind) if takes.iter().any(|take| take.rule().path() == "dead") => {
-                Taking::later(async move { Err(error(kind)) })
-            }
-            _ => Taking::later(async move {
-                self.comes(is_look).await?;
-                self.0.memory.take(takes).await
-            }),
-        }
-    }
-
-    fn try_take(&self, take: &Take) -> Option<Result<Decision, StoreError>> {
-        match self.mode() {
-            Mode::Memory => self.0.memory.try_take(take),
             Mode::FailsAtOnce(kind) => {
-                self.0.asked.fetch_add(1, Ordering::Relaxed);
-                Some(Err(error(kind)))
+                drop(self.question(is_look));
+                StoreFuture::ready(Err(error(kind)))
             }
-            _ => None,
+            Mode::IsDeadFor(kind) if takes.iter().any(|take| take.rule().path() == "dead") => {
+                StoreFuture::boxed(async move { Err(error(kind)) })
+            }
+            _ => {
+                let (question, takes) = (self.question(is_look), takes.to_vec());
+                StoreFuture::boxed(async move {
+                    question.comes_through().await?;
+                    question.line.0.memory.take(&takes).await
+                })
+            }
         }
     }
 
-    fn refund<'a>(&'a self, take: &'a Take, token: &'a Token) -> Refunding<'a> {
-        Refunding::later(async move {
-            self.comes(false).await?;
-            self.0.memory.refund(take, token).await
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+        let (question, take, token) = (self.question(false), take.clone(), *token);
+        StoreFuture::boxed(async move {
+            question.comes_through().await?;
+            question.line.0.memory.refund(&take, &token).await
         })
     }
 

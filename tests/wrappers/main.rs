@@ -13,6 +13,7 @@ mod half_open;
 mod in_flight;
 mod layer;
 mod line;
+mod once;
 mod outage;
 mod resilient;
 mod timeout;
@@ -47,6 +48,12 @@ fn take() -> Take {
 
 async fn ask(store: &dyn Store, take: &Take) -> Decision {
     store.take_one(take).await.expect("a decision")
+}
+
+/// The answer, if it is there before the future is polled.
+fn at_once(store: &dyn Store, take: &Take) -> Option<Result<Decision, StoreError>> {
+    let answer = store.take(std::slice::from_ref(take)).now().ok()?;
+    Some(answer.map(|decisions| decisions[0].clone()))
 }
 
 async fn failure(store: &dyn Store) -> StoreError {

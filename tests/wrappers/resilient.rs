@@ -7,7 +7,7 @@ use tidegate::{MemoryStore, Resilient, Share, Source, Store, StoreErrorKind as K
 use tokio::time::{Instant, sleep};
 
 use crate::line::Mode;
-use crate::{Line, MILLISECOND, SECOND, ask, kind, take};
+use crate::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
 
 #[tokio::test(start_paused = true)]
 async fn the_defaults() {
@@ -102,7 +102,7 @@ async fn an_outage_from_end_to_end() {
 async fn memory_stays_memory() {
     let store = Resilient::around(MemoryStore::new()).fallback(Share::of_processes(2));
     let store = store.timeout(SECOND).build();
-    let decision = store.try_take(&take()).expect("at once").expect("decided");
+    let decision = at_once(&store, &take()).expect("at once").expect("decided");
     assert_eq!(decision.source(), Source::Local);
     assert_eq!(store.name(), "memory");
 }
