@@ -1,8 +1,13 @@
-use std::sync::Arc;
+mod paths;
+
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
 
 use crate::layer::RateLimitLayer;
 use crate::rule::{Rules, SharedRules};
 use crate::store::{MemoryStore, Store};
+use crate::trace;
+use paths::Paths;
 
 /// Rules by path and the store that they count in: makes the layers of an application.
 ///
@@ -25,13 +30,16 @@ use crate::store::{MemoryStore, Store};
 ///     // There is no rule for this path, so it passes straight through.
 ///     .route("/about", get(|| async { "tidegate" }).layer(limits.layer("about")));
 /// # let _ = app;
+/// assert_eq!(limits.paths_without_rule(), ["about"]);
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Limits {
     rules: SharedRules,
-    store: Arc<dyn Store>,
+    /// Filled when the first layer is made: a memory store takes time to start its clock.
+    store: Arc<OnceLock<Arc<dyn Store>>>,
+    paths: Arc<Paths>,
 }
 
 impl Limits {
@@ -40,7 +48,8 @@ impl Limits {
     pub fn new(rules: Rules) -> Self {
         Self {
             rules: SharedRules::new(rules),
-            store: Arc::new(MemoryStore::new()),
+            store: Arc::default(),
+            paths: Arc::default(),
         }
     }
 
@@ -65,8 +74,8 @@ impl Limits {
         Ok(Self::new(Rules::from_toml(text)?))
     }
 
-    /// Replaces all rules by those of a file, also in the layers that were made already. If something
-    /// is wrong with it, the rules stay as they are.
+    /// Replaces all rules by those of a file, also in the layers that were made already. If
+    /// something is wrong with it, the rules stay as they are.
     ///
     /// # Errors
     ///
@@ -77,25 +86,99 @@ impl Limits {
         Ok(())
     }
 
-    /// Where the counts are kept: for layers made from now on. Default: a [`MemoryStore`].
+    /// Where the counts are kept: for layers made from now on. Default: a [`MemoryStore`], made
+    /// with the first layer and shared with all clones.
+    ///
+    /// A store that is shared with other code is given as an `Arc`.
     #[must_use]
-    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
-        self.store = store;
+    pub fn store(mut self, store: impl Store) -> Self {
+        self.store = Arc::new(OnceLock::from(shared(store)));
         self
     }
 
-    /// A layer for a path. While there is no rule for it, requests pass straight through.
+    /// A layer for a path. While there is no rule for it, requests pass straight through: the
+    /// log is told so once (a warning, with the feature `tracing`), and
+    /// [`paths_without_rule`](Limits::paths_without_rule) lists the path.
     ///
     /// # Panics
     ///
     /// If the path is empty.
     pub fn layer(&self, path: &str) -> RateLimitLayer {
-        RateLimitLayer::from_rules(&self.rules, path, Arc::clone(&self.store))
+        let store = self.store.get_or_init(|| Arc::new(MemoryStore::new()));
+        let layer = RateLimitLayer::from_rules(&self.rules, path, Arc::clone(store));
+        self.remember(path);
+        layer
+    }
+
+    fn remember(&self, path: &str) {
+        if self.rules.peek().contains(path) {
+            self.paths.add(path);
+        } else if self.paths.add_without_rule(path) {
+            trace::event!(warn: path, "there is no rule for this path: its layer limits nothing");
+        }
+    }
+
+    /// The paths that layers were made for and that have no rule now, in alphabetical order. To
+    /// find misspelt names when a service starts, or after a reload.
+    ///
+    /// Clones share the list. It does not depend on whether limiting is
+    /// [enabled](Rules::enabled), and remembers at most 10,000 paths.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
+    /// let limits = Limits::new([rule].into_iter().collect());
+    /// let _ = (limits.layer("getId"), limits.layer("getid"));
+    /// assert_eq!(limits.paths_without_rule(), ["getid"]);
+    /// # Ok::<(), tidegate::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn paths_without_rule(&self) -> Vec<String> {
+        let rules = self.rules.load();
+        self.paths.filter(|path| !rules.contains(path))
     }
 
     /// The rules, to look at or to replace while requests run.
     #[must_use]
     pub const fn rules(&self) -> &SharedRules {
         &self.rules
+    }
+}
+
+/// The store behind an `Arc`: the same one if it is a shared store already.
+fn shared(store: impl Store) -> Arc<dyn Store> {
+    match (&store as &dyn Any).downcast_ref::<Arc<dyn Store>>() {
+        Some(shared) => Arc::clone(shared),
+        None => Arc::new(store),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A memory store that is replaced at once would have started its clock for nothing.
+    #[test]
+    fn the_default_store_is_made_with_the_first_layer() {
+        let limits = Limits::new(Rules::default());
+        let clone = limits.clone();
+        assert!(limits.store.get().is_none());
+        let _ = limits.layer("a");
+        let made = limits.store.get().expect("a store");
+        let of_clone = clone.store.get().expect("the same store");
+        assert!(Arc::ptr_eq(made, of_clone));
+
+        let other = clone.store(MemoryStore::new());
+        let told = other.store.get().expect("the store that was given");
+        assert!(!Arc::ptr_eq(made, told), "the clone has a store of its own");
+    }
+
+    #[test]
+    fn a_shared_store_is_not_wrapped_again() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let limits = Limits::new(Rules::default()).store(Arc::clone(&store));
+        let kept = limits.store.get().expect("the store that was given");
+        assert!(Arc::ptr_eq(kept, &store));
     }
 }

@@ -65,8 +65,9 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// [`QuotaError`] if the burst is 0, which would deny every request (a `max` of 0 says so), if it
-    /// takes longer than [`Quota::LONGEST_WINDOW`] to come back, or is above [`Quota::LARGEST_MAX`].
+    /// [`QuotaError`] if the burst is 0, which would deny every request (a `max` of 0 says so), if
+    /// it takes longer than [`Quota::LONGEST_WINDOW`] to come back, or is above
+    /// [`Quota::LARGEST_MAX`].
     pub fn with_burst(mut self, burst: u64) -> Result<Self, QuotaError> {
         if burst == 0 {
             return Err(QuotaError::ZeroBurst);

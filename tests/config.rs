@@ -1,5 +1,9 @@
 //! Configuration files: what they mean, and what is said of mistakes.
 
+#[cfg(feature = "tracing")]
+#[path = "support/log.rs"]
+mod log;
+
 use std::fs;
 use std::sync::Arc;
 
@@ -7,7 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
-use tidegate::{Algorithm, Counting, Limits, MemoryStore, PeerAddr, Rules};
+use tidegate::{Algorithm, Counting, Limits, MemoryStore, PeerAddr, Rules, Store};
 use tower::ServiceExt;
 
 const EXAMPLE: &str = r#"
@@ -189,6 +193,8 @@ fn mistakes_in_windows() {
     insta::assert_snapshot!(window("\"10 parsecs\""), @r#"line 4: rules.getId.window: "10 parsecs" is not a duration (unknown time unit "parsecs", supported units: ns, us/µs, ms, sec, min, hours, days, weeks, months, years (and few variations)), expected a duration such as "10s", "500ms" or "1h 30m""#);
     insta::assert_snapshot!(window("\"10\""), @r#"line 4: rules.getId.window: "10" is not a duration (time unit needed, for example 10sec or 10ms), expected a duration such as "10s", "500ms" or "1h 30m""#);
     insta::assert_snapshot!(window("\"99999999999999999999y\""), @r#"line 4: rules.getId.window: "99999999999999999999y" is not a duration (number is too large or cannot be represented without a lack of precision (values below 1ns are not supported)), expected a duration such as "10s", "500ms" or "1h 30m""#);
+    insta::assert_snapshot!(window("\"18446744073709551615s 1000ms\""), @"line 4: rules.getId.window: the window is too long, expected at most ten years (3650 days)");
+    insta::assert_snapshot!(window("\"1h 5 parsecs\""), @r#"line 4: rules.getId.window: "1h 5 parsecs" is not a duration (unknown time unit "parsecs", supported units: ns, us/µs, ms, sec, min, hours, days, weeks, months, years (and few variations)), expected a duration such as "10s", "500ms" or "1h 30m""#);
     insta::assert_snapshot!(window("\"20y\""), @"line 4: rules.getId.window: the window is too long, expected at most ten years (3650 days)");
     insta::assert_snapshot!(window("10"), @r#"line 4: rules.getId.window: invalid type: integer `10`, expected a duration such as "10s", "500ms" or "1h 30m""#);
 
@@ -229,7 +235,7 @@ fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
     insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `burst`, `algorithm`, `sub-windows`, `key`, `cost`, `on-error`");
     insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: unknown key "ip", expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
-    insta::assert_snapshot!(with("key = [\"client-ip\", \"header:a b\"]"), @r#"line 5: rules.getId.key: "a b" cannot be one, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
+    insta::assert_snapshot!(with("key = [\"client-ip\", \"header:a b\"]"), @r#"line 5: rules.getId.key: "a b" is not a header field's name, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = 7"), @r#"line 5: rules.getId.key: invalid type: integer `7`, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>", or a list of these"#);
     insta::assert_snapshot!(with("on-error = \"ignore\""), @r#"line 5: rules.getId.on-error: unknown choice "ignore", expected "respond", "proceed" or "fallback""#);
@@ -241,14 +247,100 @@ fn mistakes_in_names() {
     insta::assert_snapshot!(said("[client-ip]\ntrusted = [\"10.0.0.0/33\"]"), @r#"line 2: client-ip.trusted: "10.0.0.0/33" is not a network, expected a network such as "10.0.0.0/8", or an address"#);
     insta::assert_snapshot!(said("[client-ip]\ntrusted = []\nhops = 1"), @"line 1: client-ip: both trusted and hops, expected one of them");
     insta::assert_snapshot!(said("[client-ip]\nfield = \"a b\""), @r#"line 2: client-ip.field: "a b" cannot be one, expected the name of a header field"#);
-    insta::assert_snapshot!(said("[client-ip]\nipv6-prefix = 129"), @"line 2: client-ip.ipv6-prefix: more bits than an address has, expected 0 to 128");
+    insta::assert_snapshot!(said("[client-ip]\ntrusted = []\nipv6-prefix = 129"), @"line 3: client-ip.ipv6-prefix: more bits than an address has, expected 0 to 128");
 }
 
 #[test]
 fn mistakes_in_toml() {
     insta::assert_snapshot!(said("[rules.getId\nmax-count = 5"), @"line 1: unclosed table, expected `]`");
-    insta::assert_snapshot!(said("[rules.a]\nmax-count = 5\nwindow = \"1s\"\n[rules.a]\nmax-count = 5"), @"line 4: duplicate key");
+    insta::assert_snapshot!(said("[rules./login]\nmax-count = 5"), @r#"line 1: invalid unquoted key, expected letters, numbers, `-`, `_`, or quotes as in [rules."/login"]"#);
     insta::assert_snapshot!(said("\n\nwindow = "), @"line 3: string values must be quoted, expected literal string");
+}
+
+/// The key and its rule are named, although such a text cannot be parsed.
+#[test]
+fn duplicate_keys() {
+    let of_a = |lines: &str| {
+        said(&format!(
+            "[rules.b]\n[rules.a]\n{lines}\n[rules.c]\ncost = 1"
+        ))
+    };
+    insta::assert_snapshot!(of_a("window = \"1s\"\nmax-count = 5\nwindow = \"2s\""), @"line 5: rules.a.window: duplicate key, expected it only once");
+    insta::assert_snapshot!(of_a("cost = 1\n[rules.b]"), @"line 4: rules.b: duplicate key, expected it only once");
+    insta::assert_snapshot!(of_a("cost = 1\n  \"cost\" = 2"), @r#"line 4: rules.a."cost": duplicate key, expected it only once"#);
+    insta::assert_snapshot!(of_a("quotas = [\n  { name = \"a\" },\n  { name = \"b\", name = \"c\" },\n]"), @"line 5: rules.a.quotas.name: duplicate key, expected it only once");
+    insta::assert_snapshot!(of_a("[[rules.a.quotas]]\nname = \"a\"\n[[rules.a.quotas]]\nname = \"b\"\nname = \"c\""), @"line 7: rules.a.quotas.name: duplicate key, expected it only once");
+    insta::assert_snapshot!(of_a("[[rules.b]]"), @"line 3: rules.b: duplicate key, expected it only once");
+    insta::assert_snapshot!(said("enabled = true\nenabled = true\n[rules.a]"), @"line 2: enabled: duplicate key, expected it only once");
+    insta::assert_snapshot!(said("[rules]\na.cost = 1\na.cost = 2"), @"line 3: rules.a.cost: duplicate key, expected it only once");
+    insta::assert_snapshot!(said("[rules.\"/a b\"]\ncost = 1\ncost = 2"), @r#"line 3: rules."/a b".cost: duplicate key, expected it only once"#);
+    insta::assert_snapshot!(said("[client-ip]\nhops = 1\n[client-ip]"), @"line 3: client-ip: duplicate key, expected it only once");
+}
+
+#[test]
+fn paths_with_dots_need_quotes() {
+    let of = |path: &str| said(&format!("[rules.{path}]\nmax-count = 5\nwindow = \"1s\""));
+    insta::assert_snapshot!(of("\"api.v1\""), @"nothing");
+    insta::assert_snapshot!(of("api.v1"), @r#"line 1: rules.api.v1: a rule inside of a rule, expected [rules."api.v1"]: a path with dots has quotes"#);
+    insta::assert_snapshot!(of("api.v1.users"), @r#"line 1: rules.api.v1.users: a rule inside of a rule, expected [rules."api.v1.users"]: a path with dots has quotes"#);
+    insta::assert_snapshot!(of("api.key"), @r#"line 1: rules.api.key: a rule inside of a rule, expected [rules."api.key"]: a path with dots has quotes"#);
+    insta::assert_snapshot!(of("getId.quotas"), @"line 1: rules.getId.quotas: a table, expected a list: [[rules.getId.quotas]]");
+    insta::assert_snapshot!(said("[rules]\napi.v1 = { max-count = 5, window = \"1s\" }"), @r#"line 2: rules.api.v1: a rule inside of a rule, expected [rules."api.v1"]: a path with dots has quotes"#);
+    let both = "[rules.api]\nmax-count = 1\nwindow = \"1s\"\n[rules.api.v1]\nmax-count = 1";
+    insta::assert_snapshot!(said(both), @r#"line 4: rules.api.v1: a rule inside of a rule, expected [rules."api.v1"]: a path with dots has quotes"#);
+}
+
+/// Without it the proxy would be counted, and with it all clients together.
+#[test]
+fn the_key_client_ip_needs_its_table() {
+    let of = |key: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\nkey = {key}"));
+    insta::assert_snapshot!(of("\"client-ip\""), @r#"line 5: rules.getId.key: the key "client-ip" without a table [client-ip], expected one that says which proxies are trusted: trusted = ["10.0.0.0/8"] or hops = 1; trusted = [] if clients connect directly"#);
+    insta::assert_snapshot!(of("[\"path\", \"client-ip\"]"), @r#"line 5: rules.getId.key: the key "client-ip" without a table [client-ip], expected one that says which proxies are trusted: trusted = ["10.0.0.0/8"] or hops = 1; trusted = [] if clients connect directly"#);
+    insta::assert_snapshot!(said("[client-ip]\nfield = \"forwarded\""), @r#"line 1: client-ip: neither trusted nor hops, expected trusted = ["10.0.0.0/8"] (the networks of your proxies) or hops = 1 (their number); trusted = [] if clients connect directly"#);
+    let rule = "[rules.a]\nmax-count = 1\nwindow = \"1s\"\nkey = \"client-ip\"";
+    for trust in ["trusted = []", "trusted = [\"10.0.0.0/8\"]", "hops = 1"] {
+        assert_eq!(said(&format!("{rule}\n[client-ip]\n{trust}")), "nothing");
+    }
+}
+
+/// A message fits on a screen, whatever stands in the file.
+#[test]
+fn long_values_are_cut() {
+    let long = "x".repeat(100_000);
+    let shown = "x".repeat(100) + "…";
+    let rule = |line: &str| said(&format!("[rules.a]\n{}", line.replace("LONG", &long)));
+    for line in [
+        "window = \"LONG\"",
+        "window = \"5LONG\"",
+        "max-count = \"LONG\"",
+        "key = \"LONG\"",
+        "key = \"header:LONG LONG\"",
+        "key = [\"path\", \"LONG\"]",
+        "on-error = \"LONG\"",
+        "algorithm = \"LONG\"",
+        "window-time-unit = \"LONG\"",
+        "LONG = 1",
+        "quotas = [{ max-count = 1, window = \"1s\", name = \"LONG\" }, { max-count = 1, window = \"2s\", name = \"LONG\" }]",
+        "[client-ip]\ntrusted = [\"LONG\"]",
+        "[client-ip]\nfield = \"LONG LONG\"",
+    ] {
+        let said = rule(line);
+        assert!(said.contains(&shown[1..]), "{line}: {said}");
+        assert!(said.contains("expected"), "{line}: {said}");
+        assert!(said.chars().count() < 700, "{line}: {said}");
+    }
+    for text in [
+        "enabled = \"LONG\"",
+        "LONG = 1",
+        "[rules.LONG]",
+        "[rules.LONG]\nmax-count = -1",
+        "[rules.LONG.LONG]\na = 1",
+        "[rules.a]\n[rules.LONG]\n[rules.LONG]",
+    ] {
+        let said = said(&text.replace("LONG", &long));
+        assert!(said.contains("expected"), "{text}: {said}");
+        assert!(said.chars().count() < 900, "{text}: {said}");
+    }
 }
 
 #[test]
@@ -291,6 +383,74 @@ fn a_bad_reload_keeps_the_old_rules() {
     fs::write(&path, "enabled = false").expect("is written");
     limits.reload(&path).expect("a valid file");
     assert!(!limits.rules().load().is_enabled());
+}
+
+/// A path with a slip of the pen would not be limited, and nobody would know.
+#[test]
+fn paths_without_a_rule_are_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("limits.toml");
+    fs::write(&path, EXAMPLE).expect("is written");
+    let limits = Limits::from_file(&path).expect("a valid file");
+    assert!(limits.paths_without_rule().is_empty());
+
+    let clone = limits.clone();
+    let _ = ["getid", "getId", "about", "getid"].map(|path| clone.layer(path));
+    assert_eq!(limits.paths_without_rule(), ["about", "getid"]);
+
+    let more = EXAMPLE.replace("[rules.export]", "[rules.getid]");
+    fs::write(&path, &more).expect("is written");
+    limits.reload(&path).expect("a valid file");
+    assert_eq!(clone.paths_without_rule(), ["about"]);
+    let _ = limits.layer("export");
+    assert_eq!(
+        clone.paths_without_rule(),
+        ["about", "export"],
+        "it is gone"
+    );
+
+    fs::write(&path, more.replace("enabled = true", "enabled = false")).expect("is written");
+    limits.reload(&path).expect("a valid file");
+    assert_eq!(
+        limits.paths_without_rule(),
+        ["about", "export"],
+        "disabled rules are rules"
+    );
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn a_path_without_a_rule_is_told_once() {
+    let log = log::Log::start();
+    let limits = Limits::from_toml(EXAMPLE).expect("a valid file");
+    let _ = ["getId", "typo", "typo"].map(|path| limits.layer(path));
+    let _ = limits.clone().layer("typo");
+    let [line] = &*log.lines() else {
+        panic!("not one line");
+    };
+    assert!(line.contains("WARN") && line.contains("no rule"), "{line}");
+    assert!(line.contains("typo"), "{line}");
+    let _ = limits.layer("another");
+    assert_eq!(log.lines().len(), 1);
+}
+
+/// As it is, behind an `Arc`, or behind one without its type.
+#[tokio::test]
+async fn stores_of_all_shapes() {
+    let full = || MemoryStore::with_max_keys(0);
+    let limits = || Limits::from_toml("[rules.a]\nmax-count = 1\nwindow = \"1s\"");
+    let untyped: Arc<dyn Store> = Arc::new(full());
+    for limits in [
+        limits().map(|limits| limits.store(full())),
+        limits().map(|limits| limits.store(Arc::new(full()))),
+        limits().map(|limits| limits.store(untyped)),
+    ] {
+        let layer = limits.expect("a valid file").layer("a");
+        let app = Router::new().route("/", get(|| async { "" }).layer(layer));
+        let request = Request::get("/").body(Body::empty()).expect("valid");
+        let response = app.oneshot(request).await.expect("axum does not fail");
+        assert_eq!(response.status().as_u16(), 503, "it is full");
+    }
 }
 
 proptest::proptest! {

@@ -4,7 +4,10 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::locate;
+use super::{cut, locate};
+
+/// The most characters of a key in a message.
+const MAX_KEY: usize = 200;
 
 /// What is wrong with a configuration, and where: `limits.toml:7: rules.getId.window: the window is
 /// zero, expected at least 1 ms`.
@@ -38,8 +41,24 @@ impl ConfigError {
             file: None,
             line: Some(line),
             key,
-            message: message.replace('\n', " "),
+            message: cut::message(message),
             source: None,
+        }
+    }
+
+    /// What the parser says of a text that is not TOML.
+    pub(super) fn syntax(text: &str, error: &toml::de::Error) -> Self {
+        let (span, message) = (error.span(), error.message());
+        match &span {
+            Some(duplicate) if message == "duplicate key" => Self {
+                key: locate::duplicate(text, duplicate),
+                ..Self::at(text, span, "duplicate key, expected it only once")
+            },
+            Some(_) if message.starts_with("invalid unquoted key") => {
+                let message = format!("{message}, or quotes as in [rules.\"/login\"]");
+                Self::at(text, span, &message)
+            }
+            _ => Self::at(text, span, message),
         }
     }
 
@@ -60,7 +79,8 @@ impl ConfigError {
         self.line
     }
 
-    /// The key with all tables around it, such as `rules.getId.window`.
+    /// The key with all tables around it, such as `rules.getId.window`. Messages show at most 200
+    /// characters of it.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
@@ -76,7 +96,7 @@ impl fmt::Display for ConfigError {
             (None, None) => {}
         }
         if let Some(key) = &self.key {
-            write!(f, "{key}: ")?;
+            write!(f, "{}: ", cut::middle(key, MAX_KEY))?;
         }
         f.write_str(&self.message)
     }

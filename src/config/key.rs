@@ -4,8 +4,15 @@ use std::sync::Arc;
 use http::HeaderName;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 
+use super::cut;
 use super::text::{FromText, Text, parse};
 use crate::key::{ClientIp, Header, Joined, KeyExtractor, PathOnly, PeerIp};
+
+/// Without the table the peer would be counted, and behind a proxy that is the proxy: all clients
+/// together, without a word.
+const NO_CLIENT_IP: &str = "the key \"client-ip\" without a table [client-ip], expected one \
+     that says which proxies are trusted: trusted = [\"10.0.0.0/8\"] or hops = 1; trusted = [] if \
+     clients connect directly";
 
 /// Who is counted together: one name, or a list of them.
 #[derive(Debug)]
@@ -22,25 +29,35 @@ enum KeyName {
 }
 
 impl KeyNames {
-    pub(super) fn extractor(&self, client_ip: &ClientIp) -> Arc<dyn KeyExtractor> {
+    /// What reads these from requests, or what is wrong with them.
+    pub(super) fn extractor(
+        &self,
+        client_ip: Option<&ClientIp>,
+    ) -> Result<Arc<dyn KeyExtractor>, &'static str> {
         let of = |name: &KeyName| name.extractor(client_ip);
         match &*self.0 {
             [only] => of(only),
-            several => Arc::new(Joined::new(several.iter().map(of))),
+            several => {
+                let parts = several.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+                Ok(Arc::new(Joined::new(parts)))
+            }
         }
     }
 }
 
 impl KeyName {
-    fn extractor(&self, client_ip: &ClientIp) -> Arc<dyn KeyExtractor> {
-        match self {
+    fn extractor(
+        &self,
+        client_ip: Option<&ClientIp>,
+    ) -> Result<Arc<dyn KeyExtractor>, &'static str> {
+        Ok(match self {
             Self::Path => Arc::new(PathOnly),
             Self::PeerIp => Arc::new(PeerIp),
-            Self::ClientIp => Arc::new(client_ip.clone()),
+            Self::ClientIp => Arc::new(client_ip.ok_or(NO_CLIENT_IP)?.clone()),
             #[cfg(feature = "axum")]
             Self::MatchedPath => Arc::new(crate::key::MatchedPath),
             Self::Header(name) => Arc::new(Header::new(name.clone())),
-        }
+        })
     }
 }
 
@@ -58,8 +75,12 @@ impl FromText for KeyName {
             #[cfg(not(feature = "axum"))]
             "matched-path" => Err("\"matched-path\" needs the feature \"axum\"".to_owned()),
             _ => match text.strip_prefix("header:") {
-                Some(name) => HeaderName::from_text(name).map(Self::Header),
-                None => Err(format!("unknown key \"{text}\"")),
+                Some(name) => {
+                    let wrong =
+                        |_| format!("\"{}\" is not a header field's name", cut::value(name));
+                    HeaderName::from_text(name).map(Self::Header).map_err(wrong)
+                }
+                None => Err(format!("unknown key \"{}\"", cut::value(text))),
             },
         }
     }

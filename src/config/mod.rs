@@ -4,12 +4,12 @@
 //! enabled = true                    # false: nothing is limited. Default: true
 //! prefix = "CurrentLimiter:"        # of all keys in the store. Default: the store's own
 //!
-//! [client-ip]                       # what the key "client-ip" trusts. Default: nobody
-//! trusted = ["10.0.0.0/8"]          # networks of proxies; or: hops = 1, their number
+//! [client-ip]                       # whom the key "client-ip" trusts; it needs this table
+//! trusted = ["10.0.0.0/8"]          # networks of proxies, [] for none; or: hops = 1, their number
 //! field = "x-forwarded-for"         # or "forwarded", or any other field. Default: x-forwarded-for
 //! ipv6-prefix = 64                  # bits of an IPv6 address that count. Default: 64
 //!
-//! [rules.getId]                     # a path
+//! [rules.getId]                     # a path; with other characters in quotes: [rules."/api/v1.2"]
 //! max-count = 5
 //! window = "10s"                    # ms, s, m, h, d and sums such as "1h 30m"
 //!
@@ -22,7 +22,7 @@
 //! max-count = 100
 //! window = "1s"
 //! algorithm = "gcra"                # sliding-log, sliding-window, gcra or fixed-window. Default: sliding-log
-//! burst = 20                        # of gcra: so many at once. Default: max-count
+//! burst = 20                        # of gcra: so many at once, at least 1. Default: max-count
 //!
 //! [rules.feed]
 //! max-count = 1000000
@@ -44,10 +44,13 @@
 //! A mistake is one [`ConfigError`] that names the file, the line, the key and what was expected, and
 //! then nothing of the file is used.
 
+mod cut;
+mod duration;
 mod error;
 mod key;
 mod locate;
 mod model;
+mod nested;
 mod number;
 mod text;
 
@@ -55,7 +58,9 @@ use std::fs;
 use std::path::Path;
 
 pub use error::ConfigError;
-use model::File;
+use model::{File, Wrong};
+use serde::Deserialize;
+use toml::de::{DeTable, Deserializer};
 
 use crate::rule::Rules;
 
@@ -79,9 +84,11 @@ impl Rules {
     ///
     /// As [`Rules::from_file`].
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let file: File = toml::from_str(text)
+        let table = DeTable::parse(text).map_err(|error| ConfigError::syntax(text, &error))?;
+        let wrong = |wrong: Wrong| ConfigError::at(text, Some(wrong.span), &wrong.message);
+        nested::check(table.get_ref()).map_err(wrong)?;
+        let file = File::deserialize(Deserializer::from(table))
             .map_err(|error| ConfigError::at(text, error.span(), error.message()))?;
-        file.into_rules()
-            .map_err(|wrong| ConfigError::at(text, Some(wrong.span), &wrong.message))
+        file.into_rules().map_err(wrong)
     }
 }

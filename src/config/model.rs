@@ -53,7 +53,7 @@ struct RuleTable {
     burst: Option<Spanned<Number>>,
     algorithm: Option<Text<Algorithm>>,
     sub_windows: Option<Spanned<Number>>,
-    key: Option<KeyNames>,
+    key: Option<Spanned<KeyNames>>,
     cost: Option<Spanned<Number>>,
     on_error: Option<Text<OnError>>,
 }
@@ -86,15 +86,15 @@ impl File {
         let client_ip = match self.client_ip {
             Some(table) => {
                 let span = table.span();
-                table.into_inner().into_client_ip(span)?
+                Some(table.into_inner().into_client_ip(span)?)
             }
-            None => ClientIp::behind([]),
+            None => None,
         };
         let prefix: Option<Arc<str>> = self.prefix.map(Into::into);
         let rules = self.rules.into_iter().map(|(path, table)| {
             let span = table.span();
             let table = table.into_inner();
-            let rule = table.into_rule(&path, span, &client_ip)?;
+            let rule = table.into_rule(&path, span, client_ip.as_ref())?;
             Ok(match &prefix {
                 Some(prefix) => rule.prefix(Arc::clone(prefix)),
                 None => rule,
@@ -105,6 +105,10 @@ impl File {
     }
 }
 
+const NO_TRUST: &str = "neither trusted nor hops, expected trusted = [\"10.0.0.0/8\"] (the \
+     networks of your proxies) or hops = 1 (their number); trusted = [] if clients connect \
+     directly";
+
 impl ClientIpTable {
     fn into_client_ip(self, span: Range<usize>) -> Result<ClientIp, Wrong> {
         let client_ip = match (self.trusted, self.hops) {
@@ -114,10 +118,10 @@ impl ClientIpTable {
             (None, Some(Number(hops))) => {
                 ClientIp::behind_hops(hops.try_into().unwrap_or(usize::MAX))
             }
-            (trusted, None) => {
-                let networks = trusted.into_iter().flatten();
-                ClientIp::behind(networks.map(|Text(network)| network))
+            (Some(networks), None) => {
+                ClientIp::behind(networks.into_iter().map(|Text(network)| network))
             }
+            (None, None) => return wrong(span, NO_TRUST),
         };
         let field = match self.field {
             None => Forwarding::XForwardedFor,
@@ -144,7 +148,7 @@ impl RuleTable {
         self,
         path: &Spanned<String>,
         span: Range<usize>,
-        client_ip: &ClientIp,
+        client_ip: Option<&ClientIp>,
     ) -> Result<Rule, Wrong> {
         let alone = QuotaTable {
             name: None,
@@ -194,7 +198,10 @@ impl RuleTable {
             None => rule,
         };
         let rule = match self.key {
-            Some(names) => rule.key(names.extractor(client_ip)),
+            Some(names) => match names.get_ref().extractor(client_ip) {
+                Ok(extractor) => rule.key(extractor),
+                Err(message) => return wrong(names.span(), message),
+            },
             None => rule,
         };
         Ok(match self.on_error {

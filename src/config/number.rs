@@ -1,5 +1,6 @@
 use std::fmt;
 
+use super::cut;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 /// A whole number that is not negative, with a message that says so.
@@ -32,5 +33,9 @@ impl Visitor<'_> for NumberVisitor {
 
     fn visit_i128<E: Error>(self, number: i128) -> Result<u64, E> {
         Err(E::custom(format!("{number} is too large")))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        Err(E::invalid_type(Unexpected::Str(&cut::value(text)), &self))
     }
 }

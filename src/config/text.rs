@@ -1,12 +1,12 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use http::HeaderName;
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
+use super::cut;
 use crate::algorithm::Algorithm;
 use crate::rule::OnError;
 
@@ -50,15 +50,6 @@ pub(super) fn parse<T: FromText, E: Error>(text: &str) -> Result<T, E> {
     T::from_text(text).map_err(|wrong| E::custom(format!("{wrong}, expected {}", T::EXPECTED)))
 }
 
-impl FromText for Duration {
-    const EXPECTED: &'static str = "a duration such as \"10s\", \"500ms\" or \"1h 30m\"";
-
-    fn from_text(text: &str) -> Result<Self, String> {
-        let wrong = |error| format!("\"{text}\" is not a duration ({error})");
-        humantime::parse_duration(text).map_err(wrong)
-    }
-}
-
 /// A unit of time as Java's `TimeUnit` names it, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimeUnit(pub(super) u64);
@@ -74,7 +65,7 @@ impl FromText for TimeUnit {
             "MINUTES" => 60_000,
             "HOURS" => 3_600_000,
             "DAYS" => 86_400_000,
-            _ => return Err(format!("unknown unit \"{text}\"")),
+            _ => return Err(format!("unknown unit \"{}\"", cut::value(text))),
         };
         Ok(Self(millis))
     }
@@ -88,7 +79,7 @@ impl FromText for OnError {
             "respond" => Ok(Self::Respond),
             "proceed" => Ok(Self::Proceed),
             "fallback" => Ok(Self::Fallback),
-            _ => Err(format!("unknown choice \"{text}\"")),
+            _ => Err(format!("unknown choice \"{}\"", cut::value(text))),
         }
     }
 }
@@ -99,7 +90,7 @@ impl FromText for Algorithm {
 
     fn from_text(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|known| known.name() == text);
-        known.ok_or_else(|| format!("unknown algorithm \"{text}\""))
+        known.ok_or_else(|| format!("unknown algorithm \"{}\"", cut::value(text)))
     }
 }
 
@@ -109,7 +100,7 @@ impl FromText for IpNet {
     fn from_text(text: &str) -> Result<Self, String> {
         let address = || text.parse().map(|address: IpAddr| Self::from(address));
         let network = text.parse().or_else(|_| address());
-        network.map_err(|_| format!("\"{text}\" is not a network"))
+        network.map_err(|_| format!("\"{}\" is not a network", cut::value(text)))
     }
 }
 
@@ -118,6 +109,6 @@ impl FromText for HeaderName {
 
     fn from_text(text: &str) -> Result<Self, String> {
         let name = text.to_ascii_lowercase().parse();
-        name.map_err(|_| format!("\"{text}\" cannot be one"))
+        name.map_err(|_| format!("\"{}\" cannot be one", cut::value(text)))
     }
 }

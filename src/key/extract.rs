@@ -25,8 +25,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the head does not say who is asking, with [whose mistake](KeyError::kind) that
-    /// is. It goes to the error callbacks; the request is neither charged nor denied.
+    /// [`KeyError`] if the head does not say who is asking, with [whose mistake](KeyError::kind)
+    /// that is. It goes to the error callbacks; the request is neither charged nor denied.
     fn extract(&self, head: &Parts) -> Result<Key, KeyError>;
 }
 

@@ -6,8 +6,8 @@ use crate::error::KeyError;
 /// The route that axum matched, such as `/users/{id}`, as the key: each route of a router is
 /// counted apart, whatever stands in its placeholders.
 ///
-/// A layer on a router also sees requests that match no route; those share one key. On a server that
-/// is not axum's all requests do.
+/// A layer on a router also sees requests that match no route; those share one key. On a server
+/// that is not axum's all requests do.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MatchedPath;
 

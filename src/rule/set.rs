@@ -45,6 +45,11 @@ impl Rules {
         }
     }
 
+    /// Whether there is a rule for this path, also while limiting is disabled.
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        self.rules.contains_key(path)
+    }
+
     /// All rules by path in alphabetical order, whether or not limiting is enabled.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Rule>> {
         let mut rules: Vec<_> = self.rules.values().collect();

@@ -18,8 +18,8 @@ pub struct PeerAddr(pub SocketAddr);
 /// Behind a proxy every request has the proxy's address: use [`ClientIp`](super::ClientIp) there.
 ///
 /// The address comes from axum's `ConnectInfo<SocketAddr>`, or from a [`PeerAddr`] in the request's
-/// extensions. Where a request has neither, the server was set up without them: a [`KeyError`] of the
-/// kind [`Server`](crate::KeyErrorKind::Server).
+/// extensions. Where a request has neither, the server was set up without them: a [`KeyError`] of
+/// the kind [`Server`](crate::KeyErrorKind::Server).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PeerIp;
 
