@@ -99,6 +99,7 @@
     doc = "[`ExclusiveLayer`]: https://docs.rs/tidegate"
 )]
 
+mod admission;
 mod algorithm;
 mod callback;
 mod clock;
@@ -123,6 +124,7 @@ mod store;
 mod trace;
 mod trouble;
 
+pub use admission::ResponseFuture;
 pub use algorithm::{Algorithm, Count, Counting, FixedWindow, Gcra, SlidingLog, SlidingWindow};
 pub use callback::{
     BoxFuture, DegradeCallback, Denied, ErrorCallback, ErrorCallbackChain, FailOpen, Failed,
@@ -141,16 +143,14 @@ pub use key::MatchedPath;
 pub use key::{
     ClientIp, Forwarding, Header, Joined, Key, KeyExtractor, PathOnly, PeerAddr, PeerIp,
 };
-pub use layer::{Headers, RateLimit, RateLimitLayer, ResponseFuture};
+pub use layer::{Headers, RateLimit, RateLimitLayer};
 pub use limiter::{
     Generation, LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter,
     RateType,
 };
 pub use limits::Limits;
 #[cfg(feature = "redis")]
-pub use lock::{
-    Exclusive, ExclusiveFuture, ExclusiveLayer, Lock, LockError, LockErrorKind, LockGuard, Owner,
-};
+pub use lock::{Exclusive, ExclusiveLayer, Lock, LockError, LockErrorKind, LockGuard, Owner};
 pub use quota::{Quota, QuotaError};
 pub use rule::{OnError, Policy, Rule, RuleError, Rules, Share, SharedRules};
 #[cfg(feature = "redis")]

@@ -1,11 +1,10 @@
 mod paths;
 
-use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use crate::layer::RateLimitLayer;
 use crate::rule::{Rules, SharedRules};
-use crate::store::{MemoryStore, Store};
+use crate::store::{MemoryStore, Store, shared};
 use crate::trace;
 use paths::Paths;
 
@@ -143,14 +142,6 @@ impl Limits {
     #[must_use]
     pub const fn rules(&self) -> &SharedRules {
         &self.rules
-    }
-}
-
-/// The store behind an `Arc`: the same one if it is a shared store already.
-fn shared(store: impl Store) -> Arc<dyn Store> {
-    match (&store as &dyn Any).downcast_ref::<Arc<dyn Store>>() {
-        Some(shared) => Arc::clone(shared),
-        None => Arc::new(store),
     }
 }
 

@@ -12,8 +12,8 @@ use crate::store::Take;
 /// Answers a request that was denied, instead of the handler.
 ///
 /// One callback may serve many routes: pass it on as an `Arc`. Asynchronous closures are callbacks
-/// too. The layer adds the `RateLimit` fields and `Retry-After` to the response, whatever its status
-/// is. A panic is answered with a 500.
+/// too. The layer adds the `RateLimit` fields and `Retry-After` to the response, whatever its
+/// status is. A panic is answered with a 500.
 ///
 /// ```
 /// use std::time::Duration;

@@ -30,13 +30,15 @@ pub trait ErrorCallback: Send + Sync + 'static {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Recovery {
-    /// Goes on as if it had been allowed. For an error of the handler, which has run already, the
-    /// same as [`Recovery::Propagate`].
+    /// The handler runs as if the request had been allowed. The same as [`Recovery::Propagate`] for
+    /// an error of the handler, which has run already, and for a request without a key: otherwise a
+    /// client would get past its limit by leaving out what it is known by.
     Proceed,
-    /// Is answered with this.
+    /// The client gets this response.
     Respond(Response),
-    /// The error goes on: to the caller unchanged if it is the handler's; otherwise what a
-    /// [`Fallback`](crate::Fallback) decided stands, or the rule's [`OnError`](crate::OnError) says what becomes of it.
+    /// The error goes on. An error of the handler reaches the caller unchanged. For a failed store
+    /// the decision of a [`Fallback`](crate::Fallback) applies, or the rule's
+    /// [`OnError`](crate::OnError). A request without a key is answered with a 400 or 500.
     Propagate,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use crate::decision::Decision;
-use crate::error::{KeyError, StoreError, StoreErrorKind};
+use crate::error::{KeyError, KeyErrorKind, StoreError, StoreErrorKind};
 use crate::rule::Rule;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -23,17 +23,17 @@ pub struct Failed {
     /// The request without its body.
     pub head: Parts,
     cause: Cause,
-    fallback: Option<Decision>,
 }
 
 /// What a [`Failed`] is about, for code to branch on.
 ///
 /// ```
-/// use tidegate::{Failed, FailureKind, StoreErrorKind};
+/// use tidegate::{Failed, FailureKind, KeyErrorKind, StoreErrorKind};
 ///
 /// fn status(failed: &Failed) -> u16 {
 ///     match failed.kind() {
-///         FailureKind::Key => 400,
+///         FailureKind::Key(KeyErrorKind::Client) => 400,
+///         FailureKind::Key(_) => 500,
 ///         FailureKind::Store(StoreErrorKind::Timeout) => 504,
 ///         _ => 503,
 ///     }
@@ -45,65 +45,49 @@ pub struct Failed {
 pub enum FailureKind {
     /// The store could not decide.
     Store(StoreErrorKind),
-    /// Nobody can tell who is asking.
-    Key,
+    /// The request has no key, by the client's mistake or the server's.
+    Key(KeyErrorKind),
     /// The handler failed, after the request had been allowed.
     Inner,
 }
 
 #[derive(Clone)]
-enum Cause {
+pub(crate) enum Cause {
     Key(KeyError),
-    Store(StoreError),
+    /// With what a fallback decided in place of the store.
+    Store(StoreError, Option<Decision>),
     Inner(Arc<dyn Any + Send + Sync>, &'static str),
 }
 
+impl Cause {
+    pub(super) fn inner<E: Send + Sync + 'static>(error: Arc<E>) -> Self {
+        Self::Inner(error, type_name::<E>())
+    }
+}
+
 impl Failed {
-    fn new(rule: Arc<Rule>, head: Parts, cause: Cause) -> Self {
-        Self {
-            rule,
-            head,
-            cause,
-            fallback: None,
-        }
-    }
-
-    pub(crate) fn key(rule: Arc<Rule>, head: Parts, error: KeyError) -> Self {
-        Self::new(rule, head, Cause::Key(error))
-    }
-
-    pub(crate) fn store(rule: Arc<Rule>, head: Parts, error: StoreError) -> Self {
-        Self::new(rule, head, Cause::Store(error))
-    }
-
-    pub(crate) fn inner<E: Send + Sync + 'static>(
-        rule: Arc<Rule>,
-        head: Parts,
-        error: Arc<E>,
-    ) -> Self {
-        Self::new(rule, head, Cause::Inner(error, type_name::<E>()))
-    }
-
-    pub(crate) fn with_fallback(mut self, decision: Decision) -> Self {
-        self.fallback = Some(decision);
-        self
+    pub(crate) const fn new(rule: Arc<Rule>, head: Parts, cause: Cause) -> Self {
+        Self { rule, head, cause }
     }
 
     /// What failed, and how.
     #[must_use]
     pub const fn kind(&self) -> FailureKind {
         match &self.cause {
-            Cause::Key(_) => FailureKind::Key,
-            Cause::Store(error) => FailureKind::Store(error.kind()),
+            Cause::Key(error) => FailureKind::Key(error.kind()),
+            Cause::Store(error, _) => FailureKind::Store(error.kind()),
             Cause::Inner(..) => FailureKind::Inner,
         }
     }
 
-    /// What a [`Fallback`](crate::Fallback) decided in place of the store. It stands if the callback
-    /// [lets the error go on](super::Recovery::Propagate).
+    /// What a [`Fallback`](crate::Fallback) decided in place of the store. It applies if the
+    /// callback [propagates](super::Recovery::Propagate) the error.
     #[must_use]
     pub const fn fallback(&self) -> Option<&Decision> {
-        self.fallback.as_ref()
+        match &self.cause {
+            Cause::Store(_, fallback) => fallback.as_ref(),
+            Cause::Key(_) | Cause::Inner(..) => None,
+        }
     }
 
     /// Whether it is the handler that failed, after the request had been allowed.
@@ -114,13 +98,13 @@ impl Failed {
 
     /// The error if it is of this type, or was caused by one that is.
     ///
-    /// [`StoreError`] and [`KeyError`] are why no decision could be made. An error of the handler is
-    /// found by its own type, also inside of a boxed error; what caused it only if it is boxed.
+    /// [`StoreError`] and [`KeyError`] are why no decision could be made. An error of the handler
+    /// is found by its own type, also inside of a boxed error; what caused it only if it is boxed.
     #[must_use]
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         match &self.cause {
             Cause::Key(error) => in_chain(error),
-            Cause::Store(error) => in_chain(error),
+            Cause::Store(error, _) => in_chain(error),
             Cause::Inner(error, _) => match error.downcast_ref::<BoxError>() {
                 Some(boxed) => in_chain(&**boxed),
                 None => error.downcast_ref(),
@@ -145,7 +129,7 @@ impl fmt::Display for Failed {
         let path = self.rule.path();
         match &self.cause {
             Cause::Key(error) => write!(f, "no key for \"{path}\": {error}"),
-            Cause::Store(error) => write!(f, "no decision for \"{path}\": {error}"),
+            Cause::Store(error, _) => write!(f, "no decision for \"{path}\": {error}"),
             Cause::Inner(error, name) => match error.downcast_ref::<BoxError>() {
                 Some(boxed) => write!(f, "\"{path}\" failed: {boxed}"),
                 None => write!(f, "\"{path}\" failed with a {name}"),

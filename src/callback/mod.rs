@@ -17,10 +17,11 @@ pub use chain::ErrorCallbackChain;
 pub use defaults::{FailOpen, Problem};
 pub use degrade::{DegradeCallback, Denied};
 pub use error::{ErrorCallback, Recovery};
+pub(crate) use failed::Cause;
 pub use failed::{Failed, FailureKind};
-pub(crate) use panic::{Panicked, caught, guarded, internal_error};
-pub(crate) use problem::{quota_exceeded, reduced_capacity};
-pub(crate) use recover::{OnInnerError, recover};
+pub(crate) use panic::{caught, guarded};
+pub(crate) use problem::{key_refused, quota_exceeded, reduced_capacity};
+pub(crate) use recover::{recover, recover_inner};
 
 use std::pin::Pin;
 

@@ -1,23 +1,22 @@
-//! Panics of user code: caught, told, and answered with a 500.
+//! Panics of user code: caught, logged, and answered with a 500.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use axum_core::response::Response;
 use futures_util::FutureExt;
-use http::StatusCode;
 
-use super::problem::document;
+use super::problem::internal_error;
 use crate::trace;
 
 /// A panic that was caught and logged.
 #[derive(Debug)]
 pub(crate) struct Panicked;
 
-/// Runs user code that may panic. Nothing of ours is borrowed mutably by it, so nothing is left half
-/// done.
+/// Runs user code that may panic. Nothing of ours is borrowed mutably by it, so nothing is left
+/// half done.
 pub(crate) fn caught<T>(who: &str, path: &str, run: impl FnOnce() -> T) -> Result<T, Panicked> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| told(who, path, &*panic))
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| logged(who, path, &*panic))
 }
 
 /// Awaits user code that may panic, when it is called as well as when it is polled.
@@ -27,10 +26,10 @@ pub(crate) async fn guarded<T, Fut: Future<Output = T>>(
     run: impl FnOnce() -> Fut,
 ) -> Result<T, Panicked> {
     let guarded = AssertUnwindSafe(async { run().await }).catch_unwind();
-    guarded.await.map_err(|panic| told(who, path, &*panic))
+    guarded.await.map_err(|panic| logged(who, path, &*panic))
 }
 
-fn told(who: &str, path: &str, panic: &(dyn Any + Send)) -> Panicked {
+fn logged(who: &str, path: &str, panic: &(dyn Any + Send)) -> Panicked {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let message = text.unwrap_or("no message");
@@ -42,10 +41,4 @@ impl From<Panicked> for Response {
     fn from(_: Panicked) -> Self {
         internal_error()
     }
-}
-
-/// 500, without a word of what went wrong: that is in the log.
-pub(crate) fn internal_error() -> Response {
-    let body = "{\"type\":\"about:blank\",\"title\":\"Internal Server Error\",\"status\":500}";
-    document(StatusCode::INTERNAL_SERVER_ERROR, body)
 }

@@ -5,6 +5,7 @@ use axum_core::response::Response;
 use http::{HeaderValue, StatusCode, header};
 
 use crate::decision::Decision;
+use crate::error::KeyErrorKind;
 use crate::rule::Rule;
 
 /// 429, with the names of the quotas that have no room for `cost`.
@@ -28,7 +29,7 @@ pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision, cost: u64) -> Res
     )
 }
 
-/// 503: nobody could say whether the request fits.
+/// 503: there is no decision.
 pub(crate) fn reduced_capacity() -> Response {
     let body = "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",\
         \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
@@ -36,7 +37,25 @@ pub(crate) fn reduced_capacity() -> Response {
     document(StatusCode::SERVICE_UNAVAILABLE, body)
 }
 
-pub(super) fn document(status: StatusCode, body: impl Into<Body>) -> Response {
+/// 400 or 500, by whose mistake it is that the request has no key. The client does not hear what
+/// the key is made of.
+pub(crate) fn key_refused(kind: KeyErrorKind) -> Response {
+    match kind {
+        KeyErrorKind::Client => {
+            let body = "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400}";
+            document(StatusCode::BAD_REQUEST, body)
+        }
+        KeyErrorKind::Server => internal_error(),
+    }
+}
+
+/// 500, without a word about what went wrong: that is in the log.
+pub(super) fn internal_error() -> Response {
+    let body = "{\"type\":\"about:blank\",\"title\":\"Internal Server Error\",\"status\":500}";
+    document(StatusCode::INTERNAL_SERVER_ERROR, body)
+}
+
+fn document(status: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let json = HeaderValue::from_static("application/problem+json");

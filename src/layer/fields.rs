@@ -4,6 +4,7 @@ use axum_core::response::Response;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
+use crate::admission::Describe;
 use crate::decision::{Decision, QuotaState};
 use crate::rule::{Policy, Rule};
 
@@ -13,10 +14,11 @@ const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Which header fields tell a client of its limits.
+/// Which header fields tell a client about its limits.
 ///
 /// All generations have `Retry-After` on denials: seconds, rounded up, never 0; none for a request
-/// that costs more than a quota's max.
+/// that costs more than a quota's max. The other fields are left out where the store's decision
+/// tells nothing about the quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Headers {
@@ -29,36 +31,47 @@ pub enum Headers {
     /// left out of the policy.
     #[default]
     Draft11,
-    /// The same fields as draft 7 had them, for the tightest quota: `limit=100, remaining=50, reset=5`.
+    /// The same fields as draft 7 had them, for the tightest quota: `limit=100, remaining=50,
+    /// reset=5`.
     Draft7,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (in seconds from now), for the tightest quota.
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (in seconds from now), for the tightest
+    /// quota.
     Legacy,
     /// No fields at all, nor `Retry-After`.
     None,
 }
 
 impl Headers {
-    /// Writes the decision into a response: the fields, and the extension.
-    ///
-    /// Fields that are no lists, and the extension, are left as an inner layer set them.
-    pub(super) fn write(self, rule: &Rule, decision: Decision, response: &mut Response) {
-        let headers = response.headers_mut();
+    pub(super) fn writer(self) -> Describe {
         match self {
-            Self::Draft11 => draft_11(rule, &decision, headers),
-            Self::Draft7 => draft_7(rule, &decision, headers),
-            Self::Legacy => legacy(rule, &decision, headers),
-            Self::None => {}
+            Self::Draft11 => |rule, decision, to| write(Some(draft_11), rule, decision, to),
+            Self::Draft7 => |rule, decision, to| write(Some(draft_7), rule, decision, to),
+            Self::Legacy => |rule, decision, to| write(Some(legacy), rule, decision, to),
+            Self::None => |rule, decision, to| write(None, rule, decision, to),
         }
-        if self != Self::None
-            && let Some(retry_after) = decision.retry_after()
-        {
+    }
+}
+
+type Fields = fn(&Rule, &Decision, &mut HeaderMap);
+
+/// Writes the decision into a response: the fields, and the extension.
+///
+/// Fields that are no lists, and the extension, are left as an inner layer set them.
+fn write(fields: Option<Fields>, rule: &Rule, decision: Decision, response: &mut Response) {
+    if let Some(fields) = fields {
+        let headers = response.headers_mut();
+        // A store of one's own may tell nothing about the quotas.
+        if !decision.quotas().is_empty() {
+            fields(rule, &decision, headers);
+        }
+        if let Some(retry_after) = decision.retry_after() {
             let seconds = HeaderValue::from(whole_seconds(retry_after));
             headers.entry(RETRY_AFTER).or_insert(seconds);
         }
-        let extensions = response.extensions_mut();
-        if extensions.get::<Decision>().is_none() {
-            extensions.insert(decision);
-        }
+    }
+    let extensions = response.extensions_mut();
+    if extensions.get::<Decision>().is_none() {
+        extensions.insert(decision);
     }
 }
 
@@ -135,8 +148,7 @@ fn tightest<'a>(rule: &'a Rule, decision: &'a Decision) -> Option<(&'a Policy, &
     quotas.min_by_key(|(_, state)| (state.remaining(), std::cmp::Reverse(state.reset_after())))
 }
 
-/// When to look again, in seconds: a client must not be told of a later time than `Retry-After`, and
-/// a quota that is whole has nothing to wait for.
+/// When to look again, in seconds: never later than `Retry-After`, and 0 for a quota that is whole.
 fn reset(state: &QuotaState, decision: &Decision) -> u64 {
     let reset_after = state.reset_after();
     let bound = decision.retry_after().unwrap_or(reset_after);

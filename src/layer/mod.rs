@@ -1,15 +1,11 @@
-//! The middleware: asks a store before the handler runs.
+//! The middleware: asks a store before the inner service runs.
 
-mod decide;
-mod events;
 mod fields;
-mod future;
+mod question;
 mod rate_limit_layer;
 mod service;
 mod settings;
-mod waiting;
 
 pub use fields::Headers;
-pub use future::ResponseFuture;
 pub use rate_limit_layer::RateLimitLayer;
 pub use service::RateLimit;

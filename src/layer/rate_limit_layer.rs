@@ -1,17 +1,16 @@
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use tower_layer::Layer;
 
 use super::settings::{RuleSource, Settings};
-use super::waiting::Waiting;
 use super::{Headers, RateLimit};
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
 use crate::quota::Quota;
 use crate::rule::{Rule, SharedRules};
-use crate::store::{MemoryStore, Store};
+use crate::store::{Store, shared};
 
 /// Wraps handlers so that a store is asked before they run.
 ///
@@ -40,7 +39,7 @@ pub struct RateLimitLayer {
 impl RateLimitLayer {
     /// Limits `path`, any non-empty name of what is limited, to `max` requests in any `window`.
     ///
-    /// Counts in a [`MemoryStore`] of its own until [told otherwise](RateLimitLayer::store).
+    /// Counts in a memory store of its own unless it gets [another one](RateLimitLayer::store).
     ///
     /// # Panics
     ///
@@ -55,8 +54,7 @@ impl RateLimitLayer {
 
     /// Limits what the rule says.
     pub fn from_rule(rule: Rule) -> Self {
-        let rule = RuleSource::Fixed(Arc::new(rule));
-        Self::with(rule, Arc::new(MemoryStore::new()))
+        Self::of(RuleSource::Fixed(Arc::new(rule)))
     }
 
     /// Limits `path` as the rules say at each request; not at all while they have no rule for it.
@@ -64,45 +62,32 @@ impl RateLimitLayer {
     /// # Panics
     ///
     /// If the path is empty.
-    pub fn from_rules(rules: &SharedRules, path: &str, store: Arc<dyn Store>) -> Self {
+    pub fn from_rules(rules: &SharedRules, path: &str, store: impl Store) -> Self {
         assert!(!path.is_empty(), "the path is empty");
         let rules = rules.clone();
         let path = path.into();
-        Self::with(RuleSource::Named { rules, path }, store)
+        Self::of(RuleSource::Named { rules, path }).store(store)
     }
 
-    fn with(rule: RuleSource, store: Arc<dyn Store>) -> Self {
-        let settings = Settings {
-            rule,
-            store,
-            key: None,
-            cost: None,
-            exempt: None,
-            degrade: None,
-            on_error: None,
-            headers: Headers::default(),
-            waiting: Waiting::default(),
-            trouble: Arc::default(),
-            no_fallback: Arc::new(Once::new()),
-        };
-        Self {
-            settings: Arc::new(settings),
-        }
+    fn of(rule: RuleSource) -> Self {
+        let settings = Arc::new(Settings::new(rule));
+        Self { settings }
     }
 
-    /// Where the counts are kept. Default: a [`MemoryStore`] of this layer's own.
-    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+    /// Where the counts are kept: a store, or an `Arc` of one that others use, too.
+    /// Default: a [`MemoryStore`](crate::MemoryStore) of this layer's own, which all its clones and
+    /// services share.
+    pub fn store(mut self, store: impl Store) -> Self {
         let settings = self.change();
-        settings.store = store;
-        settings.trouble = Arc::default();
-        settings.no_fallback = Arc::new(Once::new());
+        settings.store = Arc::new(shared(store).into());
+        settings.log = Arc::default();
         self
     }
 
     /// Who is counted together. Default: what the rule says, and that is everybody unless it says
     /// something else.
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.change().key = Some(Arc::new(key));
+        self.change().options.key = Some(Arc::new(key));
         self
     }
 
@@ -114,8 +99,8 @@ impl RateLimitLayer {
         self
     }
 
-    /// Requests that pass as if there were no limit: CORS preflights, for example. A panic is answered
-    /// with a 500. Default: none.
+    /// Requests that pass as if there were no limit: CORS preflights, for example. A panic is
+    /// answered with a 500. Default: none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -133,29 +118,36 @@ impl RateLimitLayer {
 
     /// What answers a denied request. Default: [`Problem`](crate::Problem), a 429.
     pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
-        self.change().degrade = Some(Arc::new(callback));
+        self.change().options.degrade = Some(Arc::new(callback));
         self
     }
 
     /// What answers a request for which no decision could be made, or whose handler failed.
-    /// Default: a 503 for the former, or what the rule's [`OnError`](crate::OnError) says; errors of
+    ///
+    /// Default: a 503 if the store failed, or what the rule's [`OnError`](crate::OnError) says; a
+    /// 400 or 500 if there is no key, by the [kind](crate::KeyErrorKind) of the error. Errors of
     /// the handler go on.
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
-        self.change().on_error = Some(Arc::new(callback));
+        self.change().options.on_error = Some(Arc::new(callback));
         self
     }
 
     /// Which fields the responses get. Default: [`Headers::Draft11`].
     pub fn headers(mut self, headers: Headers) -> Self {
-        self.change().headers = headers;
+        self.change().options.describe = headers.writer();
         self
     }
 
-    /// Holds requests that do not fit yet for their turn, instead of denying them: up to this long, and no longer than it
-    /// takes to know that this will not do. Whoever waits for the same rule and key is served in the order in which they
-    /// came to this layer, and asks the store one at a time. Default: nobody waits.
+    /// Lets a request that does not fit yet wait for up to this long, instead of denying it.
+    /// `Duration::MAX` means as long as it takes. Default: a request does not wait.
     ///
-    /// A stack of a client that calls others is paced like this, with a rule of its own.
+    /// Each request asks the store when it arrives. If it is denied it asks again after its
+    /// retry-after, and at least once a second, and is denied for good once its retry-after leads
+    /// past its time. Units that are free go to whoever asks first: requests that wait are not
+    /// served in the order of their arrival. While it waits, a request keeps no instance of the
+    /// inner service ready.
+    ///
+    /// Around a client that calls others, this paces its calls.
     ///
     /// ```
     /// use std::time::Duration;
@@ -170,10 +162,11 @@ impl RateLimitLayer {
         self
     }
 
-    /// How many requests may [`wait`](Self::wait) at once, in all services that this layer makes together; those beyond
-    /// are denied. Default: 1,024.
-    pub fn most_waiting(mut self, most: usize) -> Self {
-        self.change().waiting.most = most;
+    /// How many requests may [`wait`](Self::wait) at once, in all services and clones of this
+    /// layer. One key takes at most a quarter of them, rounded down, but at least one. A request
+    /// beyond either bound is denied at once. Default: 1,024.
+    pub fn max_waiting(mut self, max: usize) -> Self {
+        self.change().waiting.max = max;
         self
     }
 
@@ -186,6 +179,8 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
+        // Made now, so that no request has to wait for it.
+        self.settings.store();
         RateLimit::new(inner, Arc::clone(&self.settings))
     }
 }

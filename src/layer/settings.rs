@@ -1,32 +1,28 @@
 use std::fmt;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, OnceLock};
 
 use http::request::Parts;
 
 use super::Headers;
-use super::waiting::Waiting;
-use crate::callback::{DegradeCallback, ErrorCallback};
-use crate::key::KeyExtractor;
-use crate::rule::{Rule, SharedRules};
-use crate::store::Store;
+use crate::admission::{Options, Waiting};
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::rule::{OnError, Rule, SharedRules};
+use crate::store::{MemoryStore, Store};
+use crate::trace;
 use crate::trouble::Trouble;
 
-/// What a layer was told, shared by all services that it made.
+/// The settings of a layer, shared by all services that it made.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) rule: RuleSource,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) key: Option<Arc<dyn KeyExtractor>>,
+    /// Empty until it is needed where nothing else was said: a memory store takes a while to make.
+    pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
+    pub(super) options: Options,
     pub(super) cost: Option<Arc<Cost>>,
     pub(super) exempt: Option<Arc<Exempt>>,
-    pub(super) degrade: Option<Arc<dyn DegradeCallback>>,
-    pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
-    pub(super) headers: Headers,
     pub(super) waiting: Waiting,
-    /// Of this store: another one has troubles of its own.
-    pub(super) trouble: Arc<Trouble>,
-    /// Whether it was told that a rule counts on a fallback that this store has not.
-    pub(super) no_fallback: Arc<Once>,
+    pub(super) log: Arc<StoreLog>,
 }
 
 type Cost = dyn Fn(&Parts) -> u64 + Send + Sync;
@@ -38,12 +34,59 @@ pub(super) enum RuleSource {
     Named { rules: SharedRules, path: Arc<str> },
 }
 
+/// What was logged about a store. Another store has failures of its own.
+#[derive(Default)]
+pub(super) struct StoreLog {
+    failures: Trouble,
+    is_missing_fallback_logged: OnceLock<()>,
+}
+
 impl Settings {
+    pub(super) fn new(rule: RuleSource) -> Self {
+        Self {
+            rule,
+            store: Arc::default(),
+            options: Options::new(Headers::default().writer()),
+            cost: None,
+            exempt: None,
+            waiting: Waiting::default(),
+            log: Arc::default(),
+        }
+    }
+
     /// The rule as it stands now; none means that nothing is limited.
     pub(super) fn rule(&self) -> Option<Arc<Rule>> {
         match &self.rule {
             RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
             RuleSource::Named { rules, path } => rules.peek().get(path).cloned(),
+        }
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &**self.store.get_or_init(|| Arc::new(MemoryStore::new()))
+    }
+
+    /// Logs changes only.
+    pub(super) fn log_answer(&self, path: &str, answer: &Result<Decision, StoreError>) {
+        match answer {
+            Ok(_) if self.log.failures.ends() => {
+                trace::event!(warn: path, "decisions are made again");
+            }
+            Err(error) if self.log.failures.begins() => {
+                let error = error.to_string();
+                trace::event!(warn: path, error, "no decisions: the error callbacks answer");
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// The rule leaves failures to a fallback, and there may be none.
+    pub(super) fn log_missing_fallback(&self, rule: &Rule) {
+        if rule.error_policy() == Some(OnError::Fallback) && !self.store().has_fallback() {
+            self.log.is_missing_fallback_logged.get_or_init(|| {
+                let path = rule.path();
+                trace::event!(warn: path, "the rule says \"fallback\", but its store has none");
+            });
         }
     }
 }
@@ -52,8 +95,7 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("rule", &self.rule)
-            .field("store", &self.store)
-            .field("headers", &self.headers)
+            .field("store", &self.store.get())
             .finish_non_exhaustive()
     }
 }

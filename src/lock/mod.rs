@@ -125,7 +125,7 @@ mod waiting;
 mod watchdog;
 
 pub use error::{LockError, LockErrorKind};
-pub use exclusive::{Exclusive, ExclusiveFuture, ExclusiveLayer};
+pub use exclusive::{Exclusive, ExclusiveLayer};
 pub use guard::LockGuard;
 pub use lock::Lock;
 pub use owner::Owner;

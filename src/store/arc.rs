@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::sync::Arc;
 
 use super::{Store, StoreFuture, Take};
@@ -19,5 +20,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn has_fallback(&self) -> bool {
         S::has_fallback(self)
+    }
+}
+
+/// The store as all its users share it. One that is an `Arc<dyn Store>` already stays that.
+pub(crate) fn shared<S: Store>(store: S) -> Arc<dyn Store> {
+    let any: &dyn Any = &store;
+    match any.downcast_ref::<Arc<dyn Store>>() {
+        Some(store) => Arc::clone(store),
+        None => Arc::new(store),
     }
 }

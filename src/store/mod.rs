@@ -20,6 +20,7 @@ mod timeout;
 use std::fmt::Debug;
 use std::time::Duration;
 
+pub(crate) use arc::shared;
 pub use breaker::CircuitBreaker;
 pub use fallback::Fallback;
 pub use future::StoreFuture;

@@ -19,7 +19,7 @@ use crate::{Stores, WINDOW, get};
 
 /// Panics if it is called without having been polled ready. A clone starts unready.
 #[derive(Debug, Default)]
-struct Strict {
+pub(crate) struct Strict {
     ready: bool,
     calls: Arc<AtomicUsize>,
 }
@@ -166,16 +166,16 @@ async fn the_store_is_asked_once() {
     struct Counting(Arc<dyn Store>, Arc<AtomicUsize>);
 
     impl Store for Counting {
-        fn take<'a>(&'a self, takes: &'a [tidegate::Take]) -> tidegate::Taking<'a> {
+        fn take(&self, takes: &[tidegate::Take]) -> tidegate::StoreFuture<tidegate::Decisions> {
             self.1.fetch_add(1, Ordering::Relaxed);
             self.0.take(takes)
         }
 
-        fn refund<'a>(
-            &'a self,
-            take: &'a tidegate::Take,
-            token: &'a tidegate::Token,
-        ) -> tidegate::Refunding<'a> {
+        fn refund(
+            &self,
+            take: &tidegate::Take,
+            token: &tidegate::Token,
+        ) -> tidegate::StoreFuture<u64> {
             self.0.refund(take, token)
         }
 
@@ -241,6 +241,45 @@ async fn a_layers_own_store_is_shared_by_its_services() {
         statuses(layer.layer(Strict::default()), 2).await,
         [200, 429]
     );
+}
+
+/// It is made when it is needed: that takes a while, and most layers get another store.
+#[test]
+fn a_layers_own_store_is_made_when_something_is_wrapped() {
+    let layer = RateLimitLayer::new("own", WINDOW, 3);
+    assert!(format!("{layer:?}").contains("store: None"));
+    let clone = layer.clone();
+    let service = layer.layer(Strict::default());
+    assert!(format!("{service:?}").contains("store: Some(MemoryStore"));
+    assert!(format!("{clone:?}").contains("store: Some(MemoryStore"));
+}
+
+/// An error callback takes its time, too.
+#[tokio::test]
+async fn a_slow_error_callback_holds_nothing() {
+    let (started, mut has_started) = tokio::sync::mpsc::channel(1);
+    let (go_on, may_go_on) = tokio::sync::watch::channel(false);
+    let slow = move |_: tidegate::Failed| {
+        let (started, mut may_go_on) = (started.clone(), may_go_on.clone());
+        async move {
+            let _ = started.send(()).await;
+            let _ = may_go_on.wait_for(|may| *may).await;
+            tidegate::Recovery::Proceed
+        }
+    };
+    let mut first = ServiceBuilder::new()
+        .layer(layer(&crate::no_store(), 1).on_error(slow))
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(Strict::default());
+    let mut second = first.clone();
+    let failed = tokio::spawn(first.ready().await.expect("ready").call(get("/")));
+    has_started.recv().await.expect("the callback starts");
+    let ready = tokio::time::timeout(Duration::from_secs(20), second.ready()).await;
+    assert!(ready.is_ok(), "the failed request still holds the permit");
+    drop(second);
+    go_on.send(true).expect("it waits");
+    let response = failed.await.expect("no panic").expect("answers");
+    assert_eq!(response.status(), StatusCode::OK);
 }
 
 /// The names can be written down, and what a server wants of them holds.

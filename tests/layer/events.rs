@@ -1,4 +1,4 @@
-//! What the log is told, and how often.
+//! What is logged, and how often.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn app(layer: RateLimitLayer) -> Router {
 }
 
 #[tokio::test]
-async fn a_panic_is_told() {
+async fn a_panic_is_logged() {
     let log = Log::start();
     let layer =
         RateLimitLayer::new("p", WINDOW, 0).degrade(async |_: Denied| -> () { panic!("oops") });
@@ -30,13 +30,13 @@ async fn a_panic_is_told() {
     );
 }
 
-/// A server that does not say who its peers are: told, with what to do about it, and once.
+/// A server without peer addresses: logged once, with what to do about it.
 #[tokio::test]
-async fn a_missing_key_is_told_once() {
+async fn a_servers_mistake_is_logged_once() {
     let log = Log::start();
     let app = app(RateLimitLayer::new("p", WINDOW, 5).key(PeerIp));
     for _ in 0..50 {
-        assert_eq!(status(&app, "/p").await.as_u16(), 503);
+        assert_eq!(status(&app, "/p").await.as_u16(), 500);
     }
     let [line] = &*log.lines() else {
         panic!("{:?}", log.lines());
@@ -47,7 +47,7 @@ async fn a_missing_key_is_told_once() {
     );
 }
 
-/// Decisions that come and go, as under a flood of keys, are not told of each time.
+/// Decisions that come and go, as under a flood of keys, are not logged each time.
 #[tokio::test]
 async fn a_flood_of_failures_is_no_flood_of_lines() {
     let log = Log::start();
@@ -69,4 +69,21 @@ async fn a_flood_of_failures_is_no_flood_of_lines() {
     }
     assert!(!log.lines().is_empty());
     assert!(log.lines().len() <= 10, "{} lines", log.lines().len());
+}
+
+/// A client that leaves its key out now and then is no failure of the store.
+#[tokio::test]
+async fn a_clients_mistake_is_not_logged() {
+    let log = Log::start();
+    let tenant = Header::new(http::HeaderName::from_static("x-tenant")).required();
+    let app = app(RateLimitLayer::new("p", WINDOW, 1_000).key(tenant));
+    for _ in 0..3 {
+        assert_eq!(status(&app, "/p").await.as_u16(), 400);
+        let request = Request::get("/p").header("x-tenant", "a");
+        let request = request.body(axum::body::Body::empty()).expect("valid");
+        let response = app.clone().oneshot(request).await;
+        assert_eq!(response.expect("axum does not fail").status().as_u16(), 200);
+        tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    }
+    assert_eq!(log.lines(), Vec::<String>::new());
 }

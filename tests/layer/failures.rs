@@ -9,9 +9,9 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{Request, Response, StatusCode};
 use tidegate::{
-    Decision, Denied, ErrorCallback, ErrorCallbackChain, FailOpen, Failed, Header, Key, KeyError,
-    MemoryStore, OnError, Problem, Quota, RateLimitLayer, Recovery, Rule, Store, StoreError,
-    StoreErrorKind,
+    Decision, Denied, ErrorCallback, ErrorCallbackChain, FailOpen, Failed, FailureKind, Header,
+    Key, KeyError, MemoryStore, OnError, PeerIp, Problem, Quota, RateLimitLayer, Recovery, Rule,
+    Store, StoreError, StoreErrorKind,
 };
 use tower::timeout::TimeoutLayer;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
@@ -89,24 +89,65 @@ async fn fail_open_in_one_word() {
     );
 }
 
-#[tokio::test]
-async fn a_missing_key_is_not_a_denial() {
+/// A header field that the client leaves out, and a peer address that the server does not know.
+fn without_key() -> [(RateLimitLayer, u16); 2] {
     let tenant = Header::new(http::HeaderName::from_static("x-tenant")).required();
-    let layer = RateLimitLayer::new("p", WINDOW, 0).key(tenant);
-    assert_eq!(
-        status(&app(layer.clone()), "/p").await,
-        StatusCode::SERVICE_UNAVAILABLE
-    );
-    let layer = layer.on_error(
-        ErrorCallbackChain::new()
-            .on::<KeyError>(async |failed: Failed| (StatusCode::BAD_REQUEST, failed.to_string())),
-    );
-    let response = send(&app(layer), "/p").await;
-    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
-    assert_eq!(
-        text(response).await,
-        "no key for \"p\": the request has no x-tenant header field"
-    );
+    let layer = || RateLimitLayer::new("p", WINDOW, 5);
+    [(layer().key(tenant), 400), (layer().key(PeerIp), 500)]
+}
+
+/// Law 5: a missing key is neither a denial nor an admission.
+#[tokio::test]
+async fn a_missing_key_is_a_400_or_500() {
+    for (layer, expected) in without_key() {
+        for layer in [layer.clone(), layer.on_error(Problem)] {
+            let response = send(&app(layer), "/p").await;
+            assert_eq!(response.status().as_u16(), expected);
+            let content_type = &response.headers()["content-type"];
+            assert_eq!(content_type, "application/problem+json");
+            let text = text(response).await;
+            assert!(text.contains(&format!("\"status\":{expected}")), "{text}");
+            assert!(!text.contains("tenant") && !text.contains("peer"), "{text}");
+        }
+    }
+}
+
+/// What lets requests through when the store fails does not when the key is missing: a client would
+/// get past its limit by leaving it out.
+#[tokio::test]
+async fn a_missing_key_is_never_an_admission() {
+    for (layer, expected) in without_key() {
+        let open = app(layer.clone().on_error(FailOpen));
+        let proceed = app(layer.on_error(async |_: Failed| Recovery::Proceed));
+        for app in [open, proceed] {
+            assert_eq!(status(&app, "/p").await.as_u16(), expected);
+        }
+    }
+    let tenant = Header::new(http::HeaderName::from_static("x-tenant")).required();
+    let rule = Rule::new("p", [Quota::per_minute(5)]).expect("valid");
+    let rule = rule.key(tenant).on_error(OnError::Proceed);
+    let app = app(RateLimitLayer::from_rule(rule));
+    assert_eq!(status(&app, "/p").await.as_u16(), 400);
+}
+
+#[tokio::test]
+async fn callbacks_answer_for_a_missing_key() {
+    for (layer, expected) in without_key() {
+        let chain = ErrorCallbackChain::new().on::<KeyError>(async |failed: Failed| {
+            let FailureKind::Key(kind) = failed.kind() else {
+                panic!("{failed:?}");
+            };
+            (StatusCode::IM_A_TEAPOT, format!("{kind:?}: {failed}"))
+        });
+        let response = send(&app(layer.on_error(chain)), "/p").await;
+        assert_eq!(response.status(), StatusCode::IM_A_TEAPOT);
+        let text = text(response).await;
+        let expected = match expected {
+            400 => "Client: no key for \"p\": the request has no x-tenant header field",
+            _ => "Server: no key for \"p\": ",
+        };
+        assert!(text.starts_with(expected), "{text}");
+    }
 }
 
 async fn answer(chain: ErrorCallbackChain) -> String {

@@ -7,9 +7,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, Response};
-use tidegate::{Headers, ManualClock, MemoryStore, Policy, Quota, RateLimitLayer, Rule};
+use tidegate::{Headers, ManualClock, MemoryStore, Policy, Quota, RateLimitLayer, Rule, Verdict};
 use tower::ServiceExt;
 
+use crate::stores::Always;
 use crate::{send, text};
 
 fn quota(max: u64, millis: u64) -> Quota {
@@ -224,4 +225,23 @@ async fn layers_within_layers() {
     retry-after: 60
     {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["route"]}
     "#);
+}
+
+/// A store of one's own may say nothing about the quotas: then there is nothing to tell.
+#[tokio::test]
+async fn without_quota_states() {
+    let retry_after = Duration::from_millis(1_500);
+    for headers in [Headers::Draft11, Headers::Draft7, Headers::Legacy] {
+        for verdict in [Verdict::Allowed, Verdict::Denied { retry_after }] {
+            let layer = RateLimitLayer::new("p", Duration::from_secs(60), 1).headers(headers);
+            let layer = layer.store(Always(verdict));
+            let app = Router::new().route("/", get(|| async { "" }).layer(layer));
+            let response = send(&app, "/").await;
+            let names = response.headers().keys().map(http::HeaderName::as_str);
+            assert!(!names.into_iter().any(|name| name.contains("ratelimit")));
+            let expected = (verdict != Verdict::Allowed).then_some("2");
+            let retry_after = response.headers().get("retry-after");
+            assert_eq!(retry_after.and_then(|value| value.to_str().ok()), expected);
+        }
+    }
 }

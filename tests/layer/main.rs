@@ -5,11 +5,13 @@ mod log;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod allocations;
 mod contract;
 mod events;
 mod failures;
 mod fields;
 mod semantics;
+mod stores;
 mod waiting;
 
 use std::sync::Arc;

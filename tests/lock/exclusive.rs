@@ -15,10 +15,11 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use redis::Commands;
 use tidegate::{
-    Denied, ExclusiveLayer, FailOpen, Failed, Header, Recovery, Redis as Handle, StoreError,
+    Denied, ExclusiveLayer, FailOpen, Failed, Header, PeerIp, Recovery, Redis as Handle, StoreError,
 };
 use tokio::sync::Notify;
-use tower::{Layer, Service, ServiceExt};
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
 use crate::support::Redis;
 use crate::{HICCUP, at, eventually, process};
@@ -153,6 +154,9 @@ async fn a_denial_is_a_problem_document() {
     let denied = send(&apps[1]).await;
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(denied.headers()["content-type"], "application/problem+json");
+    assert_eq!(denied.headers()["retry-after"], "1");
+    let names = denied.headers().keys().map(http::HeaderName::as_str);
+    assert!(!names.into_iter().any(|name| name.contains("ratelimit")));
     assert!(
         text(denied)
             .await
@@ -161,11 +165,12 @@ async fn a_denial_is_a_problem_document() {
 
     let degrade = async |denied: Denied| {
         assert_eq!(denied.rule.path(), "export");
-        assert!(!denied.decision.is_allowed());
-        "it is being made"
+        assert_eq!(denied.decision.retry_after(), Some(Duration::from_secs(30)));
+        ([("retry-after", "7")], "it is being made")
     };
     let layer = ExclusiveLayer::new(&process(&server).await, "export").degrade(degrade);
     let response = send(&work.app(layer)).await;
+    assert_eq!(response.headers()["retry-after"], "7");
     assert_eq!(text(response).await, "it is being made");
     let panics = async |_: Denied| -> &'static str { panic!("a callback of the user's") };
     let layer = ExclusiveLayer::new(&process(&server).await, "export").degrade(panics);
@@ -368,6 +373,66 @@ async fn without_redis() {
         send(&default).await.status() == StatusCode::OK
     })
     .await;
+}
+
+/// Law: a missing key is neither a denial nor an admission.
+#[tokio::test]
+async fn without_a_key() {
+    let server = Redis::start();
+    let layer = ExclusiveLayer::new(&process(&server).await, "export");
+    let user = Header::new(http::HeaderName::from_static("x-user")).required();
+    let app =
+        |layer: ExclusiveLayer| Router::new().route("/export", get(|| async { "ok" }).layer(layer));
+    for (layer, expected) in [(layer.clone().key(user), 400), (layer.key(PeerIp), 500)] {
+        let default = app(layer.clone());
+        let open = app(layer.clone().on_error(FailOpen));
+        let proceed = app(layer.clone().on_error(async |_: Failed| Recovery::Proceed));
+        for app in [default, open, proceed] {
+            let response = send(&app).await;
+            assert_eq!(response.status().as_u16(), expected);
+            let content_type = &response.headers()["content-type"];
+            assert_eq!(content_type, "application/problem+json");
+        }
+        let told = app(layer.on_error(async |failed: Failed| format!("{:?}", failed.kind())));
+        let expected = if expected == 400 {
+            "Key(Client)"
+        } else {
+            "Key(Server)"
+        };
+        assert_eq!(text(send(&told).await).await, expected);
+    }
+}
+
+/// While it waits, a request leaves the inner service to others.
+#[tokio::test]
+async fn a_waiting_request_holds_no_ready_instance() {
+    let server = Redis::start();
+    let user = Header::new(http::HeaderName::from_static("x-user"));
+    let mut service = ServiceBuilder::new()
+        .layer(
+            ExclusiveLayer::new(&process(&server).await, "export")
+                .key(user)
+                .wait(Duration::from_secs(20)),
+        )
+        .layer(ConcurrencyLimitLayer::new(1))
+        .service(Strict::default());
+    let of = |user: &'static str| {
+        let mut request = request();
+        let value = http::HeaderValue::from_static(user);
+        request.headers_mut().insert("x-user", value);
+        request
+    };
+    let held = service.ready().await.expect("ready").call(of("anna"));
+    let held = held.await.expect("answers");
+    let waits = tokio::spawn(service.ready().await.expect("ready").call(of("anna")));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let other = tokio::time::timeout(HICCUP, service.clone().oneshot(of("ben"))).await;
+    let other = other.expect("the waiting request holds nothing");
+    assert_eq!(other.expect("answers").status(), StatusCode::OK);
+    assert!(!waits.is_finished());
+    drop(held);
+    let waited = waits.await.expect("no panic").expect("answers");
+    assert_eq!(waited.status(), StatusCode::OK);
 }
 
 /// A key that holds something else is an error, and stays as it is.

@@ -180,7 +180,7 @@ async fn a_request_that_waits_is_told_of_once() {
 async fn a_request_that_waits_in_vain_is_denied() {
     for mode in GONE {
         let layer = layer(mode).on_error(async |_: Failed| Recovery::Propagate);
-        let app = app(layer.wait(9 * SECOND).most_waiting(1));
+        let app = app(layer.wait(9 * SECOND).max_waiting(1));
         assert_eq!(status(&app).await, 200);
         let statuses = tokio::join!(status(&app), status(&app), status(&app));
         assert_eq!(statuses, (429, 429, 429));
@@ -210,7 +210,7 @@ async fn every_failure_has_a_kind() {
         );
     }
     let keyed = RateLimitLayer::new("p", SECOND, 1).key(PeerIp);
-    assert_eq!(text(&app(keyed.on_error(say))).await, "Key");
+    assert_eq!(text(&app(keyed.on_error(say))).await, "Key(Server)");
 
     let broken = service_fn(|_: Request<Body>| async { Err::<Response<Body>, _>(std::fmt::Error) });
     let inner = RateLimitLayer::new("p", SECOND, 1)

@@ -4,22 +4,25 @@ use std::time::Duration;
 use tower_layer::Layer;
 
 use super::Exclusive;
-use super::settings::{Settings, rule};
+use super::settings::{Settings, rule, write_retry_after};
+use crate::admission::Options;
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::connection::Redis;
 use crate::key::KeyExtractor;
 use crate::lock::Lock;
 
-/// Wraps handlers so that at most one request is in flight at a time, or [so many](ExclusiveLayer::permits), in all
-/// processes that use the same Redis: an export that must not run twice, a report that each user may have made once
-/// at a time.
+/// Wraps handlers so that at most one request is in flight at a time, or [another
+/// number](ExclusiveLayer::permits), in all processes that use the same Redis: an export that must
+/// not run twice, a report that each user may request once at a time.
 ///
-/// A request gets a permit before the handler runs, and keeps it until the body of the response has ended or was
-/// dropped. It is free again at once when the handler fails or panics, or when the client goes away; and after the
-/// [lease](ExclusiveLayer::lease) when the process is killed. Meanwhile it is renewed in the background.
+/// A request gets a permit before the handler runs, and holds it until the body of the response has
+/// ended or was dropped. The permit is free at once when the handler fails or panics, or when the
+/// client goes away; it is free after the [lease](ExclusiveLayer::lease) when the process is
+/// killed. Meanwhile it is renewed in the background.
 ///
-/// It is a lease, with the limits of one: see the [module](crate::lock). A process that cannot reach Redis for longer
-/// than the lease keeps running handlers whose permits others have by then.
+/// The permit is a lease, with the limits of one: see the [module](crate::lock). A process that
+/// cannot reach Redis for longer than the lease keeps running handlers whose permits others may
+/// have by then.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -60,16 +63,14 @@ impl ExclusiveLayer {
             permits,
             lease,
             wait: Duration::ZERO,
-            key: None,
-            degrade: None,
-            on_error: None,
+            options: Options::new(write_retry_after),
         };
         Self {
             settings: Arc::new(settings),
         }
     }
 
-    /// So many requests at a time. All processes must say the same. Default: 1.
+    /// How many requests may be in flight at a time. All processes must say the same. Default: 1.
     pub fn permits(mut self, permits: u32) -> Self {
         let settings = self.change();
         settings.permits = permits;
@@ -77,19 +78,20 @@ impl ExclusiveLayer {
         self
     }
 
-    /// Who gets permits of their own. Default: nobody, all requests share them.
+    /// Gives each key permits of its own. Default: all requests share them.
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.change().key = Some(Arc::new(key));
+        self.change().options.key = Some(Arc::new(key));
         self
     }
 
-    /// How long a request may wait for a permit, in the order of arrival within a process. Default: not at all.
+    /// How long a request may wait for a permit, in the order of arrival within a process.
+    /// Meanwhile it keeps no instance of the inner service ready. Default: not at all.
     pub fn wait(mut self, at_most: Duration) -> Self {
         self.change().wait = at_most;
         self
     }
 
-    /// After how long the permits of a process that was killed are free again. Default: 30 s.
+    /// How long after a process was killed its permits are free again. Default: 30 s.
     ///
     /// # Panics
     ///
@@ -112,18 +114,27 @@ impl ExclusiveLayer {
         self
     }
 
-    /// What answers a request for which there is no permit. Its [`Decision`](crate::Decision) has the lease for its
-    /// retry-after, which is when the permit of a process that has just died is free again: no promise. Default:
+    /// What answers a request for which there is no permit. Default:
     /// [`Problem`](crate::Problem), a 429.
+    ///
+    /// The callback's [`Decision`](crate::Decision) has one quota, of the permits, with none
+    /// remaining. Its retry-after and reset-after are the lease: a permit is free by then even if
+    /// the process that holds it has just died, and mostly much earlier. With no permits at all the
+    /// verdict is [`Never`](crate::Verdict::Never).
+    ///
+    /// The response gets `Retry-After: 1` unless the callback set the field itself. That is an
+    /// estimate: how long the requests in flight will take is not known. It gets no `RateLimit`
+    /// fields.
     pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
-        self.change().degrade = Some(Arc::new(callback));
+        self.change().options.degrade = Some(Arc::new(callback));
         self
     }
 
-    /// What answers a request when Redis cannot be asked, when there is no key, or whose handler failed. Default: a 503
-    /// for the former two; errors of the handler go on.
+    /// What answers a request when Redis cannot be asked, when there is no key, or whose handler
+    /// failed. Default: a 503 without Redis; a 400 or 500 without a key, by the
+    /// [kind](crate::KeyErrorKind) of the error; errors of the handler go on.
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
-        self.change().on_error = Some(Arc::new(callback));
+        self.change().options.on_error = Some(Arc::new(callback));
         self
     }
 

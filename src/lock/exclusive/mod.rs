@@ -1,12 +1,8 @@
-//! The middleware that lets only so many requests run at a time, in the whole fleet.
+//! The middleware that bounds how many requests are in flight at a time, in the whole fleet.
 
-mod body;
-mod decide;
-mod future;
 mod layer;
 mod service;
 mod settings;
 
-pub use future::ExclusiveFuture;
 pub use layer::ExclusiveLayer;
 pub use service::Exclusive;

@@ -1,4 +1,3 @@
-use std::mem::replace;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -9,13 +8,13 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
-use super::ExclusiveFuture;
 use super::settings::Settings;
-use crate::callback::OnInnerError;
+use crate::admission::ResponseFuture;
 
 /// The service that an [`ExclusiveLayer`](super::ExclusiveLayer) makes.
 ///
-/// Its error type is the inner service's. Its responses have axum's body, whatever the inner service's body is.
+/// Its error type is the inner service's. Its responses have axum's body, whatever the inner
+/// service's body is.
 #[derive(Debug, Clone)]
 pub struct Exclusive<S> {
     inner: S,
@@ -37,20 +36,16 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = ExclusiveFuture<S, ReqBody>;
+    type Future = ResponseFuture<S, ReqBody>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<ReqBody>) -> ExclusiveFuture<S, ReqBody> {
+    fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
         let (head, body) = request.into_parts();
-        let Settings { on_error, rule, .. } = &*self.settings;
-        let errors = OnInnerError::of::<S::Error>(on_error.as_ref(), rule, &head);
-        let outcome = Arc::clone(&self.settings).decide(head);
-        // The instance that was polled ready; another one takes its place.
-        let fresh = self.inner.clone();
-        let ready = replace(&mut self.inner, fresh);
-        ExclusiveFuture::deciding(Box::pin(outcome), ready, body, errors)
+        let outcome = self.settings.ask_about(&head);
+        let request = Request::from_parts(head, body);
+        ResponseFuture::new(outcome, &mut self.inner, request)
     }
 }

@@ -1,32 +1,52 @@
-use std::fmt;
+use std::iter::once;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::callback::{DegradeCallback, ErrorCallback};
+use axum_core::response::Response;
+use http::HeaderValue;
+use http::header::RETRY_AFTER;
+use http::request::Parts;
+
+use crate::admission::{Options, Outcome};
+use crate::callback::Cause;
 use crate::connection::Redis;
-use crate::key::{Key, KeyExtractor};
-use crate::lock::slots::Slots;
+use crate::decision::{Decision, QuotaState, Source, Verdict};
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::lock::slots::{Permit, Slots};
 use crate::quota::Quota;
 use crate::rule::Rule;
+use crate::store::Take;
 
-/// What a layer was told, shared by all services that it made.
-#[derive(Clone)]
+/// The settings of a layer, shared by all services that it made.
+#[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) redis: Redis,
-    /// What callbacks are told: a quota of the permits.
+    /// For callbacks and problem documents: a quota of the permits.
     pub(super) rule: Arc<Rule>,
     pub(super) prefix: Arc<str>,
     pub(super) permits: u32,
     pub(super) lease: Duration,
     pub(super) wait: Duration,
-    pub(super) key: Option<Arc<dyn KeyExtractor>>,
-    pub(super) degrade: Option<Arc<dyn DegradeCallback>>,
-    pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
+    pub(super) options: Options,
 }
 
 impl Settings {
-    /// As rate limits are named: the prefix, the path, and the parts of the key.
-    pub(super) fn slots(&self, key: &Key) -> Slots {
+    /// Asks for a permit for the request with this head.
+    pub(super) fn ask_about(self: &Arc<Self>, head: &Parts) -> Outcome {
+        let key = match self.options.extract(&self.rule, head) {
+            Ok(key) => key,
+            Err(outcome) => return *outcome,
+        };
+        let settings = Arc::clone(self);
+        Outcome::Wait(Box::pin(async move {
+            let answer = settings.slots(&key).take(settings.wait).await;
+            settings.outcome(key, answer)
+        }))
+    }
+
+    /// Named as a rate limit is: the prefix, the path, and the parts of the key.
+    fn slots(&self, key: &Key) -> Slots {
         let (prefix, id) = (&self.prefix, self.rule.id());
         let name = match key.is_empty() {
             true => format!("{prefix}{id}"),
@@ -34,9 +54,44 @@ impl Settings {
         };
         Slots::new(&self.redis, &name, self.permits, self.lease)
     }
+
+    fn outcome(&self, key: Key, answer: Result<Option<Permit>, StoreError>) -> Outcome {
+        let rule = Arc::clone(&self.rule);
+        match answer {
+            Ok(Some(permit)) => {
+                let mut admitted = self.options.admit(rule);
+                admitted.permit = Some(Box::new(permit));
+                Outcome::Admit(admitted)
+            }
+            Ok(None) => self.options.deny(Take::new(rule, key), self.denial()),
+            Err(error) => {
+                let cause = Cause::Store(error, None);
+                self.options.fail(rule, cause, Outcome::unavailable())
+            }
+        }
+    }
+
+    /// A permit is free after the lease even if the process that holds it has just died.
+    fn denial(&self) -> Decision {
+        let retry_after = self.lease;
+        let verdict = match self.permits {
+            0 => Verdict::Never,
+            _ => Verdict::Denied { retry_after },
+        };
+        let state = QuotaState::new(0, retry_after);
+        Decision::new(verdict, Source::Redis, once(state))
+    }
 }
 
-/// The rule of so many permits, which come back after a lease at the latest.
+/// One second is an estimate: how long the requests in flight will take is not known.
+pub(super) fn write_retry_after(_: &Rule, decision: Decision, response: &mut Response) {
+    if decision.retry_after().is_some() {
+        let second = HeaderValue::from_static("1");
+        response.headers_mut().entry(RETRY_AFTER).or_insert(second);
+    }
+}
+
+/// The rule that callbacks see: a permit comes back after a lease at the latest.
 ///
 /// # Panics
 ///
@@ -47,16 +102,4 @@ pub(super) fn rule(path: &str, permits: u32, lease: Duration) -> Arc<Rule> {
         quota.expect("the lease is checked, and there are fewer permits than quotas may have");
     let rule = Rule::new(path, [quota]).unwrap_or_else(|error| panic!("{error}"));
     Arc::new(rule)
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("redis", &self.redis)
-            .field("path", &self.rule.path())
-            .field("permits", &self.permits)
-            .field("lease", &self.lease)
-            .field("wait", &self.wait)
-            .finish_non_exhaustive()
-    }
 }

@@ -1,29 +1,28 @@
+use std::any::Any;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::lock::slots::Permit;
-
 pin_project! {
-    /// A response's body, with the permit that is kept until it has ended.
-    pub(super) struct Keeping<B> {
+    /// A response's body, which holds a permit until it has ended.
+    pub(super) struct PermitBody<B> {
         #[pin]
         body: B,
-        permit: Option<Permit>,
+        permit: Option<Box<dyn Any + Send>>,
     }
 }
 
-impl<B: Body> Keeping<B> {
-    pub(super) fn new(body: B, permit: Option<Permit>) -> Self {
-        // Of an empty body nobody may ever ask for the end.
-        let permit = permit.filter(|_| !body.is_end_stream());
+impl<B: Body> PermitBody<B> {
+    pub(super) fn new(body: B, permit: Box<dyn Any + Send>) -> Self {
+        // A server may never poll an empty body.
+        let permit = (!body.is_end_stream()).then_some(permit);
         Self { body, permit }
     }
 }
 
-impl<B: Body> Body for Keeping<B> {
+impl<B: Body> Body for PermitBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -33,7 +32,7 @@ impl<B: Body> Body for Keeping<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(cx));
-        // After its last frame it need not be polled again.
+        // A server need not poll again after the last frame.
         if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
             drop(this.permit.take());
         }

@@ -1,0 +1,124 @@
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use axum_core::response::Response;
+use http::request::Parts;
+
+use super::{Admitted, Outcome};
+use crate::callback::{
+    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught, guarded, key_refused,
+    quota_exceeded, recover,
+};
+use crate::decision::Decision;
+use crate::error::{KeyError, KeyErrorKind};
+use crate::key::{Key, KeyExtractor};
+use crate::rule::Rule;
+use crate::store::Take;
+use crate::trace;
+
+/// Writes a decision into a response, for the client.
+pub(crate) type Describe = fn(&Rule, Decision, &mut Response);
+
+/// The settings that both layers have.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) key: Option<Arc<dyn KeyExtractor>>,
+    pub(crate) degrade: Option<Arc<dyn DegradeCallback>>,
+    pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
+    pub(crate) describe: Describe,
+    /// Whether it was logged that the server is set up without what the key is made of.
+    is_key_error_logged: Arc<OnceLock<()>>,
+}
+
+impl Options {
+    pub(crate) fn new(describe: Describe) -> Self {
+        Self {
+            key: None,
+            degrade: None,
+            on_error: None,
+            describe,
+            is_key_error_logged: Arc::default(),
+        }
+    }
+
+    /// The layer's own extractor comes before the rule's.
+    pub(crate) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
+        self.key.as_deref().or(rule.extractor())
+    }
+
+    /// The key of the request with this head. A panic of the extractor is answered with a 500.
+    pub(crate) fn extract(&self, rule: &Arc<Rule>, head: &Parts) -> Result<Key, Box<Outcome>> {
+        let Some(extractor) = self.extractor(rule) else {
+            return Ok(Key::default());
+        };
+        match caught("key extractor", rule.path(), || extractor.extract(head)) {
+            Ok(Ok(key)) => Ok(key),
+            Ok(Err(error)) => {
+                self.log_key_error(rule.path(), &error);
+                let otherwise = Outcome::Respond(key_refused(error.kind()));
+                let outcome = self.fail(Arc::clone(rule), Cause::Key(error), otherwise);
+                Err(Box::new(outcome))
+            }
+            Err(panicked) => Err(Box::new(Outcome::Respond(panicked.into()))),
+        }
+    }
+
+    /// A client's mistake is not logged: clients could fill the log.
+    fn log_key_error(&self, path: &str, error: &KeyError) {
+        if error.kind() == KeyErrorKind::Server {
+            self.is_key_error_logged.get_or_init(|| {
+                let error = error.to_string();
+                trace::event!(warn: path, error, "requests have no key: answered with a 500");
+            });
+        }
+    }
+
+    pub(crate) fn admit(&self, rule: Arc<Rule>) -> Admitted {
+        Admitted::new(rule, self.describe, self.on_error.clone())
+    }
+
+    pub(crate) fn deny(&self, take: Take, decision: Decision) -> Outcome {
+        let describe = self.describe;
+        let Some(callback) = self.degrade.clone() else {
+            let mut response = quota_exceeded(take.rule(), &decision, take.units());
+            describe(take.rule(), decision, &mut response);
+            return Outcome::Respond(response);
+        };
+        Outcome::Deny(Box::new(move |head| {
+            Box::pin(async move {
+                let rule = Arc::clone(take.rule());
+                let denied = Denied::new(take, decision.clone(), head);
+                let response =
+                    guarded("degrade callback", rule.path(), || callback.degrade(denied));
+                let mut response = response.await.unwrap_or_else(Into::into);
+                describe(&rule, decision, &mut response);
+                response
+            })
+        }))
+    }
+
+    /// `otherwise` applies where there is no error callback, and if it propagates the error.
+    pub(crate) fn fail(&self, rule: Arc<Rule>, cause: Cause, otherwise: Outcome) -> Outcome {
+        let Some(callback) = self.on_error.clone() else {
+            return otherwise;
+        };
+        // Without a key it must not: a client would get past its limit by leaving its key out.
+        let may_proceed = !matches!(cause, Cause::Key(_));
+        let proceed = self.admit(Arc::clone(&rule));
+        Outcome::Fail(Box::new(move |head| {
+            Box::pin(async move {
+                match recover(&*callback, Failed::new(rule, head, cause)).await {
+                    Recovery::Respond(response) => Outcome::Respond(response),
+                    Recovery::Proceed if may_proceed => Outcome::Admit(proceed),
+                    Recovery::Proceed | Recovery::Propagate => otherwise,
+                }
+            })
+        }))
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,128 @@
+use std::any::Any;
+use std::sync::Arc;
+
+use axum_core::BoxError;
+use axum_core::body::Body;
+use axum_core::response::Response;
+use bytes::Bytes;
+use http::request::Parts;
+use http_body::Body as HttpBody;
+use tokio::time::Instant;
+
+use super::body::PermitBody;
+use super::{Describe, Waiter};
+use crate::callback::{BoxFuture, ErrorCallback, recover_inner, reduced_capacity};
+use crate::decision::{Decision, Decisions};
+use crate::error::StoreError;
+use crate::rule::Rule;
+use crate::store::{StoreFuture, Take};
+
+/// What becomes of a request.
+pub(crate) enum Outcome {
+    /// The inner service is called.
+    Admit(Admitted),
+    /// The store's answer is pending. It stands beside its request without an allocation.
+    Ask(Question),
+    /// This says more later. Meanwhile the request keeps no instance of the inner service ready.
+    Wait(BoxFuture<'static, Outcome>),
+    /// The degrade callback answers.
+    Deny(Callback<Response>),
+    /// The error callback answers, or says how to go on.
+    Fail(Callback<Outcome>),
+    /// The client gets this.
+    Respond(Response),
+}
+
+/// Calls a callback about the request with this head.
+pub(crate) type Callback<T> = Box<dyn FnOnce(Parts) -> BoxFuture<'static, T> + Send>;
+
+impl Outcome {
+    /// A failed store is answered with a 503.
+    pub(crate) fn unavailable() -> Self {
+        Self::Respond(reduced_capacity())
+    }
+}
+
+/// A question to a store.
+pub(crate) struct Question {
+    pub(crate) asker: Arc<dyn Asker>,
+    pub(crate) asked: Asked,
+    pub(crate) answer: StoreFuture<Decisions>,
+}
+
+/// What a store was asked.
+pub(crate) struct Asked {
+    pub(crate) take: Take,
+    /// When; `None` where no request may wait.
+    pub(crate) at: Option<Instant>,
+    /// Of a request that has waited already.
+    pub(crate) waiter: Option<Waiter>,
+}
+
+/// Knows what a store's answer means for a request: a layer, which this module does not import.
+pub(crate) trait Asker: Send + Sync {
+    fn answered(self: Arc<Self>, asked: Asked, answer: Result<Decisions, StoreError>) -> Outcome;
+}
+
+pub(super) type Recovered<E> = BoxFuture<'static, Result<Response, E>>;
+
+/// An admitted request, until its response is there.
+pub(crate) struct Admitted {
+    pub(super) rule: Arc<Rule>,
+    /// Missing if the request was admitted without one.
+    pub(crate) decision: Option<Decision>,
+    /// Is dropped with the body of the response.
+    pub(crate) permit: Option<Box<dyn Any + Send>>,
+    pub(super) describe: Describe,
+    /// Hears of errors of the inner service.
+    pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
+    /// For that callback, once the inner service has the request.
+    pub(super) head: Option<Box<Parts>>,
+}
+
+impl Admitted {
+    /// Without decision and permit, for the time being.
+    pub(super) const fn new(
+        rule: Arc<Rule>,
+        describe: Describe,
+        on_error: Option<Arc<dyn ErrorCallback>>,
+    ) -> Self {
+        Self {
+            rule,
+            decision: None,
+            permit: None,
+            describe,
+            on_error,
+            head: None,
+        }
+    }
+
+    /// What the error callback makes of an error of the inner service, which does not run any more.
+    pub(super) fn recover<E>(&mut self, error: E) -> Result<Recovered<E>, E>
+    where
+        E: Send + Sync + 'static,
+    {
+        let (Some(head), Some(callback)) = (self.head.take(), self.on_error.take()) else {
+            return Err(error);
+        };
+        self.permit = None;
+        let rule = Arc::clone(&self.rule);
+        Ok(Box::pin(recover_inner(callback, rule, *head, error)))
+    }
+
+    /// The response to the client.
+    pub(super) fn finish<B>(self, response: http::Response<B>) -> Response
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let mut response = match self.permit {
+            None => response.map(Body::new),
+            Some(permit) => response.map(|body| Body::new(PermitBody::new(body, permit))),
+        };
+        if let Some(decision) = self.decision {
+            (self.describe)(&self.rule, decision, &mut response);
+        }
+        response
+    }
+}

@@ -1,0 +1,74 @@
+//! Stores for tests of the layer.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate::{
+    Decision, Decisions, MemoryStore, Source, Store, StoreFuture, Take, Token, Verdict,
+};
+
+/// A memory store on tokio's clock, a round trip away. It keeps what it was asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Far {
+    memory: Arc<MemoryStore>,
+    round_trip: Duration,
+    asked: Arc<Mutex<Vec<Take>>>,
+}
+
+impl Far {
+    pub(crate) fn new(round_trip: Duration) -> Self {
+        Self {
+            memory: Arc::new(MemoryStore::new().tokio_clock()),
+            round_trip,
+            asked: Arc::default(),
+        }
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Take> {
+        self.asked.lock().expect("no panic").clone()
+    }
+}
+
+impl Store for Far {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        self.asked
+            .lock()
+            .expect("no panic")
+            .extend_from_slice(takes);
+        let (memory, takes) = (Arc::clone(&self.memory), takes.to_vec());
+        let one_way = self.round_trip / 2;
+        StoreFuture::boxed(async move {
+            tokio::time::sleep(one_way).await;
+            let decisions = memory.take(&takes).await;
+            tokio::time::sleep(one_way).await;
+            decisions
+        })
+    }
+
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+        self.memory.refund(take, token)
+    }
+
+    fn name(&self) -> String {
+        "far".to_owned()
+    }
+}
+
+/// Gives this verdict to all takes, and says nothing about the quotas.
+#[derive(Debug)]
+pub(crate) struct Always(pub(crate) Verdict);
+
+impl Store for Always {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        let decision = Decision::new(self.0, Source::Local, std::iter::empty());
+        StoreFuture::ready(Ok(takes.iter().map(|_| decision.clone()).collect()))
+    }
+
+    fn refund(&self, _: &Take, _: &Token) -> StoreFuture<u64> {
+        StoreFuture::ready(Ok(0))
+    }
+
+    fn name(&self) -> String {
+        "always".to_owned()
+    }
+}
