@@ -149,6 +149,10 @@ impl Link {
         self.shared.is_closed.send_replace(true);
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        *self.shared.is_closed.borrow()
+    }
+
     /// Completes when it is closed.
     pub(crate) async fn closed(&self) {
         // It cannot fail: there is a sender here.

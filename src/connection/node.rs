@@ -129,7 +129,7 @@ impl Dispatcher {
         let _closing = Closing(Arc::clone(&queue));
         let mut flights = FuturesUnordered::new();
         loop {
-            let is_connecting = matches!(*self.state.borrow_and_update(), State::Connecting);
+            let is_connecting = is_connecting(&self.state.borrow_and_update());
             let number = flights.len();
             tokio::select! {
                 biased;
@@ -150,8 +150,8 @@ impl Dispatcher {
     /// The next flight. While there is no connection, all that waits gets the reason.
     fn depart(&self) -> Option<impl Future<Output = ()> + use<>> {
         let link = match &*self.state.borrow() {
-            State::Up(link) => link.clone(),
-            State::Connecting => return None,
+            State::Up(link) if !link.is_closed() => link.clone(),
+            State::Up(_) | State::Connecting => return None,
             State::Down(error) => {
                 let error = store_error(&self.home.address, error.clone());
                 self.home.queue.fail(&error);
@@ -162,6 +162,15 @@ impl Dispatcher {
         let flight = Flight::new(questions, link, self.home.clone())?;
         // A panic of one flight must not end the task. Its callers are told that nothing answers any more.
         Some(AssertUnwindSafe(flight.run()).catch_unwind().map(drop))
+    }
+}
+
+/// What is sent over a connection that has just been lost is in vain, though nobody has said so yet.
+fn is_connecting(state: &State) -> bool {
+    match state {
+        State::Connecting => true,
+        State::Up(link) => link.is_closed(),
+        State::Down(_) => false,
     }
 }
 
