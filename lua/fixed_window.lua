@@ -1,7 +1,8 @@
 -- The fixed window: whether takes fit into every quota of their keys; charges those that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua
--- ARGV[1]  the questions: see include/question.lua; of a quota they say max and window in microseconds
+-- ARGV[1]  the questions: see include/question.lua; of a quota they say max and window in
+--          microseconds
 -- ARGV[2]  the call's mark, a number below 2^48 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
@@ -18,16 +19,17 @@ local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
 local POURS, charged_later = false, nil
 local tallies, serial, newest, is_live
 
-local function read_tally(raw, from, newest)
+local function read_tally(raw, from, charged_at)
   if from + TALLY_SIZE - 1 > #raw then return nil end
   local max, window, needed, begun, start, units, behind = unpack(TALLY, raw, from)
-  if start > newest then return nil end
-  return { max = max, window = window, like = 0, life = window, needed = needed, begun = begun, used = 0,
-    start = start, units = units }, behind
+  if start > charged_at then return nil end
+  return { max = max, window = window, like = 0, life = window, needed = needed, begun = begun,
+    used = 0, start = start, units = units }, behind
 end
 
 local function write_tally(tally)
-  return pack(TALLY, tally.max, tally.window, tally.needed, tally.begun, tally.start, tally.units)
+  return pack(TALLY, tally.max, tally.window, tally.needed, tally.begun, tally.start,
+    tally.units)
 end
 
 local function over_at(tally)

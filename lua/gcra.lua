@@ -1,8 +1,9 @@
--- The generic cell rate algorithm: whether takes fit into every quota of their keys; charges those that do.
+-- The generic cell rate algorithm: whether takes fit into every quota of their keys; charges those
+-- that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua
--- ARGV[1]  the questions: see include/question.lua; of a quota they say max, window in microseconds, burst, and
---          max and window without their common factors
+-- ARGV[1]  the questions: see include/question.lua; of a quota they say max, window in
+--          microseconds, burst, and max and window without their common factors
 -- ARGV[2]  the call's mark, a number below 2^48 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
@@ -21,15 +22,17 @@ local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 local POURS = true
 local tallies, serial, newest, is_live
 
-local function read_tally(raw, from, newest)
+local function read_tally(raw, from, charged_at)
   if from + TALLY_SIZE - 1 > #raw then return nil end
   local max, window, burst, needed, begun, start, units, behind = unpack(TALLY, raw, from)
-  if start > newest or window == 0 then return nil end
-  local tally = { max = max, window = window, burst = burst, needed = needed, begun = begun, used = 0, like = max,
-    life = window, start = start, units = units, pace_units = 1, pace_micros = 1 }
+  if start > charged_at or window == 0 then return nil end
+  local tally = { max = max, window = window, burst = burst, like = max, life = window,
+    needed = needed, begun = begun, used = 0, start = start, units = units,
+    pace_units = 1, pace_micros = 1 }
   local quota = quotas[1]
   if quota and max == quota.max and window == quota.window and burst == quota.burst then
-    tally.pace_units, tally.pace_micros, tally.life = quota.pace_units, quota.pace_micros, quota.life
+    tally.pace_units, tally.pace_micros = quota.pace_units, quota.pace_micros
+    tally.life = quota.life
   else
     local a, b = math.max(max, 1), window
     while b > 0 do a, b = b, a % b end
@@ -40,7 +43,8 @@ local function read_tally(raw, from, newest)
 end
 
 local function write_tally(tally)
-  return pack(TALLY, tally.max, tally.window, tally.burst, tally.needed, tally.begun, tally.start, tally.units)
+  return pack(TALLY, tally.max, tally.window, tally.burst, tally.needed, tally.begun, tally.start,
+    tally.units)
 end
 
 local function over_at(tally) return tally.start + time_for(tally.units, tally) end
@@ -52,7 +56,9 @@ local function used_at(tally, time)
 end
 
 -- While the clock is behind the newest charge, nothing drains.
-local function count(tally, newest) return used_at(tally, newest > now and newest or now) end
+local function count(tally, charged_at)
+  return used_at(tally, charged_at > now and charged_at or now)
+end
 
 if is_refund then
 -- include: refund
@@ -60,7 +66,8 @@ if is_refund then
   local function charged_later()
     local after = (serial - token_serial) % MODULUS
     local later = after
-    for _, record in ipairs(call('ZRANGEBYSCORE', records, stamp_text, '+inf', 'LIMIT', '0', '4096')) do
+    local known = call('ZRANGEBYSCORE', records, stamp_text, '+inf', 'LIMIT', '0', '4096')
+    for _, record in ipairs(known) do
       if #record == RECORD_SIZE then
         local _, of, _, given_back = unpack('>I7I7I7I7', record)
         if (serial - of) % MODULUS < after then later = later - given_back end
@@ -82,42 +89,45 @@ end
 
 local function read_quota(from)
   local max, window, burst, pace_units, pace_micros, behind = unpack('<I7I7I7I7I7', ARGV[1], from)
-  local quota = { max = max, window = window, burst = burst, like = max, limit = max > 0 and burst or 0, life = window,
-    pace_units = pace_units, pace_micros = pace_micros }
+  local quota = { max = max, window = window, burst = burst, like = max, life = window,
+    limit = max > 0 and burst or 0, pace_units = pace_units, pace_micros = pace_micros }
   if burst > max then quota.life = time_for(burst, quota) end
   return quota, behind
 end
 
 local function new_tally(quota)
-  return { max = quota.max, window = quota.window, burst = quota.burst, like = quota.max, begun = 0, used = 0,
-    start = 0, units = 0, pace_units = quota.pace_units, pace_micros = quota.pace_micros }
+  return { max = quota.max, window = quota.window, burst = quota.burst, like = quota.max,
+    life = quota.life, needed = 0, begun = 0, used = 0, start = 0, units = 0,
+    pace_units = quota.pace_units, pace_micros = quota.pace_micros }
 end
 
 -- Nothing that has drained drains there again.
-local function carry(tally, newest)
-  if count(tally, newest) == 0 then return 0 end
-  return used_at(tally, newest)
+local function carry(tally, charged_at)
+  if count(tally, charged_at) == 0 then return 0 end
+  return used_at(tally, charged_at)
 end
 
 local function wait(tally, limit, cost)
   return tally.start + time_for(tally.units + cost - limit, tally) - now
 end
 
-local function pour(tally, time, units, newest)
-  local before = used_at(tally, newest > time and newest or time)
+local function pour(tally, time, units, charged_at)
+  -- What counts now is known.
+  local before = time == now and tally.used or used_at(tally, time)
   if before == 0 then
     tally.start, tally.units = time, 0
-  elseif newest > time then
+  elseif charged_at > time then
     tally.start, tally.units = time, before
-  else
+  elseif time - tally.start >= tally.pace_micros then
     local paces = floor((time - tally.start) / tally.pace_micros)
-    tally.start, tally.units = tally.start + paces * tally.pace_micros, tally.units - paces * tally.pace_units
+    tally.start = tally.start + paces * tally.pace_micros
+    tally.units = tally.units - paces * tally.pace_units
   end
   -- What another quota's takes pour in beyond what it can hold is lost.
   local room = (tally.burst > tally.max and tally.burst or tally.max) - before
   local held = units
   if held > room then held = room > 0 and room or 0 end
-  tally.units = tally.units + held
+  tally.units, tally.used = tally.units + held, before + held
   return units - held
 end
 

@@ -1,15 +1,16 @@
 -- The sliding log: whether takes fit into every quota of their keys; charges those that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a log: a sorted set
--- ARGV[1]  the questions: see include/question.lua; of a quota they say max and window in microseconds
+-- ARGV[1]  the questions: see include/question.lua; of a quota they say max and window in
+--          microseconds
 -- ARGV[2]  the call's mark, a number below 2^48 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see include/reply.lua. Refunds: see include/refund.lua.
 --
 -- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
--- member itself is a byte that no text begins with, and big-endian integers of 7 bytes, so that members
--- of one score are in the order of their totals:
+-- member itself is a byte that no text begins with, and big-endian integers of 7 bytes, so that
+-- members of one score are in the order of their totals:
 --   total    running total of all costs, with this entry, modulo 2^52
 --   base     the same before this entry: the sum inside a window is one subtraction
 --   floor    the base of the oldest entry of the set
@@ -18,15 +19,16 @@
 --   horizon  the longest window of the quotas that it was charged under
 --   units    the largest max of these
 --   serial   units ever charged, modulo 2^52: tells takes of one instant apart
--- and only where longer windows of earlier charges still need something of the set, or the clock went back:
+-- and only where longer windows of earlier charges still need something of the set, or the clock
+-- went back:
 --   long_window, long_units   entries inside of this window, of which so many newest units suffice
 --   long_until                until when
 --   begun                     takes that were charged before this are not given back
--- Entries that have left the longest window are removed only when the set is full. A set whose newest
--- member is anything else, or says what cannot be, is started afresh at the next charge.
+-- Entries that have left the longest window are removed only when the set is full. A set whose
+-- newest member is anything else, or says what cannot be, is started afresh at the next charge.
 --
--- Nothing is written unless something is charged. If the clock went back, what was charged in the future counts; a
--- charge then makes one entry of it, and its own.
+-- Nothing is written unless something is charged. If the clock went back, what was charged in the
+-- future counts; a charge then makes one entry of it, and its own.
 
 -- include: call
 
@@ -34,11 +36,12 @@ local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7I7', 57, 247
 local MORE, ENTRY_AND_MORE, ENTRY_AND_MORE_SIZE = '>I7I7I7I7', '>BI7I7I7I7I7I7I7I7I7I7I7I7', 85
 local POURS = false
 
--- The newest entry, and its fields, of which `oldest_base` is the floor. They run on with what is charged.
+-- The newest entry, and its fields, of which `oldest_base` is the floor. They run on with what is
+-- charged.
 local newest, total, base, oldest_base, since, stamp, horizon, units, serial
 local long_window, long_units, long_until, begun
--- Whether what is in the set counts for nothing; whether something was charged; whether the newest entry takes that
--- in, and was stamped in the future.
+-- Whether what is in the set counts for nothing; whether something was charged; whether the newest
+-- entry takes that in, and was stamped in the future.
 local is_stale, has_begun, merges, went_back
 -- When something was charged last.
 local last
@@ -50,8 +53,8 @@ local function entry_of(member)
   return of, before, with
 end
 
--- By rank: how many of the oldest entries have so many units behind them, or have left; the total with the last of
--- those, and the stamp of the next.
+-- By rank: how many of the oldest entries have so many units behind them, or have left; the total
+-- with the last of those, and the stamp of the next.
 local function count_needless(high, units_behind, left)
   local low, with_last, next_stamp = 0, oldest_base, nil
   while low < high do
@@ -106,7 +109,8 @@ if is_refund then
   -- Everybody waits meanwhile: very many entries are not rewritten.
   local behind = call('ZCOUNT', key, stamp_text, '+inf')
   if behind == 0 or behind > 4096 then return 0 end
-  local all, before, entries = call('ZCARD', key), call('ZRANGEBYSCORE', key, stamp_text, '+inf'), {}
+  local all, entries = call('ZCARD', key), {}
+  local before = call('ZRANGEBYSCORE', key, stamp_text, '+inf')
   for n, member in ipairs(before) do
     entries[n] = { entry_of(member) }
     if not entries[n][1] then return 0 end
@@ -125,7 +129,8 @@ if is_refund then
     -- First the new ones, so that the key, and with it the expiry, is there all the time.
     local stays = {}
     for n, entry in ipairs(entries) do
-      local member = pack(ENTRY, MARK, entry[3], entry[2], oldest_base, since, entry[1], horizon, units, serial)
+      local member = pack(ENTRY, MARK, entry[3], entry[2], oldest_base, since, entry[1], horizon,
+        units, serial)
       if n == #entries then member = member .. sub(newest, ENTRY_SIZE + 1) end
       call('ZADD', key, entry[1], member)
       stays[member] = true
@@ -159,7 +164,8 @@ for place = 1, #KEYS do
     local window, first_base, first_stamp, left = quota.window, oldest_base, since, nil
     if since <= now - window then
       left = format('%.0f', now - window)
-      first_stamp, first_base = entry_of(call('ZRANGEBYSCORE', key, '(' .. left, '+inf', 'LIMIT', '0', '1')[1])
+      local first = call('ZRANGEBYSCORE', key, '(' .. left, '+inf', 'LIMIT', '0', '1')[1]
+      first_stamp, first_base = entry_of(first)
       if not first_stamp then first_stamp, first_base = now, total end
     end
     used[n], quota.oldest = (total - first_base) % MODULUS, first_stamp
@@ -175,7 +181,8 @@ for place = 1, #KEYS do
           has_begun, went_back = true, stamp > now
           if went_back then
             -- What lies in the future becomes a part of this charge.
-            local _, before = entry_of(call('ZRANGEBYSCORE', key, now_text, '+inf', 'LIMIT', '0', '1')[1])
+            local first = call('ZRANGEBYSCORE', key, now_text, '+inf', 'LIMIT', '0', '1')[1]
+            local _, before = entry_of(first)
             base = before or base
             if begun <= stamp then begun = stamp + 1 end
             if long_until > now + long_window then long_until = now + long_window end
@@ -183,12 +190,15 @@ for place = 1, #KEYS do
             stamp = now
           end
           -- Also with an entry that holds nothing, since it was given back.
-          merges = newest and (stamp - stamp % MILLISECOND == now - now % MILLISECOND or total == oldest_base)
+          local is_of_same = stamp - stamp % MILLISECOND == now - now % MILLISECOND
+          merges = newest and (is_of_same or total == oldest_base)
           if not merges then base = total end
           if not newest or merges and since == stamp then since = now end
           for n = 1, number_of_quotas do
             local quota = quotas[n]
-            if used[n] == 0 or merges and quota.oldest == stamp or quota.oldest > now then quota.oldest = now end
+            if used[n] == 0 or merges and quota.oldest == stamp or quota.oldest > now then
+              quota.oldest = now
+            end
           end
           last = now
         end
@@ -200,12 +210,13 @@ for place = 1, #KEYS do
   end
 
   if has_charged then
-    local window, longest_used, most = longest.window, 0, 0
+    local window, used_of_longest, max = longest.window, 0, 0
     for n = 1, number_of_quotas do
-      if quotas[n].max > most then most = quotas[n].max end
-      if quotas[n] == longest then longest_used = used[n] end
+      if quotas[n].max > max then max = quotas[n].max end
+      if quotas[n] == longest then used_of_longest = used[n] end
     end
-    local expires = not newest or window ~= horizon or went_back or stamp - stamp % SLICE ~= now - now % SLICE
+    local expires = not newest or window ~= horizon or went_back
+      or stamp - stamp % SLICE ~= now - now % SLICE
 
     -- What windows longer than this one still need.
     if long_window <= window or now >= long_until or not newest then
@@ -222,20 +233,24 @@ for place = 1, #KEYS do
       edge = nil
     elseif long_window > 0 then
       local with_last
-      needless, with_last = count_needless(call('ZCOUNT', key, '-inf', edge), long_units, now - long_window)
+      local outside = call('ZCOUNT', key, '-inf', edge)
+      needless, with_last = count_needless(outside, long_units, now - long_window)
       edge = nil
       if needless > 0 then
         local first = call('ZRANGE', key, needless, needless)[1]
-        oldest_base, since = with_last, not (merges and first == newest) and entry_of(first) or now
+        oldest_base, since = with_last, now
+        if not merges or first ~= newest then since = entry_of(first) or now end
       end
     elseif (total - oldest_base) % MODULUS > math.min(longest.max, window / MILLISECOND) then
-      oldest_base, since = (total - longest_used) % MODULUS, longest.oldest
+      oldest_base, since = (total - used_of_longest) % MODULUS, longest.oldest
     else
       edge = nil
     end
 
-    local entry = pack(ENTRY, MARK, total, base, oldest_base, since, now, window, most, serial)
-    if long_window > 0 or begun > 0 then entry = entry .. pack(MORE, long_window, long_units, long_until, begun) end
+    local entry = pack(ENTRY, MARK, total, base, oldest_base, since, now, window, max, serial)
+    if long_window > 0 or begun > 0 then
+      entry = entry .. pack(MORE, long_window, long_units, long_until, begun)
+    end
     -- What counts for nothing, or comes again in the new entry, goes first.
     local written
     if is_stale then
@@ -252,7 +267,8 @@ for place = 1, #KEYS do
       if edge then call('ZREMRANGEBYSCORE', key, '-inf', edge) end
       if needless > 0 then call('ZREMRANGEBYRANK', key, '0', needless - 1) end
       if expires then
-        call('PEXPIRE', key, math.max(expiry, math.ceil((long_until - now + 2 * SLICE) / MILLISECOND)))
+        local needed = math.ceil((long_until - now + 2 * SLICE) / MILLISECOND)
+        call('PEXPIRE', key, math.max(expiry, needed))
       end
     end
   end

@@ -1,8 +1,9 @@
--- The sliding window in sub-windows: whether takes fit into every quota of their keys; charges those that do.
+-- The sliding window in sub-windows: whether takes fit into every quota of their keys; charges
+-- those that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua
--- ARGV[1]  the questions: see include/question.lua; of a quota they say max, window in microseconds and the number
---          of sub-windows
+-- ARGV[1]  the questions: see include/question.lua; of a quota they say max, window in microseconds
+--          and the number of sub-windows
 -- ARGV[2]  the call's mark, a number below 2^48 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
@@ -14,7 +15,8 @@
 --   floor                       the running total of all costs before the oldest entry
 --   entries                     their number
 -- and then the entries, one for each sub-window with something in it:
---   stamp, total                when something was charged in it last, and the running total with it
+--   stamp, total                when something was charged in it last, and the running total with
+--                               it
 
 -- include: call
 
@@ -24,7 +26,8 @@ local ENTRY, ENTRY_SIZE = '>I7I7', 14
 local POURS, charged_later = false, nil
 local tallies, serial, newest, is_live
 
--- In Lua `like` is the resolution, `base` the floor, and `stamp` and `total` are the newest entry's.
+-- In Lua `like` is the resolution, `base` the floor, and `stamp` and `total` are the newest
+-- entry's.
 local function read_tally(raw, from)
   local first = from + TALLY_SIZE
   if first - 1 > #raw then return nil end
@@ -33,17 +36,18 @@ local function read_tally(raw, from)
   if resolution == 0 or behind - 1 > #raw then return nil end
   local stamp, total = 0, base
   if number > 0 then stamp, total = unpack(ENTRY, raw, behind - ENTRY_SIZE) end
-  return { max = max, window = window, like = resolution, life = window, needed = needed, begun = begun, used = 0,
-    base = base, entries = sub(raw, first, behind - 1), number = number, stamp = stamp, total = total }, behind
+  return { max = max, window = window, like = resolution, life = window, needed = needed,
+    begun = begun, used = 0, base = base, entries = sub(raw, first, behind - 1), number = number,
+    stamp = stamp, total = total }, behind
 end
 
 local function write_tally(tally)
-  return pack(TALLY, tally.max, tally.window, tally.needed, tally.begun, tally.like, tally.base, tally.number)
-    .. tally.entries
+  return pack(TALLY, tally.max, tally.window, tally.needed, tally.begun, tally.like, tally.base,
+    tally.number) .. tally.entries
 end
 
--- How many of the oldest entries are stamped no later than that, or have so many units behind them; the total with
--- the last of those.
+-- How many of the oldest entries are stamped no later than that, or have so many units behind them;
+-- the total with the last of those.
 local function count_oldest(tally, latest, units_behind)
   local entries, total = tally.entries, tally.total
   local low, high, with_last, first = 0, tally.number, tally.base, 0
@@ -97,8 +101,8 @@ local function read_quota(from)
 end
 
 local function new_tally(quota)
-  return { window = quota.window, like = quota.like, begun = 0, used = 0, base = 0, entries = '', number = 0, stamp = 0,
-    total = 0 }
+  return { window = quota.window, like = quota.like, begun = 0, used = 0, base = 0, entries = '',
+    number = 0, stamp = 0, total = 0 }
 end
 
 local carry = count
@@ -114,7 +118,8 @@ end
 local function pour(tally, time, units)
   if tally.stamp > time then
     local before = count_oldest(tally, time - 1, MODULUS)
-    tally.entries = sub(tally.entries, 1, before * ENTRY_SIZE) .. pack(ENTRY, time, tally.total)
+    local earlier = sub(tally.entries, 1, before * ENTRY_SIZE)
+    tally.entries = earlier .. pack(ENTRY, time, tally.total)
     tally.number, tally.stamp = before + 1, time
   end
   local left, base = count_oldest(tally, time - tally.window, MODULUS)
@@ -126,7 +131,8 @@ local function pour(tally, time, units)
     stays = stays - 1
   end
   local total, first = (tally.total + taken) % MODULUS, left * ENTRY_SIZE
-  tally.entries = sub(tally.entries, first + 1, first + stays * ENTRY_SIZE) .. pack(ENTRY, time, total)
+  local earlier = sub(tally.entries, first + 1, first + stays * ENTRY_SIZE)
+  tally.entries = earlier .. pack(ENTRY, time, total)
   tally.base, tally.number, tally.stamp, tally.total = base, stays + 1, time, total
   return units - taken
 end

@@ -1,6 +1,7 @@
       -- Encodes an answer: see `reply`.
       --
-      -- Uses   what `decide` gives; limits, used, kept; over_at(kept[n]): from when on nothing of the quota counts
+      -- Uses   what `decide` gives; limits, used, kept; over_at(kept[n]): from when on nothing of
+      --        the quota counts
       size = size + 1
       for n = 1, number_of_quotas do
         used[n] = used[n] + charged
@@ -17,5 +18,7 @@
         end
       end
       if POURS and charged > 0 and alike > 1 then
-        for n = 1, number_of_quotas do replies[size] = replies[size] .. pack(POURED, kept[n].units) end
+        for n = 1, number_of_quotas do
+          replies[size] = replies[size] .. pack(POURED, kept[n].units)
+        end
       end

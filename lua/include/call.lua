@@ -1,11 +1,13 @@
--- The beginning of every algorithm's script: its locals and the clock. Here and in all that runs for each call there
--- are few functions: to make one costs more than to run it, the more so the more it uses of what is outside of it.
+-- The beginning of every algorithm's script: its locals and the clock. Here and in all that runs
+-- for each call there are few functions: to make one costs more than to run it, the more so the
+-- more it uses of what is outside of it.
 --
 -- Uses   KEYS and ARGV
 -- Gives  the locals below
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local floor, sub, byte, format, concat = math.floor, string.sub, string.byte, string.format, table.concat
+local floor, concat = math.floor, table.concat
+local sub, byte, format = string.sub, string.byte, string.format
 -- Running totals and serial numbers are modulo 2^52, so that doubles hold the sum of any two.
 local MODULUS = 4503599627370496
 local TEN_YEARS = 315360000000000
@@ -25,7 +27,8 @@ if not now_text then
 end
 local now = now_text + 0
 
--- What the question says of each quota of a key, the most units that may be used under it, and the units that count.
+-- What the question says of each quota of a key, the most units that may be used under it, and the
+-- units that count.
 local quotas, limits, used = { false }, { 0 }, { 0 }
 
 local key

@@ -1,8 +1,9 @@
-      -- The decision: how the next takes of a row are answered, and how many of them alike, as if each had come
-      -- alone.
+      -- The decision: how the next takes of a row are answered, and how many of them alike, as if
+      -- each had come alone.
       --
       -- Uses   cost, takes; limits, used; kept[n]: what the algorithm has of a quota
-      --        wait(kept[n], limit, cost, used): microseconds until the cost fits, where it does not
+      --        wait(kept[n], limit, cost, used): microseconds until the cost fits, where it does
+      --        not
       -- Gives  verdict, alike; number: the wait, or 0; charged: the units to charge
       local verdict, number, alike, charged = ALLOWED, 0, takes, 0
       if cost > 0 then
@@ -14,8 +15,8 @@
             break
           elseif cost > room then
             verdict = DENIED
-            local longest = wait(kept[n], limit, cost, used[n])
-            if longest > number then number = longest end
+            local wanted = wait(kept[n], limit, cost, used[n])
+            if wanted > number then number = wanted end
           elseif takes > 1 then
             local fits = floor(room / cost)
             if fits < alike then alike = fits end

@@ -1,5 +1,5 @@
-            -- The rule's tallies, and those of earlier quotas while they are needed: those first that are needed
-            -- longest, and no more than 16 of them.
+            -- The rule's tallies, and those of earlier quotas while they are needed: those first
+            -- that are needed longest, and no more than 16 of them.
             --
             -- Uses   kept, tallies, is_live, now, over_at
             -- Gives  tallies
@@ -21,5 +21,7 @@
                 return a[1].max > b[1].max
               end)
             end
-            for e = 1, math.min(#earlier, 16) do charged_tallies[#charged_tallies + 1] = earlier[e][1] end
+            for e = 1, math.min(#earlier, 16) do
+              charged_tallies[#charged_tallies + 1] = earlier[e][1]
+            end
             tallies = charged_tallies

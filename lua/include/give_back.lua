@@ -1,7 +1,9 @@
-  -- Gives back what was charged to the tallies of a key: see `refund`, which says what it uses and gives.
+  -- Gives back what was charged to the tallies of a key: see `refund`, which says what it uses and
+  -- gives.
   --
   -- Uses   what `state` does; write_tally; take_back(tally, later) -> units given back
-  --        charged_later(), or nil: how many units were charged after the take and not given back since
+  --        charged_later(), or nil: how many units were charged after the take and not given back
+  --        since
   local raw = call('GET', key)
 -- include: state
   if newest <= now and is_live then

@@ -10,14 +10,14 @@
     if #newest == ENTRY_SIZE then
       mark, total, base, oldest_base, since, stamp, horizon, units, serial = unpack(ENTRY, newest)
     elseif #newest == ENTRY_AND_MORE_SIZE then
-      mark, total, base, oldest_base, since, stamp, horizon, units, serial, long_window, long_units, long_until, begun =
-        unpack(ENTRY_AND_MORE, newest)
+      mark, total, base, oldest_base, since, stamp, horizon, units, serial,
+        long_window, long_units, long_until, begun = unpack(ENTRY_AND_MORE, newest)
     end
     local is_ours = mark == MARK and total < MODULUS and horizon <= TEN_YEARS
     if not is_ours or now >= stamp + horizon and now >= long_until then
       is_stale, newest = true, nil
-      -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one of
-      -- this very instant, or one from before the clock went back.
+      -- The serial numbers run from zero again, unless a take with such a number may have the same
+      -- stamp: one of this very instant, or one from before the clock went back.
       if not is_ours or begun <= now and stamp ~= now then serial = 0 end
       if not is_ours or begun <= now - now % MILLISECOND then begun = 0 end
       total, base, oldest_base, since, stamp = 0, 0, 0, now, now

@@ -1,5 +1,5 @@
--- The arithmetic of buckets, exact beyond what a double holds. A bucket drains by `pace_units` in every
--- `pace_micros`.
+-- The arithmetic of buckets, exact beyond what a double holds. A bucket drains by `pace_units` in
+-- every `pace_micros`.
 --
 -- Uses   floor
 -- Gives  drained(micros, bucket) -> the units that drain meanwhile, whether a part of one more
@@ -27,14 +27,18 @@ local function fraction(part, number, of)
 end
 
 local function drained(micros, bucket)
-  local whole = floor(micros / bucket.pace_micros)
-  local quotient, rest = fraction(micros - whole * bucket.pace_micros, bucket.pace_units, bucket.pace_micros)
-  return whole * bucket.pace_units + quotient, rest
+  local pace_units, pace_micros = bucket.pace_units, bucket.pace_micros
+  local whole = floor(micros / pace_micros)
+  local quotient, rest = fraction(micros - whole * pace_micros, pace_units, pace_micros)
+  return whole * pace_units + quotient, rest
 end
 
 local function time_for(units, bucket)
-  local whole = floor(units / bucket.pace_units)
-  local quotient, rest = fraction(units - whole * bucket.pace_units, bucket.pace_micros, bucket.pace_units)
+  local pace_units, pace_micros = bucket.pace_units, bucket.pace_micros
+  local whole = floor(units / pace_units)
+  local part = units - whole * pace_units
+  if part == 0 then return whole * pace_micros end
+  local quotient, rest = fraction(part, pace_micros, pace_units)
   if rest then quotient = quotient + 1 end
-  return whole * bucket.pace_micros + quotient
+  return whole * pace_micros + quotient
 end

@@ -9,11 +9,12 @@
   --
   -- Reply: the units that were given back; 0 if that was done before, or if they count no longer
   --
-  -- A member of KEYS[2] is a token and the units given back. It stays for twice as long as a charge counts, unless
-  -- there are too many: then the oldest go, and nothing as old is given back any more.
+  -- A member of KEYS[2] is a token and the units given back. It stays for twice as long as a charge
+  -- counts, unless there are too many: then the oldest go, and nothing as old is given back any
+  -- more.
   --
-  -- Gives  key, token_stamp, stamp_text, token_serial, most units; and for the algorithm to fill refunded, and life: how long
-  --        a charge counts at most
+  -- Gives  key, token_stamp, stamp_text, token_serial, most units; and for the algorithm to fill
+  --        refunded, and life: how long a charge counts at most
   local RECORD_SIZE, TOKEN_SIZE, MAX_RECORDS = 28, 21, 65536
   local records, token = KEYS[2], ARGV[2]
   local token_stamp, token_serial, charged = unpack('>I7I7I7', token)
@@ -24,6 +25,7 @@
   for _, record in ipairs(call('ZRANGEBYSCORE', records, stamp_text, stamp_text)) do
     if sub(record, 1, TOKEN_SIZE) == token then return 0 end
   end
-  if call('ZCARD', records) >= MAX_RECORDS and token_stamp <= call('ZRANGE', records, '0', '0', 'WITHSCORES')[2] + 0 then
-    return 0
+  if call('ZCARD', records) >= MAX_RECORDS then
+    local oldest = call('ZRANGE', records, '0', '0', 'WITHSCORES')[2]
+    if token_stamp <= oldest + 0 then return 0 end
   end

@@ -4,10 +4,11 @@
 --   8 bytes    the call's mark, ARGV[2]
 -- and for each key, for each row one or more answers, until all its takes are answered:
 --   1 byte     verdict: 0 denied, 1 allowed, 2 never, 3 late, 4 error
---   2 bytes    the number of takes that are answered alike: all denied, or each charged once more than the one
---              before; of an error the length of its text
+--   2 bytes    the number of takes that are answered alike: all denied, or each charged once more
+--              than the one before; of an error the length of its text
 -- of late takes no more; of an error its text, which answers all takes of the key; and else
---   number     microseconds to wait if it was denied, the serial number of the last if it was charged, or 0
+--   number     microseconds to wait if it was denied, the serial number of the last if it was
+--              charged, or 0
 --   each quota after the last take: units remaining, microseconds until it is whole
 -- and, if the algorithm pours and several were charged, for each quota
 --   number     units poured into its bucket

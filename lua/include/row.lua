@@ -1,5 +1,5 @@
-    -- Reads a row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds. Takes that are late
-    -- are answered, and nothing is done.
+    -- Reads a row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds.
+    -- Takes that are late are answered, and nothing is done.
     --
     -- Uses   question, at; add an answer: replies, size
     -- Gives  cost, takes: those that have to be decided

@@ -6,13 +6,14 @@
   -- Gives  serial, newest, tallies; is_live: whether anything counts
   tallies, serial, newest, is_live = nil, 0, now, false
   if raw and #raw > HEADER_SIZE and byte(raw) == MARK then
-    local mark, from, tally = nil, HEADER_SIZE + 1, nil
-    mark, serial, newest = unpack(HEADER, raw)
-    tallies = mark and { false }
-    local number_of_tallies = 0
+    local _, stored_serial, stored_newest = unpack(HEADER, raw)
+    tallies, serial, newest = { false }, stored_serial, stored_newest
+    local number_of_tallies, from = 0, HEADER_SIZE + 1
     repeat
+      local tally
       tally, from = read_tally(raw, from, newest)
-      if not tally or tally.window == 0 or tally.window > TEN_YEARS or tally.needed > newest + 2 * TEN_YEARS then
+      local is_ours = tally and tally.window > 0 and tally.window <= TEN_YEARS
+      if not is_ours or tally.needed > newest + 2 * TEN_YEARS then
         tallies = nil
         break
       end

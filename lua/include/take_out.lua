@@ -1,6 +1,7 @@
-  -- Takes units out of the entry of a list that took them in, and tells how many. The list begins with the first
-  -- entry that is not stamped before the take; an entry is { stamp, running total before it, running total with it }.
-  -- An entry without any units goes, unless it is the only one; one that has left the window is left alone.
+  -- Takes units out of the entry of a list that took them in, and tells how many. The list begins
+  -- with the first entry that is not stamped before the take; an entry is { stamp, running total
+  -- before it, running total with it }. An entry without any units goes, unless it is the only one;
+  -- one that has left the window is left alone.
   --
   -- Uses   now, token_stamp
   -- Gives  take_out

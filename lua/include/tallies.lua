@@ -3,22 +3,24 @@
 -- A state is a string: the mark of its algorithm, and then, as big-endian integers of 7 bytes,
 --   serial   units ever charged, modulo 2^52: tells takes of one instant apart
 --   newest   when something was charged last
--- and the tallies: those of the rule's quotas, and those of earlier quotas for as long as what was charged under
--- them still counts. Each charge goes to all of them, so that two rules may take turns on one key, and neither
--- refills the other. What all tallies have:
+-- and the tallies: those of the rule's quotas, and those of earlier quotas for as long as what was
+-- charged under them still counts. Each charge goes to all of them, so that two rules may take
+-- turns on one key, and neither refills the other. What all tallies have:
 --   max, window   the quota that it was charged under last
 --   needed        until when it is needed for what was charged while that was the rule's
 --   begun         takes that were charged before this are not told apart in it, and not given back
 -- A value that is no such string, or damaged, is as good as none.
 --
--- Nothing is written unless something is charged. If the clock went back, what was charged in the future counts; a
--- charge then pulls it back to now.
+-- Nothing is written unless something is charged. If the clock went back, what was charged in the
+-- future counts; a charge then pulls it back to now.
 --
 -- Uses   MARK; count, read_tally: see `state`
---        read_quota(at) -> quota, at   with max, window, limit, life: how long a charge counts at most, and `like`:
---                                      tallies of the same window and `like` can go on as its own
+--        read_quota(at) -> quota, at   with max, window, limit, life: how long a charge counts at
+--                                      most, and `like`: tallies of the same window and `like` can
+--                                      go on as its own
 --        new_tally(quota)              with window, like
---        carry(tally, newest)          units that another tally has to be charged then to count as much
+--        carry(tally, newest)          units that another tally has to be charged then to count as
+--                                      much
 --        wait, over_at: see `decide` and `answer`
 --        pour(tally, time, units, newest) -> how many of them it could not hold
 --        write_tally(tally)
@@ -83,8 +85,8 @@ for place = 1, #KEYS do
             end
             if tally.begun > begun then begun = tally.begun end
           end
-          -- The serial numbers run from zero again, unless a take with such a number may have the same stamp: one
-          -- of this very instant, or one from before the clock went back.
+          -- The serial numbers run from zero again, unless a take with such a number may have the
+          -- same stamp: one of this very instant, or one from before the clock went back.
           if not is_live and begun == now and newest ~= now then serial = 0 end
           for n = 1, number_of_quotas do
             local quota, tally = quotas[n], kept[n]
@@ -93,14 +95,15 @@ for place = 1, #KEYS do
             tally.needed = now + tally.life
             if tally.begun == 0 then tally.begun = begun end
           end
-          is_changed = is_changed or went_back or newest - newest % SLICE ~= now - now % SLICE
+          if went_back or newest - newest % SLICE ~= now - now % SLICE then is_changed = true end
           if is_changed or #tallies > 1 then
 -- include: earlier
           end
         end
         for t = 1, #tallies do
           local tally = tallies[t]
-          if pour(tally, now, charged, newest) > 0 and tally.begun <= now then tally.begun = now + 1 end
+          local lost = pour(tally, now, charged, newest)
+          if lost > 0 and tally.begun <= now then tally.begun = now + 1 end
         end
         newest = now
         serial = (serial + charged) % MODULUS
@@ -111,7 +114,8 @@ for place = 1, #KEYS do
   end
 
   if has_charged then
-    local state, written = pack(HEADER, MARK, serial, newest), nil
+    local state = pack(HEADER, MARK, serial, newest)
+    local written
     for t = 1, #tallies do state = state .. write_tally(tallies[t]) end
     if is_changed then
       local longest = expiry

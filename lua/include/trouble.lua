@@ -2,7 +2,8 @@
   --
   -- Uses   trouble: a message; replies, size, size_before
   if trouble then
-    -- Not this key's alone: the server is no master. Nothing was written, and the connection has to know.
+    -- Not this key's alone: the server is no master. Nothing was written, and the connection has to
+    -- know.
     if string.find(trouble, 'READONLY', 1, true) then return redis.error_reply(trouble) end
     trouble = sub(trouble, 1, 1024)
     for n = size, size_before + 1, -1 do replies[n] = nil end

@@ -313,7 +313,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "gcra, Lua",
         "it drains while the clock is back",
         GCRA_LUA,
-        "return used_at(tally, newest > now and newest or now)",
+        "return used_at(tally, charged_at > now and charged_at or now)",
         "return used_at(tally, now)",
     ),
     mutant(

@@ -449,10 +449,6 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
         assert!(mark < 1 << 48, "{asked}");
         number(&unescaped(deadline))
     };
-    // A look without a deadline is how the clock becomes known.
-    let asked = call();
-    assert_eq!(deadline(&asked, r"\x00"), 1 << 53, "{asked}");
-
     let asked = call();
     let time_left = deadline(&asked, r"\x01") - token.stamp();
     // A bit less than the time-out was left when it was charged.

@@ -211,10 +211,10 @@ async fn late_answers_change_nothing() {
     let line = Line::new(Mode::Holds);
     let store = CircuitBreaker::new(line.clone()).failures(3);
     let takes = [take()];
-    let mut early = store.take(&takes);
+    let mut early = Box::pin(store.take(&takes));
     assert!(poll_immediate(&mut early).await.is_none());
     line.set(Mode::HoldsAndFails(Kind::Timeout));
-    let mut failing: Vec<_> = (0..3).map(|_| store.take(&takes)).collect();
+    let mut failing: Vec<_> = (0..3).map(|_| Box::pin(store.take(&takes))).collect();
     for late in &mut failing {
         assert!(poll_immediate(late).await.is_none());
     }

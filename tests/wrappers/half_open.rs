@@ -23,7 +23,7 @@ async fn half_open(mode: Mode) -> (CircuitBreaker<Line>, Line) {
 async fn one_goes_through_and_closes_it() {
     let (store, line) = half_open(Mode::Holds).await;
     let takes = [take()];
-    let mut trial = store.take(&takes);
+    let mut trial = Box::pin(store.take(&takes));
     assert!(poll_immediate(&mut trial).await.is_none());
     for _ in 0..10 {
         let answer = timeout(SECOND, kind(&store)).await;
@@ -66,7 +66,7 @@ async fn one_that_is_dropped_makes_room_for_another() {
     let (store, line) = half_open(Mode::Holds).await;
     let takes = [take()];
     for polls in 0..4 {
-        let mut trial = store.take(&takes);
+        let mut trial = Box::pin(store.take(&takes));
         for _ in 0..polls {
             assert!(poll_immediate(&mut trial).await.is_none());
         }
@@ -105,7 +105,7 @@ async fn one_that_is_left_lying_about_is_passed_over() {
     for polls in 0..2 {
         let (store, line) = half_open(Mode::Holds).await;
         let takes = [take()];
-        let mut kept = store.take(&takes);
+        let mut kept = Box::pin(store.take(&takes));
         for _ in 0..polls {
             assert!(poll_immediate(&mut kept).await.is_none());
         }

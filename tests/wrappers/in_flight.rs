@@ -46,8 +46,8 @@ async fn a_dropped_future_gives_its_permit_back() {
     for round in 0..99 {
         let unpolled = store.take(&takes);
         assert_eq!((store.under_way(), line.under_way()), (1, 1));
-        let mut polled = store.take(&takes);
-        let mut refund = store.refund(&takes[0], &token);
+        let mut polled = Box::pin(store.take(&takes));
+        let mut refund = Box::pin(store.refund(&takes[0], &token));
         assert!(poll_immediate(&mut polled).await.is_none());
         assert!(poll_immediate(&mut refund).await.is_none());
         assert_eq!((store.under_way(), line.under_way()), (3, 3));
