@@ -13,7 +13,7 @@ use redis::{
 use tokio::sync::{broadcast, watch};
 
 use super::clock::ServerClock;
-use super::scripts::Preload;
+use super::scripts::{GCRA, Preload};
 
 /// How often an idle connection is probed by TCP; a few lost probes are a lost connection.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -123,6 +123,15 @@ impl Link {
             self.shared.activity.heard();
         }
         replies
+    }
+
+    /// Completes when the server calls scripts, or says why it does not. One that is paused for commands that may write
+    /// answers everything else.
+    pub(super) async fn calls_scripts(&self) -> RedisResult<()> {
+        let mut probe = redis::pipe();
+        // No key, no question, and any mark.
+        probe.cmd("EVALSHA").arg(GCRA.sha()).arg(0).arg("").arg(0);
+        self.ask(&probe).await.map(drop)
     }
 
     /// Begins or ceases to listen to these channels.

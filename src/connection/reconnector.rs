@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, select_all};
 use redis::{ConnectionInfo, RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::link::{Link, Role};
 use super::scripts::Preload;
@@ -86,6 +86,14 @@ pub(super) struct Reconnector {
     pub(super) attempts: Attempts,
 }
 
+/// What a new connection has to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    Opened,
+    /// That the server calls scripts: otherwise it is no better than the connection beside which it was made.
+    ScriptCall,
+}
+
 /// The attempts to connect that are under way: at most two. The first of them goes on, since the server may have become
 /// slow. The second one makes room for a later one, which is answered at once when the server is back.
 #[derive(Default)]
@@ -97,7 +105,7 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// The outcome of an attempt; begins one whenever it is time to.
-    async fn next(&mut self, target: &Target, preload: Preload) -> RedisResult<Link> {
+    async fn next(&mut self, target: &Target, preload: Preload, proof: Proof) -> RedisResult<Link> {
         loop {
             let patience = self.patience.unwrap_or(MIN_PATIENCE);
             let next = self.next.unwrap_or_else(Instant::now);
@@ -115,7 +123,7 @@ impl Attempts {
                 () = sleep_until(next) => {
                     let is_beside = !self.under_way.is_empty();
                     self.under_way.truncate(1);
-                    self.begin(target.clone(), preload);
+                    self.begin(target.clone(), preload, proof);
                     self.next = Some(Instant::now() + patience);
                     if is_beside {
                         return Err(late(patience));
@@ -125,19 +133,23 @@ impl Attempts {
         }
     }
 
-    fn begin(&mut self, target: Target, preload: Preload) {
+    fn begin(&mut self, target: Target, preload: Preload, proof: Proof) {
         let begun = Instant::now();
         let attempt = within(MAX_ATTEMPT, async move {
-            match &target {
+            let link = match &target {
                 Target::Server(info) => {
-                    Link::open(ConnectionInfo::clone(info), Role::Any, 0, preload).await
+                    Link::open(ConnectionInfo::clone(info), Role::Any, 0, preload).await?
                 }
                 #[cfg(feature = "sentinel")]
                 Target::Master(sentinels) => {
                     let Master { server, epoch } = sentinels.master().await?;
-                    Link::open(server, Role::Master, epoch, preload).await
+                    Link::open(server, Role::Master, epoch, preload).await?
                 }
+            };
+            if proof == Proof::ScriptCall {
+                link.calls_scripts().await?;
             }
+            Ok(link)
         });
         self.under_way
             .push(Box::pin(async move { (begun, attempt.await) }));
@@ -178,7 +190,10 @@ impl Reconnector {
     /// One attempt after the other until one succeeds.
     async fn connect(&mut self) -> Link {
         loop {
-            match self.attempts.next(&self.target, self.preload).await {
+            let made = self
+                .attempts
+                .next(&self.target, self.preload, Proof::Opened);
+            match made.await {
                 Ok(link) => {
                     self.state.send_replace(State::Up(link.clone()));
                     return link;
@@ -220,23 +235,36 @@ impl Reconnector {
     /// Makes another connection beside one that is silent. The one that answers first is kept.
     async fn replace(&mut self, link: &Link) -> Silence {
         loop {
-            tokio::select! {
+            let made = self
+                .attempts
+                .next(&self.target, self.preload, Proof::ScriptCall);
+            let made = tokio::select! {
                 biased;
-                () = heard(link, &self.shortest_timeout) => {
-                    self.attempts.under_way.clear();
-                    self.state.send_replace(State::Up(link.clone()));
-                    return Silence::Broken;
-                }
+                () = heard(link, &self.shortest_timeout) => return self.keep(link),
                 () = link.closed() => return Silence::Lost,
-                made = self.attempts.next(&self.target, self.preload) => match made {
-                    Ok(other) => {
-                        self.state.send_replace(State::Up(other.clone()));
-                        return Silence::Replaced(other);
+                made = made => made,
+            };
+            match made {
+                Ok(other) => {
+                    // A server that goes on after a pause answers over both, here first.
+                    let heard = heard(link, &self.shortest_timeout);
+                    if timeout(2 * LOOK_AGAIN, heard).await.is_ok() {
+                        return self.keep(link);
                     }
-                    Err(error) => self.fail(error),
-                },
+                    self.state.send_replace(State::Up(other.clone()));
+                    return Silence::Replaced(other);
+                }
+                // Callers with more time than the one whose timeout is the shortest may still be answered here.
+                Err(error) if error.is_timeout() && link.silent_for() < MAX_SILENCE => {}
+                Err(error) => self.fail(error),
             }
         }
+    }
+
+    fn keep(&mut self, link: &Link) -> Silence {
+        self.attempts.under_way.clear();
+        self.state.send_replace(State::Up(link.clone()));
+        Silence::Broken
     }
 }
 
