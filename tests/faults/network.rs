@@ -17,7 +17,9 @@ const WHILE: Duration = Duration::from_millis(400);
 async fn all_are(name: &'static str, mode: Mode, kind: Kind) {
     let server = Redis::start();
     let proxy = Proxy::start(&server.url).await;
-    let mut fault = Fault::at(name, &proxy.url).await.gives(kind);
+    let fault = Fault::at(name, &proxy.url).await.gives(kind);
+    // Who has just asked over a connection that another one replaces is told so.
+    let mut fault = fault.or(Kind::Unavailable);
     fault.begins();
     proxy.all(mode);
     fault.lasts(WHILE).await;

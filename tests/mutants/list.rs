@@ -649,8 +649,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "a connection that answers late is given up",
         RECONNECTOR,
-        "                () = heard(link, &self.shortest_timeout) => {",
-        "                () = heard(link, &self.shortest_timeout), if false => {",
+        "() = heard(link, &self.shortest_timeout) => return self.keep(link),",
+        "() = heard(link, &self.shortest_timeout), if false => return self.keep(link),",
     ),
     mutant(
         "connection",
@@ -665,5 +665,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         RECONNECTOR,
         "() = sleep_until(next) => {",
         "() = sleep_until(next), if self.under_way.len() < 2 => {",
+    ),
+    mutant(
+        "connection",
+        "a connection is as good as another one that opens and calls no script",
+        RECONNECTOR,
+        "if proof == Proof::ScriptCall {",
+        "if proof == Proof::ScriptCall && false {",
     ),
 ];

@@ -489,3 +489,46 @@ async fn a_short_silence_is_tolerated() {
         }
     }
 }
+
+/// A server that pauses for longer than a hasty caller's silence is tolerated, and goes on: those who have more time get
+/// their decisions.
+#[tokio::test]
+async fn a_hasty_caller_costs_patient_ones_no_decision() {
+    let server = Process::start(&["--save", "", "--enable-debug-command", "yes"]);
+    let store = store(server.url()).await;
+    let hasty = store.clone().timeout(Duration::from_millis(30));
+    let path = take("p", 1_000_000);
+    assert!(hasty.take_one(&path).await.is_ok());
+    let mut asked = 1;
+    for pause in [
+        "CLIENT PAUSE 600 WRITE",
+        "CLIENT PAUSE 600 ALL",
+        "DEBUG SLEEP 0.6",
+    ] {
+        let mut connection = server.connection();
+        let pausing = tokio::task::spawn_blocking(move || {
+            let mut words = pause.split(' ');
+            let mut command = redis::cmd(words.next().expect("a command"));
+            words.for_each(|word| drop(command.arg(word)));
+            command.exec(&mut connection)
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let mut answers = Vec::new();
+        for _ in 0..40 {
+            let (patient, of_it) = (store.clone(), path.clone());
+            answers.push(tokio::spawn(async move { patient.take_one(&of_it).await }));
+            let _ = hasty.take_one(&path.clone().cost(0)).await;
+            asked += 1;
+            if answers.len() % 8 == 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        for answer in answers {
+            let answer = answer.await.expect("no panic");
+            assert!(answer.expect("a decision").is_allowed(), "{pause}");
+        }
+        pausing.await.expect("no panic").expect("pauses");
+    }
+    let left = store.peek(&path).await.expect("a decision").remaining();
+    assert_eq!(1_000_000 - left, asked);
+}
