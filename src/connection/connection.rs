@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
+use tokio::time::sleep;
 
 use super::Script;
 use super::address::{IntoRedisAddress, RedisAddress, Topology};
@@ -18,7 +19,7 @@ use super::scripts::Preload;
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use crate::decision::Decision;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// What is asked at an address: one server, the master that sentinels name, or every master of a cluster.
 ///
@@ -28,7 +29,10 @@ use crate::error::StoreError;
 ///
 /// Clones share the connections. The background tasks end with the last of them.
 #[derive(Clone)]
-pub(crate) struct Connection(Arc<Shared>);
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    timeout: Duration,
+}
 
 struct Shared {
     to: To,
@@ -44,23 +48,22 @@ enum To {
 }
 
 impl Connection {
-    /// Connects and loads the scripts, within `timeout`. A server that does not answer yet, or is still loading its data, is
-    /// waited for.
+    /// How long [`connect`](Self::connect) waits at most.
+    pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Connects and loads the scripts. A server that does not answer yet, or is still loading its data, is waited for.
+    /// Later questions have `timeout` each.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or if that takes too long.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
     pub(crate) async fn connect(
         address: impl IntoRedisAddress,
         preload: Preload,
         timeout: Duration,
     ) -> Result<Self, StoreError> {
-        let connection = Self::lazy(address, preload)?;
-        let first = within(timeout, connection.first()).await;
+        let connection = Self::lazy(address, preload, timeout)?;
+        let first = within(Self::CONNECT_TIMEOUT, connection.first()).await;
         first.map_err(|error| store_error(connection.label(), error))?;
         Ok(connection)
     }
@@ -77,6 +80,7 @@ impl Connection {
     pub(crate) fn lazy(
         address: impl IntoRedisAddress,
         preload: Preload,
+        timeout: Duration,
     ) -> Result<Self, StoreError> {
         let address = address.into_redis_address()?.checked()?;
         let label: Arc<str> = address.to_string().into();
@@ -103,18 +107,29 @@ impl Connection {
                 node(Target::Master(Arc::new(sentinels)))
             }
         };
-        Ok(Self(Arc::new(Shared { to, address, label })))
+        let shared = Arc::new(Shared { to, address, label });
+        Ok(Self { shared, timeout })
     }
 
     /// Where Redis is, for people: no user and no password.
     pub(crate) fn label(&self) -> &Arc<str> {
-        &self.0.label
+        &self.shared.label
+    }
+
+    /// The same with another timeout for each question.
+    pub(crate) fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Asks whether a key may spend a cost.
-    pub(crate) fn take(&self, take: TakeQuestion, timeout: Duration) -> AnswerFuture<Decision> {
-        let slot = self.slot(take.name.as_bytes());
-        self.ask(|caller| Question::new(Body::Take(take, caller), slot, timeout))
+    pub(crate) fn take(&self, take: TakeQuestion) -> AnswerFuture<Decision> {
+        let slot = self.slot(&take.name);
+        self.ask(|caller| Question::new(Body::Take(take, caller), slot, self.timeout))
     }
 
     /// Calls a script on keys of one slot.
@@ -123,29 +138,38 @@ impl Connection {
         script: &'static Script,
         keys: &[&str],
         arguments: impl FnOnce(&mut Cmd),
-        timeout: Duration,
     ) -> AnswerFuture<Value> {
-        let call = CallQuestion {
-            command: script.by_hash(keys, arguments),
-            script: Some(script),
-        };
-        let slot = keys.first().map_or(0, |key| self.slot(key.as_bytes()));
-        self.ask(|caller| Question::new(Body::Call(call, caller), slot, timeout))
+        let command = script.by_hash(keys, arguments);
+        self.command(
+            command,
+            Some(script),
+            keys.first().copied().unwrap_or_default(),
+        )
     }
 
     /// Runs a command on one key.
-    pub(crate) fn query(&self, command: Cmd, key: &str, timeout: Duration) -> AnswerFuture<Value> {
-        let call = CallQuestion {
-            command,
-            script: None,
-        };
-        let slot = self.slot(key.as_bytes());
-        self.ask(|caller| Question::new(Body::Call(call, caller), slot, timeout))
+    pub(crate) async fn query<T: FromRedisValue>(
+        &self,
+        command: Cmd,
+        key: &str,
+    ) -> Result<T, StoreError> {
+        let reply = self.command(command, None, key).await?;
+        redis::from_redis_value(reply).map_err(|error| store_error(self.label(), error.into()))
+    }
+
+    fn command(
+        &self,
+        command: Cmd,
+        script: Option<&'static Script>,
+        key: &str,
+    ) -> AnswerFuture<Value> {
+        let (call, slot) = (CallQuestion { command, script }, self.slot(key));
+        self.ask(|caller| Question::new(Body::Call(call, caller), slot, self.timeout))
     }
 
     fn ask<T>(&self, ask: impl FnOnce(Caller<T>) -> Question) -> AnswerFuture<T> {
-        let (question, answer) = AnswerFuture::of(ask, &self.0.label);
-        match &self.0.to {
+        let (question, answer) = AnswerFuture::of(ask, &self.shared.label);
+        match &self.shared.to {
             To::Server(node) => node.ask(question),
             #[cfg(feature = "cluster")]
             To::Cluster(cluster) => cluster.ask(question),
@@ -153,28 +177,50 @@ impl Connection {
         answer
     }
 
-    fn slot(&self, key: &[u8]) -> u16 {
-        match &self.0.to {
+    fn slot(&self, key: &str) -> u16 {
+        match &self.shared.to {
             To::Server(_) => {
                 let _ = key;
                 0
             }
             #[cfg(feature = "cluster")]
-            To::Cluster(_) => slot(key),
+            To::Cluster(_) => slot(key.as_bytes()),
         }
     }
 
+    /// Completes with the first connection, in a cluster to any master, or with why there is none, if that does not pass
+    /// by itself.
     async fn first(&self) -> RedisResult<()> {
-        match &self.0.to {
-            To::Server(node) => node.first().await,
-            #[cfg(feature = "cluster")]
-            To::Cluster(cluster) => cluster.first().await,
+        loop {
+            let status = match &self.shared.to {
+                To::Server(node) => node.status(),
+                #[cfg(feature = "cluster")]
+                To::Cluster(cluster) => cluster.status(),
+            };
+            match status {
+                Some(Err(error)) if is_passing(&error) => {}
+                Some(status) => return status,
+                None => {}
+            }
+            sleep(LOOK_AGAIN).await;
         }
+    }
+
+    /// The error for a reply that makes no sense.
+    pub(crate) fn protocol_error(&self, reply: &Value) -> StoreError {
+        /// Characters of the reply that are shown.
+        const MAX_SHOWN: usize = 200;
+        let reply: String = format!("{reply:?}").chars().take(MAX_SHOWN).collect();
+        let message = format!(
+            "{} gave an answer that makes no sense: {reply}",
+            self.label()
+        );
+        StoreError::new(StoreErrorKind::Protocol, message)
     }
 
     /// A connection over which messages can be heard, if one stands: in a cluster every node has all of them.
     pub(crate) fn link(&self) -> Option<Link> {
-        match &self.0.to {
+        match &self.shared.to {
             To::Server(node) => node.link(),
             #[cfg(feature = "cluster")]
             To::Cluster(cluster) => cluster.link(),
@@ -182,8 +228,19 @@ impl Connection {
     }
 }
 
+/// How often it is looked whether there is a connection.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Whether this is a server that does not answer yet, or is still loading its data.
+fn is_passing(error: &RedisError) -> bool {
+    let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
+    error.is_timeout() || error.kind() == loading
+}
+
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Connection").field(&self.0.address).finish()
+        f.debug_tuple("Connection")
+            .field(&self.shared.address)
+            .finish()
     }
 }

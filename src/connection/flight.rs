@@ -58,7 +58,7 @@ impl Flight {
     pub(super) async fn run(self) {
         let mut pipeline = redis::Pipeline::with_capacity(self.calls.len());
         for call in &self.calls {
-            if call.way().is_asking() {
+            if call.way().is_asking {
                 pipeline.cmd("ASKING");
             }
             pipeline.add_command(call.command());
@@ -79,7 +79,7 @@ impl Flight {
         for call in calls {
             let mut next = || replies.next().unwrap_or(Value::Nil).extract_error();
             // Both have a reply. Where `ASKING` is forbidden, the node sends its call away, too.
-            let asking = call.way().is_asking().then(&mut next);
+            let asking = call.way().is_asking.then(&mut next);
             let reply = next();
             match (asking.transpose().and(reply), call) {
                 (Err(error), call) => refused(call, &error, &link, &home),
@@ -118,19 +118,15 @@ fn refused(call: Call, error: &RedisError, link: &Link, home: &Home) {
     {
         return redirects.follow(&redirect, call.into_questions(), is_shared, home);
     }
-    let way = match call.way() {
-        way if is_unknown_script(error) && !way.has_text() => Some(way.with_text()),
-        Way::Shared if is_shared && is_about_a_key(error) => Some(Way::Alone),
-        _ => None,
-    };
-    let error = store_error(&home.address, error.clone());
+    let mut way = call.way();
+    way.has_text |= is_unknown_script(error);
+    way.is_alone |= is_shared && is_about_a_key(error);
+    let (is_another, error) = (way != call.way(), store_error(&home.address, error.clone()));
     for mut question in call.into_questions() {
-        match way {
-            Some(way) => {
-                question.way = way;
-                home.queue.push(question);
-            }
-            None => question.fail(error.clone()),
+        question.way = way;
+        match is_another {
+            true => home.queue.push(question),
+            false => question.fail(error.clone()),
         }
     }
 }
@@ -163,7 +159,7 @@ impl Call {
     fn command(&self) -> Cmd {
         match self {
             Self::Takes(call) => call.command(),
-            Self::One(question) => match (&question.body, question.way.has_text()) {
+            Self::One(question) => match (&question.body, question.way.has_text) {
                 (Body::Call(call, _), true) => call.with_text(),
                 (Body::Call(call, _), _) => call.command.clone(),
                 (Body::Take(..), _) => Cmd::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::address::IntoRedisAddress;
-use super::{Calls, Connection, Preload};
+use super::{Connection, Preload};
 use crate::error::StoreError;
 
 /// Redis as one process uses it: for [`RateLimiter`](crate::RateLimiter)s, [`Lock`](crate::Lock)s and
@@ -26,7 +26,7 @@ use crate::error::StoreError;
 /// ```
 #[derive(Clone)]
 pub struct Redis {
-    calls: Calls,
+    connection: Connection,
     process: Arc<Process>,
 }
 
@@ -39,7 +39,7 @@ struct Process {
 
 impl Redis {
     /// How long [`Redis::connect`] waits at most.
-    pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+    pub const CONNECT_TIMEOUT: Duration = Connection::CONNECT_TIMEOUT;
 
     /// The default of [`Redis::timeout`].
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);
@@ -58,7 +58,7 @@ impl Redis {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        let connection = Connection::connect(address, Preload::All, Self::CONNECT_TIMEOUT).await?;
+        let connection = Connection::connect(address, Preload::All, Self::DEFAULT_TIMEOUT).await?;
         Ok(Self::over(connection))
     }
 
@@ -73,7 +73,7 @@ impl Redis {
     ///
     /// Outside of a tokio runtime.
     pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        let connection = Connection::lazy(address, Preload::All)?;
+        let connection = Connection::lazy(address, Preload::All, Self::DEFAULT_TIMEOUT)?;
         Ok(Self::over(connection))
     }
 
@@ -83,7 +83,7 @@ impl Redis {
             kept: Mutex::default(),
         };
         Self {
-            calls: Calls::new(connection, Self::DEFAULT_TIMEOUT),
+            connection,
             process: Arc::new(process),
         }
     }
@@ -91,12 +91,8 @@ impl Redis {
     /// How long one call may take, with all waiting for a connection. Default: 200 ms.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.calls.set_timeout(timeout);
+        self.connection = self.connection.with_timeout(timeout);
         self
-    }
-
-    pub(crate) fn connection(&self) -> &Connection {
-        self.calls.connection()
     }
 
     /// What this process is called in Redis: a random UUID.
@@ -105,17 +101,20 @@ impl Redis {
         &self.process.id
     }
 
-    pub(crate) fn calls(&self) -> &Calls {
-        &self.calls
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// What this process keeps one of; made when it is asked for first, dropped with the last clone of the handle. It
     /// must not hold a handle itself.
-    pub(crate) fn keep<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Calls) -> T) -> Arc<T> {
+    pub(crate) fn keep<T: Send + Sync + 'static>(
+        &self,
+        make: impl FnOnce(&Connection) -> T,
+    ) -> Arc<T> {
         let kept = self.process.kept.lock();
         let mut kept = kept.unwrap_or_else(PoisonError::into_inner);
         if kept.get::<Arc<T>>().is_none() {
-            kept.insert(Arc::new(make(&self.calls)));
+            kept.insert(Arc::new(make(&self.connection)));
         }
         let kept = kept.get::<Arc<T>>();
         Arc::clone(kept.expect("it was inserted"))
@@ -125,8 +124,8 @@ impl Redis {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
-            .field("address", self.calls.address())
-            .field("timeout", &self.calls.timeout())
+            .field("address", self.connection.label())
+            .field("timeout", &self.connection.timeout())
             .field("id", &self.process.id)
             .finish_non_exhaustive()
     }

@@ -10,7 +10,6 @@
 //! ```
 
 mod address;
-mod calls;
 mod clock;
 #[cfg(feature = "cluster")]
 mod cluster;
@@ -32,9 +31,7 @@ mod take_call;
 mod take_script;
 
 pub use address::{IntoRedisAddress, RedisAddress};
-pub(crate) use calls::Calls;
 pub(crate) use connection::Connection;
-pub(crate) use errors::store_error;
 pub use handle::Redis;
 pub(crate) use link::Link;
 pub(crate) use question::{AnswerFuture, TakeQuestion, late};

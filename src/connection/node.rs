@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind};
+use redis::RedisResult;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -69,30 +69,12 @@ impl Node {
         self.queue.push(question);
     }
 
-    /// Completes with the first connection, or with why there is none, if that does not pass by itself.
-    pub(super) async fn first(&self) -> RedisResult<()> {
-        self.settled(|error| !is_passing(error)).await
-    }
-
-    /// Completes with the first connection, or with why the first attempt to make one has failed.
-    #[cfg(feature = "cluster")]
-    pub(super) async fn tried(&self) -> RedisResult<()> {
-        self.settled(|_| true).await
-    }
-
-    async fn settled(&self, is_final: impl Fn(&RedisError) -> bool) -> RedisResult<()> {
-        let mut state = self.state.clone();
-        let known = |state: &State| match state {
-            State::Up(_) => true,
-            State::Connecting => false,
-            State::Down(error) => is_final(error),
-        };
-        match state.wait_for(known).await.as_deref() {
-            Ok(State::Down(error)) => Err(error.clone()),
-            Ok(_) => Ok(()),
-            Err(_) => Err(RedisError::from(std::io::Error::other(
-                "the runtime has ended",
-            ))),
+    /// Whether it is connected; `None` before the first attempt has ended.
+    pub(super) fn status(&self) -> Option<RedisResult<()>> {
+        match &*self.state.borrow() {
+            State::Up(_) => Some(Ok(())),
+            State::Down(error) => Some(Err(error.clone())),
+            State::Connecting => None,
         }
     }
 
@@ -109,12 +91,6 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
-}
-
-/// A server that does not answer yet, or is still loading its data.
-pub(super) fn is_passing(error: &RedisError) -> bool {
-    let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
-    error.is_timeout() || error.kind() == loading
 }
 
 /// The background task that sends what waits and hands out the answers.

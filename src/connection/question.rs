@@ -53,57 +53,15 @@ pub(super) struct CallQuestion {
     pub(super) script: Option<&'static Script>,
 }
 
-/// How a question is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
-    /// With others in one call.
-    Shared,
+/// How a question is sent: at first with others in one call, by the script's hash.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Way {
     /// In a call of its own, because a call with others was refused as a whole.
-    Alone,
-    /// With the script's text, which the server does not know.
-    WithText,
+    pub(super) is_alone: bool,
     /// Behind `ASKING`: the node serves its slot to nobody else yet.
-    #[cfg(feature = "cluster")]
-    Asking,
-    /// Both.
-    #[cfg(feature = "cluster")]
-    AskingWithText,
-}
-
-impl Way {
-    pub(super) const fn is_alone(self) -> bool {
-        !matches!(self, Self::Shared | Self::WithText)
-    }
-
-    /// Whether `ASKING` stands before the call.
-    pub(super) const fn is_asking(self) -> bool {
-        match self {
-            Self::Shared | Self::Alone | Self::WithText => false,
-            #[cfg(feature = "cluster")]
-            Self::Asking | Self::AskingWithText => true,
-        }
-    }
-
-    /// Whether the script's text stands in place of its hash.
-    pub(super) const fn has_text(self) -> bool {
-        match self {
-            Self::Shared | Self::Alone => false,
-            Self::WithText => true,
-            #[cfg(feature = "cluster")]
-            Self::Asking => false,
-            #[cfg(feature = "cluster")]
-            Self::AskingWithText => true,
-        }
-    }
-
-    /// The same with the script's text.
-    pub(super) const fn with_text(self) -> Self {
-        match self {
-            Self::Shared | Self::Alone | Self::WithText => Self::WithText,
-            #[cfg(feature = "cluster")]
-            Self::Asking | Self::AskingWithText => Self::AskingWithText,
-        }
-    }
+    pub(super) is_asking: bool,
+    /// With the script's text, which the server does not know.
+    pub(super) has_text: bool,
 }
 
 impl Question {
@@ -118,7 +76,7 @@ impl Question {
             overdue: now + timeout / 4,
             deadline: now + timeout,
             hops: 0,
-            way: Way::Shared,
+            way: Way::default(),
         }
     }
 

@@ -1,12 +1,12 @@
 //! Takes of many callers in one script call.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use redis::{Cmd, Value};
+use smallvec::SmallVec;
 
 use super::clock::ServerClock;
 use super::errors::store_error;
@@ -29,14 +29,13 @@ pub(super) struct TakeCall {
     mark: u64,
     /// Those of a key stand together, in order of arrival.
     pub(super) questions: Vec<Question>,
-    keys: Vec<KeySpan>,
-    rows: Vec<Row>,
+    keys: Vec<KeyTakes>,
 }
 
-/// The questions and rows about one key, under one rule.
-struct KeySpan {
-    questions: Range<usize>,
-    rows: Range<usize>,
+/// What is asked about one key, under one rule.
+struct KeyTakes {
+    first: usize,
+    rows: SmallVec<[Row; 1]>,
 }
 
 /// Where a question stands in its flight: calls are cut from questions in this order. For each key it is that of arrival.
@@ -84,7 +83,7 @@ fn places(questions: &[Question]) -> Vec<Place> {
         let Body::Take(take, _) = &question.body else {
             continue;
         };
-        let is_alone = question.way.is_alone();
+        let is_alone = question.way.is_alone;
         let (mut first, other) = *known.entry(&take.name).or_insert((at, take));
         if !Arc::ptr_eq(&other.rule, &take.rule) || other.now != take.now || is_alone && first < at
         {
@@ -120,7 +119,6 @@ impl TakeCall {
             mark: MARK.fetch_add(1, Ordering::Relaxed) % (1 << 32),
             questions: Vec::new(),
             keys: Vec::new(),
-            rows: Vec::new(),
         }
     }
 
@@ -128,52 +126,50 @@ impl TakeCall {
         let Body::Take(take, _) = &question.body else {
             return;
         };
-        let (at, row_at) = (self.questions.len(), self.rows.len());
         if !is_same_key || self.keys.is_empty() {
-            self.keys.push(KeySpan {
-                questions: at..at,
-                rows: row_at..row_at,
+            self.keys.push(KeyTakes {
+                first: self.questions.len(),
+                rows: SmallVec::new(),
             });
         }
-        let Some(key) = self.keys.last_mut() else {
-            return;
+        let (cost, deadline) = match take.now {
+            Some(_) => (take.cost, NO_DEADLINE),
+            None => (
+                take.cost,
+                clock.at(question.deadline.into_std()).min(NO_DEADLINE),
+            ),
         };
-        key.questions.end = at + 1;
-        let deadline = match take.now {
-            Some(_) => NO_DEADLINE,
-            None => clock.at(question.deadline.into_std()).min(NO_DEADLINE),
-        };
-        let last = self.rows[key.rows.clone()].last_mut();
-        let is_alike = |row: &&mut Row| {
-            row.cost == take.cost && row.deadline.abs_diff(deadline) <= DEADLINE_SPREAD
-        };
-        match last.filter(is_alike) {
-            Some(row) => {
-                row.takes += 1;
-                row.deadline = row.deadline.min(deadline);
-            }
-            None => {
-                self.rows.push(Row {
-                    cost: take.cost,
+        let rows = self.keys.last_mut().map(|key| &mut key.rows);
+        let is_alike =
+            |row: &Row| row.cost == cost && row.deadline.abs_diff(deadline) <= DEADLINE_SPREAD;
+        if let Some(rows) = rows {
+            match rows.last_mut() {
+                Some(row) if is_alike(row) => {
+                    row.takes += 1;
+                    row.deadline = row.deadline.min(deadline);
+                }
+                _ => rows.push(Row {
+                    cost,
                     takes: 1,
                     deadline,
-                });
-                key.rows.end = row_at + 1;
+                }),
             }
         }
         self.questions.push(question);
     }
 
     fn batches(&self) -> Vec<Batch<'_>> {
-        let batch = |key: &KeySpan| match &self.questions[key.questions.start].body {
-            Body::Take(take, _) => Some(Batch {
+        let batches = self.keys.iter().filter_map(|key| {
+            let Body::Take(take, _) = &self.questions[key.first].body else {
+                return None;
+            };
+            Some(Batch {
                 rule: &take.rule,
                 name: &take.name,
-                rows: &self.rows[key.rows.clone()],
-            }),
-            Body::Call(..) => None,
-        };
-        self.keys.iter().filter_map(batch).collect()
+                rows: &key.rows,
+            })
+        });
+        batches.collect()
     }
 
     pub(super) fn command(&self) -> Cmd {
@@ -182,7 +178,7 @@ impl TakeCall {
         let Some(script) = batches.first().map(|batch| script_of(batch.rule)) else {
             return command;
         };
-        match self.way().has_text() {
+        match self.way().has_text {
             true => command.arg("EVAL").arg(script.source()),
             false => command.arg("EVALSHA").arg(script.sha()),
         };
@@ -254,7 +250,7 @@ impl TakeCall {
     pub(super) fn way(&self) -> Way {
         self.questions
             .first()
-            .map_or(Way::Shared, |question| question.way)
+            .map_or_else(Way::default, |question| question.way)
     }
 
     fn now(&self) -> Option<u64> {

@@ -12,7 +12,7 @@ use super::grant::Grant;
 use super::keys::{Keys, member};
 use super::{Generation, LimiterError, LimiterErrorKind, Rate, RateType};
 use crate::connection::{
-    Calls, LIMITER_ACQUIRE, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST, LIMITER_CANCEL,
+    Connection, LIMITER_ACQUIRE, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST, LIMITER_CANCEL,
     LIMITER_CONFIGURE, LIMITER_DELETE, LIMITER_EXPIRE, LIMITER_FIRST, LIMITER_RELEASE,
     LIMITER_RESERVE, LIMITER_SECOND, Redis, Script,
 };
@@ -53,8 +53,8 @@ impl OnRedis {
         None
     }
 
-    fn calls(&self) -> &Calls {
-        self.redis.calls()
+    fn connection(&self) -> &Connection {
+        self.redis.connection()
     }
 
     fn keys(&self, name: &str) -> Keys {
@@ -75,7 +75,10 @@ impl OnRedis {
                 command.arg(now);
             }
         };
-        let reply = self.calls().call(script, &keys.all(), with_time).await?;
+        let reply = self
+            .connection()
+            .call(script, &keys.all(), with_time)
+            .await?;
         Ok(reply)
     }
 
@@ -86,7 +89,7 @@ impl OnRedis {
             Value::Int(-1) => Err(LimiterError::unknown(name)),
             Value::Int(-2) => Err(LimiterError::above_rate(name, permits)),
             Value::Int(-3) => Err(malformed(name)),
-            reply => Err(self.calls().protocol_error(reply).into()),
+            reply => Err(self.connection().protocol_error(reply).into()),
         }
     }
 
@@ -140,7 +143,7 @@ impl OnRedis {
     ) -> Result<(Option<Vec<u8>>, Duration), LimiterError> {
         let Value::Array(parts) = reply else {
             self.number(&what.name, what.permits, reply)?;
-            return Err(self.calls().protocol_error(reply).into());
+            return Err(self.connection().protocol_error(reply).into());
         };
         match &parts[..] {
             [Value::Int(0), Value::Int(micros @ 0..)] => Ok((None, micros_of(*micros))),
@@ -150,7 +153,7 @@ impl OnRedis {
                 Value::Int(micros @ 0..),
                 Value::BulkString(member),
             ] if micros.unsigned_abs() <= most => Ok((Some(member.clone()), micros_of(*micros))),
-            _ => Err(self.calls().protocol_error(reply).into()),
+            _ => Err(self.connection().protocol_error(reply).into()),
         }
     }
 
@@ -291,7 +294,7 @@ impl Backend for OnRedis {
             command
                 .arg(name)
                 .arg(&["rate", "interval", "type", "keepAliveTime"]);
-            let fields: Vec<Option<String>> = self.calls().query(command, name).await?;
+            let fields: Vec<Option<String>> = self.connection().query(command, name).await?;
             let [Some(rate), Some(interval), Some(kind), keep_alive] = &fields[..] else {
                 return Ok(None);
             };
@@ -321,7 +324,7 @@ impl Backend for OnRedis {
             };
             let keys = self.keys(name);
             let reply = self
-                .calls()
+                .connection()
                 .call(&LIMITER_EXPIRE, &keys.all(), arguments)
                 .await?;
             Ok(self.number(name, 0, &reply)? == 1)
@@ -332,7 +335,7 @@ impl Backend for OnRedis {
         Box::pin(async move {
             let keys = self.keys(name);
             let reply = self
-                .calls()
+                .connection()
                 .call(&LIMITER_DELETE, &keys.all(), |_| {})
                 .await?;
             Ok(self.number(name, 0, &reply)? == 1)
@@ -343,7 +346,7 @@ impl Backend for OnRedis {
         Box::pin(async move {
             let mut exists = cmd("EXISTS");
             exists.arg(name);
-            Ok(self.calls().query(exists, name).await?)
+            Ok(self.connection().query(exists, name).await?)
         })
     }
 

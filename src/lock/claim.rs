@@ -46,7 +46,9 @@ impl Claim {
 
     /// None if the request was given up before it came to Redis.
     pub(super) async fn acquire(&self) -> Result<Option<Answer>, StoreError> {
-        let Target { calls, names, .. } = &*self.target;
+        let Target {
+            connection, names, ..
+        } = &*self.target;
         let (holder, lease) = (&*self.holder, millis(self.lease));
         let reply = match self.target.kind() {
             Kind::Lock => {
@@ -54,22 +56,24 @@ impl Claim {
                 let arguments = |cmd: &mut Cmd| {
                     cmd.arg(holder).arg(lease).arg(u8::from(self.has_others));
                 };
-                calls.call(&LOCK_ACQUIRE, &keys, arguments).await?
+                connection.call(&LOCK_ACQUIRE, &keys, arguments).await?
             }
             Kind::Slots { permits } => {
                 let arguments = |cmd: &mut Cmd| {
                     cmd.arg(holder).arg(lease).arg(permits);
                 };
                 let keys = [&*names.key, &*self.latch];
-                calls.call(&SLOTS_ACQUIRE, &keys, arguments).await?
+                connection.call(&SLOTS_ACQUIRE, &keys, arguments).await?
             }
         };
-        answer(&reply).ok_or_else(|| calls.protocol_error(&reply))
+        answer(&reply).ok_or_else(|| connection.protocol_error(&reply))
     }
 
     /// Whether it is still held.
     pub(super) async fn renew(&self, token: u64) -> Result<bool, StoreError> {
-        let Target { calls, names, .. } = &*self.target;
+        let Target {
+            connection, names, ..
+        } = &*self.target;
         let (holder, lease) = (&*self.holder, millis(self.lease));
         let reply = match self.target.kind() {
             Kind::Lock => {
@@ -77,21 +81,25 @@ impl Claim {
                     cmd.arg(holder).arg(token).arg(lease);
                 };
                 let keys = [&*names.key, &*names.tokens];
-                calls.call(&LOCK_RENEW, &keys, arguments).await?
+                connection.call(&LOCK_RENEW, &keys, arguments).await?
             }
             Kind::Slots { .. } => {
                 let arguments = |cmd: &mut Cmd| {
                     cmd.arg(holder).arg(lease);
                 };
-                calls.call(&SLOTS_RENEW, &[&names.key], arguments).await?
+                connection
+                    .call(&SLOTS_RENEW, &[&names.key], arguments)
+                    .await?
             }
         };
-        yes_or_no(&reply).ok_or_else(|| calls.protocol_error(&reply))
+        yes_or_no(&reply).ok_or_else(|| connection.protocol_error(&reply))
     }
 
     /// Gives back what was taken with this token; without one, what may have been. Whether it was still held.
     pub(super) async fn release(&self, token: Option<u64>) -> Result<bool, StoreError> {
-        let Target { calls, names, .. } = &*self.target;
+        let Target {
+            connection, names, ..
+        } = &*self.target;
         let (holder, channel) = (&*self.holder, &*names.channel);
         let life = millis(self.memory(token));
         let reply = match self.target.kind() {
@@ -102,7 +110,7 @@ impl Claim {
                     cmd.arg(holder).arg(&token);
                     cmd.arg(u8::from(self.has_others)).arg(life).arg(channel);
                 };
-                calls.call(&LOCK_RELEASE, &keys, arguments).await?
+                connection.call(&LOCK_RELEASE, &keys, arguments).await?
             }
             Kind::Slots { .. } => {
                 let arguments = |cmd: &mut Cmd| {
@@ -110,10 +118,10 @@ impl Claim {
                     cmd.arg(life).arg(channel);
                 };
                 let keys = [&*names.key, &*self.latch];
-                calls.call(&SLOTS_RELEASE, &keys, arguments).await?
+                connection.call(&SLOTS_RELEASE, &keys, arguments).await?
             }
         };
-        yes_or_no(&reply).ok_or_else(|| calls.protocol_error(&reply))
+        yes_or_no(&reply).ok_or_else(|| connection.protocol_error(&reply))
     }
 
     /// For how long the same release may be tried by somebody who waits for it.
@@ -122,7 +130,7 @@ impl Claim {
     /// For how long Redis is to know what became of the request: as long as a call for it may come. One that was given
     /// up may come when its connection is long gone, and one of several holds must not be released twice.
     fn memory(&self, token: Option<u64>) -> Duration {
-        let timeout = self.target.calls.timeout();
+        let timeout = self.target.connection.timeout();
         match token {
             Some(_) if !self.has_others => self.lease.min(Self::LONGEST_RELEASE) + timeout,
             _ => self.lease.max(Self::LONGEST_RELEASE) + timeout,

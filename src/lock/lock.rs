@@ -132,9 +132,11 @@ impl Lock {
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(&*names.channel);
         };
-        let calls = &self.target.calls;
-        let reply = calls.call(&LOCK_FORCE, &[&names.key], arguments).await?;
-        yes_or_no(&reply).ok_or_else(|| calls.protocol_error(&reply).into())
+        let connection = &self.target.connection;
+        let reply = connection
+            .call(&LOCK_FORCE, &[&names.key], arguments)
+            .await?;
+        yes_or_no(&reply).ok_or_else(|| connection.protocol_error(&reply).into())
     }
 
     /// Whether anybody holds it.
@@ -177,12 +179,16 @@ impl Lock {
     }
 
     async fn look(&self, holder: &str) -> Result<Sight, StoreError> {
-        let Target { calls, names, .. } = &*self.target;
+        let Target {
+            connection, names, ..
+        } = &*self.target;
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(holder);
         };
-        let reply = calls.call(&LOCK_LOOK, &[&names.key], arguments).await?;
-        Sight::read(&reply).ok_or_else(|| calls.protocol_error(&reply))
+        let reply = connection
+            .call(&LOCK_LOOK, &[&names.key], arguments)
+            .await?;
+        Sight::read(&reply).ok_or_else(|| connection.protocol_error(&reply))
     }
 }
 

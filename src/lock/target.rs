@@ -2,12 +2,12 @@ use std::sync::Arc;
 
 use super::names::Names;
 use super::owner::Owner;
-use crate::connection::{Calls, Redis};
+use crate::connection::{Connection, Redis};
 
 /// What is to be had: under which name, and from which server.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) calls: Calls,
+    pub(super) connection: Connection,
     pub(super) names: Names,
     /// What this process is called.
     process: Box<str>,
@@ -31,7 +31,7 @@ impl Target {
 
     fn of(kind: Kind, redis: &Redis, name: &str) -> Arc<Self> {
         Arc::new(Self {
-            calls: redis.calls().clone(),
+            connection: redis.connection().clone(),
             names: Names::new(name),
             process: redis.id().into(),
             kind,

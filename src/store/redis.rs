@@ -52,14 +52,13 @@ use crate::error::{StoreError, StoreErrorKind};
 pub struct RedisStore {
     connection: Connection,
     prefix: Arc<str>,
-    timeout: Duration,
     #[cfg(feature = "test-util")]
     clock: Option<crate::clock::ManualClock>,
 }
 
 impl RedisStore {
     /// How long [`RedisStore::connect`] waits at most.
-    pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+    pub const CONNECT_TIMEOUT: Duration = Connection::CONNECT_TIMEOUT;
 
     /// Connects to one server, to a cluster, or to a master that sentinels look after: see [`RedisAddress`](crate::RedisAddress)
     /// for the URLs. For one server it is `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature
@@ -75,9 +74,8 @@ impl RedisStore {
     ///
     /// Outside of a tokio runtime.
     pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        let preload = Preload::Stores;
-        let connection = Connection::connect(address, preload, Self::CONNECT_TIMEOUT).await?;
-        Ok(Self::over(connection))
+        let connection = Connection::connect(address, Preload::Stores, Self::DEFAULT_TIMEOUT);
+        Ok(Self::over(connection.await?))
     }
 
     /// Begins to connect in the background, so that a service can start while its Redis cannot be
@@ -91,7 +89,7 @@ impl RedisStore {
     ///
     /// Outside of a tokio runtime.
     pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
-        Connection::lazy(address, Preload::Stores).map(Self::over)
+        Connection::lazy(address, Preload::Stores, Self::DEFAULT_TIMEOUT).map(Self::over)
     }
 
     /// Keeps the counts over the connection of this handle, with a [time-out](Self::timeout) of its own.
@@ -113,9 +111,8 @@ impl RedisStore {
 
     fn over(connection: Connection) -> Self {
         Self {
-            connection,
+            connection: connection.with_timeout(Self::DEFAULT_TIMEOUT),
             prefix: Self::DEFAULT_PREFIX.into(),
-            timeout: Self::DEFAULT_TIMEOUT,
             #[cfg(feature = "test-util")]
             clock: None,
         }
@@ -140,7 +137,7 @@ impl RedisStore {
     /// How long a decision may take, with all waiting. Default: 50 ms.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.connection = self.connection.with_timeout(timeout);
         self
     }
 
@@ -169,7 +166,7 @@ impl RedisStore {
             cost: take.units(),
             now: self.now(),
         };
-        self.connection.take(question, self.timeout)
+        self.connection.take(question)
     }
 
     /// Some at a time, so that other callers get their turn.
@@ -191,8 +188,9 @@ impl RedisStore {
         self,
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let done = tokio::time::timeout(self.timeout, work).await;
-        done.unwrap_or_else(|_| Err(late(self.connection.label(), self.timeout)))
+        let timeout = self.connection.timeout();
+        let done = tokio::time::timeout(timeout, work).await;
+        done.unwrap_or_else(|_| Err(late(self.connection.label(), timeout)))
     }
 }
 
@@ -229,7 +227,7 @@ impl Store for RedisStore {
         let keys = [&*name, &*records_of(&name)];
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), token, max);
         let script = script_of(take.rule());
-        let reply = self.connection.call(script, &keys, arguments, self.timeout);
+        let reply = self.connection.call(script, &keys, arguments);
         let address = Arc::clone(self.connection.label());
         StoreFuture::boxed(async move {
             read_refund(&reply.await?, max).ok_or_else(|| {
@@ -243,9 +241,9 @@ impl Store for RedisStore {
         self.connection.label().to_string()
     }
 
-    fn give_up_after(mut self, timeout: Duration) -> Self {
-        self.timeout = self.timeout.min(timeout);
-        self
+    fn give_up_after(self, timeout: Duration) -> Self {
+        let timeout = self.connection.timeout().min(timeout);
+        self.timeout(timeout)
     }
 }
 
@@ -254,7 +252,7 @@ impl fmt::Debug for RedisStore {
         f.debug_struct("RedisStore")
             .field("address", &self.connection.label())
             .field("prefix", &self.prefix)
-            .field("timeout", &self.timeout)
+            .field("timeout", &self.connection.timeout())
             .finish_non_exhaustive()
     }
 }

@@ -14,11 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use redis::{RedisError, RedisResult};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::layout::{Layout, NodeAddress, SlotMap};
@@ -29,7 +27,7 @@ use super::address::RedisAddress;
 use super::errors::store_error;
 use super::flight::Home;
 use super::link::Link;
-use super::node::{Node, is_passing};
+use super::node::Node;
 use super::question::Question;
 use super::queue::Queue;
 use super::reconnector::Target;
@@ -53,8 +51,6 @@ pub(super) struct Shared {
     label: Arc<str>,
     preload: Preload,
     view: ArcSwap<View>,
-    /// Notified of each view.
-    viewed: watch::Sender<()>,
     /// Questions that wait for the first view.
     early: Queue,
     /// With the instant of the last use. There is one node for an address.
@@ -85,7 +81,6 @@ impl Cluster {
             label: Arc::clone(label),
             preload,
             view: ArcSwap::from_pointee(View::Connecting),
-            viewed: watch::Sender::new(()),
             early: Queue::new(label),
             nodes: Mutex::default(),
             doubt: Arc::default(),
@@ -97,21 +92,18 @@ impl Cluster {
         }
     }
 
-    /// Completes when the cluster is known and one of its masters is connected to, or when it is known why not, if that
-    /// does not pass by itself.
-    pub(super) async fn first(&self) -> RedisResult<()> {
-        let mut viewed = self.shared.viewed.subscribe();
-        loop {
-            let view = self.shared.view.load_full();
-            match &*view {
-                View::Known(map) => return first_of(map).await,
-                View::Unknown(error) if !is_passing(error) => return Err(error.clone()),
-                View::Unknown(_) | View::Connecting => {}
-            }
-            if viewed.changed().await.is_err() {
-                return Err(RedisError::from(std::io::Error::other(
-                    "the runtime has ended",
-                )));
+    /// Whether one of the masters is connected to; `None` before all first attempts have ended.
+    pub(super) fn status(&self) -> Option<RedisResult<()>> {
+        match &**self.shared.view.load() {
+            View::Connecting => None,
+            View::Unknown(error) => Some(Err(error.clone())),
+            View::Known(map) => {
+                let statuses = map.masters.iter().map(|(_, node)| node.status());
+                let statuses: Vec<_> = statuses.collect();
+                match statuses.contains(&Some(Ok(()))) {
+                    true => Some(Ok(())),
+                    false => statuses.into_iter().collect::<Option<Vec<_>>>()?.pop(),
+                }
             }
         }
     }
@@ -127,20 +119,6 @@ impl Cluster {
             _ => None,
         }
     }
-}
-
-/// Completes when one of the masters is connected to, or with the last failure of all first attempts.
-async fn first_of(map: &SlotMap) -> RedisResult<()> {
-    let masters = map.masters.iter();
-    let mut tried: FuturesUnordered<_> = masters.map(|(_, node)| node.tried()).collect();
-    let mut last = Ok(());
-    while let Some(outcome) = tried.next().await {
-        match outcome {
-            Ok(()) => return Ok(()),
-            error => last = error,
-        }
-    }
-    last
 }
 
 impl Drop for Cluster {
@@ -182,7 +160,6 @@ impl Shared {
 
     fn set_view(&self, view: View) {
         self.view.store(Arc::new(view));
-        self.viewed.send_replace(());
         self.ask_early();
     }
 

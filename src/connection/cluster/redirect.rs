@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::Shared;
 use super::layout::NodeAddress;
 use crate::connection::flight::Home;
-use crate::connection::question::{Question, Way};
+use crate::connection::question::Question;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 
@@ -72,18 +72,18 @@ impl Redirects {
             self.look();
         }
         for mut question in questions {
-            let (was_sent_on, was_asking) = (question.hops > 0, question.way.is_asking());
+            let (was_sent_on, was_asking) = (question.hops > 0, question.way.is_asking);
             question.hops += 1;
             if question.hops > MAX_HOPS {
                 question.fail(self.unresolved(redirect));
                 continue;
             }
-            question.way = Way::Alone;
+            (question.way.is_alone, question.way.is_asking) = (true, false);
             match redirect {
                 // Not the keys of one call: each may be at another node.
                 Redirect::Ask(_) | Redirect::TryAgain if is_shared => home.queue.push(question),
                 Redirect::Ask(to) => {
-                    question.way = Way::Asking;
+                    question.way.is_asking = true;
                     self.send(question, Some(to), was_asking);
                 }
                 Redirect::Moved(to) => self.send(question, Some(to), was_sent_on),

@@ -7,7 +7,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
 use super::channels::Channels;
-use crate::connection::{Calls, Link};
+use crate::connection::{Connection, Link};
 use crate::jitter;
 
 /// How long the server may take to confirm a subscription.
@@ -16,10 +16,10 @@ const MAX_CONFIRMATION: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens over the connection that also carries the questions, and again after each reconnect.
-pub(super) async fn run(calls: Calls, channels: Arc<Channels>) {
+pub(super) async fn run(connection: Connection, channels: Arc<Channels>) {
     loop {
         channels.wanted().await;
-        if let Some(link) = calls.link() {
+        if let Some(link) = connection.link() {
             let messages = link.messages();
             channels.begin();
             tokio::select! {

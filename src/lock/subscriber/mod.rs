@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use self::channels::Channels;
 pub(super) use self::channels::Listening;
-use crate::connection::Calls;
+use crate::connection::Connection;
 
 /// The handle on the task, which ends with it. A connection is made when somebody waits for the first time.
 #[derive(Debug)]
@@ -20,9 +20,9 @@ impl Subscriber {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub(super) fn start(calls: &Calls) -> Self {
+    pub(super) fn start(connection: &Connection) -> Self {
         let channels = Arc::new(Channels::default());
-        let task = tokio::spawn(link::run(calls.clone(), Arc::clone(&channels)));
+        let task = tokio::spawn(link::run(connection.clone(), Arc::clone(&channels)));
         Self {
             channels,
             task: task.abort_handle(),
