@@ -21,6 +21,8 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# The socket of the targets' own server goes with this folder.
+export TMPDIR=$work
 cargo +nightly fuzz build --sanitizer "$sanitizer" --target-dir "$built" >&2
 host=$(rustc -vV | sed -n 's/^host: //p')
 

@@ -149,7 +149,7 @@ fn fields() {
 
 #[test]
 fn key_names() {
-    check("key_names", 15_000, targets::key_names::run);
+    check("key_names", 10_000, targets::key_names::run);
 }
 
 #[test]
@@ -159,5 +159,5 @@ fn primitives() {
 
 #[test]
 fn replies() {
-    check("replies", 15_000, targets::replies::run);
+    check("replies", 10_000, targets::replies::run);
 }

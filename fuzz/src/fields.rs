@@ -16,7 +16,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::input::Input;
-use super::replies::block_on;
+use super::server::block_on;
 
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);

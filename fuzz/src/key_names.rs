@@ -1,16 +1,15 @@
-//! The names of keys in a store: two that mean something else are never the same, and none can break out of its place.
+//! The names of keys in a store: two that mean something else are never the same, and none can
+//! break out of its place.
 //!
 //! The input is two takes: each a path and the parts of a key.
 
 use std::sync::{Arc, Mutex};
 
-use futures_util::FutureExt;
-use redis::aio::ConnectionLike;
-use redis::{Arg, Cmd, Pipeline, RedisFuture, Value};
+use redis::Value;
 use tidegate::{Key, ManualClock, Quota, RedisStore, Rule, Store, Take, Token};
 
 use super::input::Input;
-use super::replies::in_runtime;
+use super::server::{Reply, Server, allowed, encoded, is_refund, keys};
 
 /// Longer parts are hashed.
 const LONGEST_PLAIN_PART: usize = 64;
@@ -39,13 +38,14 @@ pub fn run(bytes: &[u8]) {
         "{one:?} {other:?}"
     );
 
-    let asked = Asked::default();
-    let store = RedisStore::new(asked.clone());
-    let store = store.prefix(prefix).clock(ManualClock::default());
-    let names = [(&one, &key), (&other, &other_key)].map(|(who, key)| {
-        let name = asked.name(&store, &who.path, key);
-        is_in_its_place(&name, prefix, who);
-        name
+    let names = Server::with(|server| {
+        let store = RedisStore::of(&server.redis).prefix(prefix);
+        let store = store.clock(ManualClock::default());
+        [(&one, &key), (&other, &other_key)].map(|(who, key)| {
+            let name = names(server, &store, &who.path, key);
+            is_in_its_place(&name, prefix, who);
+            name
+        })
     });
     let is_same = names[0].count == names[1].count;
     assert_eq!(is_same, one == other, "{one:?} {other:?} {names:?}");
@@ -138,62 +138,36 @@ struct Names {
     records: String,
 }
 
-/// A connection that notes the keys of a call, and answers nonsense.
-#[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Vec<String>>>);
-
-impl Asked {
-    /// What a take and a refund call their keys.
-    fn name(&self, store: &RedisStore<Self>, path: &str, key: &Key) -> Names {
-        let rule = Rule::new(path, [Quota::per_second(1)]).expect("a valid rule");
-        let take = Take::new(Arc::new(rule), key.clone());
-        in_runtime(|| {
-            let takes = [take.clone()];
-            let answer = store.take(&takes).now_or_never();
-            assert!(answer.expect("it answers at once").is_err());
-            let token = Token::new(1, 1, 1);
-            let answer = store.refund(&take, &token).now_or_never();
-            assert!(answer.expect("it answers at once").is_err());
-        });
-        let keys = std::mem::take(&mut *self.0.lock().expect("nobody panics here"));
-        let [of_take, count, records] = &*keys else {
-            panic!("{keys:?}")
-        };
-        assert_eq!(of_take, count);
-        Names {
-            count: count.clone(),
-            records: records.clone(),
-        }
-    }
-}
-
-impl ConnectionLike for Asked {
-    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        let text = |arg: Arg<&[u8]>| match arg {
-            Arg::Simple(bytes) => std::str::from_utf8(bytes).ok().map(str::to_owned),
-            _ => None,
-        };
-        let mut arguments = command.args_iter().skip(2).map(text);
-        let number = arguments
-            .next()
-            .flatten()
-            .and_then(|number| number.parse().ok());
-        let keys = arguments.take(number.expect("the number of keys"));
-        let keys = keys.map(|key| key.expect("names are text"));
-        self.0.lock().expect("nobody panics here").extend(keys);
-        Box::pin(async { Ok(Value::Nil) })
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        _: &'a Pipeline,
-        _: usize,
-        _: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        unreachable!("takes are single commands")
-    }
-
-    fn get_db(&self) -> i64 {
-        0
+/// What a take and a refund call their keys.
+fn names(server: &Server, store: &RedisStore, path: &str, key: &Key) -> Names {
+    let rule = Rule::new(path, [Quota::per_second(1)]).expect("a valid rule");
+    let take = Take::new(Arc::new(rule), key.clone());
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let noted = Arc::clone(&asked);
+    server.answer(move |words| {
+        let names = keys(words)
+            .iter()
+            .map(|name| String::from_utf8(name.clone()));
+        let names = names.map(|name| name.expect("names are text"));
+        noted.lock().expect("no panic here").extend(names);
+        Reply::Bytes(match is_refund(words) {
+            true => b":0\r\n".to_vec(),
+            false => encoded(&Value::BulkString(allowed(words))),
+        })
+    });
+    server.block_on(async {
+        let decided = store.take(std::slice::from_ref(&take)).await;
+        assert!(decided.expect("a decision")[0].is_allowed());
+        let refunded = store.refund(&take, &Token::new(1, 1, 1)).await;
+        assert_eq!(refunded.expect("an answer"), 0);
+    });
+    let asked = std::mem::take(&mut *asked.lock().expect("no panic here"));
+    let [of_take, count, records] = &*asked else {
+        panic!("{asked:?}")
+    };
+    assert_eq!(of_take, count);
+    Names {
+        count: count.clone(),
+        records: records.clone(),
     }
 }

@@ -1,26 +1,19 @@
-//! What Redis may say to a limiter and to a lock. Both have a connection of their own making, so here is a server that answers
-//! whatever the input says, on the loopback interface and in the same thread; time is paused, so nobody waits.
+//! What Redis may say to a limiter and to a lock.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Value;
 use tidegate::{Generation, Lock, Owner, Rate, RateLimiter, Redis};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
 
 use super::input::{Input, tell};
 use super::replies::value;
+use super::server::{Reply, Server, encoded};
 
 const MOST_CALLS: usize = 4;
 
 pub fn run(bytes: &[u8]) {
-    thread_local! {
-        static WORLD: World = World::new();
-    }
-    WORLD.with(|world| {
+    Server::with(|server| {
         let mut input = Input::new(bytes);
         for _ in 0..MOST_CALLS {
             if input.is_empty() {
@@ -28,20 +21,21 @@ pub fn run(bytes: &[u8]) {
             }
             let (what, with) = (input.byte(), input.likely());
             let replies = (0..1 + input.byte() % 4).map(|_| encoded(&reply(&mut input)));
-            *world.replies.lock().expect("nobody panics here") = replies.collect();
-            tell(|| format!("call {what} with {with}: {:?}", world.replies));
-            world.runtime.block_on(call(&world.redis, what, with));
+            let mut replies: VecDeque<_> = replies.collect();
+            tell(|| format!("call {what} with {with}: {replies:?}"));
+            server.answer(move |_| {
+                Reply::Bytes(replies.pop_front().unwrap_or_else(|| b":0\r\n".to_vec()))
+            });
+            server.block_on(call(&server.redis, what, with));
         }
         // What is left to be done in the background is done, too.
-        world.replies.lock().expect("nobody panics here").clear();
-        world
-            .runtime
-            .block_on(async { tokio::time::sleep(Duration::from_secs(10)).await });
+        server.answer(|_| Reply::Bytes(b":0\r\n".to_vec()));
+        server.sleep(Duration::from_secs(10));
     });
 }
 
-/// Whatever comes of it is all right, if something does, and in time: 5 s is for how long a server is asked at most that answers
-/// with errors.
+/// Any outcome is right, as long as it comes in time: a server that answers with errors is asked
+/// for at most 5 s.
 async fn call(redis: &Redis, what: u8, with: u64) {
     let started = tokio::time::Instant::now();
     make(redis, what, with).await;
@@ -136,122 +130,4 @@ fn reply(input: &mut Input<'_>) -> Value {
         }
         _ => value(input, 3),
     }
-}
-
-/// As it goes over the wire, in RESP3. Pushes are no replies, and some errors would only lead to another connection.
-fn encoded(value: &Value) -> Vec<u8> {
-    let all = |mark: char, values: &[Value]| {
-        let mut bytes = format!("{mark}{}\r\n", values.len()).into_bytes();
-        bytes.extend(values.iter().flat_map(encoded));
-        bytes
-    };
-    let one_line = |text: &str| text.replace(['\r', '\n'], " ");
-    match value {
-        Value::Int(number) => format!(":{number}\r\n").into_bytes(),
-        Value::BulkString(bytes) => {
-            [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
-        }
-        Value::SimpleString(text) => format!("+{}\r\n", one_line(text)).into_bytes(),
-        Value::Okay => b"+OK\r\n".to_vec(),
-        Value::Boolean(is_so) => format!("#{}\r\n", if *is_so { 't' } else { 'f' }).into_bytes(),
-        Value::Double(number) if number.is_finite() => format!(",{number:e}\r\n").into_bytes(),
-        Value::Array(values) => all('*', values),
-        Value::Set(values) => all('~', values),
-        Value::Map(pairs) => {
-            let mut bytes = format!("%{}\r\n", pairs.len()).into_bytes();
-            bytes.extend(
-                pairs
-                    .iter()
-                    .flat_map(|(key, value)| [encoded(key), encoded(value)].concat()),
-            );
-            bytes
-        }
-        Value::ServerError(error) => {
-            let code = match error.code() {
-                "READONLY" | "MASTERDOWN" | "NOSCRIPT" => "ERR",
-                code => code,
-            };
-            format!("-{code} {}\r\n", one_line(error.details().unwrap_or(""))).into_bytes()
-        }
-        _ => b"_\r\n".to_vec(),
-    }
-}
-
-struct World {
-    runtime: Runtime,
-    redis: Redis,
-    replies: Arc<Mutex<VecDeque<Vec<u8>>>>,
-}
-
-impl World {
-    fn new() -> Self {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
-        let replies = Arc::<Mutex<VecDeque<_>>>::default();
-        let redis = runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let url = format!("redis://{}", listener.local_addr().expect("an address"));
-            let said = Arc::clone(&replies);
-            tokio::spawn(async move {
-                while let Ok((client, _)) = listener.accept().await {
-                    tokio::spawn(serve(client, Arc::clone(&said)));
-                }
-            });
-            Redis::connect(&url).await.expect("it answers")
-        });
-        Self {
-            runtime,
-            redis,
-            replies,
-        }
-    }
-}
-
-async fn serve(mut client: TcpStream, said: Arc<Mutex<VecDeque<Vec<u8>>>>) -> Option<()> {
-    client.set_nodelay(true).ok()?;
-    let mut received = Vec::new();
-    loop {
-        let mut answers = Vec::new();
-        while let Some((command, length)) = command(&received) {
-            answers.extend(match &*command {
-                b"EVALSHA" | b"EVAL" | b"HMGET" | b"EXISTS" => {
-                    let next = said.lock().expect("nobody panics here").pop_front();
-                    next.unwrap_or_else(|| b":0\r\n".to_vec())
-                }
-                b"HELLO" => b"%1\r\n+proto\r\n:3\r\n".to_vec(),
-                b"SUBSCRIBE" => b">3\r\n+subscribe\r\n+x\r\n:1\r\n".to_vec(),
-                _ => b"+OK\r\n".to_vec(),
-            });
-            received.drain(..length);
-        }
-        client.write_all(&answers).await.ok()?;
-        if client.read_buf(&mut received).await.ok()? == 0 {
-            return None;
-        }
-    }
-}
-
-/// The first command's name, and how many bytes it takes; none if it is not all there.
-fn command(received: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let mut at = 0;
-    let mut number = |mark: u8| {
-        let line = received[at..].windows(2).position(|pair| pair == b"\r\n")?;
-        let text = received[at..at + line].strip_prefix(&[mark])?;
-        let number: usize = std::str::from_utf8(text).ok()?.parse().ok()?;
-        at += line + 2;
-        let from = at;
-        if mark == b'$' {
-            at += number + 2;
-        }
-        (at <= received.len()).then_some((from, number))
-    };
-    let (_, words) = number(b'*')?;
-    let (from, length) = number(b'$')?;
-    for _ in 1..words {
-        number(b'$')?;
-    }
-    Some((received[from..from + length].to_ascii_uppercase(), at))
 }

@@ -1,72 +1,125 @@
-//! What Redis may say to a take, a batch and a refund: any value, at any place. The answer is a decision for each take, or an error
-//! with a kind; never a panic, nor memory for what was only announced.
+//! What Redis may say to takes that travel together and to a refund: any value, any bytes, and
+//! replies that almost answer the question.
+//!
+//! Each take gets a decision or an error with a kind, within the timeout; nothing panics. A
+//! connection that was broken is made anew, and the next take is decided.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use futures_util::FutureExt;
-use redis::aio::ConnectionLike;
-use redis::{Cmd, Pipeline, RedisError, RedisFuture, ServerError, Value};
-use tidegate::{Key, ManualClock, RedisStore, Rule, Store, StoreErrorKind, Take, Token};
-use tokio::runtime::{Builder, Runtime};
+use futures_util::future::join_all;
+use redis::{ServerError, Value};
+use tidegate::{
+    Algorithm, Decision, Decisions, Key, ManualClock, Quota, RedisStore, Rule, Store, StoreError,
+    StoreErrorKind, Take, Token,
+};
+use tokio::time::Instant;
 
-use super::input::Input;
+use super::input::{Input, tell};
+use super::server::{Reply, Server, Words, allowed, arguments, encoded, is_refund, keys, put_mark};
 
 pub fn run(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
-    let takes = takes(&mut input);
-    let token = Token::new(input.likely(), input.likely(), input.likely());
-    let mut replies = VecDeque::new();
-    while !input.is_empty() && replies.len() < 8 {
-        replies.push_back(reply(&mut input, &takes));
-    }
-    let store = RedisStore::new(Answers(Arc::new(Mutex::new(replies))));
-    // By the server's clock no reply shows that it is ours, and the first one says what the clock shows.
-    let store = match bytes.len() % 8 {
-        0 => store,
-        _ => store.clock(ManualClock::default()),
-    };
-    in_runtime(|| {
-        let answer = store.take(&takes).now_or_never();
-        match answer.expect("it answers at once") {
-            Ok(decisions) => {
-                assert_eq!(decisions.len(), takes.len());
-                for (decision, take) in decisions.iter().zip(&takes) {
-                    assert_eq!(decision.quotas().len(), take.quotas().len());
-                    let is_charged = decision.is_allowed() && take.units() > 0;
-                    let charged = decision.token().map(|token| token.units());
-                    assert_eq!(charged, is_charged.then_some(take.units()));
-                    for (state, quota) in decision.quotas().iter().zip(take.quotas()) {
-                        assert!(state.remaining() <= quota.max().max(quota.burst()));
+    Server::with(|server| {
+        let mut input = Input::new(bytes);
+        let store = RedisStore::of(&server.redis).timeout(TIMEOUT);
+        // With the server's clock, replies also say what that clock shows.
+        let store = match input.byte() % 4 {
+            0 => store,
+            _ => store.clock(ManualClock::default()),
+        };
+        let is_slice = input.byte() % 4 == 1;
+        let takes = takes(&mut input);
+        let token = Token::new(input.likely(), input.likely(), input.likely());
+        let has_raw_bytes = answer(server, input.rest(), &takes);
+
+        server.block_on(async {
+            let started = Instant::now();
+            match is_slice {
+                true => check(store.take(&takes).await, &takes),
+                false => {
+                    let each: Vec<_> = takes.iter().map(std::slice::from_ref).collect();
+                    let answers = join_all(each.iter().map(|take| store.take(take))).await;
+                    for (answer, take) in answers.into_iter().zip(each) {
+                        check(answer, take);
                     }
-                    let _ = (
-                        decision.remaining(),
-                        decision.reset_after(),
-                        decision.retry_after(),
-                    );
-                    let _ = format!("{decision:?}");
                 }
             }
-            Err(error) => is_honest(&error),
+            is_in_time(started);
+            let started = Instant::now();
+            let answer = store.refund(&takes[0], &token).await;
+            tell(|| format!("refund: {answer:?}"));
+            match answer {
+                Ok(units) => assert!(
+                    units <= token.units().min(takes[0].units()),
+                    "{units} given back"
+                ),
+                Err(error) => is_honest(&error),
+            }
+            is_in_time(started);
+        });
+
+        match has_raw_bytes.load(Ordering::Relaxed) {
+            // What came may be the beginning of a reply that never ends.
+            true => server.cut(),
+            false => server.settle(),
         }
-        let answer = store.refund(&takes[0], &token).now_or_never();
-        match answer.expect("it answers at once") {
-            Ok(units) => assert!(
-                units <= token.units().min(takes[0].units()),
-                "{units} given back"
-            ),
-            Err(error) => is_honest(&error),
-        }
+        is_well(server, store);
     });
 }
 
-fn is_honest(error: &tidegate::StoreError) {
+const TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Whatever was answered before, the next take is decided.
+fn is_well(server: &Server, store: RedisStore) {
+    server.answer(|words| Reply::Bytes(encoded(&Value::BulkString(allowed(words)))));
+    let rule = Rule::new("p", [Quota::per_second(1)]).expect("a valid rule");
+    let take = Take::new(Arc::new(rule), Key::default());
+    let store = store.clock(ManualClock::default());
+    let answer = server.block_on(async { store.take(&[take]).await });
+    assert!(answer.expect("the connection is well")[0].is_allowed());
+}
+
+fn is_in_time(started: Instant) {
+    // Timers have a resolution of a millisecond.
+    let took = started.elapsed();
+    assert!(took <= TIMEOUT + Duration::from_millis(2), "{took:?}");
+}
+
+fn check(answer: Result<Decisions, StoreError>, takes: &[Take]) {
+    tell(|| format!("answer: {answer:?}"));
+    match answer {
+        Ok(decisions) => {
+            assert_eq!(decisions.len(), takes.len());
+            for (decision, take) in decisions.iter().zip(takes) {
+                is_sound(decision, take);
+            }
+        }
+        Err(error) => is_honest(&error),
+    }
+}
+
+fn is_sound(decision: &Decision, take: &Take) {
+    assert_eq!(decision.quotas().len(), take.quotas().len());
+    let is_charged = decision.is_allowed() && take.units() > 0;
+    let charged = decision.token().map(|token| token.units());
+    assert_eq!(charged, is_charged.then_some(take.units()));
+    for (state, quota) in decision.quotas().iter().zip(take.quotas()) {
+        assert!(state.remaining() <= quota.max().max(quota.burst()));
+    }
+    let _ = (
+        decision.remaining(),
+        decision.reset_after(),
+        decision.retry_after(),
+    );
+    let _ = format!("{decision:?}");
+}
+
+fn is_honest(error: &StoreError) {
     let message = error.to_string();
     let is_right = match error.kind() {
-        StoreErrorKind::Full => false,
-        StoreErrorKind::Timeout => {
-            message.contains("timed out") || message.contains("did not answer within")
-        }
+        StoreErrorKind::Full | StoreErrorKind::Overloaded => false,
+        StoreErrorKind::Timeout => message.contains("did not answer"),
         // A server may say so of itself.
         StoreErrorKind::Configuration => {
             let words = ["is a node of a cluster", "cluster support disabled", "slot"];
@@ -75,65 +128,150 @@ fn is_honest(error: &tidegate::StoreError) {
         _ => true,
     };
     assert!(is_right, "{error:?}");
-    assert!(!message.is_empty() && message.len() < 1_000, "{message}");
+    assert!(!message.is_empty() && message.len() < 4_000, "{message}");
 }
 
-/// One or two rules, and up to 16 takes of them in a row.
+/// Up to 16 takes by one or two rules, of a few keys.
 fn takes(input: &mut Input<'_>) -> Vec<Take> {
     let mut rules = Vec::new();
-    for _ in 0..=input.byte() % 2 {
+    for path in &PATHS[..=usize::from(input.byte() % 2)] {
         let counting = input.counting();
-        let rule = Rule::new("p", input.quotas(3)).expect("a valid rule");
+        let rule = Rule::new(path, input.quotas(3)).expect("a valid rule");
         rules.push(Arc::new(rule.algorithm(counting)));
     }
     let mut takes = Vec::new();
     for _ in 0..=input.byte() % 16 {
         let kind = input.byte();
         let rule = Arc::clone(&rules[usize::from(kind) % rules.len()]);
+        let user = ["a", "a", "b", "c"][usize::from(kind / 2 % 4)];
         let cost = match kind & 0x80 {
             0 => u64::from(kind >> 4),
             _ => input.likely(),
         };
-        takes.push(Take::new(rule, Key::default()).cost(cost));
+        takes.push(Take::new(rule, Key::from(user)).cost(cost));
     }
     takes
 }
 
-fn reply(input: &mut Input<'_>, takes: &[Take]) -> Result<Value, RedisError> {
-    match input.byte() {
-        0..=15 => Err(std::io::Error::other("cut").into()),
-        16..=127 => Ok(Value::BulkString(rows(input, takes))),
-        _ => Ok(value(input, 4)),
-    }
+/// The names of keys show by which rule they are asked about.
+const PATHS: [&str; 2] = ["p0", "p1"];
+
+/// Lets the server answer as these bytes say. Tells whether it has sent bytes that may be no reply.
+fn answer(server: &Server, bytes: &[u8], takes: &[Take]) -> Arc<AtomicBool> {
+    let (bytes, takes) = (bytes.to_vec(), takes.to_vec());
+    let has_raw_bytes = Arc::<AtomicBool>::default();
+    let raw = Arc::clone(&has_raw_bytes);
+    let mut at = 0;
+    server.answer(move |words| {
+        let mut input = Input::new(&bytes[at..]);
+        let reply = match input.byte() {
+            0..=127 if is_refund(words) => {
+                Reply::Bytes(encoded(&Value::Int(input.likely() as i64)))
+            }
+            0..=127 => Reply::Bytes(encoded(&Value::BulkString(rows(&mut input, words, &takes)))),
+            128..=143 => {
+                raw.store(true, Ordering::Relaxed);
+                let length = usize::from(input.byte());
+                Reply::Bytes(input.bytes(length).to_vec())
+            }
+            144..=151 => Reply::Cut,
+            _ => Reply::Bytes(encoded(&value(&mut input, 4))),
+        };
+        at = bytes.len() - input.rest().len();
+        tell(|| match &reply {
+            Reply::Bytes(bytes) => format!("{}", bytes.escape_ascii()),
+            Reply::Cut => "cut".to_owned(),
+        });
+        reply
+    });
+    has_raw_bytes
 }
 
-/// What looks like a reply of the scripts: now and mark, and then answers: a verdict, a number of takes, wait or serial,
-/// and two or three numbers for each quota.
-fn rows(input: &mut Input<'_>, takes: &[Take]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    bytes.extend(input.likely().to_le_bytes());
+/// What looks like the reply to this call, and may be wrong in places: see `lua/include/reply.lua`.
+fn rows(input: &mut Input<'_>, words: &Words, takes: &[Take]) -> Vec<u8> {
+    let mut bytes = input.likely().to_le_bytes().to_vec();
     bytes.extend([0; 8]);
-    for _ in 0..=input.byte() % 4 {
-        let verdict = input.byte() % 6;
-        bytes.push(verdict);
-        let answers = match input.byte() {
-            few @ 0..=191 => u16::from(few % 17),
-            _ => input.likely() as u16,
-        };
-        bytes.extend(answers.to_le_bytes());
-        let numbers = match (verdict, input.byte()) {
-            (3, 0..=191) => 0,
-            (_, any @ 224..) => usize::from(any - 224),
-            (_, each) => 1 + (2 + usize::from(each % 2)) * takes[0].quotas().len(),
-        };
-        for _ in 0..numbers {
-            bytes.extend(&input.likely().to_le_bytes()[..7]);
+    put_mark(words, &mut bytes);
+    let (rule, keys) = rule_and_rows(words, takes).expect("a question of ours");
+    let pours = rule.counting().algorithm() == Algorithm::Gcra;
+    let quotas = rule.quotas().len();
+    for rows in &keys {
+        'key: for row in rows {
+            let mut left = row.takes;
+            while left > 0 {
+                let kind = input.byte();
+                let (verdict, alike) = match kind {
+                    0..=207 => (kind % 5, 1 + u16::from(kind / 5 % 8).min(left - 1)),
+                    _ => (kind % 6, input.likely() as u16),
+                };
+                bytes.push(verdict);
+                left = left.saturating_sub(alike.max(1));
+                if verdict == 4 {
+                    // It answers all takes of the key, and mostly says how long it is.
+                    let text = text(input);
+                    let length = if kind < 208 { text.len() as u16 } else { alike };
+                    bytes.extend(length.to_le_bytes());
+                    bytes.extend(text.as_bytes());
+                    break 'key;
+                }
+                bytes.extend(alike.to_le_bytes());
+                let numbers = match verdict {
+                    3 => 0,
+                    1 if pours && alike > 1 && row.cost > 0 => 1 + 3 * quotas,
+                    _ => 1 + 2 * quotas,
+                };
+                for _ in 0..numbers {
+                    bytes.extend(&input.likely().to_le_bytes()[..7]);
+                }
+            }
         }
     }
-    // Mostly nothing: then all numbers are whole.
+    // Mostly nothing more.
     let odd = input.byte().saturating_sub(240);
     bytes.extend(input.bytes(usize::from(odd)));
     bytes
+}
+
+/// Takes of one cost.
+struct Row {
+    cost: u64,
+    takes: u16,
+}
+
+/// Reads a question: its rule, and the rows of each key. See `lua/include/question.lua`.
+fn rule_and_rows<'a>(words: &Words, takes: &'a [Take]) -> Option<(&'a Rule, Vec<Vec<Row>>)> {
+    let name = std::str::from_utf8(keys(words).first()?).ok()?;
+    let mut rules = takes.iter().map(|take| &**take.rule());
+    let rule = rules.find(|rule| name.contains(rule.path()))?;
+    let quota = match rule.counting().algorithm() {
+        Algorithm::SlidingLog | Algorithm::FixedWindow => 14,
+        Algorithm::SlidingWindow => 21,
+        Algorithm::Gcra => 35,
+        other => panic!("{other:?} is new here"),
+    };
+    let mut question = Input::new(arguments(words).first()?);
+    let mut integer = |length| {
+        let mut integer = [0; 8];
+        integer[..length].copy_from_slice(question.bytes(length));
+        u64::from_le_bytes(integer)
+    };
+    let mut all = Vec::new();
+    for _ in keys(words) {
+        let quotas = integer(1);
+        if quotas > 0 {
+            let expiry = 7;
+            for _ in 0..quotas * quota + expiry {
+                let _ = integer(1);
+            }
+        }
+        let rows = (0..integer(2)).map(|_| {
+            let (cost, takes) = (integer(7), integer(2) as u16);
+            let _deadline = integer(7);
+            Row { cost, takes }
+        });
+        all.push(rows.collect());
+    }
+    Some((rule, all))
 }
 
 pub fn value(input: &mut Input<'_>, depth: u8) -> Value {
@@ -208,59 +346,4 @@ fn error(input: &mut Input<'_>) -> ServerError {
         Ok(Value::ServerError(error)) => error,
         other => panic!("{other:?}"),
     }
-}
-
-/// A connection that has its answers ready, and then has none.
-#[derive(Clone)]
-struct Answers(Arc<Mutex<VecDeque<Result<Value, RedisError>>>>);
-
-impl ConnectionLike for Answers {
-    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        let next = self.0.lock().expect("nobody panics here").pop_front();
-        let mut next = next.unwrap_or(Ok(Value::Nil));
-        if let Ok(Value::BulkString(reply)) = &mut next
-            && let Some(place) = reply.get_mut(8..16)
-            && let Some(mark) = mark(command)
-        {
-            place.copy_from_slice(&mark.to_le_bytes());
-        }
-        Box::pin(async { next })
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        _: &'a Pipeline,
-        _: usize,
-        _: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        unreachable!("takes are single commands")
-    }
-
-    fn get_db(&self) -> i64 {
-        0
-    }
-}
-
-/// What a reply to this question repeats: the argument behind the question.
-fn mark(command: &Cmd) -> Option<u64> {
-    match command.args_iter().nth(5)? {
-        redis::Arg::Simple(mark) => std::str::from_utf8(mark).ok()?.parse().ok(),
-        _ => None,
-    }
-}
-
-thread_local! {
-    /// Time-outs need one; it has nothing else to do.
-    static RUNTIME: Runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-}
-
-pub fn in_runtime<T>(work: impl FnOnce() -> T) -> T {
-    RUNTIME.with(|runtime| {
-        let _inside = runtime.enter();
-        work()
-    })
-}
-
-pub fn block_on<T>(work: impl Future<Output = T>) -> T {
-    RUNTIME.with(|runtime| runtime.block_on(work))
 }

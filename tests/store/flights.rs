@@ -35,7 +35,10 @@ pub(crate) fn script_calls(server: &Redis) -> u64 {
 }
 
 /// Asks all of them before any answer can come: in a runtime of one thread they travel together.
-async fn together(store: &RedisStore, takes: &[Take]) -> Vec<Result<Decision, StoreError>> {
+pub(crate) async fn together(
+    store: &RedisStore,
+    takes: &[Take],
+) -> Vec<Result<Decision, StoreError>> {
     let answers: Vec<_> = takes
         .iter()
         .map(|take| store.take(std::slice::from_ref(take)))

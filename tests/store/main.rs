@@ -6,6 +6,7 @@ mod support;
 mod conformance;
 mod deadline;
 mod flights;
+mod flights_alike;
 mod history;
 mod memory;
 mod outage;
