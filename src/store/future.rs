@@ -77,6 +77,10 @@ impl<T> StoreFuture<T> {
     /// # Errors
     ///
     /// The future itself, if the answer has to be waited for.
+    #[expect(
+        clippy::result_large_err,
+        reason = "it is no error, and a box would cost an allocation"
+    )]
     pub fn now(self) -> Result<Result<T, StoreError>, Self> {
         match self.state {
             State::Ready {

@@ -509,7 +509,9 @@ async fn a_hasty_caller_costs_patient_ones_no_decision() {
         let pausing = tokio::task::spawn_blocking(move || {
             let mut words = pause.split(' ');
             let mut command = redis::cmd(words.next().expect("a command"));
-            words.for_each(|word| drop(command.arg(word)));
+            for word in words {
+                command.arg(word);
+            }
             command.exec(&mut connection)
         });
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,4 +1,4 @@
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
 use super::{Batch, Row};
@@ -72,8 +72,8 @@ const ERROR: u64 = 4;
 fn server_error(text: &[u8]) -> RedisError {
     let line: String = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
     let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
-    match reply.and_then(|reply| Ok(reply.extract_error()?)) {
-        Err(error) => error.into(),
+    match reply.and_then(Value::extract_error) {
+        Err(error) => error,
         Ok(_) => RedisError::from((ErrorKind::Parse, "an error without a text")),
     }
 }
