@@ -33,8 +33,16 @@ pub(crate) struct Link {
 pub(super) struct Shared {
     pub(super) clock: ServerClock,
     /// The server's host and port.
+    #[cfg_attr(
+        not(feature = "sentinel"),
+        expect(dead_code, reason = "only masters move")
+    )]
     pub(super) at: Box<str>,
     /// Of the failover that made the server a master, as a sentinel has said; 0 for any other server.
+    #[cfg_attr(
+        not(feature = "sentinel"),
+        expect(dead_code, reason = "only masters move")
+    )]
     pub(super) epoch: u64,
     is_closed: watch::Sender<bool>,
     messages: broadcast::Sender<Arc<str>>,
