@@ -4,7 +4,13 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-command -v luacheck >/dev/null || apt-get install --yes --no-install-recommends lua-check
+if ! command -v luacheck >/dev/null; then
+    as_root=
+    [ "$(id -u)" -eq 0 ] || as_root=sudo
+    echo "tests/lua.sh: installing lua-check" >&2
+    $as_root apt-get update -q
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends lua-check
+fi
 
 expand() {
     awk '
