@@ -77,7 +77,7 @@ impl<T> StoreFuture<T> {
     /// # Errors
     ///
     /// The future itself, if the answer has to be waited for.
-    #[expect(
+    #[allow(
         clippy::result_large_err,
         reason = "it is no error, and a box would cost an allocation"
     )]
