@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use tidegate::{RedisStore, Store, StoreExt, Take};
 use tokio::time::sleep;
 
+use crate::stalls::{Lost, Stalls};
 use crate::support::cluster::{Cluster, Plan};
 use crate::{HOUR, PATIENT, charged, is_allowed, millis, rule, take};
 
@@ -56,13 +57,20 @@ async fn one_node_hangs() {
     });
     let hammer: Vec<_> = hammer.collect();
     let hasty = store.clone().timeout(millis(200));
+    let urls = [0, 2].map(|node| cluster.nodes[node].url());
+    let stalls = Stalls::watch(&[&urls[0], &urls[1]], millis(60)).await;
     let began = Instant::now();
     let (mut decisions, mut worst) = (0, Duration::ZERO);
     while began.elapsed() < Duration::from_secs(3) {
         let asked = Instant::now();
         let answers = join_all(alive.iter().map(|take| hasty.take_one(take))).await;
-        for answer in answers {
-            assert!(is_allowed(&answer), "law 13: {answer:?}");
+        for (key, answer) in answers.into_iter().enumerate() {
+            if let Err(error) = answer {
+                let lost = Lost::since(asked, error);
+                let (after, longest) = (began.elapsed(), stalls.longest());
+                println!("key {key} lost {after:?} after the node, stalls {longest:?}: {lost:?}");
+                assert!(stalls.excuse(&lost, millis(100)), "law 13: {lost:?}");
+            }
             decisions += 1;
         }
         worst = worst.max(asked.elapsed());

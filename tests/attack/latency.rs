@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::stalls::{Lost, nothing_is_lost};
 use crate::support::Redis;
+use crate::support::proxy::Mode;
 use crate::{HOUR, PATIENT, TIMEOUT, behind, connect, millis, rule, take};
 
 const CLIENTS: usize = 12;
@@ -258,4 +259,76 @@ async fn a_hasty_store_on_the_same_handle() {
         lost(&patient, 10).await
     })
     .await;
+}
+
+/// A server that is held up for a moment, beside callers with hardly any time: whoever has the
+/// time to wait gets a decision.
+async fn a_moment_of_silence(all_connections: bool, hasty_callers: usize) -> String {
+    let server = Redis::start();
+    let proxy = behind(&server, Duration::ZERO).await;
+    let store = connect(&proxy.url, 40 * TIMEOUT).await;
+    let hasty = store.clone().timeout(millis(1));
+    let _clients = Clients::start(hasty_callers, move |at| {
+        let hasty = hasty.clone();
+        async move {
+            let _ = hasty
+                .take_one(&take(&rule("hasty", 1_000_000, HOUR), at))
+                .await;
+            sleep(millis(1)).await;
+        }
+    });
+    let (mut asked, mut errors, mut worst) = (0, Vec::new(), Duration::ZERO);
+    for silence in [110, 130, 160, 200, 300] {
+        sleep(millis(60)).await;
+        match all_connections {
+            true => proxy.all(Mode::Hold),
+            false => proxy.present(Mode::Hold),
+        }
+        let takes = (0..40).map(|at| {
+            let store = store.clone();
+            async move {
+                sleep(millis(at * 4)).await;
+                let asked = Instant::now();
+                let answer = store
+                    .take_one(&take(&rule("calm", 1_000_000, HOUR), at))
+                    .await;
+                (answer, asked.elapsed())
+            }
+        });
+        let ends = async {
+            sleep(millis(silence)).await;
+            proxy.all(Mode::Pass);
+        };
+        let (answers, ()) = tokio::join!(join_all(takes), ends);
+        for (answer, took) in answers {
+            asked += 1;
+            worst = worst.max(took);
+            errors.extend(answer.err().map(|error| format!("{silence} ms: {error}")));
+        }
+    }
+    println!(
+        "{} of {asked} lost, at most {worst:?}, {} connections: {:?}",
+        errors.len(),
+        proxy.accepted(),
+        errors.first()
+    );
+    assert!(worst < millis(1_500), "{worst:?}");
+    errors.first().cloned().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moment_of_silence_without_hasty_callers() {
+    assert_eq!(a_moment_of_silence(true, 0).await, "");
+    assert_eq!(a_moment_of_silence(false, 0).await, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moment_of_silence_of_the_server_beside_hasty_callers() {
+    assert_eq!(a_moment_of_silence(true, 4).await, "", "law 13");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "one caller's time-out of 1 ms has the link given up after 100 ms, with the questions of all"]
+async fn a_moment_of_silence_of_the_link_beside_hasty_callers() {
+    assert_eq!(a_moment_of_silence(false, 4).await, "", "law 13");
 }

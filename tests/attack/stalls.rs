@@ -9,8 +9,20 @@ use tokio::time::sleep;
 
 use crate::support::proxy::Proxy;
 
+/// How long the thread of a test has been ready to run, but no processor was free, as the kernel
+/// counts it. Only of use in a runtime of one thread.
+pub(crate) fn starved() -> Duration {
+    let waited = std::fs::read_to_string("/proc/thread-self/schedstat");
+    let waited = waited.ok().and_then(|words| {
+        let waited = words.split_whitespace().nth(1)?;
+        waited.parse().ok()
+    });
+    Duration::from_nanos(waited.unwrap_or(0))
+}
+
 /// A decision that did not come.
 #[derive(Debug)]
+#[expect(dead_code, reason = "shown when a test fails")]
 pub(crate) struct Lost {
     pub(crate) asked: Instant,
     pub(crate) answered: Instant,
@@ -37,24 +49,26 @@ pub(crate) struct Stalls {
 impl Stalls {
     const EVERY: Duration = Duration::from_millis(2);
 
-    async fn watch(url: &str, usual: Duration) -> Self {
-        let client = redis::Client::open(url).expect("a valid address");
-        let connection = client.get_multiplexed_async_connection().await;
-        let connection = connection.expect("a running server");
+    pub(crate) async fn watch(urls: &[&str], usual: Duration) -> Self {
         let seen = Arc::<Mutex<_>>::default();
         let mut task = JoinSet::new();
-        task.spawn(watch(connection, usual, Arc::clone(&seen)));
+        for &url in urls {
+            let client = redis::Client::open(url).expect("a valid address");
+            let connection = client.get_multiplexed_async_connection().await;
+            let connection = connection.expect("a running server");
+            task.spawn(watch(connection, usual, Arc::clone(&seen)));
+        }
         Self { seen, _task: task }
     }
 
     /// Whether a stall began or ended shortly before or during this wait.
-    fn excuse(&self, lost: &Lost, aftermath: Duration) -> bool {
+    pub(crate) fn excuse(&self, lost: &Lost, aftermath: Duration) -> bool {
         let seen = self.seen.lock().expect("nobody panics");
         seen.iter()
             .any(|(began, ended)| *began <= lost.answered && *ended + aftermath >= lost.asked)
     }
 
-    fn longest(&self) -> Option<Duration> {
+    pub(crate) fn longest(&self) -> Option<Duration> {
         let seen = self.seen.lock().expect("nobody panics");
         seen.iter().map(|(began, ended)| *ended - *began).max()
     }
@@ -100,7 +114,7 @@ pub(crate) async fn nothing_is_lost(
     aftermath: Duration,
     attack: impl AsyncFnOnce() -> Vec<Lost>,
 ) {
-    let stalls = Stalls::watch(&proxy.url, usual).await;
+    let stalls = Stalls::watch(&[&proxy.url], usual).await;
     let accepted = proxy.accepted();
     let lost = attack().await;
     let longest = stalls.longest();
