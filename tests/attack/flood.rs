@@ -106,7 +106,7 @@ async fn slices_take_turns() {
 async fn more_questions_than_may_wait() {
     const ASKED: usize = 20_000;
     let server = Redis::start();
-    let store = connect(&server.url, millis(400)).await;
+    let store = connect(&server.url, millis(2_000)).await;
     let flood = rule("flood", 1_000_000, HOUR);
     let takes: Vec<_> = (0..ASKED).map(|at| take(&flood, at % 100)).collect();
     server.signal("STOP");
@@ -125,12 +125,12 @@ async fn more_questions_than_may_wait() {
     };
     let overloaded = kind(StoreErrorKind::Overloaded);
     assert_eq!(overloaded + kind(StoreErrorKind::Timeout), ASKED);
-    assert!(overloaded >= 1_000, "{overloaded} were too many");
+    assert!(overloaded >= 1_000, "{overloaded} were too few");
     assert!(
         overloaded <= ASKED - MAX_WAITING,
         "{overloaded} were too many"
     );
-    assert!(took < millis(2_000), "{took:?}");
+    assert!(took < millis(5_000), "{took:?}");
     for (answer, took) in &answers {
         let is_overloaded = answer
             .as_ref()
@@ -142,7 +142,14 @@ async fn more_questions_than_may_wait() {
     }
     server.signal("CONT");
     let patient = store.clone().timeout(PATIENT);
-    patient.take_one(&takes[0]).await.expect("it is back");
+    let began = Instant::now();
+    while let Err(error) = patient.take_one(&takes[0]).await {
+        assert!(
+            began.elapsed() < millis(1_000),
+            "back within a second: {error}"
+        );
+        sleep(millis(5)).await;
+    }
     let mut sum = 0;
     for take in &takes[..100] {
         sum += charged(&store, take).await;

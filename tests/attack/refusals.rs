@@ -65,6 +65,7 @@ async fn a_forbidden_key_beside_a_bystander() {
         tokio::spawn(async move {
             loop {
                 assert!(store.take_one(&closed).await.is_err());
+                sleep(std::time::Duration::from_micros(200)).await;
             }
         })
     });

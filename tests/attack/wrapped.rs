@@ -211,6 +211,7 @@ async fn aborted_callers_and_a_fallback() {
         tokio::spawn(async move {
             loop {
                 let _ = timeout(millis(8), store.take_one(&take)).await;
+                sleep(millis(1)).await;
             }
         })
     });
