@@ -1,0 +1,189 @@
+//! Replies that are lost, cut, held up or garbled: bounded time (law 6), never another caller's
+//! decision, and all is well within a second.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tidegate::{Decision, RedisStore, Store, StoreError, Take};
+use tokio::time::sleep;
+
+use crate::stalls::starved;
+use crate::support::Redis;
+use crate::support::proxy::{Mode, Proxy};
+use crate::{HOUR, PATIENT, TIMEOUT, connect, millis, rule, take};
+
+/// More than two script calls' keys, in one flight.
+const KEYS: u64 = 150;
+/// Above the time-out: what a busy machine takes to wake up.
+const SLACK: Duration = Duration::from_millis(60);
+const MAX: u64 = 1_000_000;
+
+/// Keys of one rule whose counts lie far apart: what remains tells whose answer it is.
+struct Owners {
+    takes: Vec<Take>,
+}
+
+impl Owners {
+    const APART: u64 = 5_000;
+
+    async fn new(store: &RedisStore) -> Self {
+        let shared = rule("owned", MAX, HOUR);
+        let takes: Vec<_> = (0..KEYS).map(|key| take(&shared, key)).collect();
+        let store = store.clone().timeout(PATIENT);
+        let ahead = takes.iter().enumerate();
+        let ahead = ahead.map(|(at, take)| take.clone().cost(at as u64 * Self::APART));
+        store
+            .take(&ahead.collect::<Vec<_>>())
+            .await
+            .expect("decisions");
+        Self { takes }
+    }
+
+    fn check(at: usize, answer: &Decision) {
+        let spent = MAX - answer.remaining();
+        let ahead = at as u64 * Self::APART;
+        assert!(answer.is_allowed());
+        assert!(
+            (ahead + 1..ahead + Self::APART).contains(&spent),
+            "{at} was told {spent}: another caller's decision"
+        );
+    }
+
+    /// Asks for all keys at once, one by one or in slices.
+    async fn ask(&self, store: &RedisStore, slice: usize) -> Vec<Result<(), StoreError>> {
+        let asks = self
+            .takes
+            .chunks(slice)
+            .enumerate()
+            .map(|(chunk, takes)| async move {
+                let (asked, starved_before) = (Instant::now(), starved());
+                let answers = store.take(takes).await;
+                let took = asked.elapsed();
+                let starved = starved() - starved_before;
+                let bound = TIMEOUT + SLACK + starved;
+                assert!(took < bound, "law 6: {took:?}, starved {starved:?}");
+                let answers = answers?;
+                assert_eq!(answers.len(), takes.len());
+                for (at, answer) in answers.iter().enumerate() {
+                    Self::check(chunk * slice + at, answer);
+                }
+                Ok(())
+            });
+        join_all(asks).await
+    }
+}
+
+/// Breaks the connections in this way while everybody asks, several times.
+async fn attack(modes: &[Mode], all_connections: bool) {
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = connect(&proxy.url, TIMEOUT).await;
+    let owners = Owners::new(&store).await;
+    for (round, &mode) in modes.iter().enumerate() {
+        let set = |mode| match all_connections {
+            true => proxy.all(mode),
+            false => proxy.present(mode),
+        };
+        // The fault begins before the questions, or while they are on their way.
+        let slice = [1, 7, 150][round % 3];
+        let early = owners.ask(&store, slice);
+        let fault = async {
+            if round % 2 == 1 {
+                sleep(Duration::from_micros(300)).await;
+            }
+            set(mode);
+        };
+        let (_, answers) = tokio::join!(fault, early);
+        drop(answers);
+        for _ in 0..3 {
+            drop(owners.ask(&store, slice).await);
+        }
+        proxy.all(Mode::Pass);
+        let case = format!("{mode:?}, all: {all_connections}, slices of {slice}");
+        recovers(&store, &owners, &case, &proxy).await;
+    }
+}
+
+async fn recovers(store: &RedisStore, owners: &Owners, case: &str, proxy: &Proxy) {
+    let (began, before) = (Instant::now(), (proxy.accepted(), starved()));
+    let mut rounds = 0;
+    loop {
+        let answers = owners.ask(store, 1).await;
+        let failed = answers.iter().filter(|answer| answer.is_err()).count();
+        let took = began.elapsed();
+        rounds += 1;
+        let connections = proxy.accepted() - before.0;
+        let starved = starved() - before.1;
+        if failed == 0 {
+            let bound = Duration::from_secs(1) + starved;
+            assert!(
+                took < bound,
+                "{case}: {took:?}, {rounds} rounds, {connections} connections"
+            );
+            return;
+        }
+        assert!(
+            took < Duration::from_secs(5),
+            "{case}: {failed}, {connections}: {answers:?}"
+        );
+        sleep(millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn replies_that_are_lost() {
+    let modes = [1, 2, 3, 4, 5, 6, 7, 9, 12].map(Mode::LoseReplies);
+    attack(&modes, false).await;
+    attack(&modes, true).await;
+}
+
+#[tokio::test]
+async fn connections_cut_within_a_reply() {
+    let cuts = [
+        0, 1, 2, 5, 17, 64, 65, 300, 1_000, 1_001, 2_900, 4_000, 7_000,
+    ];
+    attack(&cuts.map(Mode::CutAfter), false).await;
+    attack(&cuts.map(Mode::CutAfter), true).await;
+}
+
+#[tokio::test]
+async fn connections_that_fall_silent() {
+    attack(&[Mode::BlackHole; 4], false).await;
+    attack(&[Mode::Hold; 4], false).await;
+}
+
+#[tokio::test]
+async fn connections_that_are_half_closed_or_reset() {
+    attack(&[Mode::HalfClosed; 6], false).await;
+    attack(&[Mode::Reset; 6], false).await;
+}
+
+#[tokio::test]
+async fn garbage_instead_of_replies() {
+    let garbage: [&'static [u8]; 9] = [
+        b"+OK\r\n",
+        b"$-1\r\n",
+        b"*0\r\n",
+        b"*1\r\n$0\r\n\r\n",
+        b"$5\r\nhello\r\n",
+        b":1\r\n:2\r\n:3\r\n",
+        b"-ERR no\r\n",
+        b"-MOVED 1 127.0.0.1:1\r\n",
+        b"\xff\x00\r\n",
+    ];
+    attack(&garbage.map(Mode::Garbage), false).await;
+}
+
+/// Replies whose contents were changed on the way are an error, or at least nobody else's.
+#[tokio::test]
+async fn replies_that_come_late() {
+    let delay = |calls, replies| Mode::Delay {
+        calls: millis(calls),
+        replies: millis(replies),
+    };
+    attack(
+        &[delay(0, 60), delay(60, 0), delay(30, 45), delay(0, 120)],
+        false,
+    )
+    .await;
+}
