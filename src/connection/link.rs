@@ -14,6 +14,7 @@ use tokio::sync::{broadcast, watch};
 
 use super::clock::ServerClock;
 use super::scripts::{GCRA, Preload};
+use crate::in_flight_counter::InFlightCounter;
 
 /// How often an idle connection is probed by TCP; a few lost probes are a lost connection.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -47,6 +48,8 @@ pub(super) struct Shared {
     is_closed: watch::Sender<bool>,
     messages: broadcast::Sender<Arc<str>>,
     activity: Activity,
+    /// Flights in progress over this connection.
+    pub(super) flights: InFlightCounter,
 }
 
 /// When this connection was asked, and when something arrived.
@@ -99,6 +102,7 @@ impl Link {
             is_closed,
             messages,
             activity: Activity::new(),
+            flights: InFlightCounter::default(),
         };
         Ok(Self {
             connection,

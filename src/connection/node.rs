@@ -105,12 +105,11 @@ impl Dispatcher {
         let _closing = Closing(Arc::clone(&queue));
         let mut flights = FuturesUnordered::new();
         loop {
-            let is_connecting = is_connecting(&self.state.borrow_and_update());
-            let number = flights.len();
+            let (is_connecting, number) = status(&self.state.borrow_and_update());
             tokio::select! {
                 biased;
                 // Flights are sent in the order of departure: a new one is polled before the next departs.
-                Some(()) = flights.next(), if number > 0 => continue,
+                Some(()) = flights.next(), if !flights.is_empty() => continue,
                 changed = self.state.changed(), if is_connecting => match changed {
                     Ok(()) => continue,
                     Err(_) => return,
@@ -135,18 +134,21 @@ impl Dispatcher {
             }
         };
         let questions = self.home.queue.take(MAX_QUESTIONS);
+        let in_progress = link.shared.flights.try_acquire(usize::MAX);
         let flight = Flight::new(questions, link, self.home.clone())?;
         // A panic of one flight must not end the task. Its callers are told that nothing answers any more.
-        Some(AssertUnwindSafe(flight.run()).catch_unwind().map(drop))
+        let flight = AssertUnwindSafe(flight.run()).catch_unwind();
+        Some(flight.map(|_| drop(in_progress)))
     }
 }
 
-/// What is sent over a connection that has just been lost is in vain, though nobody has said so yet.
-fn is_connecting(state: &State) -> bool {
+/// Whether the connection has to be waited for, and the flights in progress over it. What is sent over one that has just been
+/// lost is in vain, though nobody has said so yet.
+fn status(state: &State) -> (bool, usize) {
     match state {
-        State::Connecting => true,
-        State::Up(link) => link.is_closed(),
-        State::Down(_) => false,
+        State::Connecting => (true, 0),
+        State::Up(link) => (link.is_closed(), link.shared.flights.number()),
+        State::Down(_) => (false, 0),
     }
 }
 

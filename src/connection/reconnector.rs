@@ -178,10 +178,13 @@ impl Reconnector {
     pub(super) async fn run(mut self) {
         let mut link = self.connect().await;
         loop {
-            // When another one has taken its place, or with this task.
-            let _closing = Closing(link.clone());
+            // At the latest with this task.
+            let closing = Closing(link.clone());
             link = match self.watch(&link).await {
-                Some(other) => other,
+                Some(other) => {
+                    tokio::spawn(linger(closing));
+                    other
+                }
                 None => self.connect().await,
             };
         }
@@ -265,6 +268,14 @@ impl Reconnector {
         self.attempts.under_way.clear();
         self.state.send_replace(State::Up(link.clone()));
         Silence::Broken
+    }
+}
+
+/// Keeps a silent connection open for a while after another one has taken its place: patient callers may still be answered.
+async fn linger(silent: Closing) {
+    let end = Instant::now() + MAX_SILENCE;
+    while silent.0.shared.flights.number() > 0 && Instant::now() < end {
+        sleep(LOOK_AGAIN).await;
     }
 }
 

@@ -330,7 +330,6 @@ async fn a_moment_of_silence_of_the_server_beside_hasty_callers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "one caller's time-out of 1 ms has the link given up after 100 ms, with the questions of all"]
 async fn a_moment_of_silence_of_the_link_beside_hasty_callers() {
     assert_eq!(a_moment_of_silence(false, 4).await, "", "law 13");
 }
