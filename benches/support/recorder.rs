@@ -53,7 +53,7 @@ impl Recorder {
 
     /// The one call that the store sends for these takes. The server decides them.
     pub(crate) fn record(&self, store: &RedisStore, takes: &[Take]) -> ScriptCall {
-        let decisions = self.runtime.block_on(store.take(takes));
+        let decisions = self.runtime.block_on(async { store.take(takes).await });
         assert_eq!(decisions.expect("decides").len(), takes.len());
         let call = ScriptCall(self.sent.recv().expect("the proxy runs"));
         assert!(self.sent.try_recv().is_err(), "more than one call");
