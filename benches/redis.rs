@@ -1,23 +1,25 @@
-//! What a take costs inside Redis, in microseconds of the server's time and in bytes, next to a script
-//! that only does what the best-known sorted-set limiter does, and to one that does what Redisson's does. It starts a
-//! server of its own.
+//! What a take costs inside Redis, in microseconds of the server's time and in bytes: beside a script
+//! that does only what the best-known sorted-set limiter does, and one that does what Redisson's
+//! limiter does. The bench starts a server of its own.
 
+#[path = "support/recorder.rs"]
+mod recorder;
 #[path = "../tests/support/mod.rs"]
 mod server;
 mod support;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis::aio::ConnectionLike;
-use redis::{Cmd, Connection, InfoDict, Pipeline, RedisFuture, Value, cmd};
+use recorder::{Recorder, ScriptCall};
+use redis::{Cmd, Connection, InfoDict, Value, cmd};
 use server::Redis;
 use support::{Table, median};
-use tidegate::{Algorithm, Key, ManualClock, Quota, RedisStore, Rule, Store, StoreExt, Take};
-use tokio::runtime::Runtime;
+use tidegate::{Algorithm, Key, ManualClock, Quota, Rule, Take};
 
+/// Takes between two looks at the server's statistics.
 const CALLS: usize = 20_000;
-/// So many calls go to the server at once.
+/// Commands in one pipeline.
 const AT_ONCE: usize = 500;
 const ROUNDS: usize = 9;
 const MAX: u64 = 1_000_000_000;
@@ -53,7 +55,7 @@ enum Contender {
 type Arguments = fn(&Ask) -> (Vec<String>, Vec<Vec<u8>>);
 
 struct Bench {
-    runtime: Runtime,
+    recorder: Recorder,
     connection: Connection,
 }
 
@@ -79,42 +81,41 @@ impl Bench {
     }
 
     /// What the store sends for these takes, each in a call of its own.
-    fn commands(&self, algorithm: Algorithm, asks: &[Ask]) -> Vec<Cmd> {
-        let (sent, store) = self.recorder();
-        for ask in asks {
-            let store = match ask.at {
-                None => store.clone(),
-                Some(millis) => {
-                    let clock = ManualClock::default();
-                    clock.set(millis * 1_000);
-                    store.clone().clock(clock)
-                }
-            };
-            let take = take(algorithm, ask);
-            let unanswered = self.runtime.block_on(store.take_one(&take));
-            assert!(unanswered.is_err(), "nobody answers a recorder");
-        }
-        sent.take()
+    fn commands(&mut self, algorithm: Algorithm, asks: &[Ask]) -> Vec<Cmd> {
+        let call = self.record(algorithm, &asks[0], 1, 1);
+        let again = |ask: &Ask| call.again(&[name(&ask.key)], ask.at.map(|millis| millis * 1_000));
+        asks.iter().map(again).collect()
     }
 
-    fn recorder(&self) -> (Recorder, RedisStore<Recorder>) {
-        let recorder = Recorder::default();
-        let store = RedisStore::new(recorder.clone()).timeout(Duration::from_secs(3_600));
-        // The first take asks for the server's clock, so that all others can have a deadline.
-        let first = take(Algorithm::Gcra, &ask("first", None, 1, 0));
-        let unanswered = self.runtime.block_on(store.take_one(&first));
-        assert!(unanswered.is_err(), "nobody answers a recorder");
-        recorder.take();
-        (recorder, store)
+    /// The store's call for so many keys and so many takes of each, at a time as this ask has it.
+    fn record(&mut self, algorithm: Algorithm, ask: &Ask, keys: usize, takes: usize) -> ScriptCall {
+        let quota = Quota::new(ask.max, Duration::from_millis(WINDOW_MS)).expect("valid");
+        let rule = Rule::new("p", [quota]).expect("valid").algorithm(algorithm);
+        let rule = Arc::new(rule);
+        let key = |key: usize| Key::from(format!("recorded{key}").as_str());
+        let take = |n| Take::new(Arc::clone(&rule), key(n));
+        let takes: Vec<_> = (0..keys).flat_map(|key| vec![take(key); takes]).collect();
+        let mut store = self.recorder.store.clone();
+        if let Some(millis) = ask.at {
+            let clock = ManualClock::default();
+            clock.set(millis * 1_000);
+            store = store.clock(clock);
+        }
+        let call = self.recorder.record(&store, &takes);
+        // Only what is sent again may be left on the server.
+        let delete = cmd("DEL").arg(call.keys()).exec(&mut self.connection);
+        delete.expect("deletes");
+        call
     }
 
     fn send(&mut self, commands: &[Cmd]) {
         for commands in commands.chunks(AT_ONCE) {
             let mut pipeline = redis::pipe();
             for command in commands {
-                pipeline.add_command(command.clone()).ignore();
+                pipeline.add_command(command.clone());
             }
-            pipeline.exec(&mut self.connection).expect("runs");
+            let replies: Vec<Value> = pipeline.query(&mut self.connection).expect("runs");
+            assert!(replies.iter().all(is_decision), "late, or an error");
         }
     }
 
@@ -190,18 +191,50 @@ impl Bench {
         keys.map(usage).sum()
     }
 
-    /// Server time of one call with so many takes of one key.
-    fn batch(&mut self, algorithm: Algorithm, size: usize) -> f64 {
-        self.empty(MAX);
-        let takes = vec![take(algorithm, &ask("k", None, MAX, 0)); size];
-        let (sent, store) = self.recorder();
-        let unanswered = self.runtime.block_on(store.take(&takes));
-        assert!(unanswered.is_err(), "nobody answers a recorder");
-        let commands = sent.take();
-        assert_eq!(commands.len(), 1, "a batch is one call");
-        self.send(&vec![commands[0].clone(); 100]);
-        self.measure(&vec![commands[0].clone(); 5_000])
+    /// Server time of a call of the store with these keys and takes.
+    fn call(&mut self, algorithm: Algorithm, shape: &Shape) -> f64 {
+        self.empty(shape.max);
+        let ask = ask("", None, shape.max, 0);
+        let call = self.record(algorithm, &ask, shape.keys, shape.takes);
+        let commands: Vec<_> = (0..shape.calls())
+            .map(|n| {
+                let keys = (0..shape.keys).map(|key| name(&shape.key(n, key)));
+                call.again(&keys.collect::<Vec<_>>(), None)
+            })
+            .collect();
+        self.send(&commands[..shape.before]);
+        self.measure(&commands[shape.before..])
     }
+
+    /// Server time of another contender's call for one of these takes.
+    fn single_call(&mut self, contender: &Contender, shape: &Shape) -> f64 {
+        self.empty(shape.max);
+        let asks = |from: usize, to: usize| {
+            let keys = move |n| (0..shape.keys).map(move |key| shape.key(n, key));
+            let asks = (from..to).flat_map(keys);
+            let takes = asks.flat_map(|key| std::iter::repeat_n(key, shape.takes));
+            let takes = takes.enumerate();
+            takes.map(move |(n, key)| ask(key, None, shape.max, from * shape.size() + n))
+        };
+        if shape.before > 0 {
+            self.run(contender, asks(0, shape.before));
+        }
+        self.run(contender, asks(shape.before, shape.calls()))
+    }
+}
+
+/// Whether the script came to a decision about its first take: see lua/include/reply.lua. The other
+/// contenders answer with numbers.
+fn is_decision(reply: &Value) -> bool {
+    match reply {
+        Value::BulkString(bytes) => matches!(bytes.get(16), Some(0 | 1)),
+        _ => true,
+    }
+}
+
+/// What the store calls the count of a key.
+fn name(key: &str) -> String {
+    format!("CurrentLimiter:p:{key}")
 }
 
 fn call(sha: &str, arguments: Arguments, ask: &Ask) -> Cmd {
@@ -211,51 +244,15 @@ fn call(sha: &str, arguments: Arguments, ask: &Ask) -> Cmd {
     command
 }
 
-/// A connection that only remembers what it was to send, so that ours and the others' go to the server in the same
-/// way.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Vec<Cmd>>>);
-
-impl Recorder {
-    fn take(&self) -> Vec<Cmd> {
-        std::mem::take(&mut *self.0.lock().expect("no panic"))
-    }
-}
-
-impl ConnectionLike for Recorder {
-    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        self.0.lock().expect("no panic").push(command.clone());
-        let now = now_ms() * 1_000;
-        Box::pin(async move { Ok(Value::BulkString(now.to_le_bytes().to_vec())) })
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        _: &'a Pipeline,
-        _: usize,
-        _: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        unreachable!("the store sends no pipelines")
-    }
-
-    fn get_db(&self) -> i64 {
-        0
-    }
-}
-
-fn take(algorithm: Algorithm, ask: &Ask) -> Take {
-    let quota = Quota::new(ask.max, Duration::from_millis(WINDOW_MS)).expect("valid");
-    let rule = Rule::new("p", [quota]).expect("valid").algorithm(algorithm);
-    Take::new(Arc::new(rule), Key::from(ask.key.as_str()))
-}
-
 fn first_design(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
     let now = ask.at.unwrap_or_else(now_ms);
     let member = format!("192.168.10.21:{now}:0.{:010}", ask.number);
     let numbers = [now, WINDOW_MS, ask.max, now - WINDOW_MS];
     let numbers = numbers.iter().map(u64::to_string).chain([member]);
-    let key = format!("CurrentLimiter:p:{}", ask.key);
-    (vec![key], numbers.map(String::into_bytes).collect())
+    (
+        vec![name(&ask.key)],
+        numbers.map(String::into_bytes).collect(),
+    )
 }
 
 fn redisson(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
@@ -455,38 +452,94 @@ fn sizes(bench: &mut Bench, contenders: &[Contender]) {
     table.print();
 }
 
-fn batches(bench: &mut Bench) {
-    let head = [
-        "a batch of 100 takes on one key",
-        "one take, µs",
-        "100 in a call, µs",
-        "ratio",
-        "µs for each of the 100",
-    ];
-    let mut table = Table::new(&head);
-    for (algorithm, name) in Algorithm::ALL.into_iter().zip(NAMES) {
-        let rounds: Vec<_> = (0..ROUNDS)
-            .map(|_| (bench.batch(algorithm, 1), bench.batch(algorithm, 100)))
-            .collect();
-        let of = |value: fn(&(f64, f64)) -> f64| median(rounds.iter().map(value));
-        table.row(&[
-            name.to_owned(),
-            format!("{:.2}", of(|round| round.0)),
-            format!("{:.1}", of(|round| round.1)),
-            format!("{:.1}", of(|round| round.1 / round.0)),
-            format!("{:.2}", of(|round| round.1 / 100.0)),
-        ]);
+/// Calls of the store with several takes.
+struct Shape {
+    name: &'static str,
+    keys: usize,
+    takes: usize,
+    max: u64,
+    /// Calls that are not measured.
+    before: usize,
+    has_new_keys: bool,
+}
+
+impl Shape {
+    const fn size(&self) -> usize {
+        self.keys * self.takes
     }
-    table.print();
+
+    const fn calls(&self) -> usize {
+        self.before + CALLS / self.size()
+    }
+
+    fn key(&self, call: usize, key: usize) -> String {
+        match self.has_new_keys {
+            true => format!("k{key}:{call}"),
+            false => format!("k{key}"),
+        }
+    }
+}
+
+const fn shape(name: &'static str, keys: usize, takes: usize) -> Shape {
+    Shape {
+        name,
+        keys,
+        takes,
+        max: MAX,
+        before: 100,
+        has_new_keys: false,
+    }
+}
+
+const SHAPES: [Shape; 5] = [
+    shape("one key, 1 take", 1, 1),
+    shape("one key, 64 takes", 1, 64),
+    shape("64 keys, 1 take of each", 64, 1),
+    Shape {
+        before: 0,
+        has_new_keys: true,
+        ..shape("64 keys, 1 take of each, all for the first time", 64, 1)
+    },
+    Shape {
+        max: 100,
+        ..shape("64 keys, 1 take of each, denied", 64, 1)
+    },
+];
+
+fn calls(bench: &mut Bench, first_design: &Contender) {
+    let head = |first| [&[first], &NAMES[..FIRST]].concat();
+    let mut micros = Table::new(&head("one call of the store, µs (µs for each take)"));
+    let mut ratios = Table::new(&head("a take of it, to the first design's call"));
+    micros.head.push("the first design, a call for each");
+    for shape in SHAPES {
+        let rounds: Vec<Vec<f64>> = (0..ROUNDS)
+            .map(|_| {
+                let ours = Algorithm::ALL.map(|algorithm| bench.call(algorithm, &shape));
+                let first = bench.single_call(first_design, &shape);
+                ours.into_iter().chain([first]).collect()
+            })
+            .collect();
+        let size = shape.size() as f64;
+        let median = |at: usize| median(rounds.iter().map(|round| round[at]));
+        let to_first = |at: usize| {
+            let ratios = rounds.iter().map(|round| round[at] / size / round[FIRST]);
+            support::median(ratios)
+        };
+        let row = |cells: Vec<String>| [vec![shape.name.to_owned()], cells].concat();
+        let cell = |at| format!("{:.1} ({:.2})", median(at), median(at) / size);
+        let first = format!("{:.2}", median(FIRST));
+        micros.row(&row((0..FIRST).map(cell).chain([first]).collect()));
+        let cell = |at| format!("{:.2}", to_first(at));
+        ratios.row(&row((0..FIRST).map(cell).collect()));
+    }
+    micros.print();
+    ratios.print();
 }
 
 fn main() {
     let redis = Redis::start();
-    let runtime = Runtime::new().expect("a runtime");
-    // It loads the scripts.
-    let _store = runtime.block_on(redis.store());
     let mut bench = Bench {
-        runtime,
+        recorder: Recorder::start(redis.url.trim_start_matches("redis://")),
         connection: redis.connection(),
     };
     let first = bench.load(include_str!("first_design.lua"));
@@ -509,8 +562,8 @@ fn main() {
     if is_chosen("times") {
         times(&mut bench, &contenders);
     }
-    if is_chosen("batches") {
-        batches(&mut bench);
+    if is_chosen("calls") {
+        calls(&mut bench, &contenders[FIRST]);
     }
     if is_chosen("limiters") {
         limiters(&mut bench);
