@@ -18,6 +18,7 @@ local MARK, HEADER, HEADER_SIZE = 250, '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
 local POURS, charged_later = false, nil
 local tallies, serial, newest, is_live
+local single, spare = { false }, false
 
 local function read_tally(raw, from, charged_at)
   if from + TALLY_SIZE - 1 > #raw then return nil end

@@ -21,14 +21,16 @@ local MARK, HEADER, HEADER_SIZE = 249, '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 local POURS = true
 local tallies, serial, newest, is_live
+local single, spare = { false }, { max = 0, window = 0, burst = 0, like = 0, life = 0, needed = 0,
+  begun = 0, used = 0, start = 0, units = 0, pace_units = 1, pace_micros = 1 }
 
-local function read_tally(raw, from, charged_at)
+local function read_tally(raw, from, charged_at, reused)
   if from + TALLY_SIZE - 1 > #raw then return nil end
   local max, window, burst, needed, begun, start, units, behind = unpack(TALLY, raw, from)
   if start > charged_at or window == 0 then return nil end
-  local tally = { max = max, window = window, burst = burst, like = max, life = window,
-    needed = needed, begun = begun, used = 0, start = start, units = units,
-    pace_units = 1, pace_micros = 1 }
+  local tally = reused or {}
+  tally.max, tally.window, tally.burst, tally.like, tally.life = max, window, burst, max, window
+  tally.needed, tally.begun, tally.used, tally.start, tally.units = needed, begun, 0, start, units
   local quota = quotas[1]
   if quota and max == quota.max and window == quota.window and burst == quota.burst then
     tally.pace_units, tally.pace_micros = quota.pace_units, quota.pace_micros

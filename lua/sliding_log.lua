@@ -268,7 +268,9 @@ for place = 1, #KEYS do
       if needless > 0 then call('ZREMRANGEBYRANK', key, '0', needless - 1) end
       if expires then
         local needed = math.ceil((long_until - now + 2 * SLICE) / MILLISECOND)
-        call('PEXPIRE', key, math.max(expiry, needed))
+        -- The same for all keys of a rule: to format a number takes as long as a command.
+        expiry_text = expiry_text or format('%.0f', expiry)
+        call('PEXPIRE', key, needed > expiry and needed or expiry_text)
       end
     end
   end

@@ -25,6 +25,7 @@ local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I2', 44
 local ENTRY, ENTRY_SIZE = '>I7I7', 14
 local POURS, charged_later = false, nil
 local tallies, serial, newest, is_live
+local single, spare = { false }, false
 
 -- In Lua `like` is the resolution, `base` the floor, and `stamp` and `total` are the newest
 -- entry's.

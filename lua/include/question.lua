@@ -18,6 +18,7 @@
         limits[n] = quotas[n].limit
       end
       expiry, at = unpack('<I7', question, at)
+      expiry_text = nil
     end
     rows, at = unpack('<I2', question, at)
   end

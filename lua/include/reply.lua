@@ -20,6 +20,6 @@ local DENIED, ALLOWED, NEVER, LATE, ERROR = 0, 1, 2, 3, 4
 local SHORT_ANSWER, ANSWER, NEXT_QUOTA, POURED = '<BI2', '<BI2I7I7I7', '<I7I7', '<I7'
 
 local question, at = ARGV[1], 1
-local number_of_quotas, expiry, rows
+local number_of_quotas, expiry, expiry_text, rows
 local cost, takes, deadline
 local replies, size = { pack('<I8I8', now, ARGV[2]), '' }, 1

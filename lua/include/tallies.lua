@@ -35,7 +35,8 @@ local values = #KEYS > 1 and call('MGET', _G.unpack(KEYS))
 for place = 1, #KEYS do
   key = KEYS[place]
 -- include: question
-  local size_before, has_charged, is_changed, has_begun = size, false, false, false
+  local size_before, has_charged, has_begun = size, false, false
+  local is_changed, renews = false, false
   -- What is no string is none for MGET, and an error for GET.
   local raw = values and values[place] or pcall('GET', key)
   local trouble = type(raw) == 'table' and raw.err
@@ -95,7 +96,7 @@ for place = 1, #KEYS do
             tally.needed = now + tally.life
             if tally.begun == 0 then tally.begun = begun end
           end
-          if went_back or newest - newest % SLICE ~= now - now % SLICE then is_changed = true end
+          renews = is_changed or went_back or newest - newest % SLICE ~= now - now % SLICE
           if is_changed or #tallies > 1 then
 -- include: earlier
           end
@@ -117,11 +118,16 @@ for place = 1, #KEYS do
     local state = pack(HEADER, MARK, serial, newest)
     local written
     for t = 1, #tallies do state = state .. write_tally(tallies[t]) end
-    if is_changed then
+    if renews then
       local longest = expiry
       for t = 1, #tallies do
         local needed = (tallies[t].needed - now + 2 * SLICE) / MILLISECOND
         if needed > longest then longest = math.ceil(needed) end
+      end
+      if longest == expiry then
+        -- The same for all keys of a rule: to format a number takes as long as a command.
+        expiry_text = expiry_text or format('%.0f', expiry)
+        longest = expiry_text
       end
       written = pcall('SET', key, state, 'PX', longest)
     else
