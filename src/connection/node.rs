@@ -15,9 +15,9 @@ use super::queue::Queue;
 use super::reconnector::{Attempts, Reconnector, ShortestTimeout, State, Target};
 use super::scripts::Preload;
 
-/// Flights in progress to one server, whatever the rate of questions. With fewer the connection is idle between a
-/// reply and the next question, with more a flight carries fewer questions: see the table in `benches/README.md`.
-const MAX_FLIGHTS: usize = 4;
+/// Flights in progress to one server, whatever the rate of questions. With one the connection is idle between a reply and
+/// the next questions, with more a flight carries fewer questions: see the table in `benches/README.md`.
+const MAX_FLIGHTS: usize = 2;
 /// The same with those that depart because a question is overdue. A server that hangs gets no more.
 const MAX_EXTRA_FLIGHTS: usize = 64;
 /// Questions that travel in one flight. All answers come with its last reply.
