@@ -132,12 +132,10 @@ impl TakeCall {
                 rows: SmallVec::new(),
             });
         }
-        let (cost, deadline) = match take.now {
-            Some(_) => (take.cost, NO_DEADLINE),
-            None => (
-                take.cost,
-                clock.at(question.deadline.into_std()).min(NO_DEADLINE),
-            ),
+        let cost = take.cost;
+        let deadline = match take.now {
+            Some(_) => NO_DEADLINE,
+            None => clock.at(question.deadline.into_std()).min(NO_DEADLINE),
         };
         let rows = self.keys.last_mut().map(|key| &mut key.rows);
         let is_alike =
