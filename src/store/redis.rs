@@ -34,7 +34,9 @@ use crate::error::{StoreError, StoreErrorKind};
 ///
 /// A slice of takes enters 64 at a time, in turns with other callers, and has the time-out as a whole.
 ///
-/// Connections that break are made anew in the background. Takes need a tokio runtime with its timer enabled.
+/// Connections that break are made anew in the background, by tasks of the runtime in which the store was made: when that
+/// runtime ends, every later answer is an error of the kind [`Unavailable`](StoreErrorKind::Unavailable). Takes need a tokio
+/// runtime with its timer enabled.
 ///
 /// ```no_run
 /// use std::sync::Arc;

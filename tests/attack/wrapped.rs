@@ -186,7 +186,6 @@ async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "refusals of one key open the breaker for all keys"]
 async fn a_forbidden_key_and_a_breaker() {
     for (callers, pause) in [(1, 5), (4, 5), (16, 5), (16, 50)] {
         let lost = lost_beside_a_forbidden_key(callers, millis(pause)).await;

@@ -52,7 +52,7 @@ async fn ten_failures_in_a_row_open_it() {
 /// A key that is refused, or a node that is dead: what is asked of others is looked at, too.
 #[tokio::test(start_paused = true)]
 async fn one_dead_key_does_not_hold_it_open() {
-    for kind in [Kind::Timeout, Kind::Unavailable, Kind::Refused] {
+    for kind in [Kind::Timeout, Kind::Unavailable, Kind::Protocol] {
         let store = CircuitBreaker::new(Line::new(Mode::IsDeadFor(kind))).failures(3);
         let dead = take_of(Rule::new("dead", [Quota::per_second(5)]).expect("valid"));
         for _ in 0..3 {
@@ -86,13 +86,13 @@ async fn what_is_about_the_store_opens_it_and_nothing_else_does() {
     let opening = [
         Kind::Timeout,
         Kind::Unavailable,
-        Kind::Refused,
         Kind::ReadOnly,
         Kind::OutOfMemory,
         Kind::Protocol,
     ];
     let others = [
         Kind::WrongType,
+        Kind::Refused,
         Kind::Full,
         Kind::Configuration,
         Kind::Overloaded,

@@ -27,8 +27,8 @@ use crate::error::{StoreError, StoreErrorKind};
 ///
 /// | kind of error | |
 /// |---|---|
-/// | `Timeout`, `Unavailable`, `Refused`, `ReadOnly`, `OutOfMemory`, `Protocol` | a failure |
-/// | `WrongType`, `Full`, `Configuration`, `Overloaded` | none: it is about one key, or about this process |
+/// | `Timeout`, `Unavailable`, `ReadOnly`, `OutOfMemory`, `Protocol` | a failure |
+/// | `WrongType`, `Refused`, `Full`, `Configuration`, `Overloaded` | none: it may be about one key, or is about this process |
 ///
 /// A decision is one on a take that costs something, allowed or denied. What was asked before the breaker opened or closed
 /// changes nothing after it.
@@ -140,13 +140,15 @@ fn health<T>(answer: &Result<T, StoreError>, charges: bool) -> Health<'_> {
         Err(error) => match error.kind() {
             Kind::Timeout
             | Kind::Unavailable
-            | Kind::Refused
             | Kind::ReadOnly
             | Kind::OutOfMemory
             | Kind::Protocol => Health::Ill(error),
-            Kind::WrongType | Kind::Full | Kind::Configuration | Kind::Overloaded => {
-                Health::Unknown
-            }
+            // A refusal costs no time, and may be about one key that this user must not touch.
+            Kind::WrongType
+            | Kind::Refused
+            | Kind::Full
+            | Kind::Configuration
+            | Kind::Overloaded => Health::Unknown,
         },
     }
 }
