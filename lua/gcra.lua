@@ -64,7 +64,7 @@ end
 
 if is_refund then
 -- include: refund
-  -- Of very many refunds it takes the worst.
+  -- At most 4,096 refunds are read. With more, units count as charged later that were given back.
   local function charged_later()
     local after = (serial - token_serial) % MODULUS
     local later = after

@@ -37,7 +37,7 @@ for place = 1, #KEYS do
 -- include: question
   local size_before, has_charged, has_begun = size, false, false
   local is_changed, renews = false, false
-  -- What is no string is none for MGET, and an error for GET.
+  -- MGET answers nothing for a key of another type, and GET an error.
   local raw = values and values[place] or pcall('GET', key)
   local trouble = type(raw) == 'table' and raw.err
   if trouble then raw = false end

@@ -55,7 +55,7 @@ pub(crate) struct Asked {
     pub(crate) take: Take,
     /// When; `None` where no request may wait.
     pub(crate) at: Option<Instant>,
-    /// Of a request that has waited already.
+    /// The waiter, if the request has waited already.
     pub(crate) waiter: Option<Waiter>,
 }
 

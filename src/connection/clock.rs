@@ -2,15 +2,18 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What this process knows of one server's clock, so that a question can carry its deadline in the server's time.
+/// What this process knows of one server's clock, so that a question can carry its deadline in the
+/// server's time.
 #[derive(Debug)]
 pub(super) struct ServerClock {
-    /// Microseconds that the server's clock is ahead of this process's, as far as its replies prove.
+    /// Microseconds that the server's clock is ahead of this process's, as far as its replies
+    /// prove.
     ahead: AtomicI64,
 }
 
 impl ServerClock {
-    /// The server's clock showed `now`, in microseconds since 1970, at some instant between these two.
+    /// The server's clock showed `now`, in microseconds since 1970, at some instant between these
+    /// two.
     pub(super) fn new(now: u64, asked: Instant, answered: Instant) -> Self {
         let clock = Self {
             ahead: AtomicI64::new(i64::MIN),
@@ -27,8 +30,9 @@ impl ServerClock {
 
     /// The server's clock showed `now` at some instant between these two.
     ///
-    /// The clock is ahead by at least what it would be if that was the later one. The largest such bound is kept until a
-    /// reply disproves it: then the server's clock was set back, or is the slower one.
+    /// The clock is ahead by at least what it would be if that was the later one. The largest such
+    /// bound is kept until a reply disproves it: then the server's clock was set back, or is the
+    /// slower one.
     pub(super) fn learn(&self, now: u64, asked: Instant, answered: Instant) {
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         let min = now.saturating_sub(local(answered));
@@ -57,7 +61,8 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// A clock that was asked at 0, 10, 20 ms, ..., answered `now` each time, and took so many milliseconds.
+    /// A clock that was asked at 0, 10, 20 ms, ..., answered `now` each time, and took so many
+    /// milliseconds.
     fn check(answers: &[(u64, u32)], expected_at_start: u64) {
         let start = Instant::now();
         let mut clock: Option<ServerClock> = None;
@@ -75,7 +80,8 @@ mod tests {
 
     #[test]
     fn an_instant_is_never_taken_for_a_later_one() {
-        // The clock showed 5,000,000 us within 4 ms after the start: at the start, at least 4 ms less.
+        // The clock showed 5,000,000 us within 4 ms after the start: at the start, at least 4 ms
+        // less.
         check(&[(5_000_000, 4)], 4_996_000);
     }
 

@@ -21,11 +21,12 @@ use super::sentinel::Sentinels;
 use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// What is asked at an address: one server, the master that sentinels name, or every master of a cluster.
+/// The way to an address: to one server, to the master that sentinels name, or to every master of a
+/// cluster.
 ///
-/// Connections that break are made anew in the background. A question never waits for an attempt to connect after one has
-/// failed: it gets that failure. A question that was sent when its connection broke gets an error, and is not sent again,
-/// because it may have been executed.
+/// Connections that break are made anew in the background. A question never waits for an attempt to
+/// connect after one has failed: it gets that failure. A question that was sent when its connection
+/// broke gets an error, and is not sent again, because it may have been executed.
 ///
 /// Clones share the connections. The background tasks end with the last of them.
 #[derive(Clone)]
@@ -51,12 +52,13 @@ impl Connection {
     /// How long [`connect`](Self::connect) waits at most.
     pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Connects and loads the scripts. A server that does not answer yet, or is still loading its data, is waited for.
-    /// Later questions have `timeout` each.
+    /// Connects and loads the scripts. A server that does not answer yet, or is still loading its
+    /// data, is waited for. Later questions have `timeout` each.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or if that takes too long.
+    /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
+    /// if that takes too long.
     pub(crate) async fn connect(
         address: impl IntoRedisAddress,
         preload: Preload,
@@ -188,8 +190,8 @@ impl Connection {
         }
     }
 
-    /// Completes with the first connection, in a cluster to any master, or with why there is none, if that does not pass
-    /// by itself.
+    /// Completes with the first connection, in a cluster to any master, or with why there is none,
+    /// if that does not pass by itself.
     async fn first(&self) -> RedisResult<()> {
         loop {
             let status = match &self.shared.to {
@@ -218,7 +220,8 @@ impl Connection {
         StoreError::new(StoreErrorKind::Protocol, message)
     }
 
-    /// A connection over which messages can be heard, if one stands: in a cluster every node has all of them.
+    /// A connection over which messages can be heard, if one stands: in a cluster every node has
+    /// all of them.
     pub(crate) fn link(&self) -> Option<Link> {
         match &self.shared.to {
             To::Server(node) => node.link(),

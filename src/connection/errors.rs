@@ -28,7 +28,8 @@ pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
     StoreError::new(kind, format!("{address} {what}: {error}")).with_source(error)
 }
 
-/// Servers tell which user may not do something: `User gate has no permissions to run the 'evalsha' command`.
+/// Servers tell which user may not do something: `User gate has no permissions to run the 'evalsha'
+/// command`.
 fn without_user(error: RedisError) -> RedisError {
     let told = error
         .detail()

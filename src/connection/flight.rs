@@ -38,7 +38,8 @@ enum Call {
     One(Question),
 }
 
-/// A question is asked again so often, if the server says that it is late and this process's clock says that it is not.
+/// A question is asked again so often, if the server says that it is late and this process's clock
+/// says that it is not.
 const MAX_LATE: u8 = 3;
 
 impl Flight {
@@ -54,7 +55,8 @@ impl Flight {
         (!calls.is_empty()).then_some(Self { calls, link, home })
     }
 
-    /// Sends all and hands out the answers. It takes as long as the connection lets it: callers look at the time themselves.
+    /// Sends all and hands out the answers. It takes as long as the connection lets it: callers
+    /// look at the time themselves.
     pub(super) async fn run(self) {
         let mut pipeline = redis::Pipeline::with_capacity(self.calls.len());
         for call in &self.calls {
@@ -74,7 +76,8 @@ impl Flight {
     fn hand_out(self, replies: Vec<Value>, asked: Instant) {
         let Self { calls, link, home } = self;
         let mut replies = replies.into_iter();
-        // Takes come first. When a reply is not theirs, those to the other calls are not either, and only takes can tell.
+        // Takes come first. When a reply is not theirs, those to the other calls are not either,
+        // and only takes can tell.
         let mut is_in_step = true;
         for call in calls {
             let mut next = || replies.next().unwrap_or(Value::Nil).extract_error();
@@ -132,8 +135,8 @@ fn refused(call: Call, error: &RedisError, link: &Link, home: &Home) {
 }
 
 impl Home {
-    /// The server says that the deadline is over, and this process's clock does not: the server's clock was set, or is
-    /// another server's. By now it is known.
+    /// The server says that the deadline is over, and this process's clock does not: the server's
+    /// clock was set, or is another server's. By now it is known.
     pub(super) fn ask_again(&self, mut question: Question) {
         question.hops += 1;
         match question.hops <= MAX_LATE {
@@ -219,8 +222,8 @@ fn is_about_a_key(error: &RedisError) -> bool {
             .contains("can't access at least one of the keys")
 }
 
-/// Not only broken connections: a server that became a replica, or lost its master, may be another one by the time that it
-/// is asked again.
+/// Not only broken connections: a server that became a replica, or lost its master, may be another
+/// one by the time that it is asked again.
 pub(super) fn needs_another_connection(error: &RedisError) -> bool {
     let broken = error.is_unrecoverable_error() || error.is_connection_dropped();
     let wrong_server = matches!(

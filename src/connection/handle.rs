@@ -8,11 +8,12 @@ use super::address::IntoRedisAddress;
 use super::{Connection, Preload};
 use crate::error::StoreError;
 
-/// Redis as one process uses it: for [`RateLimiter`](crate::RateLimiter)s, [`Lock`](crate::Lock)s and
-/// [`ExclusiveLayer`](crate::ExclusiveLayer)s, and for [`RedisStore`](crate::RedisStore)s [over the same connection](crate::RedisStore::of).
+/// Redis as one process uses it: for [`RateLimiter`](crate::RateLimiter)s, [`Lock`](crate::Lock)s
+/// and [`ExclusiveLayer`](crate::ExclusiveLayer)s, and for [`RedisStore`](crate::RedisStore)s [over
+/// the same connection](crate::RedisStore::of).
 ///
-/// Make one for a process and clone it: clones share the connection, the identity under which Redis knows this process,
-/// and the lines in which its tasks wait.
+/// Make one for a process and clone it: clones share the connection, the identity under which Redis
+/// knows this process, and the lines in which its tasks wait.
 ///
 /// ```no_run
 /// use tidegate::{RateLimiter, Redis};
@@ -44,15 +45,16 @@ impl Redis {
     /// The default of [`Redis::timeout`].
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);
 
-    /// Connects to one server, to a cluster, or to a master that sentinels look after: see [`RedisAddress`](crate::RedisAddress)
-    /// for the URLs. For one server it is `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature
-    /// `tls` `rediss://...`.
+    /// Connects to one server, to a cluster, or to a master that sentinels look after: see
+    /// [`RedisAddress`](crate::RedisAddress) for the URLs. For one server it is
+    /// `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature `tls`
+    /// `rediss://...`.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
-    /// if all that, with a server that is still loading its data, takes more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
-    /// Of a cluster, one master has to be reached.
+    /// if all that, with a server that is still loading its data, takes more than
+    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to be reached.
     ///
     /// # Panics
     ///
@@ -105,8 +107,8 @@ impl Redis {
         &self.connection
     }
 
-    /// What this process keeps one of; made when it is asked for first, dropped with the last clone of the handle. It
-    /// must not hold a handle itself.
+    /// What this process keeps one of; made when it is asked for first, dropped with the last clone
+    /// of the handle. It must not hold a handle itself.
     pub(crate) fn keep<T: Send + Sync + 'static>(
         &self,
         make: impl FnOnce(&Connection) -> T,

@@ -39,7 +39,8 @@ pub(super) struct Shared {
         expect(dead_code, reason = "only masters move")
     )]
     pub(super) at: Box<str>,
-    /// Of the failover that made the server a master, as a sentinel has said; 0 for any other server.
+    /// The epoch of the failover that made the server a master, as a sentinel has said; 0 for any
+    /// other server.
     #[cfg_attr(
         not(feature = "sentinel"),
         expect(dead_code, reason = "only masters move")
@@ -57,7 +58,8 @@ pub(super) struct Shared {
 struct Activity {
     start: Instant,
     outstanding: AtomicU32,
-    /// Since when something is outstanding, and when anything arrived last: the later one, in microseconds since `start`.
+    /// Since when something is outstanding, and when anything arrived last: the later one, in
+    /// microseconds since `start`.
     since: AtomicU64,
 }
 
@@ -80,7 +82,7 @@ impl Link {
                 PushKind::Disconnection => drop(closed.send_replace(true)),
                 PushKind::Message => {
                     if let Some(channel) = push.data.first().and_then(text) {
-                        // Nobody listens: it is about somebody who did.
+                        // It fails if nobody listens any more.
                         let _ = heard.send(channel.into());
                     }
                 }
@@ -137,8 +139,8 @@ impl Link {
         replies
     }
 
-    /// Completes when the server calls scripts, or says why it does not. One that is paused for commands that may write
-    /// answers everything else.
+    /// Completes when the server calls scripts, or says why it does not. One that is paused for
+    /// commands that may write answers everything else.
     pub(super) async fn calls_scripts(&self) -> RedisResult<()> {
         let mut probe = redis::pipe();
         // No key, no question, and any mark.
@@ -313,7 +315,8 @@ fn is_replica(role: &Value) -> bool {
     !matches!(role.first(), Some(Value::BulkString(role)) if role == b"master")
 }
 
-/// RESP3, because with it the client is told of a closed connection while it is idle, and hears messages.
+/// RESP3, because with it the client is told of a closed connection while it is idle, and hears
+/// messages.
 pub(super) fn client(info: ConnectionInfo) -> RedisResult<Client> {
     let settings = info.redis_settings().clone();
     client_as_is(info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))

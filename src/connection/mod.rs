@@ -1,8 +1,10 @@
-//! Redis: addresses, connections that are made anew when they break, and the flights in which questions travel.
+//! Redis: addresses, connections that are made anew when they break, and the flights in which
+//! questions travel.
 //!
-//! A *node* is one server address: a [link](link) over the client's multiplexed connection, a [reconnector] that renews it,
-//! one [queue] of questions and a [dispatcher](node) with a few [flights](flight) in progress. A single server is one node;
-//! the master that sentinels name is a node whose address changes; a cluster maps slots to nodes.
+//! A *node* is one server address: a [link](link) over the client's multiplexed connection, a
+//! [reconnector] that renews it, one [queue] of questions and a [dispatcher](node) with a few
+//! [flights](flight) in progress. A single server is one node; the master that sentinels name is a
+//! node whose address changes; a cluster maps slots to nodes.
 //!
 //! ```text
 //! Connection -> Cluster (slots) -> Node -> Queue -> Flight (one pipeline) -> Link -> server

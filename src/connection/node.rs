@@ -15,15 +15,17 @@ use super::queue::Queue;
 use super::reconnector::{Attempts, Reconnector, ShortestTimeout, State, Target};
 use super::scripts::Preload;
 
-/// Flights in progress to one server, whatever the rate of questions. With one the connection is idle between a reply and
-/// the next questions, with more a flight carries fewer questions: see the table in `benches/README.md`.
+/// Flights in progress to one server, whatever the rate of questions. With one the connection is
+/// idle between a reply and the next questions, with more a flight carries fewer questions: see the
+/// table in `benches/README.md`.
 const MAX_FLIGHTS: usize = 2;
 /// The same with those that depart because a question is overdue. A server that hangs gets no more.
 const MAX_EXTRA_FLIGHTS: usize = 64;
 /// Questions that travel in one flight. All answers come with its last reply.
 const MAX_QUESTIONS: usize = 1_024;
 
-/// One server address: a connection that is kept, and the questions for it. Its two tasks end with it.
+/// One server address: a connection that is kept, and the questions for it. Its two tasks end with
+/// it.
 pub(super) struct Node {
     queue: Arc<Queue>,
     state: watch::Receiver<State>,
@@ -108,7 +110,8 @@ impl Dispatcher {
             let (is_connecting, number) = status(&self.state.borrow_and_update());
             tokio::select! {
                 biased;
-                // Flights are sent in the order of departure: a new one is polled before the next departs.
+                // Flights are sent in the order of departure: a new one is polled before the next
+                // departs.
                 Some(()) = flights.next(), if !flights.is_empty() => continue,
                 changed = self.state.changed(), if is_connecting => match changed {
                     Ok(()) => continue,
@@ -136,14 +139,15 @@ impl Dispatcher {
         let questions = self.home.queue.take(MAX_QUESTIONS);
         let in_progress = link.shared.flights.try_acquire(usize::MAX);
         let flight = Flight::new(questions, link, self.home.clone())?;
-        // A panic of one flight must not end the task. Its callers are told that nothing answers any more.
+        // A panic of one flight must not end the task. Its callers are told that nothing answers
+        // any more.
         let flight = AssertUnwindSafe(flight.run()).catch_unwind();
         Some(flight.map(|_| drop(in_progress)))
     }
 }
 
-/// Whether the connection has to be waited for, and the flights in progress over it. What is sent over one that has just been
-/// lost is in vain, though nobody has said so yet.
+/// Whether the connection has to be waited for, and the flights in progress over it. What is sent
+/// over one that has just been lost is in vain, though nobody has said so yet.
 fn status(state: &State) -> (bool, usize) {
     match state {
         State::Connecting => (true, 0),

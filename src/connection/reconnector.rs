@@ -13,13 +13,15 @@ use super::scripts::Preload;
 use super::sentinel::{Master, Sentinels};
 use crate::jitter;
 
-/// From one attempt to connect to the next, however the first one ended; spread over processes by up to half of it.
+/// From one attempt to connect to the next, however the first one ended; spread over processes by
+/// up to half of it.
 pub(super) const PAUSE: Duration = Duration::from_millis(120);
 /// How long one attempt may take.
 const MAX_ATTEMPT: Duration = Duration::from_secs(2);
 /// How long one attempt is waited for before the next one begins beside it.
 const MIN_PATIENCE: Duration = Duration::from_millis(300);
-/// How long a connection may be silent while something is outstanding, before another one is made beside it.
+/// How long a connection may be silent while something is outstanding, before another one is made
+/// beside it.
 const MIN_SILENCE: Duration = Duration::from_millis(100);
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 /// How often a silent connection is looked at.
@@ -75,7 +77,8 @@ impl ShortestTimeout {
     }
 }
 
-/// The background task that keeps a connection to one server: it connects, watches the connection, and connects again.
+/// The background task that keeps a connection to one server: it connects, watches the connection,
+/// and connects again.
 pub(super) struct Reconnector {
     pub(super) target: Target,
     pub(super) preload: Preload,
@@ -90,12 +93,14 @@ pub(super) struct Reconnector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proof {
     Opened,
-    /// That the server calls scripts: otherwise it is no better than the connection beside which it was made.
+    /// That the server calls scripts: otherwise it is no better than the connection beside which it
+    /// was made.
     ScriptCall,
 }
 
-/// The attempts to connect that are under way: at most two. The first of them goes on, since the server may have become
-/// slow. The second one makes room for a later one, which is answered at once when the server is back.
+/// The attempts to connect that are under way: at most two. The first of them goes on, since the
+/// server may have become slow. The second one makes room for a later one, which is answered at
+/// once when the server is back.
 #[derive(Default)]
 pub(super) struct Attempts {
     under_way: Vec<BoxFuture<'static, (Instant, RedisResult<Link>)>>,
@@ -211,7 +216,8 @@ impl Reconnector {
         self.alarm.notify_one();
     }
 
-    /// Completes when the connection is lost or leads to the wrong server, or with another one that has taken its place.
+    /// Completes when the connection is lost or leads to the wrong server, or with another one that
+    /// has taken its place.
     async fn watch(&mut self, link: &Link) -> Option<Link> {
         loop {
             let is_silent = tokio::select! {
@@ -257,7 +263,8 @@ impl Reconnector {
                     self.state.send_replace(State::Up(other.clone()));
                     return Silence::Replaced(other);
                 }
-                // Callers with more time than the one whose timeout is the shortest may still be answered here.
+                // Callers with more time than the one whose timeout is the shortest may still be
+                // answered here.
                 Err(error) if error.is_timeout() && link.silent_for() < MAX_SILENCE => {}
                 Err(error) => self.fail(error),
             }
@@ -271,7 +278,8 @@ impl Reconnector {
     }
 }
 
-/// Keeps a silent connection open for a while after another one has taken its place: patient callers may still be answered.
+/// Keeps a silent connection open for a while after another one has taken its place: patient
+/// callers may still be answered.
 async fn linger(silent: Closing) {
     let end = Instant::now() + MAX_SILENCE;
     while silent.0.shared.flights.number() > 0 && Instant::now() < end {
@@ -309,7 +317,8 @@ async fn heard(link: &Link, shortest_timeout: &ShortestTimeout) {
     }
 }
 
-/// Completes when the server is not the one any more that is to be connected to, though it may still answer.
+/// Completes when the server is not the one any more that is to be connected to, though it may
+/// still answer.
 async fn moved(target: &Target, link: &Link) {
     match target {
         Target::Server(_) => {

@@ -15,8 +15,8 @@ macro_rules! scripts {
 /// Those that a connection loads at its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preload {
-    /// What stores call. Each script that a server knows makes all others slower by a little, since its memory is looked
-    /// through for garbage again and again.
+    /// What stores call. Each script that a server knows makes all others slower by a little, since
+    /// its memory is looked through for garbage again and again.
     Stores,
     /// What limiters and locks call, too.
     All,

@@ -18,7 +18,8 @@ use super::take_script::{Answer, Batch, Row, read_answers, script_of, write_ques
 /// Keys in one script call, and takes: it holds the server for about 200 us at most.
 const MAX_KEYS: usize = 64;
 const MAX_TAKES: usize = 512;
-/// Microseconds. Takes of the same cost share a row, and its earliest deadline, if their deadlines are no farther apart.
+/// Microseconds. Takes of the same cost share a row, and its earliest deadline, if their deadlines
+/// are no farther apart.
 const DEADLINE_SPREAD: u64 = 5_000;
 /// The scripts' numbers are doubles: no clock of theirs shows more.
 const NO_DEADLINE: u64 = 1 << 53;
@@ -38,7 +39,8 @@ struct KeyTakes {
     rows: SmallVec<[Row; 1]>,
 }
 
-/// Where a question stands in its flight: calls are cut from questions in this order. For each key it is that of arrival.
+/// Where a question stands in its flight: calls are cut from questions in this order. For each key
+/// it is that of arrival.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     /// Calls of a later part follow those of an earlier one.
@@ -193,8 +195,8 @@ impl TakeCall {
         command
     }
 
-    /// Hands out the answers, if this is the reply to these questions. What is late by the server's clock and not by this
-    /// process's is asked again.
+    /// Hands out the answers, if this is the reply to these questions. What is late by the server's
+    /// clock and not by this process's is asked again.
     pub(super) fn answer(
         mut self,
         reply: &Value,

@@ -14,8 +14,8 @@ use crate::error::StoreError;
 pin_project! {
     /// The future of a store's answer.
     ///
-    /// It is ready immediately, as with memory, or pending. It borrows nothing, so that a service can keep it
-    /// beside the request that it is about.
+    /// It is ready immediately, as with memory, or pending. It borrows nothing, so that a service
+    /// can keep it beside the request that it is about.
     #[must_use = "a question whose future is dropped may never be asked"]
     pub struct StoreFuture<T> {
         #[pin]

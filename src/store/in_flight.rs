@@ -7,10 +7,12 @@ use crate::in_flight_counter::InFlightCounter;
 
 /// A bound on how many questions are under way: those beyond are not asked.
 ///
-/// They are answered at once with a [`StoreError`] of the kind [`Overloaded`](StoreErrorKind::Overloaded), so that a store
-/// that has become slow does not gather a crowd of requests, each of which would be too late. A question is a call of
-/// [`Store::take`], be it of one take or of a batch, or of [`Store::refund`]; what the store inside answers at once needs
-/// no place. A future that is dropped gives its place back. Clones share the places.
+/// They are answered immediately with a [`StoreError`] of the kind
+/// [`Overloaded`](StoreErrorKind::Overloaded), so that a store that has become slow does not gather
+/// requests that would all be too late. A question is a call of [`Store::take`], be it of one take or
+/// of a batch, or of [`Store::refund`]. Each needs a permit, also where the store inside answers
+/// immediately, except a call with nothing but [repeats](Take::repeat) of callers that wait. A future
+/// that is dropped gives its permit back. Clones share the permits.
 ///
 /// ```
 /// use tidegate::{InFlight, MemoryStore};
@@ -31,7 +33,7 @@ impl<S: Store> InFlight<S> {
     /// 20,000 answers a second.
     pub const DEFAULT_MOST: usize = 1_024;
 
-    /// At most so many questions under way; with 0 there are none.
+    /// At most `most` questions under way; with 0 only repeats are asked.
     #[must_use]
     pub fn new(inner: S, most: usize) -> Self {
         let name = inner.name();

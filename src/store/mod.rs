@@ -1,8 +1,9 @@
 //! Where the counts are kept.
 //!
-//! A [`Store`] answers takes. [`MemoryStore`] counts for one process, [`RedisStore`] for a fleet; both
-//! give the same answers to the same questions. [`Timeout`], [`InFlight`], [`CircuitBreaker`] and [`Fallback`] are stores
-//! around another one, of any kind, and [`Resilient`] puts them together.
+//! A [`Store`] answers takes. [`MemoryStore`] counts for one process, [`RedisStore`] for a fleet;
+//! both give the same answers to the same questions. [`Timeout`], [`InFlight`], [`CircuitBreaker`]
+//! and [`Fallback`] are stores around another one, of any kind, and [`Resilient`] puts them
+//! together.
 
 mod arc;
 mod breaker;
@@ -51,22 +52,22 @@ use crate::error::{StoreError, StoreErrorKind};
 pub trait Store: Debug + Send + Sync + 'static {
     /// Decides these takes: a slice of independent questions, which a store may ask together.
     ///
-    /// It is called once for each question, and the future is ready or pending. A question whose future is dropped
-    /// before it was sent is not charged; one that was sent may be.
+    /// It is called once for each question, and the future is ready or pending. A question whose
+    /// future is dropped before it was sent is not charged; one that was sent may be.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if there is no decision. Whether something was charged is then unknown.
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions>;
 
-    /// Gives back what the take with this token was charged, at most as many units as `take` costs, and tells
-    /// how many. `take` is of the same rule and key.
+    /// Gives back what the take with this token was charged, at most as many units as `take` costs,
+    /// and tells how many. `take` is of the same rule and key.
     ///
     /// A token gives back once; a second time it is 0. What of it has ceased to count is not given
     /// back, so no window ever holds more than its max of what was not given back. It is 0, too,
-    /// where the store cannot tell any more: after its data was lost or taken over by another algorithm,
-    /// as long as its clock is behind the last charge, and for takes older than the oldest of 65,536 refunds of
-    /// one key.
+    /// where the store cannot tell any more: after its data was lost or taken over by another
+    /// algorithm, as long as its clock is behind the last charge, and for takes older than the
+    /// oldest of 65,536 refunds of one key.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -93,16 +94,16 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if there is no answer. Whether something was given back is then unknown; it is safe to
-    /// ask again.
+    /// [`StoreError`] if there is no answer. Whether something was given back is then unknown; it
+    /// is safe to ask again.
     fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64>;
 
     /// What this store is, for people: `memory`, or an address without secrets.
     fn name(&self) -> String;
 
-    /// Tells a store that nobody waits longer for its answers, so that it need not work on what nobody hears: never a
-    /// longer time than it has now. A store around another one passes it on; an `Arc` does not, since what it holds is
-    /// shared. Default: nothing changes.
+    /// Tells a store that nobody waits longer for its answers, so that it need not work on what
+    /// nobody hears: never a longer time than it has now. A store around another one passes it on;
+    /// an `Arc` does not, since what it holds is shared. Default: nothing changes.
     #[must_use]
     fn give_up_after(self, timeout: Duration) -> Self
     where
@@ -112,8 +113,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         self
     }
 
-    /// Whether a [`Fallback`] is in here, which answers takes whose rule leaves it to it. A store around another one
-    /// passes the question on. Default: no.
+    /// Whether a [`Fallback`] is in here, which answers takes whose rule leaves it to it. A store
+    /// around another one passes the question on. Default: no.
     fn has_fallback(&self) -> bool {
         false
     }

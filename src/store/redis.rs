@@ -18,25 +18,27 @@ use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
-/// Takes of all callers travel together: while some are under way, new ones wait for the next flight, a pipeline of script
-/// calls with up to 64 keys each. A take that is alone is sent immediately. Redis decides alone and by its own clock, so
-/// processes may come and go and their clocks may be wrong.
+/// Takes of all callers travel together: while some are under way, new ones wait for the next
+/// flight, a pipeline of script calls with up to 64 keys each. A take that is alone is sent
+/// immediately. Redis decides alone and by its own clock, so processes may come and go and their
+/// clocks may be wrong.
 ///
 /// A decision takes at most the [time-out](RedisStore::timeout), whatever Redis does; then it is a
-/// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). Redis is told with each take until when that is, by
-/// its own clock, and charges nothing when it gets to it later. So a take that timed out is charged only where Redis
-/// decided in time and its answer was lost or late.
+/// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). Redis is told with each take
+/// until when that is, by its own clock, and charges nothing when it gets to it later. So a take
+/// that timed out is charged only where Redis decided in time and its answer was lost or late.
 ///
 /// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
-/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. What was given
-/// back of it stands beside it, in `{CurrentLimiter:getId}:refunds`. Both expire a second or two after they
-/// have ceased to matter.
+/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms.
+/// What was given back of it stands beside it, in `{CurrentLimiter:getId}:refunds`. Both expire a
+/// second or two after they have ceased to matter.
 ///
-/// A slice of takes enters 64 at a time, in turns with other callers, and has the time-out as a whole.
+/// A slice of takes enters 64 at a time, in turns with other callers, and has the time-out as a
+/// whole.
 ///
-/// Connections that break are made anew in the background, by tasks of the runtime in which the store was made: when that
-/// runtime ends, every later answer is an error of the kind [`Unavailable`](StoreErrorKind::Unavailable). Takes need a tokio
-/// runtime with its timer enabled.
+/// Connections that break are made anew in the background, by tasks of the runtime in which the
+/// store was made: when that runtime ends, every later answer is an error of the kind
+/// [`Unavailable`](StoreErrorKind::Unavailable). Takes need a tokio runtime with its timer enabled.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -62,9 +64,10 @@ impl RedisStore {
     /// How long [`RedisStore::connect`] waits at most.
     pub const CONNECT_TIMEOUT: Duration = Connection::CONNECT_TIMEOUT;
 
-    /// Connects to one server, to a cluster, or to a master that sentinels look after: see [`RedisAddress`](crate::RedisAddress)
-    /// for the URLs. For one server it is `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature
-    /// `tls` `rediss://...`.
+    /// Connects to one server, to a cluster, or to a master that sentinels look after: see
+    /// [`RedisAddress`](crate::RedisAddress) for the URLs. For one server it is
+    /// `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature `tls`
+    /// `rediss://...`.
     ///
     /// # Errors
     ///
@@ -94,7 +97,8 @@ impl RedisStore {
         Connection::lazy(address, Preload::Stores, Self::DEFAULT_TIMEOUT).map(Self::over)
     }
 
-    /// Keeps the counts over the connection of this handle, with a [time-out](Self::timeout) of its own.
+    /// Keeps the counts over the connection of this handle, with a [time-out](Self::timeout) of its
+    /// own.
     ///
     /// ```no_run
     /// use tidegate::{Redis, RedisStore};
@@ -126,10 +130,12 @@ impl RedisStore {
     /// The default of [`RedisStore::timeout`].
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 
-    /// What the names of all keys begin with, for rules that do not say. Default: `CurrentLimiter:`.
+    /// What the names of all keys begin with, for rules that do not say. Default:
+    /// `CurrentLimiter:`.
     ///
-    /// In a cluster each key has a slot of its own. What the prefix has between braces, such as `{eu}:`, puts all keys
-    /// into one slot; with a `}` that closes nothing, nothing can be given back, and [`Store::refund`] says so.
+    /// In a cluster each key has a slot of its own. What the prefix has between braces, such as
+    /// `{eu}:`, puts all keys into one slot; with a `}` that closes nothing, nothing can be given
+    /// back, and [`Store::refund`] says so.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = prefix.into();
@@ -199,9 +205,9 @@ impl RedisStore {
 /// Takes of one slice that are asked at once.
 const MAX_ENTERED: usize = 64;
 
-/// Where it stands what was given back of a count: under a name that no count has, since rules and keys have no braces
-/// in theirs, and in the same slot of a cluster. That is the slot of what the prefix has between its braces, or of the
-/// whole name.
+/// Where it stands what was given back of a count: under a name that no count has, since rules and
+/// keys have no braces in theirs, and in the same slot of a cluster. That is the slot of what the
+/// prefix has between its braces, or of the whole name.
 fn records_of(name: &str) -> String {
     let has_tag = name
         .split_once('{')

@@ -6,15 +6,16 @@ use crate::rule::Rule;
 
 /// One question to a store: may this key spend this cost under this rule?
 ///
-/// A take has one [part](Take::parts). Stores that are written against `parts()` go on working when takes of several
-/// parts, decided together, are added.
+/// A take has one [part](Take::parts). Stores that are written against `parts()` go on working when
+/// takes of several parts, decided together, are added.
 #[derive(Debug, Clone)]
 pub struct Take {
     part: TakePart,
     is_repeat: bool,
 }
 
-/// What is limited by one rule in a [`Take`]: the rule, the key that is counted, and the cost in units.
+/// What is limited by one rule in a [`Take`]: the rule, the key that is counted, and the cost in
+/// units.
 #[derive(Debug, Clone)]
 pub struct TakePart {
     rule: Arc<Rule>,
@@ -62,7 +63,8 @@ impl Take {
 
     /// The same, asked again by a caller that was denied and has waited.
     ///
-    /// Stores may answer repeats about one key together, and [`InFlight`](crate::InFlight) does not count them.
+    /// Stores may answer repeats about one key together, and [`InFlight`](crate::InFlight) does not
+    /// count them.
     #[must_use]
     pub fn repeat(mut self) -> Self {
         self.is_repeat = true;

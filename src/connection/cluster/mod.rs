@@ -1,8 +1,9 @@
 //! A node for every master of a cluster, and which of them is asked.
 //!
-//! A question goes to the master of its slot. It is sent again only to a node that another one names instead of doing it
-//! (`MOVED`, `ASK`), or when the server says that it has not done it (`TRYAGAIN`): never if it may have been done.
-//! `docs/dependencies.md` tells why the cluster client of the `redis` crate is not used.
+//! A question goes to the master of its slot. It is sent again only to a node that another one
+//! names instead of doing it (`MOVED`, `ASK`), or when the server says that it has not done it
+//! (`TRYAGAIN`): never if it may have been done. `docs/dependencies.md` tells why the cluster
+//! client of the `redis` crate is not used.
 
 mod layout;
 mod redirect;
@@ -59,7 +60,7 @@ pub(super) struct Shared {
     doubt: Arc<Notify>,
 }
 
-/// What is known of the cluster.
+/// The layout of the cluster, as far as it is known.
 enum View {
     /// No node has answered yet.
     Connecting,

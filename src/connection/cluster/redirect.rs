@@ -11,8 +11,8 @@ use crate::connection::question::Question;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 
-/// A question is asked again so often at most: the nodes of a cluster contradict each other for some milliseconds at the end
-/// of a move.
+/// A question is asked again so often at most: the nodes of a cluster contradict each other for
+/// some milliseconds at the end of a move.
 const MAX_HOPS: u8 = 16;
 /// The pause before a question is asked again that was sent on in vain, and up to twice that.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -92,7 +92,8 @@ impl Redirects {
         }
     }
 
-    /// To this node, or to the master of the slot; after a pause if the question was sent on before.
+    /// To this node, or to the master of the slot; after a pause if the question was sent on
+    /// before.
     fn send(&self, question: Question, to: Option<&NodeAddress>, pauses: bool) {
         let (cluster, to) = (self.cluster.clone(), to.cloned());
         let send = move |question| match (cluster.upgrade(), to) {

@@ -56,8 +56,8 @@ impl Watcher {
         }
     }
 
-    /// One node after the other, until one answers; one that hangs holds nobody up. The connections that are there come
-    /// first, in an order that differs from look to look.
+    /// One node after the other, until one answers; one that hangs holds nobody up. The connections
+    /// that are there come first, in an order that differs from look to look.
     async fn ask(&self, map: Option<&SlotMap>) -> RedisResult<Layout> {
         let masters = map.iter().flat_map(|map| &map.masters);
         let up = masters.filter_map(|(at, node)| Some((at.host.clone(), node.link()?)));
@@ -88,7 +88,8 @@ impl Watcher {
     }
 }
 
-/// Begins one after the other, the next when the last one has failed or takes long, until one is good.
+/// Begins one after the other, the next when the last one has failed or takes long, until one is
+/// good.
 async fn first_good<T>(
     mut work: impl Iterator<Item = BoxFuture<'_, RedisResult<T>>>,
 ) -> RedisResult<T> {

@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use crate::connection::address::RedisAddress;
 use crate::connection::link::{client_as_is, unbounded};
 
-/// How long the answers of the other sentinels are waited for once there is one: they may know more.
+/// How long the answers of the other sentinels are waited for once there is one: they may know
+/// more.
 const OTHERS: Duration = Duration::from_millis(50);
 
 /// The sentinels of one master.
@@ -45,8 +46,8 @@ impl Sentinels {
         }
     }
 
-    /// Where the master is. All sentinels are asked at once, so that those which are dead or hang do not matter,
-    /// and the one that knows of the latest failover is right.
+    /// Where the master is. All sentinels are asked at once, so that those which are dead or hang
+    /// do not matter, and the one that knows of the latest failover is right.
     pub(in crate::connection) async fn master(&self) -> RedisResult<Master> {
         let asked = self.address.seeds.iter().map(|sentinel| self.ask(sentinel));
         let mut answers: FuturesUnordered<_> = asked.collect();
@@ -91,7 +92,8 @@ impl Sentinels {
             command.arg(what).arg(&*self.master);
             command
         };
-        // While replicas are still made to follow the new master, only the first question gets the new one.
+        // While replicas are still made to follow the new master, only the first question gets the
+        // new one.
         let place = command("GET-MASTER-ADDR-BY-NAME");
         let place: Option<(String, u16)> = place.query_async(&mut connection).await?;
         let (host, port) = place.ok_or_else(|| self.unknown())?;

@@ -1,7 +1,7 @@
 //! Hearing of failovers.
 //!
-//! A failover on command leaves the old master as it is for some ten seconds: it takes writes that are lost when it is
-//! made a replica at last. So who waits for an error comes too late.
+//! A failover on command leaves the old master as it is for some ten seconds: it takes writes that
+//! are lost when it is made a replica at last. So who waits for an error comes too late.
 
 use std::time::Duration;
 
@@ -19,12 +19,14 @@ const LISTEN: Duration = Duration::from_secs(1);
 /// From the loss of a sentinel to the next attempt, and up to twice that.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The failover is done; and before, as soon as the new master is one, while other replicas do not follow it yet.
+/// The failover is done; and before, as soon as the new master is one, while other replicas do not
+/// follow it yet.
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 
 impl Sentinels {
-    /// Completes when a sentinel says that the master, of a failover of this epoch, is not here any more. All of them are listened to: the one that
-    /// leads the failover knows of it two seconds before the others.
+    /// Completes when a sentinel says that the master, of a failover of this epoch, is not here any
+    /// more. All of them are listened to: the one that leads the failover knows of it two seconds
+    /// before the others.
     pub(in crate::connection) async fn moved(&self, from: &str, epoch: u64) {
         let sentinels = self.address.seeds.iter();
         let heard = sentinels.map(|sentinel| Box::pin(self.heard(sentinel, from, epoch)));
@@ -66,7 +68,8 @@ impl Sentinels {
         Ok(false)
     }
 
-    /// Of a switch `name old-host old-port host port`, of a promotion `slave id host port @ name old-host old-port`.
+    /// Of a switch `name old-host old-port host port`, of a promotion `slave id host port @ name
+    /// old-host old-port`.
     fn is_elsewhere(&self, news: &str, from: &str) -> bool {
         let words: Vec<&str> = news.split(' ').collect();
         let (name, host, port) = match words[..] {

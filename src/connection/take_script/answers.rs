@@ -17,7 +17,8 @@ pub(in crate::connection) enum Answer {
 
 /// Calls `answer` for each take, in the order of keys, rows and takes.
 ///
-/// Returns the server's clock in microseconds, or `None` if this is not the reply to these questions.
+/// Returns the server's clock in microseconds, or `None` if this is not the reply to these
+/// questions.
 pub(in crate::connection) fn read_answers(
     reply: &[u8],
     mark: u64,
@@ -178,7 +179,8 @@ impl<'a> Group<'a> {
 }
 
 impl State {
-    /// The state before `later` units were charged. There is never more left than the quota has, whatever the reply says.
+    /// The state before `later` units were charged. There is never more left than the quota has,
+    /// whatever the reply says.
     fn before(&self, quota: &Quota, limit: u64, later: u64) -> QuotaState {
         let drains = self.poured.map_or(0, |units| {
             let pace = Pace::of(quota);

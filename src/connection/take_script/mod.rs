@@ -1,5 +1,5 @@
-//! What the scripts of the algorithms are asked and what they answer, in bytes. The formats stand in
-//! `lua/include/question.lua` and `lua/include/reply.lua`.
+//! What the scripts of the algorithms are asked and what they answer, in bytes. The formats stand
+//! in `lua/include/question.lua` and `lua/include/reply.lua`.
 
 mod answers;
 mod questions;

@@ -2,7 +2,8 @@ use super::{Batch, Row};
 use crate::algorithm::{Algorithm, Pace};
 use crate::rule::Rule;
 
-/// A key outlives its last charge by as long as that counts and two slices of the scripts', rounded up.
+/// A key outlives its last charge by as long as that counts and two slices of the scripts', rounded
+/// up.
 const SLACK_MILLIS: u64 = 2 * 1_049;
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
@@ -57,7 +58,8 @@ fn write_count(number: usize, into: &mut Vec<u8>) {
     into.extend_from_slice(&number.to_le_bytes());
 }
 
-/// In 7 bytes, which hold all that quotas and costs can be; larger costs are as hopeless as the largest.
+/// In 7 bytes, which hold all that quotas and costs can be; larger costs are as hopeless as the
+/// largest.
 fn write(numbers: &[u64], into: &mut Vec<u8>) {
     for number in numbers {
         into.extend_from_slice(&(*number).min(MAX_NUMBER).to_le_bytes()[..7]);
