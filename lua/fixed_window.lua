@@ -61,7 +61,7 @@ local function read_quota(from)
 end
 
 local function new_tally(quota)
-  return { window = quota.window, like = 0, begun = 0, used = 0, start = 0, units = 0 }
+  return { window = quota.window, like = 0, needed = 0, begun = 0, used = 0, start = 0, units = 0 }
 end
 
 local carry = count
@@ -80,4 +80,6 @@ local function pour(tally, time, units)
   return lost
 end
 
+-- include: reply
+-- include: values
 -- include: tallies

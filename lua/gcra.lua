@@ -3,7 +3,8 @@
 --
 -- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua
 -- ARGV[1]  the questions: see include/question.lua; of a quota they say max, window in
---          microseconds, burst, and max and window without their common factors
+--          microseconds, burst, life: how long a charge counts at most, and max and window without
+--          their common factors
 -- ARGV[2]  the call's mark, a number below 2^48 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
@@ -15,9 +16,91 @@
 -- It drains by `pace_units` in every `pace_micros`: max and window without their common factors.
 
 -- include: call
+
+local MARK, STATE, STATE_SIZE = 249, '>BI7I7I7I7I7I7I7I7I7', 64
+local QUOTA = '<I7I7I7I7I7I7'
+-- Products below this are exact.
+local EXACT = 9007199254740992
+
+local function read_quota(from)
+  local max, window, burst, life, pace_units, pace_micros, behind = unpack(QUOTA, ARGV[1], from)
+  return { max = max, window = window, burst = burst, like = max, life = life,
+    limit = max > 0 and burst or 0, pace_units = pace_units, pace_micros = pace_micros }, behind
+end
+
+-- include: reply
+
+-- include: values
+-- Whether keys are left for `tallies`.
+local is_left = is_refund
+if not is_refund then
+  -- The usual keys: of a rule with one quota, with a bucket that this quota left, if any, and takes
+  -- that are all allowed, or all denied.
+  local usual, max, window, burst, life, limit, pace_units, pace_micros, is_exact
+
+  for place = 1, #KEYS do
+-- include: question
+    local quota, is_usual = quotas[1], rows == 1 and cost > 0 and now <= deadline
+    if quota ~= usual then
+      usual, max, window, burst, life = quota, quota.max, quota.window, quota.burst, quota.life
+      limit, pace_units, pace_micros = quota.limit, quota.pace_units, quota.pace_micros
+      is_exact = number_of_quotas == 1 and limit * pace_micros < EXACT
+    end
+    local raw = values and values[place] or pcall('GET', KEYS[place])
+    local serial, newest, begun, start, units, units_now = 0, -1, now, now, 0, 0
+    is_usual = is_usual and is_exact and cost * takes <= limit
+    if raw and is_usual then
+      local mark, max_then, window_then, burst_then, needed
+      if #raw == STATE_SIZE then
+        mark, serial, newest, max_then, window_then, burst_then, needed, begun, start, units =
+          unpack(STATE, raw)
+      end
+      is_usual = mark == MARK and max_then == max and window_then == window and burst_then == burst
+        and needed == newest + life and newest <= now and begun <= now and start <= newest
+        and (now - start) * pace_units < EXACT
+      units_now = units - floor((now - start) * pace_units / pace_micros)
+      if is_usual and (units_now <= 0 or needed <= now) then
+        -- Nothing counts: it begins afresh.
+        if newest ~= now then serial = 0 end
+        begun, start, units, units_now, newest = now, now, 0, 0, -1
+      end
+    end
+
+    local charged, number, verdict = cost * takes, 0, ALLOWED
+    if is_usual and units_now + charged <= limit then
+      local paces = floor((now - start) / pace_micros)
+      start, units = start + paces * pace_micros, units - paces * pace_units + charged
+      units_now, serial = units_now + charged, (serial + charged) % MODULUS
+      number = serial
+      local state = pack(STATE, MARK, serial, now, max, window, burst, now + life, begun, start, units)
+      local written
+      if floor(newest / slice) == floor(now / slice) then
+        written = pcall('SET', KEYS[place], state, 'KEEPTTL')
+      else
+        expiry_text = expiry_text or format('%.0f', expiry)
+        written = pcall('SET', KEYS[place], state, 'PX', expiry_text)
+      end
+      is_usual = not written.err
+    elseif is_usual then
+      is_usual = units_now + cost > limit
+      charged, verdict = 0, DENIED
+      number = start + ceil((units + cost - limit) * pace_micros / pace_units) - now
+    end
+    if is_usual then
+      local reset = units_now > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
+      local answer = pack(ANSWER, verdict, takes, number, limit - units_now, reset)
+      if charged > cost then answer = answer .. pack(POURED, units) end
+      replies[place + 1] = answer
+    else
+      is_left, replies[place + 1], at = true, false, at + (rows - 1) * ROW_SIZE
+    end
+  end
+end
+if not is_left then return concat(replies) end
+
 -- include: pace
 
-local MARK, HEADER, HEADER_SIZE = 249, '>BI7I7', 15
+local HEADER, HEADER_SIZE = '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 local POURS = true
 local tallies, serial, newest, is_live
@@ -89,14 +172,6 @@ if is_refund then
 -- include: refunded
 end
 
-local function read_quota(from)
-  local max, window, burst, pace_units, pace_micros, behind = unpack('<I7I7I7I7I7', ARGV[1], from)
-  local quota = { max = max, window = window, burst = burst, like = max, life = window,
-    limit = max > 0 and burst or 0, pace_units = pace_units, pace_micros = pace_micros }
-  if burst > max then quota.life = time_for(burst, quota) end
-  return quota, behind
-end
-
 local function new_tally(quota)
   return { max = quota.max, window = quota.window, burst = quota.burst, like = quota.max,
     life = quota.life, needed = 0, begun = 0, used = 0, start = 0, units = 0,
@@ -109,8 +184,8 @@ local function carry(tally, charged_at)
   return used_at(tally, charged_at)
 end
 
-local function wait(tally, limit, cost)
-  return tally.start + time_for(tally.units + cost - limit, tally) - now
+local function wait(tally, limit, wanted)
+  return tally.start + time_for(tally.units + wanted - limit, tally) - now
 end
 
 local function pour(tally, time, units, charged_at)

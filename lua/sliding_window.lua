@@ -102,8 +102,8 @@ local function read_quota(from)
 end
 
 local function new_tally(quota)
-  return { window = quota.window, like = quota.like, begun = 0, used = 0, base = 0, entries = '',
-    number = 0, stamp = 0, total = 0 }
+  return { window = quota.window, like = quota.like, needed = 0, begun = 0, used = 0, base = 0,
+    entries = '', number = 0, stamp = 0, total = 0 }
 end
 
 local carry = count
@@ -138,4 +138,6 @@ local function pour(tally, time, units)
   return units - taken
 end
 
+-- include: reply
+-- include: values
 -- include: tallies

@@ -238,6 +238,12 @@ struct Row {
     takes: u16,
 }
 
+fn row(integer: &mut impl FnMut(usize) -> u64) -> Row {
+    let (cost, takes) = (integer(7), integer(2) as u16);
+    let _deadline = integer(7);
+    Row { cost, takes }
+}
+
 /// Reads a question: its rule, and the rows of each key. See `lua/include/question.lua`.
 fn rule_and_rows<'a>(words: &Words, takes: &'a [Take]) -> Option<(&'a Rule, Vec<Vec<Row>>)> {
     let name = std::str::from_utf8(keys(words).first()?).ok()?;
@@ -246,7 +252,7 @@ fn rule_and_rows<'a>(words: &Words, takes: &'a [Take]) -> Option<(&'a Rule, Vec<
     let quota = match rule.counting().algorithm() {
         Algorithm::SlidingLog | Algorithm::FixedWindow => 14,
         Algorithm::SlidingWindow => 21,
-        Algorithm::Gcra => 35,
+        Algorithm::Gcra => 42,
         other => panic!("{other:?} is new here"),
     };
     let mut question = Input::new(arguments(words).first()?);
@@ -257,19 +263,16 @@ fn rule_and_rows<'a>(words: &Words, takes: &'a [Take]) -> Option<(&'a Rule, Vec<
     };
     let mut all = Vec::new();
     for _ in keys(words) {
-        let quotas = integer(1);
+        let (quotas, number_of_rows) = (integer(1), integer(2));
+        let mut rows = vec![row(&mut integer)];
         if quotas > 0 {
             let expiry = 7;
             for _ in 0..quotas * quota + expiry {
                 let _ = integer(1);
             }
         }
-        let rows = (0..integer(2)).map(|_| {
-            let (cost, takes) = (integer(7), integer(2) as u16);
-            let _deadline = integer(7);
-            Row { cost, takes }
-        });
-        all.push(rows.collect());
+        rows.extend((1..number_of_rows).map(|_| row(&mut integer)));
+        all.push(rows);
     }
     Some((rule, all))
 }

@@ -12,13 +12,13 @@
           if reset < 0 then reset = 0 end
         end
         if n == 1 then
-          replies[size] = pack(ANSWER, verdict, alike, number, remaining, reset)
+          answers[size] = pack(ANSWER, verdict, alike, number, remaining, reset)
         else
-          replies[size] = replies[size] .. pack(NEXT_QUOTA, remaining, reset)
+          answers[size] = answers[size] .. pack(NEXT_QUOTA, remaining, reset)
         end
       end
       if POURS and charged > 0 and alike > 1 then
         for n = 1, number_of_quotas do
-          replies[size] = replies[size] .. pack(POURED, kept[n].units)
+          answers[size] = answers[size] .. pack(POURED, kept[n].units)
         end
       end

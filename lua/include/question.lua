@@ -1,24 +1,31 @@
-  -- Reads the question about a key. Little-endian; numbers have 7 bytes unless it says otherwise.
+  -- Reads the question about a key, up to its quotas. Little-endian; numbers have 7 bytes unless it
+  -- says otherwise.
   --
   --   1 byte      the number of quotas; 0 repeats the quotas and the expiry of the key before
+  --   2 bytes     the number of rows
+  --   the first row
   --   each quota  as the algorithm reads it
   --   expiry      milliseconds: how long a charge counts at most, and two slices of time
-  --   2 bytes     the number of rows
-  --   each row    see `row`
+  --   the other rows
   --
-  -- Uses   question, at: where it begins; read_quota(at) -> quota with its limit, at
-  -- Gives  number_of_quotas, quotas, limits, expiry, rows; at: where the first row begins
+  -- A row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds.
+  --
+  -- Uses   question, at: where it begins; read_quota(at) -> quota with its limit and life, at
+  -- Gives  size: no answers yet; number_of_quotas, quotas, limits, expiry, slice, rows; of the first row cost, takes and
+  --        deadline; at: where the second row begins
   do
-    local number = byte(question, at)
-    at = at + 1
+    local number
+    size = 0
+    number, rows, cost, takes, deadline, at = unpack(QUESTION, question, at)
     if number > 0 then
-      number_of_quotas = number
+      number_of_quotas, slice = number, SLICE
       for n = 1, number do
         quotas[n], at = read_quota(at)
         limits[n] = quotas[n].limit
+        -- An expiry that is set less often lasts longer: by an eighth of its quota's life.
+        if quotas[n].life / 16 > slice then slice = floor(quotas[n].life / 16) end
       end
       expiry, at = unpack('<I7', question, at)
       expiry_text = nil
     end
-    rows, at = unpack('<I2', question, at)
   end

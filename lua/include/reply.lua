@@ -14,12 +14,14 @@
 --   number     units poured into its bucket
 --
 -- Uses   ARGV[2]
--- Gives  the verdicts and formats; replies, size: the reply so far; what `question` and `row` fill
+-- Gives  the verdicts and formats; replies: the head, and behind it what is answered about each
+--        key; answers, size: those about the key in hand; what `question` and `row` fill
 
 local DENIED, ALLOWED, NEVER, LATE, ERROR = 0, 1, 2, 3, 4
 local SHORT_ANSWER, ANSWER, NEXT_QUOTA, POURED = '<BI2', '<BI2I7I7I7', '<I7I7', '<I7'
 
+local QUESTION, ROW, ROW_SIZE = '<BI2I7I2I7', '<I7I2I7', 16
 local question, at = ARGV[1], 1
-local number_of_quotas, expiry, expiry_text, rows
+local number_of_quotas, expiry, expiry_text, slice, rows
 local cost, takes, deadline
-local replies, size = { pack('<I8I8', now, ARGV[2]), '' }, 1
+local replies, answers, size = { not is_refund and pack('<I8I8', now, ARGV[2]) }, {}, 0

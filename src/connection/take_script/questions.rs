@@ -2,9 +2,9 @@ use super::{Batch, Row};
 use crate::algorithm::{Algorithm, Pace};
 use crate::rule::Rule;
 
-/// A key outlives its last charge by as long as that counts and two slices of the scripts', rounded
-/// up.
-const SLACK_MILLIS: u64 = 2 * 1_049;
+/// The shortest of the slices of time in each of which the scripts set an expiry once, in
+/// microseconds, rounded up.
+const MIN_SLICE: u64 = 1_049_000;
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
 
@@ -12,32 +12,32 @@ const MAX_NUMBER: u64 = 1 << 53;
 pub(in crate::connection) fn write_questions(batches: &[Batch<'_>], into: &mut Vec<u8>) {
     let mut known: Option<&Rule> = None;
     for batch in batches {
-        match known {
-            // The quotas are those of the key before.
-            Some(rule) if std::ptr::eq(rule, batch.rule) => into.push(0),
-            _ => into.extend_from_slice(batch.rule.question(encode)),
+        let Some((first, others)) = batch.rows.split_first() else {
+            continue;
+        };
+        // None are told where they are those of the key before.
+        let is_known = known.is_some_and(|rule| std::ptr::eq(rule, batch.rule));
+        let quotas = if is_known {
+            0
+        } else {
+            batch.rule.quotas().len()
+        };
+        into.push(u8::try_from(quotas).expect("a rule has at most 16 quotas"));
+        write_count(batch.rows.len(), into);
+        write_row(first, into);
+        if !is_known {
+            into.extend_from_slice(batch.rule.question(encode));
         }
         known = Some(batch.rule);
-        write_count(batch.rows.len(), into);
-        for Row {
-            cost,
-            takes,
-            deadline,
-        } in batch.rows
-        {
-            write(&[*cost], into);
-            into.extend_from_slice(&takes.to_le_bytes());
-            write(&[*deadline], into);
-        }
+        others.iter().for_each(|row| write_row(row, into));
     }
 }
 
 /// What a question says of a rule: its quotas, and how long a key lives.
 fn encode(rule: &Rule) -> Box<[u8]> {
     let counting = rule.counting();
-    let mut bytes = Vec::with_capacity(8 + 35 * rule.quotas().len());
+    let mut bytes = Vec::with_capacity(7 + 42 * rule.quotas().len());
     let into = &mut bytes;
-    into.push(u8::try_from(rule.quotas().len()).expect("a rule has at most 16 quotas"));
     for quota in rule.quotas() {
         write(&[quota.max(), quota.window_micros()], into);
         match counting.algorithm() {
@@ -45,12 +45,23 @@ fn encode(rule: &Rule) -> Box<[u8]> {
             Algorithm::SlidingWindow => write(&[u64::from(counting.sub_windows)], into),
             Algorithm::Gcra => {
                 let pace = Pace::of(quota);
-                write(&[quota.burst(), pace.units, pace.micros], into);
+                write(
+                    &[quota.burst(), pace.life(quota), pace.units, pace.micros],
+                    into,
+                );
             }
         }
     }
-    write(&[rule.life_micros().div_ceil(1_000) + SLACK_MILLIS], into);
+    let life = rule.life_micros();
+    let slice = (life / 16).max(MIN_SLICE);
+    write(&[(life + 2 * slice).div_ceil(1_000)], into);
     bytes.into()
+}
+
+fn write_row(row: &Row, into: &mut Vec<u8>) {
+    write(&[row.cost], into);
+    into.extend_from_slice(&row.takes.to_le_bytes());
+    write(&[row.deadline], into);
 }
 
 fn write_count(number: usize, into: &mut Vec<u8>) {
