@@ -5,6 +5,7 @@ pub mod load;
 pub mod others;
 pub mod ours;
 pub mod reference;
+pub mod same_script;
 pub mod servers;
 pub mod statistics;
 pub mod table;

@@ -1,15 +1,16 @@
-//! Decisions on a cluster of three masters, beside pipelines made by hand in the same rounds.
+//! Decisions on a cluster of three masters, beside pipelines made by hand in the same rounds: with
+//! the crate's own script, and with one that only reads and writes a key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Script, pipe};
+use redis::{Script, Value, pipe};
 use tidegate_peers::ours::ClusterLimiter;
 use tidegate_peers::servers::RedisCluster;
 use tidegate_peers::statistics::{median, thousands};
-use tidegate_peers::{Result, table};
+use tidegate_peers::{Result, same_script, table};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -32,10 +33,18 @@ fn main() -> Result<()> {
     let owners = cluster.owners(&keys)?;
     let rows = runtime.block_on(async {
         let ours = Arc::new(ClusterLimiter::connect(&cluster.url(), &keys).await?);
-        let by_hand = Arc::new(ByHand::connect(&cluster, keys, owners).await?);
+        let same = Call::new(same_script::source()?, same_script::question());
+        let trivial = Call::new(SCRIPT.into(), b"1790000000000000".into());
         let mut rows = Vec::new();
-        for callers in CALLERS {
-            rows.push(compare(callers, rounds, seconds, &ours, &by_hand).await?);
+        for (name, call) in [("the same script", same), ("a trivial script", trivial)] {
+            let keys = keys.clone();
+            let by_hand = ByHand::connect(&cluster, keys, owners.clone(), call).await?;
+            let by_hand = Arc::new(by_hand);
+            for callers in CALLERS {
+                let mut row = compare(callers, rounds, seconds, &ours, &by_hand).await?;
+                row.insert(0, format!("{name}, {callers} callers"));
+                rows.push(row);
+            }
         }
         Result::Ok(rows)
     })?;
@@ -97,7 +106,6 @@ async fn compare(
         }
     }
     Ok(vec![
-        format!("{callers} callers"),
         format!("{:.2}", median(ratios)),
         thousands(median(own_rates)),
         thousands(median(hand_rates)),
@@ -153,6 +161,30 @@ struct ByHand {
     owners: Vec<usize>,
 }
 
+/// What is asked about each key.
+#[derive(Clone)]
+struct Call {
+    script: Arc<Script>,
+    argument: Arc<[u8]>,
+}
+
+impl Call {
+    fn new(source: String, argument: Vec<u8>) -> Self {
+        Self {
+            script: Arc::new(Script::new(&source)),
+            argument: argument.into(),
+        }
+    }
+}
+
+fn is_allowed(reply: &Value) -> bool {
+    match reply {
+        Value::Int(1) => true,
+        Value::BulkString(reply) => same_script::is_allowed(reply),
+        _ => false,
+    }
+}
+
 struct Question {
     key: String,
     answer: oneshot::Sender<bool>,
@@ -163,15 +195,16 @@ impl ByHand {
         cluster: &RedisCluster,
         keys: Vec<String>,
         owners: Vec<usize>,
+        call: Call,
     ) -> Result<Self> {
-        let script = Script::new(SCRIPT);
         let mut queues = Vec::new();
         for node in &cluster.nodes {
             let client = redis::Client::open(node.url())?;
             let mut connection = client.get_multiplexed_async_connection().await?;
-            script.prepare_invoke().load_async(&mut connection).await?;
+            let script = call.script.prepare_invoke();
+            script.load_async(&mut connection).await?;
             let (queue, questions) = mpsc::unbounded_channel();
-            tokio::spawn(send(questions, connection, script.get_hash().into()));
+            tokio::spawn(send(questions, connection, call.clone()));
             queues.push(queue);
         }
         Ok(Self {
@@ -199,7 +232,7 @@ impl ByHand {
 async fn send(
     mut questions: mpsc::UnboundedReceiver<Question>,
     connection: MultiplexedConnection,
-    hash: Arc<str>,
+    call: Call,
 ) {
     let in_flight = Arc::new(Semaphore::new(PIPELINES_IN_FLIGHT));
     while let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await {
@@ -207,14 +240,16 @@ async fn send(
         if questions.recv_many(&mut batch, MAX_IN_PIPELINE).await == 0 {
             return;
         }
-        let (mut connection, hash) = (connection.clone(), Arc::clone(&hash));
+        let (mut connection, call) = (connection.clone(), call.clone());
         tokio::spawn(async move {
             let mut pipeline = pipe();
             for question in &batch {
-                pipeline.cmd("EVALSHA").arg(&*hash).arg(1);
-                pipeline.arg(&question.key).arg("1790000000000000");
+                pipeline.cmd("EVALSHA").arg(call.script.get_hash()).arg(1);
+                pipeline.arg(&question.key).arg(&*call.argument);
+                // The mark of the crate's calls.
+                pipeline.arg(1);
             }
-            let answers: Vec<i64> = pipeline
+            let answers: Vec<Value> = pipeline
                 .query_async(&mut connection)
                 .await
                 .unwrap_or_default();
@@ -222,7 +257,9 @@ async fn send(
             let mut answers = answers.into_iter();
             for question in batch {
                 // A caller that has gone needs no answer.
-                let _ = question.answer.send(answers.next() == Some(1));
+                let _ = question
+                    .answer
+                    .send(answers.next().is_some_and(|reply| is_allowed(&reply)));
             }
         });
     }
