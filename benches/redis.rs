@@ -147,7 +147,7 @@ impl Bench {
             .cmd("HSET")
             .arg("rates")
             .arg(&["rate", &max.to_string(), "interval", "10000", "type", "0"])
-            .arg(&["countsExpire", "1"])
+            .arg(&["countsExpire", &format!("{max} 10000 0")])
             .exec(&mut self.connection);
         all.expect("flushes");
     }
@@ -274,20 +274,15 @@ fn redisson(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
 fn limiter(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
     let (mut keys, arguments) = redisson(ask);
     keys.extend(["value", "permits", "epoch"].map(|what| format!("{{k}}:{what}:c")));
+    keys.extend(["waiting", "waiting_clients"].map(|what| format!("{{k}}:{what}")));
     let [permits, _, id] = <[_; 3]>::try_from(arguments).expect("three");
     let id = [&[16][..], &id, &1_u32.to_le_bytes()].concat();
     let now = ask
         .at
         .map(|millis| (millis * 1_000).to_string().into_bytes());
-    (keys, [permits, id].into_iter().chain(now).collect())
-}
-
-/// The same for whoever waits in order.
-fn fair_limiter(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
-    let (keys, mut arguments) = limiter(ask);
-    arguments[1] = arguments[1][1..9].to_vec();
-    arguments.insert(2, b"0".to_vec());
-    (keys, arguments)
+    let one_caller = b"1".to_vec();
+    let arguments = [permits, one_caller, id].into_iter().chain(now);
+    (keys, arguments.collect())
 }
 
 /// A script of the limiter with what it includes.
@@ -303,12 +298,12 @@ fn script(name: &str) -> String {
 }
 
 fn limiters(bench: &mut Bench) {
-    let scripts = [script("acquire"), script("reserve")].map(|source| bench.load(&source));
-    let [acquire, reserve] = scripts;
+    let scripts = [script("acquire"), script("acquire_fair")];
+    let [acquire, fair] = scripts.map(|source| bench.load(&source));
     let theirs = bench.load(include_str!("redisson.lua"));
     let contenders = [
         Contender::Other(acquire, limiter),
-        Contender::Other(reserve, fair_limiter),
+        Contender::Other(fair, limiter),
         Contender::Other(theirs, redisson),
     ];
     let mut table = Table::new(&[

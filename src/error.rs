@@ -28,7 +28,7 @@ pub enum StoreErrorKind {
     Refused,
     /// The store takes no writes: a replica, or a master that lost its replicas.
     ReadOnly,
-    /// The key holds something that is not a limiter's.
+    /// The key holds something of another kind.
     WrongType,
     /// The store's memory is used up.
     OutOfMemory,

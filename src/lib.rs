@@ -115,7 +115,6 @@ mod key;
 mod layer;
 mod limiter;
 mod limits;
-mod lines;
 #[cfg(feature = "redis")]
 pub mod lock;
 mod quota;
@@ -145,8 +144,8 @@ pub use key::{
 };
 pub use layer::{Headers, RateLimit, RateLimitLayer};
 pub use limiter::{
-    Generation, LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter,
-    RateType,
+    Generation, LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Permit, Rate,
+    RateLimiter, RateType,
 };
 pub use limits::Limits;
 #[cfg(feature = "redis")]

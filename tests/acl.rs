@@ -186,7 +186,7 @@ async fn use_primitives(server: &Server) -> Result<(), Broken> {
     use_locks(&redis).await
 }
 
-/// Two processes reserve permits one behind the other, and leave the line.
+/// Processes wait for permits one behind the other, and leave.
 async fn stand_in_line(server: &Server, clock: &ManualClock) -> Result<(), Broken> {
     let second = Duration::from_secs(1);
     let mut waiting = Vec::new();
@@ -200,8 +200,8 @@ async fn stand_in_line(server: &Server, clock: &ManualClock) -> Result<(), Broke
         }));
         let began = Instant::now();
         let mut number = cmd("ZCARD");
-        number.arg("{app:line}:permits");
-        while number.query::<usize>(&mut server.connection())? <= others {
+        number.arg("{app:line}:waiting");
+        while number.query::<usize>(&mut server.connection())? < others {
             ensure!(began.elapsed() < second || !waiting[others].is_finished());
             ensure!(began.elapsed() < PATIENCE);
             tokio::time::sleep(second / 100).await;
@@ -210,7 +210,7 @@ async fn stand_in_line(server: &Server, clock: &ManualClock) -> Result<(), Broke
     for one in &waiting {
         one.abort();
     }
-    // What was reserved is given back in the background.
+    // Their places are given up in the background.
     tokio::time::sleep(second / 5).await;
     Ok(())
 }
@@ -364,7 +364,8 @@ fn the_lines_name_what_the_scripts_call() {
         "row.lua",
         "decide.lua",
         "answer.lua",
-        "trouble.lua",
+        "key_end.lua",
+        "values.lua",
         "tallies.lua",
         "state.lua",
         "earlier.lua",

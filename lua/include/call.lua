@@ -6,26 +6,25 @@
 -- Gives  the locals below
 
 local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local floor, concat = math.floor, table.concat
+local floor, ceil, concat = math.floor, math.ceil, table.concat
 local sub, byte, format = string.sub, string.byte, string.format
 -- Running totals and serial numbers are modulo 2^52, so that doubles hold the sum of any two.
 local MODULUS = 4503599627370496
 local TEN_YEARS = 315360000000000
 local MILLISECOND = 1000
--- The expiry is set once in each slice of time, about a second, so it has to last two slices more.
+-- The expiry is set once in each slice of time, so it has to last two slices more. The shortest
+-- slice is about a second.
 local SLICE = 1048576
 
 local is_refund = ARGV[1] == 'refund'
 
--- `now_text` is for commands: formatting a number is slower, and not exact by default.
-local now_text = ARGV[is_refund and 4 or 3]
-if not now_text then
-  local time = call('TIME')
-  local micros = time[2]
-  if #micros < 6 then micros = sub('00000' .. micros, -6) end
-  now_text = time[1] .. micros
+local now, clock = ARGV[is_refund and 4 or 3], nil
+if now then
+  now = now + 0
+else
+  clock = call('TIME')
+  now = clock[1] * 1000000 + clock[2]
 end
-local now = now_text + 0
 
 -- What the question says of each quota of a key, the most units that may be used under it, and the
 -- units that count.

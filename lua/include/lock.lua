@@ -8,6 +8,8 @@
 --        token_of(string)      the fencing token that is stored; 0 if there is none
 --        extend(key, millis)   the key lives for so long at least
 --        keep(key, token)      stores the token, for 30 days
+--        latch_life(lease)     how long a latch says that a request took the lock: at least as long
+--                              as the same request may be made again
 
 local call = redis.call
 local MOST, TOKEN_LIFE = 9007199254740992, '2592000000'
@@ -29,3 +31,5 @@ local function extend(key, millis)
 end
 
 local function keep(key, token) call('SET', key, text(token), 'PX', TOKEN_LIFE) end
+
+local function latch_life(lease) return text(math.max(lease, 10000)) end

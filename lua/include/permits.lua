@@ -1,4 +1,4 @@
--- How a rate limiter stands: its rate, the permits that are left, and those that are granted.
+-- The state of a rate limiter: its rate, the permits that are left, and those that are granted.
 --
 -- Uses  KEYS[1] to KEYS[6], `call`, `n` permits that are asked for, `given_now`, the time in tests, and `reads`, whether
 --       nothing may be written.
@@ -8,10 +8,14 @@
 --
 -- KEYS[1]  hash: rate, interval in milliseconds, type (0: one budget for all, 1: one for each client), and if they
 --          were set keepAliveTime in milliseconds, epoch, which is another one whenever counts are to be cleared, and
---          countsExpire, if no Java client counts here
+--          countsExpire: rate, interval and type, with blanks, if no Java client counts here; a Java client that sets
+--          another rate leaves it as it is
 -- KEYS[2]  string: the permits that are left of one budget for all      KEYS[4]  the same of this client
 -- KEYS[3]  sorted set: what was granted, scored by milliseconds         KEYS[5]  the same of this client
 -- KEYS[6]  string: for which epoch, rate and interval the client's permits were counted
+-- KEYS[7]  sorted set: fair callers that wait, as members that they would be granted, by microseconds of their arrival
+-- KEYS[8]  sorted set: the clients of these, the first 8 bytes of their identities, by the milliseconds until which
+--          they are alive
 --
 -- A member of the set is '<Bc0I4': the length of its identity, the identity, its permits; before Redisson 3.30 it was
 -- a float and the permits. A score is rounded up, so that nothing leaves before its time.
@@ -38,6 +42,8 @@ now = now + 0
 local ms, ms_up = math.floor(now / 1000), math.ceil(now / 1000)
 local value_key, permits_key, mark_key, mark = KEYS[2], KEYS[3], nil, nil
 local broken = false
+-- Whether what is counted may expire: of one client's always, since no other counts there.
+local expires = config[3] == '1' or config[6] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
 
 -- The permits of a member; of one that is not ours none.
 local function weight(member)
@@ -75,8 +81,10 @@ local lost = 0
 local leaving = oldest[2] and oldest[2] + 0 <= ms - interval
 if void then
   left, broken = rate, true
-elseif not left or stale or left % 1 ~= 0 or left > rate then
-  -- Also a value that is no number or infinite, of which nothing is left by dividing.
+elseif not left or stale or left % 1 ~= 0 or left > rate
+  or oldest[1] and left + weight(oldest[1]) > rate then
+  -- Also a value that is no number or infinite, of which nothing is left by dividing; and one that a Java client has
+  -- released permits to without taking the grants out of the set.
   left = left_by_count()
 elseif leaving then
   local gone = call('ZRANGEBYSCORE', permits_key, '-inf', text(ms - interval))
@@ -91,37 +99,33 @@ elseif leaving then
 elseif not oldest[1] and left < rate then
   lost = rate - left
 end
--- So much is not reserved by anybody.
-if lost > 1000 * rate then left, lost = 0, rate end
+if lost > rate then left, lost = 0, rate end
 broken = broken or lost > 0
 
--- Writes what is left, and lets all that counts expire when it has ceased to: that is for as long as the newest grant or
--- reservation `counts`, and in advance for the grants of an interval, see the common way of acquire. The rate may be
--- forgotten earlier: what was granted under it counts all the same, if it is set anew. Where Java clients count, too,
--- there is no expiry: they set none, and take ours away from one half.
-local function write(counts, is_grant)
+-- Writes what is left, and lets all that counts expire when it has ceased to: an interval after the newest grant, and in
+-- advance for the grants of another interval, see the common way of acquire. The rate may be forgotten earlier: what was
+-- granted under it counts all the same, if it is set anew. Where Java clients count, too, there is no expiry: they set
+-- none, and take ours away from one half.
+local function write(is_grant)
   if leaving then call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ms - interval)) end
-  -- More than the rate was reserved: as much of it in each interval.
-  local at = ms_up
-  while lost > 0 do
-    local some = math.max(math.min(lost, rate, 4294967295), 1)
-    local identity = struct.pack('>BI7I4c4', 82, now, (at - ms_up) / interval, 'lost')
-    call('ZADD', permits_key, text(at), struct.pack('<Bc0I4', 16, identity, some))
-    lost, at = lost - some, at + interval
+  if lost > 0 then
+    local identity = struct.pack('>I8c8', now, 'the lost')
+    call('ZADD', permits_key, text(ms_up), struct.pack('<Bc0I4', 16, identity, math.min(lost, 4294967295)))
   end
+  local counts = interval
   local newest = call('ZRANGE', permits_key, '-1', '-1', 'WITHSCORES')[2]
   if newest then counts = math.max(counts, newest + interval - ms) end
+  local expiry = counts + interval + math.min(interval, 60000) + 1000
   if keep_alive > 0 and is_grant then
-    local kept = math.max(keep_alive, counts + 1)
+    -- Those who wait for the permits to leave find a rate.
+    local kept = math.max(keep_alive, counts + math.min(interval, 1000) + 100)
     if call('PTTL', KEYS[1]) < kept then call('PEXPIRE', KEYS[1], text(kept)) end
   end
-  local expiry = counts + interval + math.min(interval, 60000) + 1000
-  if not config[6] then
+  if not expires then
     local configured = call('PTTL', KEYS[1])
     if configured < 0 then
       call('SET', value_key, text(left))
       call('PERSIST', permits_key)
-      if mark then call('SET', mark_key, mark) end
       return
     end
     expiry = math.max(expiry, configured)

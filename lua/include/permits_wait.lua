@@ -1,8 +1,8 @@
 -- When permits come back.
 --
 -- Uses  what `permits` gives.
--- Gives leaves_at(permits): the millisecond at which so many more than now have left; and, for the clock of a host that
---       went back, settle(), which takes what is granted in the future, and not reserved for then, for granted now.
+-- Gives wait_for(permits): the microseconds until so many more than now have left. If the clock went back, what is
+--       granted in the future counts as granted now from here on.
 
 local function leaves_at(permits)
   local from = 0
@@ -20,28 +20,9 @@ local function leaves_at(permits)
   end
 end
 
--- A reservation is in the future on purpose: its identity says when it was made.
-local function is_reserved(member)
-  if string.byte(member) ~= 16 or string.byte(member, 2) ~= 82 or #member ~= 21 then return false end
-  return struct.unpack('>I7', member, 3) <= now
-end
-
-local function settle()
-  local first = call('ZRANGEBYSCORE', permits_key, '(' .. text(ms_up), '+inf', 'LIMIT', '0', '1')[1]
-  if not first then return end
-  local newest = call('ZRANGE', permits_key, '-1', '-1')[1]
-  if is_reserved(first) and is_reserved(newest) then return end
-  local passed = 0
-  while true do
-    local some = call('ZRANGEBYSCORE', permits_key, '(' .. text(ms_up), '+inf', 'LIMIT', text(passed), '1000')
-    if #some == 0 then break end
-    for _, member in ipairs(some) do
-      if is_reserved(member) then
-        passed = passed + 1
-      else
-        call('ZADD', permits_key, text(ms_up), member)
-      end
-    end
-  end
-  write(interval)
+local function wait_for(permits)
+  local future = call('ZRANGEBYSCORE', permits_key, '(' .. text(ms_up), '+inf')
+  for _, member in ipairs(future) do call('ZADD', permits_key, text(ms_up), member) end
+  if broken or #future > 0 then write() end
+  return math.max(leaves_at(permits) * 1000 - now, 1)
 end

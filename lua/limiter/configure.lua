@@ -14,17 +14,24 @@
 
 local call = redis.call
 local how, rate, interval, kind, keep_alive = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime')
+local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire')
 local known = config[1] and config[2] and config[3]
-if how == 'try' and known then return 0 end
+local is_ours = known and config[5] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
+if how == 'try' and known then
+  -- From now on Java clients count here, too.
+  if ARGV[6] == '1' and call('HDEL', KEYS[1], 'countsExpire') == 1 then
+    for at = 2, 3 do call('PERSIST', KEYS[at]) end
+  end
+  return 0
+end
 if (how == 'update' or how == 'keep') and not known then return 0 end
 
 local time = call('TIME')
 call('HSET', KEYS[1], 'rate', rate, 'interval', interval, 'type', kind)
 if ARGV[6] == '1' then
   call('HDEL', KEYS[1], 'countsExpire')
-elseif how == 'try' or how == 'set' then
-  call('HSET', KEYS[1], 'countsExpire', '1')
+elseif how == 'try' or how == 'set' or is_ours then
+  call('HSET', KEYS[1], 'countsExpire', rate .. ' ' .. interval .. ' ' .. kind)
 end
 if keep_alive ~= '0' then
   call('HSET', KEYS[1], 'keepAliveTime', keep_alive)

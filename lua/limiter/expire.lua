@@ -10,7 +10,7 @@ local call = redis.call
 local interval = tonumber(call('HGET', KEYS[1], 'interval') or nil) or 0
 if call('PEXPIRE', KEYS[1], ARGV[1]) == 0 then return 0 end
 interval = math.min(math.max(interval, 0), 315360000000)
-for at = 2, #KEYS do
+for at = 2, 6 do
   -- The Java client writes without an expiry.
   if call('PTTL', KEYS[at]) == -1 then
     call('PEXPIRE', KEYS[at], string.format('%.0f', ARGV[1] + 3 * interval + 1000))

@@ -14,10 +14,10 @@ local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[3], false
 if left >= n then
   left = left - n
   call('ZADD', permits_key, text(ms_up), string.sub(ARGV[2], 2, 5) .. struct.pack('<I4', n))
-  write(interval, true)
+  write(true)
   return 0
 end
-if broken then write(interval) end
+if broken then write() end
 local inside = '(' .. text(ms - interval)
 local earliest = call('ZRANGEBYSCORE', permits_key, inside, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2]
 return math.max(((earliest or ms_up) + interval) * 1000 - now, 1)

@@ -13,7 +13,7 @@ pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
         StoreErrorKind::Unavailable => "is not available",
         StoreErrorKind::Refused => "refused",
         StoreErrorKind::ReadOnly => "takes no writes",
-        StoreErrorKind::WrongType => "has something under this key that is not a limiter's",
+        StoreErrorKind::WrongType => "has something of another kind under this key",
         StoreErrorKind::OutOfMemory => "is out of memory",
         StoreErrorKind::Configuration if is_crossing(&error) => {
             "would need keys in several slots of the cluster: what a name or prefix has between its braces decides \

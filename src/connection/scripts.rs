@@ -49,10 +49,10 @@ scripts! {
     OF_LIMITERS:
     /// Grants permits of a rate limiter.
     LIMITER_ACQUIRE = "limiter/acquire.lua";
-    /// Grants permits as soon as they are free.
-    LIMITER_RESERVE = "limiter/reserve.lua";
-    /// Gives back a grant that nobody has used.
-    LIMITER_CANCEL = "limiter/cancel.lua";
+    /// Grants permits in the order in which callers came.
+    LIMITER_ACQUIRE_FAIR = "limiter/acquire_fair.lua";
+    /// Gives back grants, and ends fair waiting.
+    LIMITER_GIVE_BACK = "limiter/give_back.lua";
     /// Gives back permits.
     LIMITER_RELEASE = "limiter/release.lua";
     /// How many permits there are.
@@ -105,7 +105,8 @@ pub(super) const INCLUDES: &[(&str, &str)] = includes![
     "row",
     "decide",
     "answer",
-    "trouble",
+    "key_end",
+    "values",
     "tallies",
     "state",
     "earlier",

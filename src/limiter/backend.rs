@@ -4,26 +4,27 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::grant::Grant;
+use super::asking::Names;
 use super::{Generation, LimiterError, Rate};
-use crate::lines::{Line, Lines};
 
 /// Where rate limiters are kept: by name, each with its rate and what it has granted.
 ///
-/// Each function is atomic. A name without a rate is an [`UnknownLimiter`](super::LimiterErrorKind::UnknownLimiter) to
-/// all that ask for permits or give some back.
+/// Each function is atomic. A name without a rate is an
+/// [`UnknownLimiter`](super::LimiterErrorKind::UnknownLimiter) to all that ask for permits or give
+/// some back.
 pub(super) trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// Asks for permits now. If the future is dropped, what may have been granted is given back.
-    fn acquire(&self, what: Wanted) -> BoxFuture<'static, Result<Answer, LimiterError>>;
+    /// Asks for permits now, for one caller behind the other.
+    fn ask(&self, what: Wanted, ids: Vec<Id>) -> BoxFuture<'static, Result<Reply, LimiterError>>;
 
-    /// Asks for the first permits behind all others' that can be had within `wait`. As above.
-    fn reserve(
+    /// Gives back what was granted and still counts, ends the fair waiting of those that were not
+    /// granted anything, and tells how many permits came back.
+    fn give_back(
         &self,
-        what: Wanted,
-        wait: Duration,
-    ) -> BoxFuture<'static, Result<Answer, LimiterError>>;
+        name: Arc<str>,
+        grants: Vec<Grant>,
+    ) -> BoxFuture<'static, Result<u64, LimiterError>>;
 
-    /// Gives back up to so many permits, and tells how many.
+    /// Gives back up to so many permits of this client, and tells how many.
     fn release<'a>(
         &'a self,
         name: &'a str,
@@ -47,6 +48,9 @@ pub(super) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     fn rate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Rate>, LimiterError>>;
 
+    /// Who counts here, and how long the rate is kept if nothing is granted; nothing without a rate.
+    fn keeping<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Kept>, LimiterError>>;
+
     /// Lets the limiter be forgotten after so long, and tells whether there is one.
     fn expire<'a>(
         &'a self,
@@ -59,23 +63,47 @@ pub(super) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>>;
 
-    fn lines(&self) -> &LimiterLines;
+    /// The names that callers of this process ask for permits of.
+    fn names(&self) -> &Names;
 }
 
+/// Tells a caller's question, and what is granted to it, from all others: the client, and a number.
+pub(super) type Id = [u8; 16];
+
 /// Permits that are asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) name: Arc<str>,
     pub(super) generation: Generation,
+    /// In the order in which callers came, over all processes.
+    pub(super) is_fair: bool,
     pub(super) permits: u64,
 }
 
 #[derive(Debug)]
-pub(super) enum Answer {
-    /// They may be used when this time has passed.
-    Granted(Grant, Duration),
-    /// They are not to be had before this time has passed.
-    Wait(Duration),
+pub(super) struct Reply {
+    /// The callers that have their permits, by their places in the question.
+    pub(super) granted: Vec<usize>,
+    /// When they were granted, for [`Grant`].
+    pub(super) stamp: u64,
+    /// The first of the others cannot have its permits before this has passed.
+    pub(super) wait: Duration,
+}
+
+/// What was granted to a caller, or may have been.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grant {
+    pub(super) id: Id,
+    pub(super) stamp: u64,
+    pub(super) permits: u64,
+}
+
+/// How a rate is kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    pub(super) sharers: Sharers,
+    /// If nothing is granted until then, it is forgotten.
+    pub(super) life: Option<Duration>,
 }
 
 /// Who counts here.
@@ -97,14 +125,4 @@ pub(super) enum Configure {
     Update,
     /// If there is one; what was granted still counts.
     Keep,
-}
-
-/// The lines of those who wait for permits, apart from those who wait for locks.
-#[derive(Debug, Default)]
-pub(super) struct LimiterLines(Lines);
-
-impl LimiterLines {
-    pub(super) fn line(&self, name: &str) -> Arc<Line> {
-        self.0.line(name)
-    }
 }

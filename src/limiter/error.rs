@@ -56,10 +56,8 @@ impl LimiterError {
         Self::new(LimiterErrorKind::AboveRate, message)
     }
 
-    /// Of who waits as long as it takes, which is longer than any clock can show.
-    pub(super) fn without_end(name: &str) -> Self {
-        let message = format!("the permits of \"{name}\" are reserved for ever");
-        Self::new(LimiterErrorKind::Malformed, message)
+    pub(super) fn runtime_ended() -> Self {
+        StoreError::new(StoreErrorKind::Unavailable, "the runtime has ended").into()
     }
 
     pub(super) fn unknown(name: &str) -> Self {

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::backend::{Answer, Backend, Configure, LimiterLines, Sharers, Wanted};
-use super::grant::Grant;
-use super::permits::{Permits, Place};
+use super::asking::Names;
+use super::backend::{self, Backend, Configure, Grant, Id, Reply, Sharers, Wanted};
+use super::permits::Permits;
 use super::{Generation, LimiterError, LimiterErrorKind, Rate};
 use crate::clock::Clock;
 
@@ -40,7 +40,7 @@ pub struct MemoryLimiters(Arc<Kept>);
 
 struct Kept {
     known: Mutex<Known>,
-    lines: LimiterLines,
+    names: Names,
     clock: Clock,
 }
 
@@ -49,12 +49,18 @@ struct Known {
     limiters: HashMap<Box<str>, Limiter>,
     /// At so many, those that are forgotten are dropped.
     crowded: usize,
+    /// Limiters that were made.
+    made: u64,
 }
 
 #[derive(Debug)]
 struct Limiter {
     rate: Rate,
     permits: Permits,
+    /// Fair callers that wait, and the permits that they want.
+    waiting: VecDeque<(Id, u64)>,
+    /// How often the counts were cleared: what was granted before is not given back.
+    clears: u64,
     /// In microseconds.
     forgotten_at: Option<u64>,
 }
@@ -96,72 +102,70 @@ impl MemoryLimiters {
         done.ok_or_else(|| LimiterError::unknown(name))
     }
 
-    /// Asks `how` for a place, and makes of it what the limiter is to know.
-    fn place(
-        &self,
-        what: &Wanted,
-        how: impl FnOnce(u64, &mut Limiter) -> Result<Place, u64>,
-    ) -> Result<Answer, LimiterError> {
+    fn ask_now(&self, what: &Wanted, ids: &[Id]) -> Result<Reply, LimiterError> {
         only_third(what.generation)?;
-        let asked = self.known(&what.name, |now, limiter| {
+        self.known(&what.name, |now, limiter| {
             if what.permits > limiter.rate.permits() {
                 return Err(LimiterError::above_rate(&what.name, what.permits));
             }
-            let place = how(now, limiter);
-            if let (Ok(_), Some(keep_alive)) = (&place, limiter.rate.kept_alive_for()) {
-                // What is reserved for later keeps it for longer.
+            let (granted, wait) = match what.is_fair {
+                true => limiter.acquire_fair(now, what.permits, ids),
+                false => limiter.acquire(now, what.permits, ids.len()),
+            };
+            if !granted.is_empty()
+                && let Some(keep_alive) = limiter.rate.kept_alive_for()
+            {
                 let matters = limiter.permits.matters_for(now, &limiter.rate);
-                limiter.forget_after(now, keep_alive.max(matters));
+                // Those who wait for the permits to leave find a rate.
+                let slack = Duration::from_millis(limiter.rate.interval_millis().min(1_000) + 100);
+                limiter.forget_after(now, keep_alive.max(matters + slack));
             }
-            Ok(place)
-        })?;
-        Ok(match asked? {
-            Err(wait) => Answer::Wait(Duration::from_micros(wait)),
-            Ok(place) => {
-                let (limiters, what) = (self.clone(), what.clone());
-                let give_back = move || {
-                    let cancel =
-                        |_, limiter: &mut Limiter| limiter.permits.cancel(place, what.permits);
-                    limiters.with(&what.name, cancel);
-                };
-                Answer::Granted(Grant::new(give_back), Duration::from_micros(place.wait))
-            }
-        })
+            Ok(Reply {
+                granted,
+                stamp: limiter.stamp(now.div_ceil(1_000)),
+                wait: Duration::from_micros(wait),
+            })
+        })?
     }
 
     fn set(&self, name: &str, rate: Rate, how: Configure) -> bool {
         let mut all = self.lock();
         let now = self.0.clock.now();
         all.drop_forgotten_if_crowded(now);
-        let limiters = &mut all.limiters;
-        let known = limiters.remove(name);
+        let known = all.limiters.remove(name);
         let known = known.filter(|limiter| !limiter.is_forgotten(now));
         if how == Configure::Try
             && let Some(known) = known
         {
-            limiters.insert(name.into(), known);
+            all.limiters.insert(name.into(), known);
             return false;
         }
         if known.is_none() && matches!(how, Configure::Update | Configure::Keep) {
             return false;
         }
-        let permits = match (how, known) {
+        let (permits, clears, waiting) = match (how, known) {
             (Configure::Keep, Some(mut known)) => {
                 known.permits.forget(now, &known.rate);
-                known.permits
+                (known.permits, known.clears, known.waiting)
             }
-            _ => Permits::default(),
+            (_, Some(known)) => (Permits::default(), known.clears + 1, known.waiting),
+            (_, None) => {
+                all.made += 1024;
+                (Permits::default(), all.made, VecDeque::new())
+            }
         };
         let mut limiter = Limiter {
             rate,
             permits,
+            waiting,
+            clears,
             forgotten_at: None,
         };
         if let Some(keep_alive) = rate.kept_alive_for() {
             let matters = limiter.permits.matters_for(now, &rate);
             limiter.forget_after(now, keep_alive.max(matters));
         }
-        limiters.insert(name.into(), limiter);
+        all.limiters.insert(name.into(), limiter);
         true
     }
 }
@@ -181,6 +185,62 @@ impl Known {
 }
 
 impl Limiter {
+    /// No clock of ours shows more.
+    const MAX_MILLIS: u64 = 1 << 43;
+
+    /// Which callers have their permits, and the microseconds until the next can have them.
+    fn acquire(&mut self, now: u64, permits: u64, callers: usize) -> (Vec<usize>, u64) {
+        for granted in 0..callers {
+            if let Err(wait) = self.permits.acquire(now, &self.rate, permits) {
+                return ((0..granted).collect(), wait);
+            }
+        }
+        ((0..callers).collect(), 0)
+    }
+
+    /// The same in the order in which all callers came; what is free is kept for those before.
+    fn acquire_fair(&mut self, now: u64, permits: u64, ids: &[Id]) -> (Vec<usize>, u64) {
+        for id in ids {
+            if !self.waiting.iter().any(|(known, _)| known == id) {
+                self.waiting.push_back((*id, permits));
+            }
+        }
+        let (mut granted, mut place, mut before) = (Vec::new(), 0, 0);
+        while let Some((id, wanted)) = self.waiting.get(place).copied() {
+            let lacking = self.permits.lacking(now, &self.rate, before + wanted);
+            if lacking > 0 {
+                let lacking = lacking.min(self.rate.permits());
+                return (granted, self.permits.wait(now, &self.rate, lacking));
+            }
+            match ids.iter().position(|asked| *asked == id) {
+                Some(asked) => {
+                    let _ = self.permits.acquire(now, &self.rate, wanted);
+                    self.waiting.remove(place);
+                    granted.push(asked);
+                }
+                None => {
+                    before += wanted;
+                    place += 1;
+                }
+            }
+        }
+        (granted, 0)
+    }
+
+    fn give_back(&mut self, now: u64, grant: &Grant) -> u64 {
+        self.waiting.retain(|(id, _)| *id != grant.id);
+        let at = grant.stamp % Self::MAX_MILLIS;
+        match grant.stamp == self.stamp(at) {
+            true => (self.permits).give_back(now, &self.rate, at, grant.permits),
+            false => 0,
+        }
+    }
+
+    /// Tells a grant of this millisecond from those of before the counts were cleared.
+    fn stamp(&self, at: u64) -> u64 {
+        at + self.clears % (1 << 20) * Self::MAX_MILLIS
+    }
+
     fn is_forgotten(&self, now: u64) -> bool {
         self.forgotten_at.is_some_and(|at| at <= now)
     }
@@ -200,25 +260,20 @@ fn only_third(generation: Generation) -> Result<(), LimiterError> {
 }
 
 impl Backend for MemoryLimiters {
-    fn acquire(&self, what: Wanted) -> BoxFuture<'static, Result<Answer, LimiterError>> {
-        let answer = self.place(&what, |now, limiter| {
-            limiter.permits.acquire(now, &limiter.rate, what.permits)
-        });
-        Box::pin(ready(answer))
+    fn ask(&self, what: Wanted, ids: Vec<Id>) -> BoxFuture<'static, Result<Reply, LimiterError>> {
+        Box::pin(ready(self.ask_now(&what, &ids)))
     }
 
-    fn reserve(
+    fn give_back(
         &self,
-        what: Wanted,
-        wait: Duration,
-    ) -> BoxFuture<'static, Result<Answer, LimiterError>> {
-        let most = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
-        let answer = self.place(&what, |now, limiter| {
-            limiter
-                .permits
-                .reserve(now, &limiter.rate, what.permits, most)
+        name: Arc<str>,
+        grants: Vec<Grant>,
+    ) -> BoxFuture<'static, Result<u64, LimiterError>> {
+        let given_back = self.known(&name, |now, limiter| {
+            let units = grants.iter().map(|grant| limiter.give_back(now, grant));
+            units.sum()
         });
-        Box::pin(ready(answer))
+        Box::pin(ready(given_back))
     }
 
     fn release<'a>(
@@ -259,6 +314,20 @@ impl Backend for MemoryLimiters {
         Box::pin(ready(Ok(self.with(name, |_, limiter| limiter.rate))))
     }
 
+    fn keeping<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<backend::Kept>, LimiterError>> {
+        let kept = self.with(name, |now, limiter| {
+            let forgotten_at = limiter.forgotten_at.map(|at| at.saturating_sub(now));
+            backend::Kept {
+                sharers: Sharers::Ours,
+                life: forgotten_at.map(Duration::from_micros),
+            }
+        });
+        Box::pin(ready(Ok(kept)))
+    }
+
     fn expire<'a>(
         &'a self,
         name: &'a str,
@@ -279,8 +348,8 @@ impl Backend for MemoryLimiters {
         Box::pin(ready(Ok(self.with(name, |_, _| ()).is_some())))
     }
 
-    fn lines(&self) -> &LimiterLines {
-        &self.0.lines
+    fn names(&self) -> &Names {
+        &self.0.names
     }
 }
 
@@ -288,7 +357,7 @@ impl Default for Kept {
     fn default() -> Self {
         Self {
             known: Mutex::default(),
-            lines: LimiterLines::default(),
+            names: Names::new([0; 8]),
             clock: Clock::tokio(),
         }
     }

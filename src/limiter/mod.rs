@@ -2,15 +2,16 @@
 //!
 //! See [`RateLimiter`].
 
+mod asking;
 mod backend;
 mod error;
 mod generation;
-mod grant;
 mod in_memory;
 #[cfg(feature = "redis")]
 mod keys;
 #[cfg(feature = "redis")]
 mod on_redis;
+mod permit;
 mod permits;
 mod rate;
 mod rate_limiter;
@@ -19,5 +20,6 @@ mod waiting;
 pub use error::{LimiterError, LimiterErrorKind};
 pub use generation::Generation;
 pub use in_memory::MemoryLimiters;
+pub use permit::Permit;
 pub use rate::{Rate, RateType};
 pub use rate_limiter::{LimiterBackend, RateLimiter};

@@ -4,32 +4,43 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use redis::{Cmd, Value, cmd};
-use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::backend::{Answer, Backend, Configure, LimiterLines, Sharers, Wanted};
-use super::grant::Grant;
-use super::keys::{Keys, member};
+use super::asking::Names;
+use super::backend::{Backend, Configure, Grant, Id, Kept, Reply, Sharers, Wanted};
+use super::keys::Keys;
 use super::{Generation, LimiterError, LimiterErrorKind, Rate, RateType};
 use crate::connection::{
-    Connection, LIMITER_ACQUIRE, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST, LIMITER_CANCEL,
-    LIMITER_CONFIGURE, LIMITER_DELETE, LIMITER_EXPIRE, LIMITER_FIRST, LIMITER_RELEASE,
-    LIMITER_RESERVE, LIMITER_SECOND, Redis, Script,
+    Connection, LIMITER_ACQUIRE, LIMITER_ACQUIRE_FAIR, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST,
+    LIMITER_CONFIGURE, LIMITER_DELETE, LIMITER_EXPIRE, LIMITER_FIRST, LIMITER_GIVE_BACK,
+    LIMITER_RELEASE, LIMITER_SECOND, Redis, Script,
 };
 
 /// Rate limiters in Redis, on the keys of Redisson.
 #[derive(Clone)]
 pub(super) struct OnRedis {
     redis: Redis,
-    lines: Arc<LimiterLines>,
+    names: Arc<KeptNames>,
     #[cfg(feature = "test-util")]
     clock: Option<crate::ManualClock>,
+}
+
+/// The names that are asked for by one `Redis` handle.
+struct KeptNames(Names);
+
+impl KeptNames {
+    fn new(client: &str) -> Self {
+        let client = Uuid::try_parse(client).unwrap_or_else(|_| Uuid::new_v4());
+        let mut half = [0; 8];
+        half.copy_from_slice(&client.as_bytes()[..8]);
+        Self(Names::new(half))
+    }
 }
 
 impl OnRedis {
     pub(super) fn new(redis: &Redis) -> Self {
         Self {
-            lines: redis.keep(|_| LimiterLines::default()),
+            names: redis.keep(|_| KeptNames::new(redis.id())),
             redis: redis.clone(),
             #[cfg(feature = "test-util")]
             clock: None,
@@ -93,100 +104,81 @@ impl OnRedis {
         }
     }
 
-    async fn acquire_now(self, what: Wanted) -> Result<Answer, LimiterError> {
+    async fn ask_for(self, what: Wanted, ids: Vec<Id>) -> Result<Reply, LimiterError> {
         let script = match what.generation {
-            Generation::First => &LIMITER_FIRST,
-            Generation::Second => &LIMITER_SECOND,
+            Generation::First => return self.ask_in_turn(&LIMITER_FIRST, &what, &ids).await,
+            Generation::Second => return self.ask_in_turn(&LIMITER_SECOND, &what, &ids).await,
+            Generation::Third if what.is_fair => &LIMITER_ACQUIRE_FAIR,
             Generation::Third => &LIMITER_ACQUIRE,
         };
-        let member = member(what.permits);
         let arguments = |command: &mut Cmd| {
-            command.arg(what.permits).arg(&member);
+            let members = ids.iter().map(|id| member(id, what.permits));
+            let members = members.collect::<Vec<_>>().concat();
+            command.arg(what.permits).arg(ids.len()).arg(members);
         };
         let reply = self.ask(script, &what.name, arguments).await?;
-        match self.number(&what.name, what.permits, &reply)? {
-            0 => Ok(self.granted(what, member, Duration::ZERO)),
-            micros => Ok(Answer::Wait(Duration::from_micros(micros))),
-        }
-    }
-
-    async fn reserve_within(self, what: Wanted, wait: Duration) -> Result<Answer, LimiterError> {
-        let identity = Uuid::new_v4().into_bytes();
-        let most = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
-        // A script's numbers are doubles.
-        let most = most.min(1 << 53);
-        let arguments = |command: &mut Cmd| {
-            command.arg(what.permits).arg(&identity[..8]).arg(most);
+        let Value::Array(parts) = &reply else {
+            self.number(&what.name, what.permits, &reply)?;
+            return Err(self.connection().protocol_error(&reply).into());
         };
-        let reply = self.ask(&LIMITER_RESERVE, &what.name, arguments).await;
-        let answer = reply.and_then(|reply| self.reservation(&what, &reply, most));
-        if let Err(error) = &answer
-            && matches!(error.kind(), LimiterErrorKind::Store(_))
-        {
-            // It may be far in the future, and all that come later would stand behind it.
-            let unheard = identity[..8].to_vec();
-            let name = Arc::clone(&what.name);
-            tokio::spawn(self.clone().cancel(name, unheard));
+        let granted: Option<Vec<_>> = match &parts[..] {
+            [Value::Int(number @ 0..), _] => {
+                Some((0..usize::try_from(*number).unwrap_or(0)).collect())
+            }
+            [Value::Array(places), _] => places.iter().map(place).collect(),
+            _ => None,
+        };
+        match (granted, &parts[..]) {
+            (Some(granted), [_, Value::Int(micros @ 0..)]) => Ok(Reply {
+                granted,
+                stamp: 0,
+                wait: Duration::from_micros(micros.unsigned_abs()),
+            }),
+            _ => Err(self.connection().protocol_error(&reply).into()),
         }
-        Ok(match answer? {
-            (Some(member), wait) => self.granted(what, member, wait),
-            (None, wait) => Answer::Wait(wait),
-        })
     }
 
-    /// Of a reply: what was reserved, if it was, and how long it is until then.
-    fn reservation(
-        &self,
+    /// The scripts of earlier generations know one caller.
+    async fn ask_in_turn(
+        self,
+        script: &'static Script,
         what: &Wanted,
-        reply: &Value,
-        most: u64,
-    ) -> Result<(Option<Vec<u8>>, Duration), LimiterError> {
-        let Value::Array(parts) = reply else {
-            self.number(&what.name, what.permits, reply)?;
-            return Err(self.connection().protocol_error(reply).into());
-        };
-        match &parts[..] {
-            [Value::Int(0), Value::Int(micros @ 0..)] => Ok((None, micros_of(*micros))),
-            // Who waits for this long waits no longer, whatever the reply says.
-            [
-                Value::Int(1),
-                Value::Int(micros @ 0..),
-                Value::BulkString(member),
-            ] if micros.unsigned_abs() <= most => Ok((Some(member.clone()), micros_of(*micros))),
-            _ => Err(self.connection().protocol_error(reply).into()),
-        }
-    }
-
-    fn granted(self, what: Wanted, member: Vec<u8>, wait: Duration) -> Answer {
-        let runtime = Handle::current();
-        let grant = Grant::new(move || {
-            // Those of earlier generations are kept in other ways.
-            if what.generation == Generation::Third {
-                runtime.spawn(self.cancel(what.name, member));
+        ids: &[Id],
+    ) -> Result<Reply, LimiterError> {
+        let (mut granted, mut wait) = (0, Duration::ZERO);
+        for id in ids {
+            let arguments = |command: &mut Cmd| {
+                command.arg(what.permits).arg(member(id, what.permits));
+            };
+            let reply = self.ask(script, &what.name, arguments).await?;
+            match self.number(&what.name, what.permits, &reply)? {
+                0 => granted += 1,
+                micros => {
+                    wait = Duration::from_micros(micros);
+                    break;
+                }
             }
-        });
-        Answer::Granted(grant, wait)
-    }
-
-    /// Who asked has gone, so there is nobody to tell of an error. A server that does not answer is asked again for a
-    /// while; what is not given back leaves after the interval.
-    async fn cancel(self, name: Arc<str>, member: Vec<u8>) {
-        const ATTEMPTS: u32 = 12;
-        const PAUSE: Duration = Duration::from_millis(250);
-        let arguments = |command: &mut Cmd| {
-            command.arg(&member);
-        };
-        for _ in 0..ATTEMPTS {
-            if self.ask(&LIMITER_CANCEL, &name, arguments).await.is_ok() {
-                return;
-            }
-            tokio::time::sleep(PAUSE).await;
         }
+        Ok(Reply {
+            granted: (0..granted).collect(),
+            stamp: 0,
+            wait,
+        })
     }
 }
 
-fn micros_of(micros: i64) -> Duration {
-    Duration::from_micros(micros.unsigned_abs())
+/// Scripts count from 1.
+fn place(value: &Value) -> Option<usize> {
+    match value {
+        Value::Int(place @ 1..) => usize::try_from(place - 1).ok(),
+        _ => None,
+    }
+}
+
+/// A grant as it is kept: the length of its identity, the identity, the permits.
+fn member(id: &Id, permits: u64) -> Vec<u8> {
+    let permits = u32::try_from(permits).unwrap_or(u32::MAX).to_le_bytes();
+    [&[16][..], id, &permits].concat()
 }
 
 fn malformed(name: &str) -> LimiterError {
@@ -196,38 +188,32 @@ fn malformed(name: &str) -> LimiterError {
     LimiterError::new(LimiterErrorKind::Malformed, message)
 }
 
-/// In a task of its own, so that the answer is seen to even if nobody waits for it any more: a grant that is dropped is
-/// given back.
-fn seen_to(
-    work: impl Future<Output = Result<Answer, LimiterError>> + Send + 'static,
-) -> BoxFuture<'static, Result<Answer, LimiterError>> {
-    Box::pin(async move {
-        match tokio::spawn(work).await {
-            Ok(answer) => answer,
-            Err(ended) => match ended.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(runtime_ended()),
-            },
-        }
-    })
-}
-
-fn runtime_ended() -> LimiterError {
-    let kind = crate::StoreErrorKind::Unavailable;
-    crate::StoreError::new(kind, "the runtime has ended").into()
-}
-
 impl Backend for OnRedis {
-    fn acquire(&self, what: Wanted) -> BoxFuture<'static, Result<Answer, LimiterError>> {
-        seen_to(self.clone().acquire_now(what))
+    fn ask(&self, what: Wanted, ids: Vec<Id>) -> BoxFuture<'static, Result<Reply, LimiterError>> {
+        Box::pin(self.clone().ask_for(what, ids))
     }
 
-    fn reserve(
+    fn give_back(
         &self,
-        what: Wanted,
-        wait: Duration,
-    ) -> BoxFuture<'static, Result<Answer, LimiterError>> {
-        seen_to(self.clone().reserve_within(what, wait))
+        name: Arc<str>,
+        grants: Vec<Grant>,
+    ) -> BoxFuture<'static, Result<u64, LimiterError>> {
+        let limiters = self.clone();
+        Box::pin(async move {
+            let arguments = |command: &mut Cmd| {
+                for grant in &grants {
+                    command.arg(member(&grant.id, grant.permits));
+                }
+            };
+            let keys = limiters.keys(&name);
+            let with_time = |command: &mut Cmd| {
+                command.arg(limiters.now().unwrap_or(0));
+                arguments(command);
+            };
+            let script = &LIMITER_GIVE_BACK;
+            let reply = limiters.connection().call(script, &keys.all(), with_time);
+            limiters.number(&name, 0, &reply.await?)
+        })
     }
 
     fn release<'a>(
@@ -236,8 +222,9 @@ impl Backend for OnRedis {
         permits: u64,
     ) -> BoxFuture<'a, Result<u64, LimiterError>> {
         Box::pin(async move {
+            let client = self.names.0.client();
             let arguments = |command: &mut Cmd| {
-                command.arg(permits);
+                command.arg(permits).arg(&client);
             };
             let reply = self.ask(&LIMITER_RELEASE, name, arguments).await?;
             self.number(name, permits, &reply)
@@ -310,6 +297,28 @@ impl Backend for OnRedis {
         })
     }
 
+    fn keeping<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Kept>, LimiterError>> {
+        Box::pin(async move {
+            let mut fields = cmd("HMGET");
+            fields.arg(name);
+            fields.arg(&["rate", "interval", "type", "countsExpire"]);
+            let mut life = cmd("PTTL");
+            life.arg(name);
+            let fields: Vec<Option<String>> = self.connection().query(fields, name).await?;
+            let [Some(rate), Some(interval), Some(kind), of] = &fields[..] else {
+                return Ok(None);
+            };
+            let is_ours = of.as_ref() == Some(&format!("{rate} {interval} {kind}"));
+            let sharers = match is_ours {
+                true => Sharers::Ours,
+                false => Sharers::Redisson,
+            };
+            let life: i64 = self.connection().query(life, name).await?;
+            let life = u64::try_from(life).ok().map(Duration::from_millis);
+            Ok(Some(Kept { sharers, life }))
+        })
+    }
+
     fn expire<'a>(
         &'a self,
         name: &'a str,
@@ -350,8 +359,8 @@ impl Backend for OnRedis {
         })
     }
 
-    fn lines(&self) -> &LimiterLines {
-        &self.lines
+    fn names(&self) -> &Names {
+        &self.names.0
     }
 }
 

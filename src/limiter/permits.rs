@@ -19,66 +19,33 @@ pub(super) struct Permits {
 struct Granted {
     at: u64,
     permits: u64,
-    /// When the latest of them was asked for.
-    asked: u64,
-}
-
-/// When granted permits may be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The millisecond.
-    pub(super) at: u64,
-    /// The microseconds until then.
-    pub(super) wait: u64,
 }
 
 impl Permits {
-    /// Grants permits, or tells the microseconds until they can be.
-    pub(super) fn acquire(&mut self, now: u64, rate: &Rate, permits: u64) -> Result<Place, u64> {
+    /// Grants permits and returns the millisecond of that, or the microseconds until it can.
+    pub(super) fn acquire(&mut self, now: u64, rate: &Rate, permits: u64) -> Result<u64, u64> {
         let lacking = self.lacking(now, rate, permits);
         if lacking == 0 {
             let at = now.div_ceil(1_000);
             self.add(at, permits, now, rate);
-            return Ok(Place { at, wait: 0 });
+            return Ok(at);
         }
-        self.settle(now, rate);
-        Err(self.leaves_at(now, rate, lacking).saturating_mul(1_000) - now)
+        Err(self.wait(now, rate, lacking))
     }
 
-    /// Grants permits for as soon as they are free, behind all that were granted before; or tells that it would take
-    /// longer than `most` microseconds, and how long.
-    pub(super) fn reserve(
-        &mut self,
-        now: u64,
-        rate: &Rate,
-        permits: u64,
-        most: u64,
-    ) -> Result<Place, u64> {
+    /// The microseconds until so many more permits have left, at least 1.
+    pub(super) fn wait(&mut self, now: u64, rate: &Rate, permits: u64) -> u64 {
         self.settle(now, rate);
-        let soonest = now.div_ceil(1_000);
-        let mut at = soonest.max(self.grants.back().map_or(0, |newest| newest.at));
-        let lacking = self.lacking(now, rate, permits);
-        if lacking > 0 {
-            at = at.max(self.leaves_at(now, rate, lacking));
-        }
-        let wait = match at > soonest {
-            true => at.saturating_mul(1_000) - now,
-            false => 0,
-        };
-        if wait > most {
-            return Err(wait);
-        }
-        self.add(at, permits, now, rate);
-        Ok(Place { at, wait })
+        let leaves_at = self.leaves_at(now, rate, permits).saturating_mul(1_000);
+        leaves_at.saturating_sub(now).max(1)
     }
 
-    /// Gives a grant back that nobody has used.
-    pub(super) fn cancel(&mut self, place: Place, permits: u64) {
-        let found = self
-            .grants
-            .binary_search_by_key(&place.at, |grant| grant.at);
-        if let Ok(at) = found {
-            self.take_out(at, permits);
+    /// Gives back what was granted at this millisecond, if it counts still, and tells how much.
+    pub(super) fn give_back(&mut self, now: u64, rate: &Rate, at: u64, permits: u64) -> u64 {
+        let found = self.grants.binary_search_by_key(&at, |grant| grant.at);
+        match found {
+            Ok(place) if at + rate.interval_millis() > now / 1_000 => self.take_out(place, permits),
+            _ => 0,
         }
     }
 
@@ -109,7 +76,7 @@ impl Permits {
     }
 
     /// How many permits too few there are for so many.
-    fn lacking(&self, now: u64, rate: &Rate, permits: u64) -> u64 {
+    pub(super) fn lacking(&self, now: u64, rate: &Rate, permits: u64) -> u64 {
         let (_, gone) = self.leaving(now, rate);
         (self.granted - gone + permits).saturating_sub(rate.permits())
     }
@@ -131,16 +98,13 @@ impl Permits {
         self.granted -= permits;
     }
 
-    fn add(&mut self, at: u64, permits: u64, asked: u64, rate: &Rate) {
-        self.forget(asked, rate);
+    fn add(&mut self, at: u64, permits: u64, now: u64, rate: &Rate) {
+        self.forget(now, rate);
         self.granted += permits;
         let place = self.grants.partition_point(|grant| grant.at < at);
         match self.grants.get_mut(place) {
-            Some(grant) if grant.at == at => {
-                grant.permits += permits;
-                grant.asked = asked;
-            }
-            _ => self.grants.insert(place, Granted { at, permits, asked }),
+            Some(grant) if grant.at == at => grant.permits += permits,
+            _ => self.grants.insert(place, Granted { at, permits }),
         }
     }
 
@@ -155,21 +119,16 @@ impl Permits {
         taken
     }
 
-    /// After the clock went back: what is granted in the future, and not reserved for then, is granted now.
+    /// After the clock went back: what is granted in the future counts as granted now.
     fn settle(&mut self, now: u64, rate: &Rate) {
         let soonest = now.div_ceil(1_000);
         let from = self.grants.partition_point(|grant| grant.at <= soonest);
-        let ends = [self.grants.get(from), self.grants.back()];
-        if !ends.into_iter().flatten().any(|grant| grant.is_ahead(now)) {
-            return;
+        let ahead = self.grants.split_off(from);
+        if !ahead.is_empty() {
+            let permits = ahead.iter().map(|grant| grant.permits).sum();
+            self.granted -= permits;
+            self.add(soonest, permits, now, rate);
         }
-        let future = self.grants.split_off(from);
-        let (ahead, reserved): (VecDeque<_>, VecDeque<_>) =
-            future.into_iter().partition(|grant| grant.is_ahead(now));
-        self.grants.extend(reserved);
-        let permits = ahead.iter().map(|grant| grant.permits).sum();
-        self.granted -= permits;
-        self.add(soonest, permits, now, rate);
     }
 
     /// The millisecond at which so many permits have left that count now, or all.
@@ -182,12 +141,5 @@ impl Permits {
         });
         let last = counting.next().or(self.grants.back());
         last.map_or(0, |grant| grant.at) + rate.interval_millis()
-    }
-}
-
-impl Granted {
-    /// Whether it is in the future and was not reserved for then: the clock went back.
-    fn is_ahead(&self, now: u64) -> bool {
-        self.at > now.div_ceil(1_000) && self.asked > now
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::backend::{Answer, Backend, Configure, Sharers, Wanted};
-use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, RateType};
+use super::backend::{Backend, Configure, Sharers, Wanted};
+use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Permit, Rate, RateType};
 
 /// A budget that code asks for permits, and waits for: at most so many in any interval, for a whole fleet.
 ///
@@ -36,19 +36,25 @@ use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Rate, Ra
 ///
 /// # Waiting
 ///
-/// Of all tasks of a process that wait for one name, the one that has waited longest asks; it comes back when as many
-/// permits as it wants can be had, and up to 5 ms later. So ten thousand waiters ask as often as one. Between processes
-/// it is not decided who is first, unless waiting is [`fair`](Self::fair).
+/// Each caller asks at once, sleeps as long as the answer says, at most a second, and up to 5 ms
+/// longer, and asks again. So free permits go to whoever asks, and a caller sleeps through no
+/// change: it asks at once after a new rate or a release of this process, and within a second after
+/// one of another process. Callers of one name that want as many permits share their calls, so ten
+/// thousand of them cost a handful of calls each time permits come back. Who is first is decided by
+/// [`fair`](Self::fair) alone.
 ///
-/// A future that is dropped leaves nothing behind: no waiter, and if permits were granted to it in the same moment,
-/// they are given back; if somebody's [`release`](Self::release) took just these, as many come back after the interval.
-/// Permits that were granted when the answer got lost come back by themselves after the interval; what was reserved is
-/// given back if the server answers again within seconds, so that those who come later need not wait for it.
+/// A future that is dropped leaves nothing behind: permits that were granted to it in the same
+/// moment are given back. Permits that were granted when the answer got lost are given back if the
+/// server answers again within seconds, and else come back by themselves after the interval.
+///
+/// # Panics
+///
+/// Whatever asks for permits panics outside of a tokio runtime.
 #[derive(Clone)]
 pub struct RateLimiter {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) name: Arc<str>,
-    generation: Generation,
+    pub(super) generation: Generation,
     pub(super) fair: bool,
     sharers: Sharers,
 }
@@ -77,13 +83,11 @@ impl RateLimiter {
         self
     }
 
-    /// Serves who waits in the order in which they came, over all processes: each reserves its permits with one call, for
-    /// when they will be free, and then only sleeps. Who is dropped before that gives them back. Default: not fair.
+    /// Serves those who wait in the order in which they came, over all processes: the server keeps
+    /// their places. A caller that gives up loses its place, and those of a process that has ended
+    /// are dropped 5 s later. Default: not fair.
     ///
-    /// Whoever comes later stands behind the newest reservation, so a slot in the middle that was given up stays empty until
-    /// its time has come; a wait that is known to be in vain reserves nothing.
-    ///
-    /// Reservations come before all that ask later, also before those that do not wait or are not fair.
+    /// The order is that of fair callers among each other. Others take what is free when they ask.
     #[must_use]
     pub fn fair(mut self) -> Self {
         self.fair = true;
@@ -162,7 +166,15 @@ impl RateLimiter {
         permits: u64,
         interval: Duration,
     ) -> Result<bool, LimiterError> {
-        let rate = Rate::new(kind, permits, interval)?;
+        self.update(Rate::new(kind, permits, interval)?).await
+    }
+
+    /// [`update_rate`](Self::update_rate) of a rate with a [keep-alive time](Rate::keep_alive).
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterErrorKind::Store`].
+    pub async fn update(&self, rate: Rate) -> Result<bool, LimiterError> {
         self.configure(rate, Configure::Update).await
     }
 
@@ -179,7 +191,9 @@ impl RateLimiter {
 
     async fn configure(&self, rate: Rate, how: Configure) -> Result<bool, LimiterError> {
         let configured = self.backend.configure(&self.name, rate, how, self.sharers);
-        configured.await
+        let configured = configured.await;
+        self.backend.names().changed(&self.name);
+        configured
     }
 
     /// The rate, if one is set.
@@ -189,6 +203,28 @@ impl RateLimiter {
     /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
     pub async fn rate(&self) -> Result<Option<Rate>, LimiterError> {
         self.backend.rate(&self.name).await
+    }
+
+    /// Whether clients of Redisson may count here: see
+    /// [`shared_with_redisson`](Self::shared_with_redisson). `None` without a rate.
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterErrorKind::Store`].
+    pub async fn is_shared(&self) -> Result<Option<bool>, LimiterError> {
+        let kept = self.backend.keeping(&self.name).await?;
+        Ok(kept.map(|kept| kept.sharers == Sharers::Redisson))
+    }
+
+    /// How long the rate is kept if nothing is granted until then; `None` if that is for ever, or
+    /// if there is no rate.
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterErrorKind::Store`].
+    pub async fn remaining(&self) -> Result<Option<Duration>, LimiterError> {
+        let kept = self.backend.keeping(&self.name).await?;
+        Ok(kept.and_then(|kept| kept.life))
     }
 
     /// How many permits could be had now, from 0 to the rate. Reading changes nothing.
@@ -206,7 +242,9 @@ impl RateLimiter {
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn expire(&self, after: Duration) -> Result<bool, LimiterError> {
-        self.backend.expire(&self.name, after).await
+        let expires = self.backend.expire(&self.name, after).await;
+        self.backend.names().changed(&self.name);
+        expires
     }
 
     /// Forgets the limiter, rate and all, and tells whether there was one: of several that delete it, one.
@@ -215,7 +253,9 @@ impl RateLimiter {
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn delete(&self) -> Result<bool, LimiterError> {
-        self.backend.delete(&self.name).await
+        let deleted = self.backend.delete(&self.name).await;
+        self.backend.names().changed(&self.name);
+        deleted
     }
 
     /// Whether there is one.
@@ -227,21 +267,29 @@ impl RateLimiter {
         self.backend.exists(&self.name).await
     }
 
-    /// Takes so many permits if they can be had at once: one call.
+    /// Takes so many permits if they can be had at once, and tells whether it did.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::NoPermits`], [`LimiterErrorKind::AboveRate`], [`LimiterErrorKind::UnknownLimiter`],
     /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
     pub async fn try_acquire(&self, permits: u64) -> Result<bool, LimiterError> {
-        let wanted = self.wanted(permits)?;
-        match self.backend.acquire(wanted).await? {
-            Answer::Granted(grant, _) => {
-                grant.keep();
-                Ok(true)
-            }
-            Answer::Wait(_) => Ok(false),
-        }
+        Ok(self.try_acquire_permit(permits).await?.is_ok())
+    }
+
+    /// [`try_acquire`](Self::try_acquire) of permits that can be released one by one; if there are
+    /// not enough, how long it takes until there can be.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub async fn try_acquire_permit(
+        &self,
+        permits: u64,
+    ) -> Result<Result<Permit, Duration>, LimiterError> {
+        let mut now = self.clone();
+        now.fair = false;
+        now.wait(permits, Some(Instant::now())).await
     }
 
     /// Takes so many permits, and waits for them up to `timeout` if that can be of use; a time-out of zero tries exactly
@@ -259,34 +307,52 @@ impl RateLimiter {
             return self.try_acquire(permits).await;
         }
         // A time-out that no clock can show is none.
-        self.wait(permits, Instant::now().checked_add(timeout))
-            .await
+        let acquired = self.wait(permits, Instant::now().checked_add(timeout));
+        Ok(acquired.await?.is_ok())
     }
 
     /// Takes so many permits, and waits for them as long as it takes.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), also if it has waited already.
+    /// As [`try_acquire`](Self::try_acquire), also if it has waited already: more permits than a
+    /// rate that was lowered are [`LimiterErrorKind::AboveRate`].
     pub async fn acquire(&self, permits: u64) -> Result<(), LimiterError> {
-        match self.wait(permits, None).await? {
-            true => Ok(()),
-            false => Err(LimiterError::without_end(&self.name)),
-        }
+        self.acquire_permit(permits).await.map(|_| ())
     }
 
-    /// Gives back up to so many permits that were granted, and tells how many: never more than count. Of what counts, it
-    /// is the permits that would come back soonest, so that no interval ever holds more than the rate, whichever of them
-    /// were not used.
+    /// [`acquire`](Self::acquire) of permits that can be released.
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::NoPermits`], [`LimiterErrorKind::UnknownLimiter`], [`LimiterErrorKind::Malformed`],
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_permit(&self, permits: u64) -> Result<Permit, LimiterError> {
+        loop {
+            if let Ok(permit) = self.wait(permits, None).await? {
+                return Ok(permit);
+            }
+        }
+    }
+
+    /// Gives back up to so many permits that were granted to this client, that is to this process by
+    /// this `Redis` handle and its clones, and tells how many: those that count still, the earliest
+    /// first. A [`Permit`] gives back its own permits.
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterErrorKind::UnknownLimiter`], [`LimiterErrorKind::Malformed`],
     /// [`LimiterErrorKind::Unsupported`] by earlier generations, [`LimiterErrorKind::Store`].
     pub async fn release(&self, permits: u64) -> Result<u64, LimiterError> {
         self.only_third("release")?;
-        let wanted = self.wanted(permits)?;
-        self.backend.release(&self.name, wanted.permits).await
+        if permits == 0 {
+            return Ok(0);
+        }
+        let permits = permits.min(Rate::LARGEST);
+        let released = self.backend.release(&self.name, permits).await;
+        if !matches!(released, Ok(0)) {
+            self.backend.names().changed(&self.name);
+        }
+        released
     }
 
     pub(super) fn wanted(&self, permits: u64) -> Result<Wanted, LimiterError> {
@@ -300,6 +366,7 @@ impl RateLimiter {
         Ok(Wanted {
             name: Arc::clone(&self.name),
             generation: self.generation,
+            is_fair: self.fair,
             permits,
         })
     }

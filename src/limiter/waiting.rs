@@ -1,80 +1,86 @@
-//! Waiting for permits: in the line of this process, or by reservation in that of all.
+//! Waiting for permits: each caller asks at once, and again when it may be granted them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, timeout_at};
 
-use super::backend::{Answer, Wanted};
-use super::{LimiterError, RateLimiter};
-use crate::jitter;
+use super::asking::{Answer, Asking};
+use super::backend::{Grant, Id};
+use super::permit::{Claim, Permit};
+use super::{Generation, LimiterError, RateLimiter};
 
 impl RateLimiter {
-    /// Whether there were enough before that; without a bound, as long as it takes.
+    /// The permits, or how long they are not to be had, where that is more than there is time for;
+    /// without a bound, as long as it takes.
     pub(super) async fn wait(
         &self,
         permits: u64,
         until: Option<Instant>,
-    ) -> Result<bool, LimiterError> {
-        let wanted = self.wanted(permits)?;
-        match self.fair {
-            true => self.wait_reserved(wanted, until).await,
-            false => self.wait_in_line(wanted, until).await,
+    ) -> Result<Result<Permit, Duration>, LimiterError> {
+        let what = self.wanted(permits)?;
+        if self.fair {
+            self.only_third("fair waiting")?;
         }
-    }
-
-    async fn wait_reserved(
-        &self,
-        wanted: Wanted,
-        until: Option<Instant>,
-    ) -> Result<bool, LimiterError> {
-        self.only_third("fair waiting")?;
-        let most = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let reserved = self.backend.reserve(wanted, most.unwrap_or(Duration::MAX));
-        match reserved.await? {
-            Answer::Wait(_) => Ok(false),
-            Answer::Granted(grant, wait) => {
-                tokio::time::sleep(wait).await;
-                grant.keep();
-                Ok(true)
-            }
-        }
-    }
-
-    async fn wait_in_line(
-        &self,
-        wanted: Wanted,
-        until: Option<Instant>,
-    ) -> Result<bool, LimiterError> {
-        /// At most so much later than necessary, and at most this part of the wait.
-        const LATER: Duration = Duration::from_millis(5);
-        const PART: u32 = 20;
-
-        let line = self.backend.lines().line(&self.name);
-        let Some(turn) = line.turn(until).await? else {
-            return Ok(false);
+        let asking = self.backend.names().asking(&what, &self.backend);
+        let id = self.backend.names().next_id();
+        let grant = Grant {
+            id,
+            stamp: 0,
+            permits,
         };
-        loop {
-            let wait = match self.backend.acquire(wanted.clone()).await {
-                Ok(Answer::Wait(wait)) => wait,
-                Ok(Answer::Granted(grant, _)) => {
-                    grant.keep();
-                    return Ok(true);
-                }
-                Err(error) => {
-                    if let Some(error) = error.of_store() {
-                        turn.failed(error);
-                    }
-                    return Err(error);
-                }
-            };
-            let earliest = Instant::now() + wait;
-            turn.not_before(earliest);
-            let later = earliest + jitter::up_to(LATER.min(wait / PART));
-            match until {
-                Some(until) if earliest > until => return Ok(false),
-                Some(until) => sleep_until(later.min(until)).await,
-                None => sleep_until(later).await,
+        // If the answer is lost, or this future is dropped, while it may be granted.
+        let mut claim = Claim::new(&asking, grant);
+        claim.is_open = self.generation == Generation::Third;
+        let asked = self.ask(&asking, id, until).await;
+        claim.is_open &= match &asked {
+            Ok(Ok(_)) => false,
+            Ok(Err(_)) => true,
+            Err(error) => self.fair || error.of_store().is_some(),
+        };
+        let granted = match asked? {
+            Ok(mut granted) => {
+                granted.is_open = false;
+                granted.grant
             }
+            Err((wait, may_be_granted)) => {
+                claim.is_open &= may_be_granted || self.fair;
+                return Ok(Err(wait));
+            }
+        };
+        Ok(Ok(Permit {
+            backend: Arc::clone(&self.backend),
+            name: Arc::clone(&self.name),
+            grant: granted,
+        }))
+    }
+
+    /// What was granted; or how long that takes, and whether a question is still on its way.
+    async fn ask(
+        &self,
+        asking: &Arc<Asking>,
+        id: Id,
+        until: Option<Instant>,
+    ) -> Result<Result<Claim, (Duration, bool)>, LimiterError> {
+        let arrival = asking.arrive();
+        let wait = match asking.ask(arrival, id, false).await? {
+            Answer::Granted(claim) => return Ok(Ok(claim)),
+            Answer::Wait(wait) => wait,
+        };
+        let answer = asking.ask(arrival, id, true);
+        let answer = match until {
+            Some(until) if until.saturating_duration_since(Instant::now()) < wait => {
+                return Ok(Err((wait, false)));
+            }
+            Some(until) => match timeout_at(until, answer).await {
+                Ok(answer) => answer?,
+                Err(_) => return Ok(Err((wait, true))),
+            },
+            None => answer.await?,
+        };
+        match answer {
+            Answer::Granted(claim) => Ok(Ok(claim)),
+            Answer::Wait(wait) => Ok(Err((wait, true))),
         }
     }
 }

@@ -105,11 +105,7 @@ async fn a_slot_that_was_given_up_is_used() {
 }
 
 /// Also that of somebody in the middle.
-///
-/// It does not hold: who comes is always behind the newest, so such a slot is nobody's. If a third of all may give up,
-/// a quarter of the rate is not used.
 #[tokio::test(start_paused = true)]
-#[ignore = "who comes is behind the newest"]
 async fn slots_in_the_middle_that_were_given_up_are_used() {
     let limiter = limiter(crate::in_memory(), 1, 100).await.fair();
     let until = Instant::now() + Duration::from_secs(100);

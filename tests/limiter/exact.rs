@@ -52,14 +52,17 @@ async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
         assert!(!fair.try_acquire_for(RATE, short).await.expect("an answer"));
         assert!(began.elapsed() < short / 2, "{:?}", began.elapsed());
 
+        // A fair caller that was refused leaves its place.
+        sleep(Duration::from_millis(50)).await;
         let before = calls(&mut connection);
         let is_fair = round % 3 == 0;
         match is_fair {
             true => fair.acquire(wanted).await.expect("an answer"),
             false => limiter.acquire(wanted).await.expect("an answer"),
         }
-        let most = if is_fair { 1 } else { 2 };
-        assert_eq!(calls(&mut connection) - before, most, "{wanted} wanted");
+        // Nobody sleeps for longer than a second.
+        let asked = calls(&mut connection) - before;
+        assert!((2..=3).contains(&asked), "{asked} calls for {wanted}");
 
         let all = &monitor.grants(&server.url)["{partner}:permits"].all;
         assert_eq!(all.len(), grants + 1);
@@ -71,28 +74,28 @@ async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
         let free = free.expect("all of them are enough").stamp + INTERVAL * 1_000;
         let late = all[grants].stamp - free;
         // Up to 5 ms so that processes do not come at the same time, and what a busy machine adds.
-        let most = if is_fair { 0 } else { 400_000 };
-        assert!(late <= most, "{late} us late");
+        assert!(late <= 400_000, "{late} us late");
     }
 }
 
-/// Who comes later is behind all that are reserved, also where something was given back in front of them.
+/// A fair caller stands behind those that came before, also if it wants less.
 #[tokio::test]
-async fn nobody_overtakes_who_has_reserved() {
+async fn a_small_fair_caller_stays_behind_a_large_one() {
     let server = support::Redis::start();
     let redis = connect(&server).await;
-    let limiter = limiter(&redis, 3, INTERVAL).await;
-    let monitor = Monitor::start(&server.url);
+    let limiter = limiter(&redis, 2, 60_000).await;
     assert!(limiter.try_acquire(2).await.expect("an answer"));
     let fair = limiter.clone().fair();
-    let first = tokio::spawn(async move { fair.acquire(2).await });
-    sleep(Duration::from_millis(20)).await;
+    let large = tokio::spawn(async move { fair.acquire(2).await });
+    sleep(Duration::from_millis(50)).await;
+    let fair = limiter.clone().fair();
+    let small = tokio::spawn(async move { fair.acquire(1).await });
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(limiter.release(1).await.expect("an answer"), 1);
+    sleep(Duration::from_millis(100)).await;
+    assert!(!small.is_finished(), "one is free, and kept for the first");
+    assert_eq!(limiter.release(1).await.expect("an answer"), 1);
+    large.await.expect("no panic").expect("an answer");
     assert_eq!(limiter.release(2).await.expect("an answer"), 2);
-    limiter.fair().acquire(1).await.expect("an answer");
-    first.await.expect("no panic").expect("an answer");
-    let all = &monitor.grants(&server.url)["{partner}:permits"].all;
-    let [_, first, second] = &all[..] else {
-        panic!("{all:?}");
-    };
-    assert!(second.stamp >= first.stamp, "{all:?}");
+    small.await.expect("no panic").expect("an answer");
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use futures_util::future::{join_all, select};
 use redis::Commands;
-use tidegate::{LimiterErrorKind, Rate, RateLimiter, RateType};
+use tidegate::{LimiterErrorKind, Rate, RateType};
 use tokio::time::sleep;
 
 use crate::{connect, limiter, support};
@@ -14,53 +13,6 @@ const SECOND: Duration = Duration::from_secs(1);
 fn lives(connection: &mut redis::Connection, names: &[&str]) -> Vec<i64> {
     let life = |name: &&str| connection.pttl(*name).expect("a time to live");
     names.iter().map(life).collect()
-}
-
-/// With a keep-alive time no longer than the interval: neither who gives up nor who asks for more shortens what is
-/// reserved.
-#[tokio::test]
-async fn what_is_reserved_outlives_what_comes_later() {
-    let server = support::Redis::start();
-    let redis = connect(&server).await;
-    let mut connection = server.connection();
-    let rate = Rate::overall(10, SECOND).expect("valid");
-    let limiter = RateLimiter::new(&redis, "partner");
-    limiter
-        .set(rate.keep_alive(SECOND).expect("valid"))
-        .await
-        .expect("is set");
-    assert!(limiter.try_acquire(10).await.expect("an answer"));
-    let fair = limiter.clone().fair();
-    let waiting: Vec<_> = (0..50)
-        .map(|_| {
-            let fair = fair.clone();
-            tokio::spawn(async move { fair.acquire(1).await })
-        })
-        .collect();
-    sleep(Duration::from_millis(200)).await;
-    // Some give up, and others give back and ask.
-    for given_up in &waiting[20..23] {
-        given_up.abort();
-    }
-    assert_eq!(limiter.release(10).await.expect("an answer"), 10);
-    limiter.try_acquire(1).await.expect("an answer");
-    sleep(Duration::from_millis(100)).await;
-
-    let newest: Vec<(Vec<u8>, f64)> = connection
-        .zrange_withscores("{partner}:permits", -1, -1)
-        .expect("a set");
-    let (seconds, micros): (f64, f64) = redis::cmd("TIME").query(&mut connection).expect("a time");
-    let counts = newest[0].1 + 1_000.0 - (seconds * 1e3 + micros / 1e3);
-    assert!(counts > 4_000.0, "{counts}");
-    let names = ["partner", "{partner}:value", "{partner}:permits"];
-    let lives = lives(&mut connection, &names);
-    assert!(
-        lives.iter().all(|life| *life as f64 >= counts - 20.0),
-        "{lives:?} {counts}"
-    );
-    for waiting in waiting {
-        waiting.abort();
-    }
 }
 
 /// A rate that is forgotten and set anew finds what was granted under it.
@@ -111,26 +63,6 @@ async fn a_new_rate_has_an_expiry_of_its_own() {
     assert_eq!(lives(&mut server.connection(), &["partner"]), [-1]);
 }
 
-/// Who keeps what was granted under a longer interval keeps what is reserved, too.
-#[tokio::test]
-async fn a_longer_interval_keeps_what_is_reserved() {
-    let server = support::Redis::start();
-    let redis = connect(&server).await;
-    let mut connection = server.connection();
-    let limiter = limiter(&redis, 1, 100).await;
-    let fair = limiter.clone().fair();
-    let waits = join_all((0..60).map(|_| fair.acquire(1)));
-    let looked_at = async {
-        sleep(Duration::from_millis(150)).await;
-        let rate = Rate::overall(1, 3 * SECOND).expect("valid");
-        assert!(limiter.update_keeping(rate).await.expect("an answer"));
-        limiter.try_acquire(1).await.expect("an answer");
-        let lives = lives(&mut connection, &["{partner}:value", "{partner}:permits"]);
-        assert!(lives.iter().all(|life| *life >= 8_500), "{lives:?}");
-    };
-    select(Box::pin(waits), Box::pin(looked_at)).await;
-}
-
 /// After the host's clock went back, however much was granted.
 #[tokio::test]
 async fn many_grants_from_the_future_count_from_now() {
@@ -166,21 +98,6 @@ async fn many_grants_from_the_future_count_from_now() {
             .await
             .expect("an answer")
     );
-}
-
-/// What was lost with its set was reserved for some time: who reserves comes behind all of it.
-#[tokio::test]
-async fn who_reserves_stands_behind_what_is_lost() {
-    let server = support::Redis::start();
-    let redis = connect(&server).await;
-    let mut connection = server.connection();
-    let limiter = limiter(&redis, 10, 1_000).await;
-    let _: () = connection.set("{partner}:value", -50).expect("is set");
-    let fair = limiter.clone().fair();
-    let less = Duration::from_millis(5_500);
-    assert!(!fair.try_acquire_for(1, less).await.expect("an answer"));
-    assert!(!limiter.try_acquire(1).await.expect("an answer"));
-    assert!(!fair.try_acquire_for(1, less).await.expect("an answer"));
 }
 
 #[tokio::test]

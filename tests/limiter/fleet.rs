@@ -193,7 +193,7 @@ async fn worker_waits_in_order() {
     }
 }
 
-/// One call for each waiter; who reserves first is first, whichever process it is.
+/// Callers of several processes are served at the rate.
 #[tokio::test]
 async fn the_order_is_the_servers() {
     let server = support::Redis::start();
@@ -217,10 +217,9 @@ async fn the_order_is_the_servers() {
         .query(&mut connection)
         .expect("stats");
     let stat = stats.get::<String>("cmdstat_evalsha").expect("was called");
-    assert!(
-        stat.starts_with(&format!("calls={},", PROCESSES * TASKS)),
-        "{stat}"
-    );
+    let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
+    let calls: u64 = calls.expect("a field").parse().expect("a number");
+    assert!(calls <= 2 * PROCESSES * TASKS, "{stat}");
     let grants = &monitor.grants(&server.url)["{fair}:permits"];
     assert_eq!(grants.all.len() as u64, PROCESSES * TASKS);
     assert!(

@@ -10,6 +10,7 @@ mod exact;
 mod expiry;
 mod faults;
 mod fleet;
+mod grants;
 mod history;
 mod layout;
 mod oracle;

@@ -37,7 +37,12 @@ pub(crate) struct Grants {
 fn split(member: &[u8]) -> Option<(Vec<u8>, u64)> {
     let (identity, permits) = member.split_at(member.len() - 4);
     let permits = u32::from_le_bytes(permits.try_into().expect("four bytes"));
-    (!identity.ends_with(b"lost")).then(|| (identity.to_vec(), permits.into()))
+    (!identity.ends_with(b"the lost")).then(|| (identity.to_vec(), permits.into()))
+}
+
+/// Whether this is the set of what one client was granted.
+fn is_a_clients(key: &[u8]) -> bool {
+    String::from_utf8_lossy(key).contains(":permits:")
 }
 
 impl Monitor {
@@ -82,14 +87,16 @@ impl Monitor {
             }
             let key = || String::from_utf8(words[1].clone()).expect("a name");
             match &words[0][..] {
+                b"ZADD" if !words[1].ends_with(b":permits") && !is_a_clients(&words[1]) => {}
                 b"ZADD" => {
-                    let score = std::str::from_utf8(&words[2]).expect("a number");
-                    let score = score.parse::<f64>().expect("a number") as u64;
-                    grants
-                        .entry(key())
-                        .or_default()
-                        .add((called, at), score, &words[3]);
+                    for pair in words[2..].chunks(2) {
+                        let score = std::str::from_utf8(&pair[0]).expect("a number");
+                        let score = score.parse::<f64>().expect("a number") as u64;
+                        let grants = grants.entry(key()).or_default();
+                        grants.add((called, at), score, &pair[1]);
+                    }
                 }
+                b"ZREM" if words[1].ends_with(b":waiting") => {}
                 b"ZREM" => grants.entry(key()).or_default().remove(at, &words[2]),
                 _ => {}
             }

@@ -55,7 +55,7 @@ async fn who_asks_for_nonsense_is_told_and_nothing_is_written(on: LimiterBackend
     ] {
         assert_eq!(kind(acquired), LimiterErrorKind::NoPermits);
     }
-    assert_eq!(kind(limiter.release(0).await), LimiterErrorKind::NoPermits);
+    assert_eq!(limiter.release(0).await.expect("nothing to do"), 0);
     for permits in [4, 1 << 32, u64::MAX] {
         assert_eq!(
             kind(limiter.try_acquire(permits).await),

@@ -140,7 +140,7 @@ async fn ten_thousand_waiters_are_served_at_the_rate() {
     assert!((9_000..=9_500).contains(&took.as_millis()), "{took:?}");
 }
 
-/// Ten thousand waiters of one process are one poller: they ask about as often as they are served.
+/// Ten thousand waiters of one process share their calls.
 #[tokio::test]
 async fn waiters_do_not_stampede() {
     let server = crate::support::Redis::start();
@@ -161,8 +161,8 @@ async fn waiters_do_not_stampede() {
     let stat = stats.get::<String>("cmdstat_evalsha").expect("was called");
     let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
     let calls: u64 = calls.expect("a field").parse().expect("a number");
-    // About 110 grants in a second, and a denial for each ten of them.
-    assert!((80..=300).contains(&calls), "{calls} calls");
+    // All ask once, 64 in a call, and then a few when permits come back, ten times.
+    assert!((157..=400).contains(&calls), "{calls} calls");
 }
 
 /// Two backends of one name in memory have nothing in common, clones everything.

@@ -1,0 +1,99 @@
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use super::LimiterError;
+use super::asking::Asking;
+use super::backend::{Backend, Grant};
+
+/// Permits that were granted, and can be given back once.
+///
+/// Dropping it gives nothing back: the permits count as used.
+#[must_use = "the permits count as used unless they are released"]
+pub struct Permit {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) name: Arc<str>,
+    pub(super) grant: Grant,
+}
+
+impl Permit {
+    /// The number of permits.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.grant.permits
+    }
+
+    /// Gives the permits back, because they were not used, and returns how many came back: none if
+    /// they count no longer, since they have left the interval or a new rate was set, and none of an
+    /// earlier [generation](super::Generation), which does not tell grants apart.
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterErrorKind::Malformed`](super::LimiterErrorKind::Malformed),
+    /// [`LimiterErrorKind::Store`](super::LimiterErrorKind::Store).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tidegate::{MemoryLimiters, RateLimiter, RateType};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tidegate::LimiterError> {
+    /// # let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
+    /// limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(60)).await?;
+    /// let permit = limiter.acquire_permit(3).await?;
+    /// // The call turned out not to be needed.
+    /// assert_eq!(permit.release().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(self) -> Result<u64, LimiterError> {
+        let name = Arc::clone(&self.name);
+        let released = self.backend.give_back(name, vec![self.grant]).await;
+        if !matches!(released, Ok(0)) {
+            self.backend.names().changed(&self.name);
+        }
+        match released {
+            // The limiter was deleted, and nothing of it counts.
+            Err(error) if error.kind() == super::LimiterErrorKind::UnknownLimiter => Ok(0),
+            released => released,
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("name", &self.name)
+            .field("permits", &self.grant.permits)
+            .finish()
+    }
+}
+
+/// What a caller may have been granted without having heard of it, or its place among fair
+/// waiters: given back if this is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    asking: Arc<Asking>,
+    pub(super) grant: Grant,
+    runtime: Handle,
+    pub(super) is_open: bool,
+}
+
+impl Claim {
+    pub(super) fn new(asking: &Arc<Asking>, grant: Grant) -> Self {
+        Self {
+            asking: Arc::clone(asking),
+            grant,
+            runtime: Handle::current(),
+            is_open: false,
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.asking.give_back(self.grant, &self.runtime);
+        }
+    }
+}
