@@ -14,8 +14,6 @@
 
 -- include: lock
 
--- In milliseconds: for so long the same request may be made again.
-local LONGEST_OUTAGE = 10000
 local lock, tokens, latch, holder = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local lease, has_others = ARGV[2] + 0, ARGV[3] == '1'
 local held = call('HGET', lock, holder)
@@ -37,5 +35,5 @@ elseif has_others and not taken then
   call('HSET', lock, holder, text(count_of(held) + 1))
 end
 extend(lock, lease)
-if has_others then call('SET', latch, 't' .. text(token), 'PX', text(math.max(lease, LONGEST_OUTAGE))) end
+if has_others then call('SET', latch, 't' .. text(token), 'PX', latch_life(lease)) end
 return { 1, token }

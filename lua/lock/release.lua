@@ -8,6 +8,10 @@
 -- ARGV[3]  1 if the holder may hold it by other requests too; 0 if this is its only one
 -- ARGV[4]  for how many milliseconds to remember what became of the request
 -- ARGV[5]  the channel on which waiters are told
+-- ARGV[6]  1 if the holder knows of no request of its own that took it anew since
+-- ARGV[7]  1 if this is the first call, and comes so late that the latch may have expired
+-- ARGV[8]  for how many milliseconds the holder needs the lock for its other holds; empty where it
+--          knows of none
 --
 -- Reply: 1 if it was held, and is not by this request any more; 0 if it was not held
 --
@@ -20,6 +24,7 @@
 
 local lock, tokens, latch, holder = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local given_up, has_others, life, channel = ARGV[2] == '', ARGV[3] == '1', ARGV[4], ARGV[5]
+local is_latest, is_latch_over, need = ARGV[6] == '1', ARGV[7] == '1', ARGV[8]
 local held = call('HGET', lock, holder)
 local known = call('GET', latch)
 local latest = token_of(call('GET', tokens))
@@ -27,10 +32,11 @@ if known == '0' or known == '1' then return 1 end
 if known == 'gone' then return 0 end
 
 local mine = held
-if given_up and has_others then
-  mine = held and known and latest == token_of(string.sub(known, 2))
-elseif not given_up then
-  mine = held and (latest == 0 or latest == token_of(ARGV[2]))
+if has_others or not given_up then
+  local token = token_of(ARGV[2])
+  -- Of several holds only the latch says that this one was not released before.
+  if has_others and not is_latch_over then token = token_of(string.sub(known or '', 2)) end
+  mine = held and token > 0 and (latest == token or latest == 0 and is_latest)
 end
 if not mine then
   if given_up then call('SET', latch, 'gone', 'PX', life) end
@@ -40,6 +46,7 @@ end
 local count = has_others and count_of(held) - 1 or 0
 if count > 0 then
   call('HSET', lock, holder, text(count))
+  if need ~= '' then call('PEXPIRE', lock, need) end
 else
   call('HDEL', lock, holder)
 end

@@ -1,32 +1,34 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::background::Background;
 use super::claim::Claim;
 use super::lease::Lease;
 use super::reply::Answer;
-use super::watchdog::Watchdog;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// A request under way. Dropped while nobody knows what became of it, it is given up in the background.
 #[derive(Debug)]
 pub(super) struct Attempt<'a> {
-    watchdog: &'a Arc<Watchdog>,
+    background: &'a Arc<Background>,
     claim: Option<Claim>,
     is_unknown: bool,
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(watchdog: &'a Arc<Watchdog>, claim: Claim) -> Self {
+    pub(super) fn new(background: &'a Arc<Background>, claim: Claim) -> Self {
         Self {
-            watchdog,
+            background,
             claim: Some(claim),
             is_unknown: false,
         }
     }
 
-    /// One call. After one that nobody knows the end of, the next one is the same request again: it counts once.
-    pub(super) async fn ask(&mut self) -> Result<Result<Lease, Answer>, StoreError> {
+    /// One call: the lease, or when that of others ends, if it ever does. After a call whose reply
+    /// was lost, the next one is the same request again: it counts once.
+    pub(super) async fn ask(&mut self) -> Result<Result<Lease, Option<Duration>>, StoreError> {
         let Some(claim) = &self.claim else {
             return Err(too_late());
         };
@@ -37,27 +39,32 @@ impl<'a> Attempt<'a> {
             self.is_unknown = was_unknown;
         }
         let answer = answer?.ok_or_else(too_late)?;
-        let Answer::Taken { token } = answer else {
-            // An earlier call may still be on its way.
-            self.is_unknown = was_unknown;
-            return Ok(Err(answer));
+        let token = match answer {
+            Answer::Taken { token } => token,
+            Answer::Held { ends_after } => {
+                // An earlier call may still be on its way.
+                self.is_unknown = was_unknown;
+                return Ok(Err(ends_after));
+            }
         };
         if sent.elapsed() >= claim.lease {
             return Err(too_late());
         }
         self.is_unknown = false;
-        let lease = self.claim.take().map(|claim| {
-            let watchdog = Arc::clone(self.watchdog);
-            Lease::new(watchdog, claim, token, sent)
-        });
-        lease.map(Ok).ok_or_else(too_late)
+        let claim = self.claim.take().ok_or_else(too_late)?;
+        if let Some(owner) = claim.owner_number() {
+            let channel = &claim.target.names.channel;
+            self.background.subscriber.taken_by(owner, channel);
+        }
+        let background = Arc::clone(self.background);
+        Ok(Ok(Lease::new(background, claim, token, sent)))
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take().filter(|_| self.is_unknown) {
-            self.watchdog.give_up(claim);
+            self.background.watchdog.give_up(claim);
         }
     }
 }

@@ -1,13 +1,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
+use tokio::time::Instant;
 
+use super::hold::{Hold, Others};
+use super::lock::Lock;
 use super::owner::{Owner, next_number};
 use super::reply::{Answer, answer, yes_or_no};
 use super::target::{Kind, Target};
 use crate::connection::{
-    LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, SLOTS_ACQUIRE, SLOTS_RELEASE, SLOTS_RENEW,
+    AnswerFuture, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, SLOTS_ACQUIRE, SLOTS_RELEASE, SLOTS_RENEW,
 };
 use crate::error::StoreError;
 
@@ -22,26 +25,33 @@ pub(super) struct Claim {
     holder: String,
     /// Where it stands what became of the request.
     latch: String,
-    /// Whether the holder may hold it by other requests too.
-    has_others: bool,
+    /// The owner's number and its hold, where the holder may have the lock by other requests too.
+    owned: Option<(u64, Hold)>,
 }
 
 impl Claim {
-    /// For a holder that has nothing else, or for this one, which may.
+    /// Of this owner, or of a holder that has no other requests.
     pub(super) fn new(target: &Arc<Target>, owner: Option<&Owner>, lease: Duration) -> Self {
         let request = format!("{}:{}", target.process(), next_number());
+        let lock = || format!("{} {}", target.process(), target.names.key).into();
         Self {
             target: Arc::clone(target),
             lease,
             latch: target.names.latch(&request),
+            owned: owner.map(|owner| (owner.number(), Hold::new(owner.holds(), lock(), lease))),
             holder: owner.map_or(request, |owner| target.holder(owner)),
-            has_others: owner.is_some(),
         }
     }
 
-    /// Whether the holder may hold it by other requests too.
-    pub(super) const fn has_others(&self) -> bool {
-        self.has_others
+    pub(super) fn owner_number(&self) -> Option<u64> {
+        self.owned.as_ref().map(|(owner, _)| *owner)
+    }
+
+    /// Redis has granted the request, up to an instant if it is not renewed.
+    pub(super) fn taken(&self, token: u64, until: Option<Instant>) {
+        if let Some((_, hold)) = &self.owned {
+            hold.taken(token, until);
+        }
     }
 
     /// None if the request was given up before it came to Redis.
@@ -54,7 +64,9 @@ impl Claim {
             Kind::Lock => {
                 let keys = [&*names.key, &*names.tokens, &*self.latch];
                 let arguments = |cmd: &mut Cmd| {
-                    cmd.arg(holder).arg(lease).arg(u8::from(self.has_others));
+                    cmd.arg(holder)
+                        .arg(lease)
+                        .arg(u8::from(self.owned.is_some()));
                 };
                 connection.call(&LOCK_ACQUIRE, &keys, arguments).await?
             }
@@ -76,64 +88,96 @@ impl Claim {
         } = &*self.target;
         let (holder, lease) = (&*self.holder, millis(self.lease));
         let reply = match self.target.kind() {
-            Kind::Lock => {
+            Kind::Lock => self.send(Some(token), |others| {
                 let arguments = |cmd: &mut Cmd| {
                     cmd.arg(holder).arg(token).arg(lease);
+                    cmd.arg(u8::from(self.owned.is_some()));
+                    cmd.arg(u8::from(others.are_of_same));
                 };
-                let keys = [&*names.key, &*names.tokens];
-                connection.call(&LOCK_RENEW, &keys, arguments).await?
-            }
+                let keys = [&*names.key, &*names.tokens, &*self.latch];
+                connection.call(&LOCK_RENEW, &keys, arguments)
+            }),
             Kind::Slots { .. } => {
                 let arguments = |cmd: &mut Cmd| {
                     cmd.arg(holder).arg(lease);
                 };
-                connection
-                    .call(&SLOTS_RENEW, &[&names.key], arguments)
-                    .await?
+                connection.call(&SLOTS_RENEW, &[&names.key], arguments)
             }
         };
-        yes_or_no(&reply).ok_or_else(|| connection.protocol_error(&reply))
+        self.read(&reply.await?)
     }
 
-    /// Gives back what was taken with this token; without one, what may have been. Whether it was still held.
-    pub(super) async fn release(&self, token: Option<u64>) -> Result<bool, StoreError> {
-        let Target {
-            connection, names, ..
-        } = &*self.target;
-        let (holder, channel) = (&*self.holder, &*names.channel);
-        let life = millis(self.memory(token));
-        let reply = match self.target.kind() {
-            Kind::Lock => {
-                let token = token.map_or_else(String::new, |token| token.to_string());
-                let keys = [&*names.key, &*names.tokens, &*self.latch];
-                let arguments = |cmd: &mut Cmd| {
-                    cmd.arg(holder).arg(&token);
-                    cmd.arg(u8::from(self.has_others)).arg(life).arg(channel);
-                };
-                connection.call(&LOCK_RELEASE, &keys, arguments).await?
-            }
-            Kind::Slots { .. } => {
-                let arguments = |cmd: &mut Cmd| {
-                    cmd.arg(holder).arg(u8::from(token.is_none()));
-                    cmd.arg(life).arg(channel);
-                };
-                let keys = [&*names.key, &*self.latch];
-                connection.call(&SLOTS_RELEASE, &keys, arguments).await?
-            }
+    /// Gives back what was taken with this token; without one, what may have been. The call is sent
+    /// at once, before its reply is awaited: that says whether it was still held.
+    ///
+    /// `is_over` says that the lease has run out, as far as this process knows.
+    pub(super) fn release(&self, token: Option<u64>, is_over: bool) -> AnswerFuture<Value> {
+        let is_first = self.owned.as_ref().is_some_and(|(_, hold)| hold.end());
+        self.send(token, |others| match self.target.kind() {
+            Kind::Lock => self.release_lock(token, is_first && is_over, others),
+            Kind::Slots { .. } => self.release_slot(token),
+        })
+    }
+
+    fn release_lock(
+        &self,
+        token: Option<u64>,
+        is_latch_over: bool,
+        others: Others,
+    ) -> AnswerFuture<Value> {
+        let names = &self.target.names;
+        let need = others.need.map(|need| millis(need).to_string());
+        let token_text = token.map(|token| token.to_string());
+        let arguments = |cmd: &mut Cmd| {
+            cmd.arg(&*self.holder).arg(token_text.unwrap_or_default());
+            cmd.arg(u8::from(self.owned.is_some()));
+            cmd.arg(millis(self.memory(token))).arg(&*names.channel);
+            cmd.arg(u8::from(others.are_of_same))
+                .arg(u8::from(is_latch_over));
+            cmd.arg(need.unwrap_or_default());
         };
-        yes_or_no(&reply).ok_or_else(|| connection.protocol_error(&reply))
+        let keys = [&*names.key, &*names.tokens, &*self.latch];
+        self.target.connection.call(&LOCK_RELEASE, &keys, arguments)
+    }
+
+    fn release_slot(&self, token: Option<u64>) -> AnswerFuture<Value> {
+        let names = &self.target.names;
+        let arguments = |cmd: &mut Cmd| {
+            cmd.arg(&*self.holder).arg(u8::from(token.is_none()));
+            cmd.arg(millis(self.memory(token))).arg(&*names.channel);
+        };
+        let keys = [&*names.key, &*self.latch];
+        self.target
+            .connection
+            .call(&SLOTS_RELEASE, &keys, arguments)
+    }
+
+    /// What a reply to a renewal or a release says.
+    pub(super) fn read(&self, reply: &Value) -> Result<bool, StoreError> {
+        yes_or_no(reply).ok_or_else(|| self.target.connection.protocol_error(reply))
+    }
+
+    fn send<T>(&self, token: Option<u64>, send: impl FnOnce(Others) -> T) -> T {
+        match &self.owned {
+            Some((_, hold)) => hold.send(token, send),
+            None => send(Others::NONE),
+        }
     }
 
     /// For how long the same release may be tried by somebody who waits for it.
     pub(super) const LONGEST_RELEASE: Duration = Duration::from_secs(10);
 
-    /// For how long Redis is to know what became of the request: as long as a call for it may come. One that was given
-    /// up may come when its connection is long gone, and one of several holds must not be released twice.
+    /// How long Redis has to know what became of the request: a release, while somebody may wait for
+    /// its reply; a request that was given up, as long as it may come late, over a connection of
+    /// which nobody knows any more.
     fn memory(&self, token: Option<u64>) -> Duration {
         let timeout = self.target.connection.timeout();
         match token {
-            Some(_) if !self.has_others => self.lease.min(Self::LONGEST_RELEASE) + timeout,
-            _ => self.lease.max(Self::LONGEST_RELEASE) + timeout,
+            Some(_) => Self::LONGEST_RELEASE + timeout.min(Self::LONGEST_RELEASE),
+            None => {
+                let memory = self.lease.max(Self::LONGEST_RELEASE);
+                memory.saturating_add(timeout).min(Lock::LONGEST_LEASE)
+            }
         }
     }
 }

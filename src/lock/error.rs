@@ -1,5 +1,6 @@
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -7,7 +8,11 @@ use crate::error::{StoreError, StoreErrorKind};
 /// Why a [`Lock`](super::Lock) could not be taken, given back, or looked at. That somebody else has it is none of
 /// these.
 #[derive(Debug, Clone)]
-pub struct LockError(Reason);
+pub struct LockError {
+    /// The lock's name.
+    lock: Arc<str>,
+    reason: Reason,
+}
 
 #[derive(Debug, Clone)]
 enum Reason {
@@ -30,16 +35,29 @@ pub enum LockErrorKind {
 }
 
 impl LockError {
-    pub(super) const NOT_HELD: Self = Self(Reason::NotHeld);
+    pub(super) fn not_held(lock: &str) -> Self {
+        Self::new(lock, Reason::NotHeld)
+    }
 
-    pub(super) fn lease(lease: Duration) -> Self {
-        Self(Reason::Lease(lease))
+    pub(super) fn lease(lock: &str, lease: Duration) -> Self {
+        Self::new(lock, Reason::Lease(lease))
+    }
+
+    pub(super) fn store(lock: &str, error: StoreError) -> Self {
+        Self::new(lock, Reason::Store(error))
+    }
+
+    fn new(lock: &str, reason: Reason) -> Self {
+        Self {
+            lock: lock.into(),
+            reason,
+        }
     }
 
     /// What went wrong, for code to branch on.
     #[must_use]
     pub fn kind(&self) -> LockErrorKind {
-        match &self.0 {
+        match &self.reason {
             Reason::NotHeld => LockErrorKind::NotHeld,
             Reason::Lease(_) => LockErrorKind::Lease,
             Reason::Store(error) => LockErrorKind::Store(error.kind()),
@@ -47,16 +65,11 @@ impl LockError {
     }
 }
 
-impl From<StoreError> for LockError {
-    fn from(error: StoreError) -> Self {
-        Self(Reason::Store(error))
-    }
-}
-
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Reason::NotHeld => f.write_str("the lock is not held any more"),
+        write!(f, "lock {:?}: ", self.lock)?;
+        match &self.reason {
+            Reason::NotHeld => f.write_str("it is not held any more"),
             Reason::Lease(lease) => {
                 write!(f, "a lease of {lease:?}, expected 10 ms to 10 years")
             }
@@ -67,7 +80,7 @@ impl fmt::Display for LockError {
 
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.0 {
+        match &self.reason {
             Reason::Store(error) => Some(error),
             Reason::NotHeld | Reason::Lease(_) => None,
         }

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, watch};
+use redis::Value;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::claim::Claim;
-use crate::error::StoreError;
+use crate::connection::AnswerFuture;
 
 /// What was taken, as its guard and the watchdog know it.
 #[derive(Debug)]
@@ -12,8 +13,6 @@ pub(super) struct Held {
     pub(super) claim: Claim,
     pub(super) token: u64,
     state: watch::Sender<State>,
-    /// Calls for it are made one after the other, so that no renewal follows its release.
-    turn: Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +28,11 @@ impl Held {
     /// By a request that was sent then.
     pub(super) fn new(claim: Claim, token: u64, sent: Instant) -> Arc<Self> {
         let until = sent + claim.lease;
+        claim.taken(token, Some(until));
         Arc::new(Self {
             claim,
             token,
             state: watch::Sender::new(State::Until(until)),
-            turn: Mutex::default(),
         })
     }
 
@@ -81,7 +80,6 @@ impl Held {
 
     /// Renews it; when to do that again, if at all.
     pub(super) async fn renew(&self) -> Option<Instant> {
-        let _turn = self.turn.lock().await;
         let Some(until) = self.until() else {
             self.change(State::Lost);
             return None;
@@ -101,10 +99,10 @@ impl Held {
         }
     }
 
-    /// Gives it back, once; whether it was still held.
-    pub(super) async fn release(&self) -> Result<bool, StoreError> {
-        let _turn = self.turn.lock().await;
-        self.claim.release(Some(self.token)).await
+    /// Gives it back, once. The call is sent at once; its reply says whether it was still held.
+    pub(super) fn release(&self) -> AnswerFuture<Value> {
+        let is_over = self.end() <= Instant::now();
+        self.claim.release(Some(self.token), is_over)
     }
 
     /// Unless its guard has ended it.

@@ -3,17 +3,17 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::background::Background;
 use super::claim::Claim;
 use super::error::{LockError, may_pass};
 use super::held::Held;
-use super::watchdog::Watchdog;
 
 /// What was taken, until it is given back: by `release`, or in the background when it is dropped.
 #[derive(Debug)]
 pub(super) struct Lease {
     held: Arc<Held>,
     /// It lives at least as long as what it watches.
-    watchdog: Arc<Watchdog>,
+    background: Arc<Background>,
     is_released: bool,
 }
 
@@ -21,17 +21,23 @@ impl Lease {
     const PAUSE: Duration = Duration::from_millis(50);
 
     /// Of a request that was sent then.
-    pub(super) fn new(watchdog: Arc<Watchdog>, claim: Claim, token: u64, sent: Instant) -> Self {
+    pub(super) fn new(
+        background: Arc<Background>,
+        claim: Claim,
+        token: u64,
+        sent: Instant,
+    ) -> Self {
         Self {
             held: Held::new(claim, token, sent),
-            watchdog,
+            background,
             is_released: false,
         }
     }
 
     /// Lets the watchdog renew it.
     pub(super) fn renewed(self) -> Self {
-        self.watchdog.watch(&self.held);
+        self.held.claim.taken(self.held.token, None);
+        self.background.watchdog.watch(&self.held);
         self
     }
 
@@ -44,18 +50,32 @@ impl Lease {
         let until = self.held.end();
         let until = until.min(Instant::now() + Claim::LONGEST_RELEASE);
         loop {
-            let outcome = self.held.release().await;
+            let reply = self.held.release();
+            self.wake_waiter();
+            let outcome = reply.await.and_then(|reply| self.held.claim.read(&reply));
             let again = Instant::now() + Self::PAUSE;
             match outcome {
                 Err(error) if may_pass(&error) && again < until => sleep(Self::PAUSE).await,
                 // The background goes on trying.
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(LockError::store(self.name(), error)),
                 Ok(was_held) => {
                     self.is_released = true;
-                    return was_held.then_some(()).ok_or(LockError::NOT_HELD);
+                    return was_held
+                        .then_some(())
+                        .ok_or_else(|| LockError::not_held(self.name()));
                 }
             }
         }
+    }
+
+    /// Whoever waits for it in this process asks right behind the release.
+    fn wake_waiter(&self) {
+        let channel = &self.held.claim.target.names.channel;
+        self.background.subscriber.released(channel);
+    }
+
+    fn name(&self) -> &str {
+        &self.held.claim.target.names.key
     }
 }
 
@@ -63,7 +83,9 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_released {
             let until = self.held.end();
-            self.watchdog.release(Arc::clone(&self.held), until);
+            let held = Arc::clone(&self.held);
+            self.background.watchdog.release(held, until);
+            self.wake_waiter();
         }
     }
 }

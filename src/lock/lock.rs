@@ -101,16 +101,20 @@ impl Lock {
     /// [`LockError`] if Redis gives no answer, or if there can be no such lease.
     pub async fn try_lock(&self) -> Result<Option<LockGuard>, LockError> {
         let claim = self.claim(self.lease)?;
-        let lease = waiting::try_once(&self.redis, claim).await?;
+        let lease = waiting::try_once(&self.redis, claim).await;
+        let lease = lease.map_err(|error| self.error(error))?;
         Ok(lease.map(Lease::renewed).map(LockGuard::new))
     }
 
     /// Takes it if that takes no longer than this; with zero, as [`Lock::try_lock`].
     ///
+    /// A question that is under way at the end is waited for, which takes up to one
+    /// [`Redis::timeout`] longer. `None` means that Redis has said that others have the lock.
+    ///
     /// # Errors
     ///
-    /// [`LockError`] if Redis refuses, if it could not be asked until the end or for 5 s in a row, or if there can be
-    /// no such lease.
+    /// [`LockError`] if Redis refuses, if it did not answer the last question or none for 5 s, or if
+    /// there can be no such lease.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<LockGuard>, LockError> {
         if wait.is_zero() {
             return self.try_lock().await;
@@ -118,7 +122,8 @@ impl Lock {
         let claim = self.claim(self.lease)?;
         // Without end where no clock counts so far.
         let until = Instant::now().checked_add(wait);
-        let lease = waiting::wait(&self.redis, claim, until).await?;
+        let lease = waiting::wait(&self.redis, claim, until).await;
+        let lease = lease.map_err(|error| self.error(error))?;
         Ok(lease.map(Lease::renewed).map(LockGuard::new))
     }
 
@@ -133,10 +138,10 @@ impl Lock {
             cmd.arg(&*names.channel);
         };
         let connection = &self.target.connection;
-        let reply = connection
-            .call(&LOCK_FORCE, &[&names.key], arguments)
-            .await?;
-        yes_or_no(&reply).ok_or_else(|| connection.protocol_error(&reply).into())
+        let reply = connection.call(&LOCK_FORCE, &[&names.key], arguments).await;
+        let was_held = reply
+            .and_then(|reply| yes_or_no(&reply).ok_or_else(|| connection.protocol_error(&reply)));
+        was_held.map_err(|error| self.error(error))
     }
 
     /// Whether anybody holds it.
@@ -169,26 +174,31 @@ impl Lock {
     fn claim(&self, lease: Duration) -> Result<Claim, LockError> {
         match (Self::SHORTEST_LEASE..=Self::LONGEST_LEASE).contains(&lease) {
             true => Ok(Claim::new(&self.target, self.owner.as_ref(), lease)),
-            false => Err(LockError::lease(lease)),
+            false => Err(LockError::lease(&self.target.names.key, lease)),
         }
     }
 
     async fn wait(&self, claim: Claim) -> Result<Lease, LockError> {
-        let lease = waiting::wait(&self.redis, claim, None).await?;
+        let lease = waiting::wait(&self.redis, claim, None).await;
+        let lease = lease.map_err(|error| self.error(error))?;
         Ok(lease.expect("without a bound it waits until it has it"))
     }
 
-    async fn look(&self, holder: &str) -> Result<Sight, StoreError> {
+    async fn look(&self, holder: &str) -> Result<Sight, LockError> {
         let Target {
             connection, names, ..
         } = &*self.target;
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(holder);
         };
-        let reply = connection
-            .call(&LOCK_LOOK, &[&names.key], arguments)
-            .await?;
-        Sight::read(&reply).ok_or_else(|| connection.protocol_error(&reply))
+        let reply = connection.call(&LOCK_LOOK, &[&names.key], arguments).await;
+        let sight = reply
+            .and_then(|reply| Sight::read(&reply).ok_or_else(|| connection.protocol_error(&reply)));
+        sight.map_err(|error| self.error(error))
+    }
+
+    fn error(&self, error: StoreError) -> LockError {
+        LockError::store(&self.target.names.key, error)
     }
 }
 

@@ -35,8 +35,11 @@
 //! - who has lost the lock cannot release it, renew it, or otherwise touch that of who has it now;
 //! - [fencing tokens](LockGuard::fencing_token) rise from holder to holder, also when Redis has lost its data, as long
 //!   as its clock does not go back at the same time;
-//! - those who wait in one process are served in the order of their arrival, and only the first of them asks; between
-//!   processes there is no order. A release wakes them up; if that message is lost they ask once a second.
+//! - whoever asks for the first time asks at once, and gets what is free. Those who are refused wait: in one process
+//!   they are served in the order of their arrival, one of them asking for all; between processes there is no order. A
+//!   release wakes the first of them up; if that message is lost they ask once a second;
+//! - an owner never waits behind others who wait for it to release the same lock;
+//! - when a guard is dropped, its release is sent before whatever the process asks later.
 //!
 //! # What no lock with a lease can promise
 //!
@@ -93,7 +96,7 @@
 //! | the name | a hash: `<process>:<owner>` and how often it holds the lock; expires with the lease |
 //! | `redisson_lock__channel:{name}` | the channel; a message `0` says that the lock is free |
 //! | `redisson_lock_token:{name}` | the latest fencing token, for 30 days |
-//! | `redisson_unlock_latch:{name}:<request>` | what became of a request, so that a repeated one counts once; for 10 s, or as long as the lease |
+//! | `redisson_unlock_latch:{name}:<request>` | what became of a request, so that a repeated one counts once: of an owner as long as the lease, and for some 10 s after a release |
 //! | the name, of permits | a sorted set: who has one, and until when; expires with the last lease |
 //!
 //! A name with braces of its own keeps them: `redisson_lock__channel:{eu}:report`.
@@ -107,11 +110,13 @@
 //! locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 
 mod attempt;
+mod background;
 mod claim;
 mod error;
 mod exclusive;
 mod guard;
 mod held;
+mod hold;
 mod lease;
 #[expect(clippy::module_inception, reason = "it is the lock itself")]
 mod lock;

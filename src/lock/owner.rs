@@ -1,4 +1,9 @@
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::hold::Holds;
 
 /// Who holds a lock, where that may be taken more than once: see [`Lock::by`](super::Lock::by).
 ///
@@ -19,19 +24,49 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Owner(u64);
+#[derive(Clone)]
+pub struct Owner {
+    number: u64,
+    holds: Arc<Holds>,
+}
 
 impl Owner {
-    /// Somebody else than everybody else.
+    /// A distinct owner: it shares no holds with any other owner.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "no two are equal")]
     pub fn new() -> Self {
-        Self(next_number())
+        Self {
+            number: next_number(),
+            holds: Arc::default(),
+        }
     }
 
     pub(super) fn number(&self) -> u64 {
-        self.0
+        self.number
+    }
+
+    pub(super) fn holds(&self) -> &Arc<Holds> {
+        &self.holds
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Owner {}
+
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Owner").field(&self.number).finish()
     }
 }
 

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::claim::Claim;
 use super::lease::Lease;
-use super::target::Target;
+use super::target::{Kind, Target};
 use super::waiting;
 use crate::connection::Redis;
 use crate::error::StoreError;
@@ -36,7 +36,9 @@ impl Slots {
     /// A permit, if one is to be had before that time is over; with zero, in one round trip.
     pub(super) async fn take(&self, wait: Duration) -> Result<Option<Permit>, StoreError> {
         let claim = Claim::new(&self.target, None, self.lease);
-        let lease = match wait.is_zero() {
+        // Without any permits none is ever given back.
+        let is_vain = matches!(self.target.kind(), Kind::Slots { permits: 0 });
+        let lease = match wait.is_zero() || is_vain {
             true => waiting::try_once(&self.redis, claim).await?,
             false => {
                 let until = Instant::now().checked_add(wait);

@@ -305,3 +305,32 @@ async fn redissons_holders_are_waited_for() {
     })
     .await;
 }
+
+/// Errors name the lock, so that a log of many locks can be read.
+#[tokio::test]
+async fn errors_name_the_lock() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let mut admin = server.connection();
+    let lock = Lock::new(&redis, "report");
+    let lost = lock.lock().await.expect("a lock");
+    lock.force_unlock().await.expect("an answer");
+    let lost = lost.release().await.expect_err("it was taken away");
+    let lease = lock.lock_for(Duration::ZERO).await;
+    admin.set::<_, _, ()>("report", "text").expect("is set");
+    let errors = [
+        lost,
+        lease.expect_err("no such lease"),
+        lock.lock().await.expect_err("no hash"),
+        lock.try_lock().await.expect_err("no hash"),
+        lock.try_lock_for(HICCUP).await.expect_err("no hash"),
+        lock.is_locked().await.expect_err("no hash"),
+        lock.remaining().await.expect_err("no hash"),
+        lock.force_unlock().await.expect_err("no hash"),
+    ];
+    for error in errors {
+        let text = error.to_string();
+        assert!(text.starts_with("lock \"report\": "), "{text}");
+        assert!(!text.contains("limiter"), "{text}");
+    }
+}

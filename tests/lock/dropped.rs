@@ -204,3 +204,29 @@ async fn nothing_is_renewed_after_its_release() {
     assert_eq!(calls(&mut admin), before);
     assert!(!before.is_empty());
 }
+
+/// Law: the release of a guard that is dropped is sent before whatever this process asks later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_drops_it_can_take_it_again() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let lock = Lock::new(&redis, "l");
+    for lock in [lock.clone(), lock.by(&Owner::new()).by(&Owner::new())] {
+        for _ in 0..200 {
+            let guard = lock.try_lock().await.expect("an answer");
+            drop(guard.expect("it is free"));
+        }
+    }
+    let many = (0..500).map(|at| Lock::new(&redis, &format!("l{at}")));
+    let many: Vec<_> = many.collect();
+    let take = async || {
+        let all = many.iter().map(Lock::try_lock);
+        futures_util::future::try_join_all(all)
+            .await
+            .expect("answers")
+    };
+    for _ in 0..3 {
+        let guards = take().await;
+        assert!(guards.iter().all(Option::is_some));
+    }
+}

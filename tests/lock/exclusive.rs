@@ -226,6 +226,56 @@ async fn a_request_may_wait() {
     assert_eq!(work.most.load(Ordering::SeqCst), 1);
 }
 
+/// Law: nobody waits for what cannot come.
+#[tokio::test]
+async fn without_permits_nobody_waits() {
+    let server = Redis::start();
+    let layer = |layer: ExclusiveLayer| layer.permits(0).wait(Duration::from_secs(5));
+    let (_, apps) = fleet(&server, layer).await;
+    let began = Instant::now();
+    let response = send(&apps[0]).await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(began.elapsed() < HICCUP, "{:?}", began.elapsed());
+    assert_eq!(calls(&mut server.connection()), 1);
+}
+
+/// A lease whose end makes no sense is no reason to ask without a pause.
+#[tokio::test]
+async fn a_score_that_makes_no_sense() {
+    let server = Redis::start();
+    let (_, apps) = fleet(&server, |layer| layer.wait(Duration::from_secs(1))).await;
+    let mut admin = server.connection();
+    let mut add = redis::cmd("ZADD");
+    add.arg("Exclusive:export").arg("+inf").arg("somebody");
+    add.exec(&mut admin).expect("is added");
+    let response = send(&apps[0]).await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    let calls = calls(&mut admin);
+    assert!(calls <= 250, "{calls}");
+}
+
+fn calls(admin: &mut redis::Connection) -> u64 {
+    let stats = redis::cmd("INFO").arg("commandstats").query(admin);
+    let stats: redis::InfoDict = stats.expect("stats");
+    let stats: String = stats.get("cmdstat_evalsha").expect("calls");
+    let calls = stats.split(['=', ',']).nth(1).expect("a number");
+    calls.parse().expect("a number")
+}
+
+/// As its docs say: a connection that is upgraded does not keep the permit.
+#[tokio::test]
+async fn an_upgrade_frees_its_permit() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let handler = get(|| async { StatusCode::SWITCHING_PROTOCOLS });
+    let layer = ExclusiveLayer::new(&redis, "export");
+    let app = Router::new().route("/export", handler.layer(layer));
+    let response = send(&app).await;
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    out(&server, 0).await;
+    drop(response);
+}
+
 #[tokio::test]
 async fn keys_have_permits_of_their_own() {
     let server = Redis::start();

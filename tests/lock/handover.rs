@@ -8,8 +8,8 @@ use redis::cmd;
 use tidegate::{Lock, Owner};
 use tokio::sync::Mutex;
 
-use crate::process;
 use crate::support::Redis;
+use crate::{HICCUP, process};
 
 /// Law: never two at once, and tokens rise from holder to holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,12 +60,6 @@ async fn first_come_first_served() {
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut admin = server.connection();
-    let calls = |admin: &mut redis::Connection| {
-        let info: redis::InfoDict = cmd("INFO").arg("commandstats").query(admin).expect("stats");
-        let stats: String = info.get("cmdstat_evalsha").expect("calls");
-        let calls = stats.split(['=', ',']).nth(1).expect("a number");
-        calls.parse::<u64>().expect("a number")
-    };
     let before = calls(&mut admin);
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     assert!(calls(&mut admin) - before <= 3, "they all ask");
@@ -74,6 +68,74 @@ async fn first_come_first_served() {
         task.await.expect("no panic");
     }
     assert_eq!(*served.lock().await, (0..200).collect::<Vec<_>>());
+}
+
+/// Law: a waiter that nobody polls costs the others a second, and no lock.
+#[tokio::test]
+async fn a_waiter_that_is_not_polled() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let lock = Lock::new(&redis, "l");
+    let guard = lock.lock().await.expect("a lock");
+    let mut pinned = Box::pin(lock.lock());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(100), &mut pinned)
+            .await
+            .is_err()
+    );
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await.expect("a lock") }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    guard.release().await.expect("it was held");
+    let guard = tokio::time::timeout(Duration::from_secs(1) + HICCUP, waiting).await;
+    let guard = guard.expect("it does not wait for the other one");
+    drop(guard.expect("no panic"));
+    drop(pinned.await.expect("a lock"));
+}
+
+/// Law: what is free is granted to whoever asks, and those who wait do not all ask.
+#[tokio::test]
+async fn a_thousand_waiters() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let other = process(&server).await;
+    let theirs = Lock::new(&other, "l").lock().await.expect("a lock");
+    let lock = Lock::new(&redis, "l");
+    let waiting: Vec<_> = (0..1_000)
+        .map(|at| {
+            let lock = lock.clone();
+            tokio::spawn(async move {
+                match at % 2 {
+                    0 => Some(lock.lock().await.expect("a lock")),
+                    _ => lock
+                        .try_lock_for(Duration::from_secs(20))
+                        .await
+                        .expect("an answer"),
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let mut admin = server.connection();
+    let before = calls(&mut admin);
+    theirs.release().await.expect("it was held");
+    let mut served = 0;
+    for task in waiting {
+        drop(task.await.expect("no panic").expect("it came in time"));
+        served += 1;
+    }
+    let calls = calls(&mut admin) - before;
+    println!("{calls} calls for {served} hand-overs");
+    assert!(calls <= 5 * 1_000, "{calls} calls for {served} hand-overs");
+}
+
+fn calls(admin: &mut redis::Connection) -> u64 {
+    let info: redis::InfoDict = cmd("INFO").arg("commandstats").query(admin).expect("stats");
+    let stats: String = info.get("cmdstat_evalsha").expect("calls");
+    let calls = stats.split(['=', ',']).nth(1).expect("a number");
+    calls.parse().expect("a number")
 }
 
 /// Who has it does not stand behind those who wait for its release.

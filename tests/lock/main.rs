@@ -9,6 +9,8 @@ mod exclusive;
 mod handover;
 mod mute;
 mod network;
+mod outages;
+mod owners;
 mod soak;
 mod watchdog;
 

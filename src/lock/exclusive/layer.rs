@@ -20,6 +20,10 @@ use crate::lock::Lock;
 /// client goes away; it is free after the [lease](ExclusiveLayer::lease) when the process is
 /// killed. Meanwhile it is renewed in the background.
 ///
+/// A response that switches protocols (101) has no body, so its permit is free as soon as the
+/// handler has returned it, and not when the upgraded connection ends. For a WebSocket that others
+/// must not open at the same time, take a [`Lock`] in the task that serves it.
+///
 /// The permit is a lease, with the limits of one: see the [module](crate::lock). A process that
 /// cannot reach Redis for longer than the lease keeps running handlers whose permits others may
 /// have by then.
@@ -70,7 +74,8 @@ impl ExclusiveLayer {
         }
     }
 
-    /// How many requests may be in flight at a time. All processes must say the same. Default: 1.
+    /// How many requests may be in flight at a time. All processes must say the same. With 0 every
+    /// request is denied at once. Default: 1.
     pub fn permits(mut self, permits: u32) -> Self {
         let settings = self.change();
         settings.permits = permits;
@@ -84,8 +89,9 @@ impl ExclusiveLayer {
         self
     }
 
-    /// How long a request may wait for a permit, in the order of arrival within a process.
-    /// Meanwhile it keeps no instance of the inner service ready. Default: not at all.
+    /// How long a request may wait for a permit, in the order of arrival within a process; a
+    /// request that has just arrived asks once before it waits. Meanwhile it keeps no instance of
+    /// the inner service ready. Default: not at all.
     pub fn wait(mut self, at_most: Duration) -> Self {
         self.change().wait = at_most;
         self

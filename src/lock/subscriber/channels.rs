@@ -2,10 +2,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
-/// What is listened to.
+use super::waiters::{Next, Waiters};
+use crate::error::StoreError;
+
+/// The channels that are listened to, and who waits for their messages.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     known: Mutex<Known>,
@@ -14,7 +17,9 @@ pub(super) struct Channels {
 
 #[derive(Debug, Default)]
 struct Known {
-    channels: HashMap<Arc<str>, Channel>,
+    channels: HashMap<Arc<str>, Waiters>,
+    /// The number of the latest waiter.
+    latest: u64,
     /// Those that somebody has begun to listen to, or has ceased to, since the server was told last.
     changed: Vec<Arc<str>>,
     /// There is a connection. While there is none, nothing is noted for it: a new one is told everything.
@@ -29,26 +34,12 @@ impl Known {
     }
 }
 
+/// One that waits for a message on a channel, until this is dropped.
 #[derive(Debug)]
-struct Channel {
-    listeners: usize,
-    news: watch::Sender<News>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct News {
-    /// The server was told.
-    is_listening: bool,
-    /// Messages, and losses of the connection: there may have been messages meanwhile.
-    heard: u64,
-}
-
-/// A channel that is listened to, until this is dropped.
-#[derive(Debug)]
-pub(in crate::lock) struct Listening {
+pub(in crate::lock) struct Waiting {
     channel: Arc<str>,
-    news: watch::Receiver<News>,
-    seen: u64,
+    number: u64,
+    woken: Arc<Notify>,
     channels: Arc<Channels>,
 }
 
@@ -71,7 +62,7 @@ impl Channels {
         changed.into_iter().partition(is_wanted)
     }
 
-    /// Completes when somebody listens.
+    /// Completes when somebody waits.
     pub(super) async fn wanted(&self) {
         while self.known().channels.is_empty() {
             self.changed.notified().await;
@@ -85,32 +76,26 @@ impl Channels {
         known.changed = known.channels.keys().cloned().collect();
     }
 
-    /// The server was told.
+    /// The server was told. It may have been too late for a message, so one asks.
     pub(super) fn listening(&self, channels: &[Arc<str>]) {
-        let known = self.known();
-        for channel in channels.iter().filter_map(|name| known.channels.get(name)) {
-            channel.news.send_modify(|news| news.is_listening = true);
+        for channel in channels {
+            self.change(channel, Waiters::wake_one);
         }
     }
 
-    /// A message has come.
-    pub(super) fn heard(&self, channel: &str) {
-        if let Some(channel) = self.known().channels.get(channel) {
-            channel.news.send_modify(|news| news.heard += 1);
+    /// Changes those who wait for this channel, if anybody does.
+    pub(super) fn change(&self, channel: &str, change: impl FnOnce(&mut Waiters)) {
+        if let Some(waiters) = self.known().channels.get_mut(channel) {
+            change(waiters);
         }
     }
 
-    /// The connection is lost.
+    /// The connection is lost, and messages with it.
     pub(super) fn lost(&self) {
         let mut known = self.known();
         known.is_connected = false;
         known.changed = Vec::new();
-        for channel in known.channels.values() {
-            channel.news.send_modify(|news| {
-                news.is_listening = false;
-                news.heard += 1;
-            });
-        }
+        known.channels.values_mut().for_each(Waiters::wake_one);
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -118,59 +103,81 @@ impl Channels {
     }
 }
 
-impl Listening {
-    pub(super) fn new(channels: &Arc<Channels>, channel: &str) -> Self {
-        let channel: Arc<str> = channel.into();
+impl Waiting {
+    /// Joins those who wait, after a first question.
+    pub(super) fn new(channels: &Arc<Channels>, channel: &str, owner: Option<u64>) -> Self {
         let mut known = channels.known();
-        let here = known.channels.entry(Arc::clone(&channel));
-        let here = here.or_insert_with(|| Channel {
-            listeners: 0,
-            news: watch::Sender::default(),
-        });
-        here.listeners += 1;
-        let (news, is_new) = (here.news.subscribe(), here.listeners == 1);
+        known.latest += 1;
+        let (number, name) = (known.latest, Arc::from(channel));
+        let waiters = known.channels.entry(Arc::clone(&name));
+        let waiters = waiters.or_insert_with(Waiters::new);
+        let is_new = waiters.is_empty();
+        let woken = waiters.join(number, owner);
         if is_new {
-            known.note_change(&channel);
+            known.note_change(&name);
             channels.changed.notify_one();
         }
         drop(known);
         Self {
-            channel,
-            news,
-            seen: 0,
+            channel: name,
+            number,
+            woken,
             channels: Arc::clone(channels),
         }
     }
 
-    /// Waits until the server was told, so that nothing is missed from now on; but not longer than this.
-    pub(in crate::lock) async fn begun(&mut self, at_most: Duration) {
-        let begun = self.news.wait_for(|news| news.is_listening);
-        let _ = timeout(at_most, begun).await;
+    /// The question was answered, as those of others may be.
+    pub(in crate::lock) fn answered(&self) {
+        self.channels.change(&self.channel, Waiters::answered);
     }
 
-    /// What has been heard so far is no news any more.
-    pub(in crate::lock) fn seen(&mut self) {
-        self.seen = self.news.borrow_and_update().heard;
+    /// The question was answered: others have the lock, and their lease ends then.
+    pub(in crate::lock) fn refused(&self, ends_after: Option<Duration>) {
+        let refused = |waiters: &mut Waiters| waiters.refused(self.number, ends_after);
+        self.channels.change(&self.channel, refused);
     }
 
-    /// Waits for news.
-    pub(in crate::lock) async fn changed(&mut self) {
-        let seen = self.seen;
-        let heard = self.news.wait_for(|news| news.heard > seen);
-        heard
-            .await
-            .expect("the channel is there while it is listened to");
+    /// The question was not answered.
+    pub(in crate::lock) fn failed(&self, error: StoreError) {
+        let failed = |waiters: &mut Waiters| waiters.failed(self.number, error);
+        self.channels.change(&self.channel, failed);
+    }
+
+    /// Sleeps until it is this one's turn to ask again; false if its time is up before.
+    ///
+    /// # Errors
+    ///
+    /// The last question's error, if the time is up and that question was not answered, or if none
+    /// has been for 5 s.
+    pub(in crate::lock) async fn woken(&self, until: Option<Instant>) -> Result<bool, StoreError> {
+        loop {
+            let next = {
+                let mut known = self.channels.known();
+                let waiters = known.channels.get_mut(&self.channel);
+                waiters.map_or(Next::Ask, |waiters| waiters.next(self.number, until))
+            };
+            let at = match next {
+                Next::Ask => return Ok(true),
+                Next::GiveUp => return Ok(false),
+                Next::Fail(error) => return Err(error),
+                Next::SleepUntil(at) => at,
+            };
+            tokio::select! {
+                () = self.woken.notified() => {}
+                () = sleep_until(at) => {}
+            }
+        }
     }
 }
 
-impl Drop for Listening {
+impl Drop for Waiting {
     fn drop(&mut self) {
         let mut known = self.channels.known();
-        let Some(here) = known.channels.get_mut(&self.channel) else {
+        let Some(waiters) = known.channels.get_mut(&self.channel) else {
             return;
         };
-        here.listeners -= 1;
-        if here.listeners == 0 {
+        waiters.leave(self.number);
+        if waiters.is_empty() {
             known.channels.remove(&self.channel);
             known.note_change(&self.channel);
             self.channels.changed.notify_one();
@@ -186,11 +193,11 @@ mod tests {
     #[test]
     fn nothing_adds_up_without_a_connection() {
         let channels = Arc::new(Channels::default());
-        let pass = || drop(Listening::new(&channels, "passing"));
+        let pass = || drop(Waiting::new(&channels, "passing", None));
         (0..1_000).for_each(|_| pass());
         assert!(channels.known().changed.is_empty());
 
-        let _stays = Listening::new(&channels, "stays");
+        let _stays = Waiting::new(&channels, "stays", None);
         channels.begin();
         assert_eq!(channels.take_changes(), (vec!["stays".into()], vec![]));
         pass();

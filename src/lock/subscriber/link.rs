@@ -7,8 +7,10 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
 use super::channels::Channels;
+use super::waiters::Waiters;
 use crate::connection::{Connection, Link};
 use crate::jitter;
+use crate::lock::background::caught;
 
 /// How long the server may take to confirm a subscription.
 const MAX_CONFIRMATION: Duration = Duration::from_secs(1);
@@ -22,11 +24,14 @@ pub(super) async fn run(connection: Connection, channels: Arc<Channels>) {
         if let Some(link) = connection.link() {
             let messages = link.messages();
             channels.begin();
-            tokio::select! {
-                () = hear(messages, &channels) => {}
-                _ = subscribe(&link, &channels) => {}
-                () = link.closed() => {}
-            }
+            caught(async {
+                tokio::select! {
+                    () = hear(messages, &channels) => {}
+                    _ = subscribe(&link, &channels) => {}
+                    () = link.closed() => {}
+                }
+            })
+            .await;
             channels.lost();
         }
         sleep(PAUSE + jitter::up_to(PAUSE)).await;
@@ -36,7 +41,7 @@ pub(super) async fn run(connection: Connection, channels: Arc<Channels>) {
 /// Until messages are missed.
 async fn hear(mut messages: Receiver<Arc<str>>, channels: &Channels) {
     while let Ok(channel) = messages.recv().await {
-        channels.heard(&channel);
+        channels.change(&channel, Waiters::wake_one);
     }
 }
 

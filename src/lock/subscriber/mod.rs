@@ -1,15 +1,17 @@
-//! The one connection of a process over which it hears of releases.
+//! Those who wait, and the task that hears of releases for them.
 
 mod channels;
 mod link;
+mod waiters;
 
 use std::sync::Arc;
 
 use self::channels::Channels;
-pub(super) use self::channels::Listening;
+pub(super) use self::channels::Waiting;
+use self::waiters::Waiters;
 use crate::connection::Connection;
 
-/// The handle on the task, which ends with it. A connection is made when somebody waits for the first time.
+/// The handle on the task, which ends with it.
 #[derive(Debug)]
 pub(super) struct Subscriber {
     channels: Arc<Channels>,
@@ -29,9 +31,20 @@ impl Subscriber {
         }
     }
 
-    /// Begins to listen.
-    pub(super) fn listen(&self, channel: &str) -> Listening {
-        Listening::new(&self.channels, channel)
+    /// Joins those who wait for this channel, after a first question.
+    pub(super) fn join(&self, channel: &str, owner: Option<u64>) -> Waiting {
+        Waiting::new(&self.channels, channel, owner)
+    }
+
+    /// This process has sent a release: a question that follows it may find the lock free.
+    pub(super) fn released(&self, channel: &str) {
+        self.channels.change(channel, Waiters::wake_one);
+    }
+
+    /// The owner has the lock: what else it asks for there is granted.
+    pub(super) fn taken_by(&self, owner: u64, channel: &str) {
+        let wake = |waiters: &mut Waiters| waiters.wake_all_of(owner);
+        self.channels.change(channel, wake);
     }
 }
 

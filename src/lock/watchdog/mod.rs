@@ -8,21 +8,30 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
 use self::queue::Queue;
-use self::work::Work;
+use self::work::{Sent, Work};
+use super::background::caught;
 use super::claim::Claim;
 use super::held::Held;
 
 /// So many calls at once: enough for ten thousand leases in a fraction of a second, and little beside what else goes
 /// over the connection.
 const MOST_AT_ONCE: usize = 64;
+/// More releases than these wait for the task: the questions of others need room in the queue.
+const MAX_SENT: usize = 1_024;
 
 /// The handle on the task, which ends with the last one, after it has given back what it was told to.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     queue: Arc<Queue>,
+    /// Of the task.
+    runtime: Handle,
+    /// How many more releases may be sent before the task gets to them.
+    sent: Arc<Semaphore>,
 }
 
 impl Watchdog {
@@ -32,7 +41,11 @@ impl Watchdog {
     pub(super) fn start() -> Self {
         let queue = Arc::new(Queue::default());
         tokio::spawn(run(Arc::clone(&queue)));
-        Self { queue }
+        Self {
+            queue,
+            runtime: Handle::current(),
+            sent: Arc::new(Semaphore::new(MAX_SENT)),
+        }
     }
 
     /// Renews it until its guard ends it.
@@ -42,9 +55,28 @@ impl Watchdog {
         }
     }
 
-    /// Gives it back in the background, with tries until its lease runs out.
+    /// Gives it back in the background, with tries until its lease runs out. The first call is sent
+    /// at once, before all later questions of this process.
     pub(super) fn release(&self, held: Arc<Held>, until: Instant) {
-        self.queue.push(Instant::now(), Work::release(held, until));
+        let sent = self.send(&held);
+        let work = Work::release(held, until, sent);
+        self.queue.push(Instant::now(), work);
+    }
+
+    /// `None` if the task's runtime has ended, or if too many releases are sent already.
+    fn send(&self, held: &Held) -> Option<Sent> {
+        let current = Handle::try_current();
+        let thread_ends = current.is_err_and(|error| error.is_thread_local_destroyed());
+        if thread_ends || self.queue.has_ended() {
+            return None;
+        }
+        let permit = Arc::clone(&self.sent).try_acquire_owned().ok()?;
+        let _runtime = self.runtime.enter();
+        let reply = Box::pin(held.release());
+        Some(Sent {
+            reply,
+            _permit: permit,
+        })
     }
 
     /// Gives back what a request may have taken of which nobody knows what became.
@@ -72,7 +104,7 @@ async fn run(queue: Arc<Queue>) {
     loop {
         let mut room = MOST_AT_ONCE - calls.len();
         while let Some(work) = (room > 0).then(|| queue.pop(Instant::now())).flatten() {
-            calls.push(work.go_on());
+            calls.push(caught(work.go_on()));
             room -= 1;
         }
         let next = queue.next();
@@ -83,12 +115,27 @@ async fn run(queue: Arc<Queue>) {
         let next = next.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
         tokio::select! {
             Some(again) = calls.next() => {
-                if let Some((due, work)) = again {
+                if let Some((due, work)) = again.flatten() {
                     queue.push(due, work);
                 }
             }
             () = sleep_until(next), if room > 0 => {}
             () = queue.changed(), if room > 0 => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_costs_only_its_own_work() {
+        let watchdog = Watchdog::start();
+        for _ in 0..3 {
+            watchdog.queue.push(Instant::now(), Work::Panic);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            assert!(!watchdog.queue.has_ended());
         }
     }
 }

@@ -74,6 +74,11 @@ impl Queue {
         waiting.is_closed && !waiting.works.iter().any(|due| due.0.work.is_wanted())
     }
 
+    /// Whether nothing is done any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.waiting().has_ended
+    }
+
     /// Nothing comes in any more.
     pub(super) fn close(&self) {
         self.waiting().is_closed = true;

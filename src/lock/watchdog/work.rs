@@ -1,8 +1,12 @@
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use redis::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
+use crate::connection::AnswerFuture;
 use crate::error::StoreErrorKind;
 use crate::lock::claim::Claim;
 use crate::lock::held::Held;
@@ -12,15 +16,26 @@ use crate::lock::held::Held;
 pub(super) enum Work {
     Renew(Weak<Held>),
     Release(Release),
+    #[cfg(test)]
+    Panic,
 }
 
 /// What has to go before its lease runs out, since nobody waits for it.
 #[derive(Debug)]
 pub(super) struct Release {
     what: What,
+    /// The first call, if it is under way already.
+    sent: Option<Sent>,
     until: Instant,
     /// Before the next try.
     pause: Duration,
+}
+
+/// A call to release, and its place among those that are sent early.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) reply: Pin<Box<AnswerFuture<Value>>>,
+    pub(super) _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
@@ -33,19 +48,23 @@ impl Work {
     const FIRST_PAUSE: Duration = Duration::from_millis(50);
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-    pub(super) fn release(held: Arc<Held>, until: Instant) -> Self {
-        Self::until(What::Held(held), until)
+    pub(super) fn release(held: Arc<Held>, until: Instant, sent: Option<Sent>) -> Self {
+        Self::until(What::Held(held), until, sent)
     }
 
     pub(super) fn give_up(claim: Claim) -> Self {
         // The request may be late: its lease begins when Redis gets to it.
         let until = Instant::now() + claim.lease;
-        Self::until(What::Unknown(claim), until)
+        Self::until(What::Unknown(claim), until, None)
     }
 
-    fn until(what: What, until: Instant) -> Self {
-        let pause = Self::FIRST_PAUSE;
-        Self::Release(Release { what, until, pause })
+    fn until(what: What, until: Instant, sent: Option<Sent>) -> Self {
+        Self::Release(Release {
+            what,
+            sent,
+            until,
+            pause: Self::FIRST_PAUSE,
+        })
     }
 
     /// Whether it has to be done at all.
@@ -53,6 +72,8 @@ impl Work {
         match self {
             Self::Renew(held) => held.upgrade().is_some_and(|held| held.until().is_some()),
             Self::Release(_) => true,
+            #[cfg(test)]
+            Self::Panic => true,
         }
     }
 
@@ -64,17 +85,22 @@ impl Work {
                 Some((due, Self::Renew(held)))
             }
             Self::Release(release) => release.go_on().await,
+            #[cfg(test)]
+            Self::Panic => panic!("a bug"),
         }
     }
 }
 
 impl Release {
     async fn go_on(mut self) -> Option<(Instant, Work)> {
+        let (claim, sent) = (self.what.claim(), self.sent.take());
         let call = async {
-            match &self.what {
-                What::Held(held) => held.release().await,
-                What::Unknown(claim) => claim.release(None).await,
-            }
+            let reply = match (sent, &self.what) {
+                (Some(sent), _) => sent.reply.await,
+                (None, What::Held(held)) => held.release().await,
+                (None, What::Unknown(claim)) => claim.release(None, false).await,
+            };
+            claim.read(&reply?)
         };
         // Even if it is late: one call hardly costs anything, and the lease in Redis ends a bit later than here.
         let until = self.until.max(Instant::now() + Work::LONGEST_PAUSE);
@@ -90,5 +116,14 @@ impl Release {
         }
         self.pause = (2 * self.pause).min(Work::LONGEST_PAUSE);
         Some((again, Work::Release(self)))
+    }
+}
+
+impl What {
+    fn claim(&self) -> &Claim {
+        match self {
+            Self::Held(held) => &held.claim,
+            Self::Unknown(claim) => claim,
+        }
     }
 }
