@@ -54,12 +54,16 @@ const REFUND_LUA: &str = "lua/include/refund.lua";
 const TAKE_OUT_LUA: &str = "lua/include/take_out.lua";
 
 const PERMITS: &str = "src/limiter/permits.rs";
-const GRANT: &str = "src/limiter/grant.rs";
+const CLAIM: &str = "src/limiter/permit.rs";
+const ASKING: &str = "src/limiter/asking.rs";
+const FAIR_LUA: &str = "lua/limiter/acquire_fair.lua";
+const LIMITER_RELEASE_LUA: &str = "lua/limiter/release.lua";
 const ACQUIRE_LUA: &str = "lua/limiter/acquire.lua";
 const PERMITS_LUA: &str = "lua/include/permits.lua";
 const LOCK_ACQUIRE_LUA: &str = "lua/lock/acquire.lua";
 const LOCK_RELEASE_LUA: &str = "lua/lock/release.lua";
 const HELD: &str = "src/lock/held.rs";
+const WAITERS: &str = "src/lock/subscriber/waiters.rs";
 
 const CLOCK: &str = "src/connection/clock.rs";
 const TAKE_CALL: &str = "src/connection/take_call.rs";
@@ -285,8 +289,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "log, Lua",
         "`<` for `<=`",
         LOG_LUA,
-        "    if since <= now - window then\n      left",
-        "    if since < now - window then\n      left",
+        "    if since <= now - window then\n        left",
+        "    if since < now - window then\n        left",
+    ),
+    mutant(
+        "log, Lua",
+        "the usual key: one unit too many",
+        LOG_LUA,
+        "and since > now - window and units_now <= max",
+        "and since > now - window and units_now <= max + 1",
+    ),
+    mutant(
+        "log, Lua",
+        "the usual key: what has left counts",
+        LOG_LUA,
+        "and since > now - window and units_now <= max",
+        "and units_now <= max",
+    ),
+    mutant(
+        "log, Lua",
+        "the usual key: an expiry is never set anew",
+        LOG_LUA,
+        "if floor(stamp / slice) ~= floor(now / slice) then",
+        "if stamp < 0 then",
     ),
     mutant(
         "log, Lua",
@@ -315,6 +340,27 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         GCRA_LUA,
         "return used_at(tally, charged_at > now and charged_at or now)",
         "return used_at(tally, now)",
+    ),
+    mutant(
+        "gcra, Lua",
+        "the usual key: one unit too many",
+        GCRA_LUA,
+        "if is_usual and units_now + charged <= limit then",
+        "if is_usual and units_now + charged <= limit + 1 then",
+    ),
+    mutant(
+        "gcra, Lua",
+        "the usual key: a part of a pace drains twice",
+        GCRA_LUA,
+        "start, units = start + paces * pace_micros, units - paces * pace_units + charged",
+        "start, units = now, units - paces * pace_units + charged",
+    ),
+    mutant(
+        "gcra, Lua",
+        "the usual key: an expiry is never set anew",
+        GCRA_LUA,
+        "if floor(newest / slice) == floor(now / slice) then",
+        "if newest >= 0 then",
     ),
     mutant(
         "gcra, Lua",
@@ -396,9 +442,37 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "limiter",
         "a dropped future keeps what it was granted",
-        GRANT,
-        "        if let Some(give_back) = self.give_back.take() {",
-        "        if let Some(give_back) = self.give_back.take().filter(|_| false) {",
+        CLAIM,
+        "        if self.is_open {",
+        "        if self.is_open && self.grant.permits == 0 {",
+    ),
+    mutant(
+        "limiter",
+        "a place that was given up wakes nobody",
+        ASKING,
+        "Ok(permits) if permits > 0 || self.what.is_fair => {",
+        "Ok(permits) if permits > 0 => {",
+    ),
+    mutant(
+        "limiter",
+        "sleepers hear of no change",
+        ASKING,
+        "            state.changes += 1;\n            state.denied = None;\n",
+        "            state.changes += 1;\n",
+    ),
+    mutant(
+        "limiter, Lua",
+        "a fair caller overtakes those before it",
+        FAIR_LUA,
+        "      free = free - permits\n",
+        "      if asks[member] then free = free - permits end\n",
+    ),
+    mutant(
+        "limiter, Lua",
+        "others' permits are given back",
+        LIMITER_RELEASE_LUA,
+        "if #member == 21 and string.sub(member, 2, 9) == ARGV[2] and released < wanted then",
+        "if #member == 21 and released < wanted then",
     ),
     mutant(
         "limiter, Lua",
@@ -416,7 +490,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "limiter, Lua",
-        "what is reserved expires with the next grant",
+        "what a clock of later granted expires with the next grant",
         PERMITS_LUA,
         "if newest then counts",
         "if not newest then counts",
@@ -432,8 +506,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "lock, Lua",
         "whoever has lost it releases it",
         LOCK_RELEASE_LUA,
-        "  mine = held and (latest == 0 or latest == token_of(ARGV[2]))",
+        "  mine = held and token > 0 and (latest == token or latest == 0 and is_latest)",
         "  mine = held",
+    ),
+    mutant(
+        "lock, Lua",
+        "whoever has lost it and the token releases it",
+        LOCK_RELEASE_LUA,
+        "latest == 0 and is_latest)",
+        "latest == 0)",
+    ),
+    mutant(
+        "lock",
+        "a wake-up ends with the waiter that has it",
+        WAITERS,
+        "waiter.is_some_and(|waiter| waiter.is_woken())",
+        "waiter.is_none()",
+    ),
+    mutant(
+        "lock",
+        "an owner waits behind others",
+        WAITERS,
+        "waiter.owner == Some(owner)",
+        "waiter.owner == Some(owner + 1)",
     ),
     mutant(
         "lock",

@@ -24,14 +24,15 @@ const LAWS: Tests = (&["--test", "laws"], "800");
 const HISTORIES: Tests = (&["--test", "store", "history"], "4000");
 const LIMITER: Tests = (
     &[
-        "--test", "limiter", "--", "evicted", "exact", "expiry", "history", "layout", "surface",
-        "waiting",
+        "--test", "limiter", "--", "dropped", "evicted", "exact", "expiry", "grants", "history",
+        "layout", "surface", "waiting",
     ],
     "400",
 );
 const LOCK: Tests = (
     &[
-        "--test", "lock", "--", "basics", "dropped", "network", "watchdog",
+        "--lib", "--test", "lock", "--", "waiters", "basics", "dropped", "network", "owners",
+        "watchdog",
     ],
     "0",
 );
@@ -131,7 +132,7 @@ impl Tree {
     /// does not compile is a mistake in the list, not a kill.
     pub(crate) fn killers(&self, mutant: &Mutant) -> Vec<String> {
         let is_of = |names: &[&str]| names.iter().any(|name| mutant.file.contains(name));
-        if is_of(&["limiter", "permits", "lines"]) {
+        if is_of(&["limiter", "permits"]) {
             return failed(&self.run(LIMITER.0, LIMITER.1));
         }
         if is_of(&["lock"]) {
