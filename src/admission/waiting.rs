@@ -11,11 +11,8 @@ use crate::decision::Decision;
 use crate::jitter;
 use crate::store::{Name, Take};
 
-/// A denied request sleeps at most this long before it asks again: units may become free early.
-const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// Keeps a request from asking without a pause where a store gives no useful retry-after.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
-const MAX_JITTER: Duration = Duration::from_millis(5);
 
 /// How long requests may wait, and how many. Clones share the count.
 ///
@@ -70,9 +67,7 @@ impl Waiting {
         if asked.waiter.is_none() {
             asked.waiter = Some(self.new_waiter(&asked.take, deadline)?);
         }
-        let sleep = retry_after.min(MAX_SLEEP);
-        // Upwards: the answer before the retry-after is known.
-        let wake = at + sleep + jitter::up_to(MAX_JITTER.min(sleep / 20));
+        let wake = at + jitter::pause_before_repeat(retry_after, MIN_SLEEP);
         Some(deadline.map_or(wake, |deadline| wake.min(deadline)))
     }
 

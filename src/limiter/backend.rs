@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::asking::Names;
+use super::client::Client;
 use super::{Generation, LimiterError, Rate};
 
 /// Where rate limiters are kept: by name, each with its rate and what it has granted.
@@ -63,8 +63,8 @@ pub(super) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>>;
 
-    /// The names that callers of this process ask for permits of.
-    fn names(&self) -> &Names;
+    /// This process, as a client of the limiters.
+    fn client(&self) -> &Client;
 }
 
 /// Tells a caller's question, and what is granted to it, from all others: the client, and a number.

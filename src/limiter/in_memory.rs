@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::asking::Names;
 use super::backend::{self, Backend, Configure, Grant, Id, Reply, Sharers, Wanted};
+use super::client::Client;
 use super::permits::Permits;
 use super::{Generation, LimiterError, LimiterErrorKind, Rate};
 use crate::clock::Clock;
@@ -40,7 +40,7 @@ pub struct MemoryLimiters(Arc<Kept>);
 
 struct Kept {
     known: Mutex<Known>,
-    names: Names,
+    client: Client,
     clock: Clock,
 }
 
@@ -348,8 +348,8 @@ impl Backend for MemoryLimiters {
         Box::pin(ready(Ok(self.with(name, |_, _| ()).is_some())))
     }
 
-    fn names(&self) -> &Names {
-        &self.0.names
+    fn client(&self) -> &Client {
+        &self.0.client
     }
 }
 
@@ -357,7 +357,7 @@ impl Default for Kept {
     fn default() -> Self {
         Self {
             known: Mutex::default(),
-            names: Names::new([0; 8]),
+            client: Client::new([0; 8]),
             clock: Clock::tokio(),
         }
     }

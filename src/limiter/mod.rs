@@ -2,8 +2,10 @@
 //!
 //! See [`RateLimiter`].
 
-mod asking;
 mod backend;
+mod batcher;
+mod call;
+mod client;
 mod error;
 mod generation;
 mod in_memory;
@@ -11,10 +13,12 @@ mod in_memory;
 mod keys;
 #[cfg(feature = "redis")]
 mod on_redis;
+mod pending;
 mod permit;
 mod permits;
 mod rate;
 mod rate_limiter;
+mod unwanted;
 mod waiting;
 
 pub use error::{LimiterError, LimiterErrorKind};

@@ -6,8 +6,8 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, Value, cmd};
 use uuid::Uuid;
 
-use super::asking::Names;
 use super::backend::{Backend, Configure, Grant, Id, Kept, Reply, Sharers, Wanted};
+use super::client::Client;
 use super::keys::Keys;
 use super::{Generation, LimiterError, LimiterErrorKind, Rate, RateType};
 use crate::connection::{
@@ -20,27 +20,27 @@ use crate::connection::{
 #[derive(Clone)]
 pub(super) struct OnRedis {
     redis: Redis,
-    names: Arc<KeptNames>,
+    client: Arc<KeptClient>,
     #[cfg(feature = "test-util")]
     clock: Option<crate::ManualClock>,
 }
 
 /// The names that are asked for by one `Redis` handle.
-struct KeptNames(Names);
+struct KeptClient(Client);
 
-impl KeptNames {
+impl KeptClient {
     fn new(client: &str) -> Self {
         let client = Uuid::try_parse(client).unwrap_or_else(|_| Uuid::new_v4());
         let mut half = [0; 8];
         half.copy_from_slice(&client.as_bytes()[..8]);
-        Self(Names::new(half))
+        Self(Client::new(half))
     }
 }
 
 impl OnRedis {
     pub(super) fn new(redis: &Redis) -> Self {
         Self {
-            names: redis.keep(|_| KeptNames::new(redis.id())),
+            client: redis.keep(|_| KeptClient::new(redis.id())),
             redis: redis.clone(),
             #[cfg(feature = "test-util")]
             clock: None,
@@ -222,7 +222,7 @@ impl Backend for OnRedis {
         permits: u64,
     ) -> BoxFuture<'a, Result<u64, LimiterError>> {
         Box::pin(async move {
-            let client = self.names.0.client();
+            let client = self.client.0.id();
             let arguments = |command: &mut Cmd| {
                 command.arg(permits).arg(&client);
             };
@@ -359,8 +359,8 @@ impl Backend for OnRedis {
         })
     }
 
-    fn names(&self) -> &Names {
-        &self.names.0
+    fn client(&self) -> &Client {
+        &self.client.0
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use super::LimiterError;
-use super::asking::Asking;
 use super::backend::{Backend, Grant};
+use super::batcher::Batcher;
 
 /// Permits that were granted, and can be given back once.
 ///
@@ -50,7 +50,7 @@ impl Permit {
         let name = Arc::clone(&self.name);
         let released = self.backend.give_back(name, vec![self.grant]).await;
         if !matches!(released, Ok(0)) {
-            self.backend.names().changed(&self.name);
+            self.backend.client().changed(&self.name);
         }
         match released {
             // The limiter was deleted, and nothing of it counts.
@@ -73,16 +73,16 @@ impl fmt::Debug for Permit {
 /// waiters: given back if this is dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
-    asking: Arc<Asking>,
+    batcher: Arc<Batcher>,
     pub(super) grant: Grant,
     runtime: Handle,
     pub(super) is_open: bool,
 }
 
 impl Claim {
-    pub(super) fn new(asking: &Arc<Asking>, grant: Grant) -> Self {
+    pub(super) fn new(batcher: &Arc<Batcher>, grant: Grant) -> Self {
         Self {
-            asking: Arc::clone(asking),
+            batcher: Arc::clone(batcher),
             grant,
             runtime: Handle::current(),
             is_open: false,
@@ -93,7 +93,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.is_open {
-            self.asking.give_back(self.grant, &self.runtime);
+            self.batcher.give_back(self.grant, &self.runtime);
         }
     }
 }

@@ -192,7 +192,7 @@ impl RateLimiter {
     async fn configure(&self, rate: Rate, how: Configure) -> Result<bool, LimiterError> {
         let configured = self.backend.configure(&self.name, rate, how, self.sharers);
         let configured = configured.await;
-        self.backend.names().changed(&self.name);
+        self.backend.client().changed(&self.name);
         configured
     }
 
@@ -243,7 +243,7 @@ impl RateLimiter {
     /// [`LimiterErrorKind::Store`].
     pub async fn expire(&self, after: Duration) -> Result<bool, LimiterError> {
         let expires = self.backend.expire(&self.name, after).await;
-        self.backend.names().changed(&self.name);
+        self.backend.client().changed(&self.name);
         expires
     }
 
@@ -254,7 +254,7 @@ impl RateLimiter {
     /// [`LimiterErrorKind::Store`].
     pub async fn delete(&self) -> Result<bool, LimiterError> {
         let deleted = self.backend.delete(&self.name).await;
-        self.backend.names().changed(&self.name);
+        self.backend.client().changed(&self.name);
         deleted
     }
 
@@ -350,7 +350,7 @@ impl RateLimiter {
         let permits = permits.min(Rate::LARGEST);
         let released = self.backend.release(&self.name, permits).await;
         if !matches!(released, Ok(0)) {
-            self.backend.names().changed(&self.name);
+            self.backend.client().changed(&self.name);
         }
         released
     }

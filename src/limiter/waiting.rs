@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::asking::{Answer, Asking};
 use super::backend::{Grant, Id};
+use super::batcher::Batcher;
+use super::pending::Answer;
 use super::permit::{Claim, Permit};
 use super::{Generation, LimiterError, RateLimiter};
 
@@ -22,17 +23,17 @@ impl RateLimiter {
         if self.fair {
             self.only_third("fair waiting")?;
         }
-        let asking = self.backend.names().asking(&what, &self.backend);
-        let id = self.backend.names().next_id();
+        let batcher = self.backend.client().batcher(&what, &self.backend);
+        let id = self.backend.client().next_id();
         let grant = Grant {
             id,
             stamp: 0,
             permits,
         };
         // If the answer is lost, or this future is dropped, while it may be granted.
-        let mut claim = Claim::new(&asking, grant);
+        let mut claim = Claim::new(&batcher, grant);
         claim.is_open = self.generation == Generation::Third;
-        let asked = self.ask(&asking, id, until).await;
+        let asked = self.ask(&batcher, id, until).await;
         claim.is_open &= match &asked {
             Ok(Ok(_)) => false,
             Ok(Err(_)) => true,
@@ -58,16 +59,16 @@ impl RateLimiter {
     /// What was granted; or how long that takes, and whether a question is still on its way.
     async fn ask(
         &self,
-        asking: &Arc<Asking>,
+        batcher: &Arc<Batcher>,
         id: Id,
         until: Option<Instant>,
     ) -> Result<Result<Claim, (Duration, bool)>, LimiterError> {
-        let arrival = asking.arrive();
-        let wait = match asking.ask(arrival, id, false).await? {
+        let arrival = batcher.arrive();
+        let wait = match batcher.ask(arrival, id, false).await? {
             Answer::Granted(claim) => return Ok(Ok(claim)),
             Answer::Wait(wait) => wait,
         };
-        let answer = asking.ask(arrival, id, true);
+        let answer = batcher.ask(arrival, id, true);
         let answer = match until {
             Some(until) if until.saturating_duration_since(Instant::now()) < wait => {
                 return Ok(Err((wait, false)));

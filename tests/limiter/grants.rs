@@ -418,9 +418,10 @@ fn a_runtime_that_ends_leaves_no_place_behind() {
         std::thread::sleep(Duration::from_millis(3));
         ending.shutdown_background();
         staying.block_on(async {
-            // Places whose callers left without a runtime go with a later caller's call.
-            let plain = timeout(20 * SECOND, limiter.acquire(1)).await;
-            plain.expect("in time").expect("an answer");
+            // Places whose callers left without a runtime are given up by the next caller's.
+            let fair = limiter.clone().fair();
+            let granted = timeout(20 * SECOND, fair.acquire(1)).await;
+            granted.expect("in time").expect("an answer");
         });
     }
 }

@@ -55,7 +55,8 @@ const TAKE_OUT_LUA: &str = "lua/include/take_out.lua";
 
 const PERMITS: &str = "src/limiter/permits.rs";
 const CLAIM: &str = "src/limiter/permit.rs";
-const ASKING: &str = "src/limiter/asking.rs";
+const PENDING: &str = "src/limiter/pending.rs";
+const UNWANTED: &str = "src/limiter/unwanted.rs";
 const FAIR_LUA: &str = "lua/limiter/acquire_fair.lua";
 const LIMITER_RELEASE_LUA: &str = "lua/limiter/release.lua";
 const ACQUIRE_LUA: &str = "lua/limiter/acquire.lua";
@@ -449,16 +450,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "limiter",
         "a place that was given up wakes nobody",
-        ASKING,
-        "Ok(permits) if permits > 0 || self.what.is_fair => {",
+        UNWANTED,
+        "Ok(permits) if permits > 0 || what.is_fair => {",
         "Ok(permits) if permits > 0 => {",
     ),
     mutant(
         "limiter",
         "sleepers hear of no change",
-        ASKING,
-        "            state.changes += 1;\n            state.denied = None;\n",
-        "            state.changes += 1;\n",
+        PENDING,
+        "        self.changes += 1;\n        self.denied = None;\n",
+        "        self.changes += 1;\n",
     ),
     mutant(
         "limiter, Lua",

@@ -12,7 +12,6 @@ use crate::jitter;
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// Keeps waiters from asking without a pause while a lease is about to end.
 const MIN_SLEEP: Duration = Duration::from_millis(5);
-const MAX_JITTER: Duration = Duration::from_millis(5);
 /// From a question that failed to the next one.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A waiter that was woken and is not done after this long does not hold up the others.
@@ -136,8 +135,7 @@ impl Waiters {
     /// The question of this one was answered: others have the lock, and their lease ends then.
     pub(super) fn refused(&mut self, number: u64, ends_after: Option<Duration>) {
         self.answered();
-        let sleep = ends_after.unwrap_or(MAX_SLEEP).clamp(MIN_SLEEP, MAX_SLEEP);
-        self.sleep(number, sleep);
+        self.sleep(number, ends_after.unwrap_or(MAX_SLEEP));
     }
 
     /// The question of this one was not answered.
@@ -152,7 +150,7 @@ impl Waiters {
     }
 
     fn sleep(&mut self, number: u64, sleep: Duration) {
-        self.ask_at = Instant::now() + sleep + jitter::up_to(MAX_JITTER);
+        self.ask_at = Instant::now() + jitter::pause_before_repeat(sleep, MIN_SLEEP);
         if let Some(waiter) = self.waiters.get_mut(&number) {
             waiter.state = match waiter.state {
                 State::WokenAgain => State::Woken,

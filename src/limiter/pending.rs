@@ -1,0 +1,182 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::LimiterError;
+use super::backend::Id;
+use super::permit::Claim;
+use crate::jitter;
+
+/// Callers in one call, which holds the server for about 100 us then.
+const MAX_BATCH: usize = 64;
+/// Calls in progress with first questions; more only for full batches. Repeats have one.
+const MAX_CALLS: usize = 2;
+/// From this number of repeats on, they are asked no earlier than this after a denial, so that
+/// permits that come back one by one are granted together.
+const MANY: usize = 128;
+const MIN_PAUSE_OF_MANY: Duration = Duration::from_millis(10);
+/// The server counts in milliseconds.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// The questions that wait for a call.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// By the arrival of their callers: the questions that were denied before, and the others.
+    repeats: BTreeMap<u64, Question>,
+    firsts: BTreeMap<u64, Question>,
+    /// Until then none of the repeats is asked.
+    denied: Option<Instant>,
+    /// Whether a task sleeps until then.
+    has_timer: bool,
+    arrivals: u64,
+    /// In progress.
+    calls: usize,
+    /// How often the name has changed: a denial from before says nothing.
+    changes: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) id: Id,
+    pub(super) is_repeat: bool,
+    pub(super) answer: oneshot::Sender<Result<Answer, LimiterError>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// Given back if nobody takes it out of this.
+    Granted(Claim),
+    /// The permits are not to be had before this time has passed.
+    Wait(Duration),
+}
+
+/// Questions with the arrivals of their callers.
+pub(super) type Questions = Vec<(u64, Question)>;
+
+impl Pending {
+    pub(super) fn arrive(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+
+    pub(super) fn add(&mut self, arrival: u64, question: Question) {
+        match question.is_repeat {
+            true => self.repeats.insert(arrival, question),
+            false => self.firsts.insert(arrival, question),
+        };
+    }
+
+    pub(super) fn changed(&mut self) {
+        self.changes += 1;
+        self.denied = None;
+    }
+
+    /// The questions of the next call, which begins now, and how often the name has changed.
+    pub(super) fn next_batch(&mut self, is_fair: bool) -> Option<(Questions, u64)> {
+        let max_calls = match self.firsts.len() {
+            // The server sees fair callers in the order in which they came.
+            _ if is_fair => 1,
+            0 => 1,
+            MAX_BATCH.. => 8 * MAX_CALLS,
+            _ => MAX_CALLS,
+        };
+        if self.denied.is_some_and(|until| until <= Instant::now()) {
+            self.denied = None;
+        }
+        let mut batch = Vec::new();
+        while self.calls < max_calls
+            && batch.len() < MAX_BATCH
+            && let Some((arrival, question)) = self.pop(is_fair)
+        {
+            if !question.answer.is_closed() {
+                batch.push((arrival, question));
+            }
+        }
+        if batch.is_empty() {
+            return None;
+        }
+        self.calls += 1;
+        Some((batch, self.changes))
+    }
+
+    fn pop(&mut self, is_fair: bool) -> Option<(u64, Question)> {
+        if self.denied.is_some() {
+            return self.firsts.pop_first();
+        }
+        // Fair callers that were denied came before all that were not.
+        let (before, behind) = match is_fair {
+            true => (&mut self.repeats, &mut self.firsts),
+            false => (&mut self.firsts, &mut self.repeats),
+        };
+        before.pop_first().or_else(|| behind.pop_first())
+    }
+
+    pub(super) fn call_ended(&mut self) {
+        self.calls -= 1;
+    }
+
+    /// The server cannot grant anything to these before `wait` has passed. Returns the first
+    /// questions among them, whose callers hear of it, and the callers that have left.
+    ///
+    /// `changes` is how often the name had changed when the call began.
+    pub(super) fn denied(
+        &mut self,
+        batch: Questions,
+        wait: Duration,
+        changes: u64,
+        is_fair: bool,
+    ) -> (Vec<Question>, Vec<Id>) {
+        self.drop_first_that_left();
+        // What a fair caller at the end is told says nothing about the first.
+        let has_first = match self.repeats.first_key_value() {
+            Some((first, _)) if is_fair => batch[0].0 < *first,
+            _ => true,
+        };
+        if self.changes == changes && has_first {
+            let min = match self.repeats.len() {
+                MANY.. => MIN_PAUSE_OF_MANY,
+                _ => MIN_PAUSE,
+            };
+            self.denied = Some(Instant::now() + jitter::pause_before_repeat(wait, min));
+        }
+        let (mut firsts, mut have_left) = (Vec::new(), Vec::new());
+        for (arrival, question) in batch {
+            match question.is_repeat {
+                _ if question.answer.is_closed() => have_left.push(question.id),
+                true => self.add(arrival, question),
+                false => firsts.push(question),
+            }
+        }
+        (firsts, have_left)
+    }
+
+    fn drop_first_that_left(&mut self) {
+        while let Some(first) = self.repeats.first_entry()
+            && first.get().answer.is_closed()
+        {
+            first.remove();
+        }
+    }
+
+    /// Whether a timer has to be started for the repeats.
+    pub(super) fn needs_timer(&mut self) -> bool {
+        let is_waiting = self.denied.is_some() && !self.repeats.is_empty();
+        is_waiting && !std::mem::replace(&mut self.has_timer, true)
+    }
+
+    pub(super) fn timer_ended(&mut self) {
+        self.has_timer = false;
+    }
+
+    /// The instant at which repeats may be asked, if it has not come.
+    pub(super) fn asleep_until(&self) -> Option<Instant> {
+        self.denied.filter(|until| *until > Instant::now())
+    }
+
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u64, Question)> + use<> {
+        let repeats = std::mem::take(&mut self.repeats);
+        repeats.into_iter().chain(std::mem::take(&mut self.firsts))
+    }
+}
