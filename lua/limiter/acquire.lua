@@ -4,12 +4,13 @@
 -- ARGV[1]  the permits of each
 -- ARGV[2]  the number of callers, at most 64
 -- ARGV[3]  a grant for each as it is kept: a member of the set, of 21 bytes, with these permits
--- ARGV[4]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[4]  now in microseconds since the epoch, only in tests; empty: the server's own clock
+-- ARGV[5]  the deadline by the server's own clock, in microseconds
 --
 -- Reply: how many callers have their permits, and the microseconds until the next can have them, or 0; a number less
--- than 0 see there
+-- than 0 see there; the error LATE after the deadline
 
-local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[4], false
+local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[4] ~= '' and ARGV[4], false
 local number = ARGV[2] + 0
 
 -- The common way: one caller, a state that is whole or not there yet, and at most one grant that has left. It asks only
@@ -32,6 +33,7 @@ if number == 1 and is_known and not config[4] and rate and interval and n <= rat
   if not now then
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
+    if now > ARGV[5] + 0 then return redis.error_reply('LATE the deadline is over') end
   end
   local rest = now % 1000
   local ms = (now - rest) / 1000
@@ -82,6 +84,7 @@ if number == 1 and is_known and not config[4] and rate and interval and n <= rat
 end
 
 -- include: permits
+if not given_now and now > ARGV[5] + 0 then return redis.error_reply('LATE the deadline is over') end
 
 local granted = math.max(math.min(math.floor(left / n), number), 0)
 if granted > 0 then

@@ -5,13 +5,15 @@
 -- ARGV[1]  the permits of each
 -- ARGV[2]  the number of callers, at most 64
 -- ARGV[3]  a grant for each as it is kept, of 21 bytes, in order of arrival; bytes 2 to 9 are the client's
--- ARGV[4]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[4]  now in microseconds since the epoch, only in tests; empty: the server's own clock
+-- ARGV[5]  the deadline by the server's own clock, in microseconds
 --
 -- Reply: the places of the callers that have their permits, from 1, and the microseconds until the next can have them,
--- or 0; a number less than 0 see there
+-- or 0; a number less than 0 see there; the error LATE after the deadline
 
-local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[4], false
+local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[4] ~= '' and ARGV[4], false
 -- include: permits
+if not given_now and now > ARGV[5] + 0 then return redis.error_reply('LATE the deadline is over') end
 
 local number, client, is_per_client = ARGV[2] + 0, string.sub(ARGV[3], 2, 9), config[3] == '1'
 -- A client with callers that wait asks at least once a second, and no call looks at more of them.

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::Script;
@@ -40,6 +41,8 @@ struct Shared {
     address: RedisAddress,
     /// The address, for people.
     label: Arc<str>,
+    /// Where the background tasks run.
+    runtime: Handle,
 }
 
 enum To {
@@ -109,7 +112,12 @@ impl Connection {
                 node(Target::Master(Arc::new(sentinels)))
             }
         };
-        let shared = Arc::new(Shared { to, address, label });
+        let shared = Arc::new(Shared {
+            to,
+            address,
+            label,
+            runtime: Handle::current(),
+        });
         Ok(Self { shared, timeout })
     }
 
@@ -122,6 +130,11 @@ impl Connection {
     pub(crate) fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
+    }
+
+    /// The runtime of the connection's background tasks. Without it nothing is answered.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.shared.runtime
     }
 
     pub(crate) const fn timeout(&self) -> Duration {

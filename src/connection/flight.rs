@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
+use super::clock::ServerClock;
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
 use super::errors::store_error;
-use super::link::Link;
+use super::link::{Link, micros};
 use super::question::{Body, CallQuestion, Question, Way};
 use super::queue::Queue;
 use super::take_call::{TakeCall, take_calls};
@@ -27,6 +28,7 @@ pub(super) struct Home {
 
 /// The questions of one pipeline.
 pub(super) struct Flight {
+    /// Takes come first.
     calls: Vec<Call>,
     link: Link,
     home: Home,
@@ -63,7 +65,10 @@ impl Flight {
             if call.way().is_asking {
                 pipeline.cmd("ASKING");
             }
-            pipeline.add_command(call.command());
+            pipeline.add_command(call.command(&self.link.shared.clock));
+        }
+        if !self.has_takes() {
+            pipeline.cmd("TIME");
         }
         let asked = Instant::now();
         match self.link.ask(&pipeline).await {
@@ -73,23 +78,44 @@ impl Flight {
         }
     }
 
-    fn hand_out(self, replies: Vec<Value>, asked: Instant) {
+    /// When one reply is not the one to its command, the others are not either. The replies to takes
+    /// tell; those to other calls do not, so the server's time is asked behind them.
+    fn has_takes(&self) -> bool {
+        matches!(self.calls.first(), Some(Call::Takes(_)))
+    }
+
+    fn hand_out(self, mut replies: Vec<Value>, asked: Instant) {
+        let has_takes = self.has_takes();
         let Self { calls, link, home } = self;
-        let mut replies = replies.into_iter();
-        // Takes come first. When a reply is not theirs, those to the other calls are not either,
-        // and only takes can tell.
         let mut is_in_step = true;
+        if !has_takes {
+            let time = replies.pop().unwrap_or(Value::Nil);
+            match micros(&time) {
+                Some(now) => link.shared.clock.learn(now, asked, Instant::now()),
+                None if matches!(time, Value::ServerError(_)) => {}
+                None => {
+                    is_in_step = false;
+                    link.close();
+                }
+            }
+        }
+        let mut replies = replies.into_iter();
         for call in calls {
             let mut next = || replies.next().unwrap_or(Value::Nil).extract_error();
             // Both have a reply. Where `ASKING` is forbidden, the node sends its call away, too.
             let asking = call.way().is_asking.then(&mut next);
             let reply = next();
             match (asking.transpose().and(reply), call) {
+                (Ok(_) | Err(_), Call::One(question)) if !is_in_step => {
+                    question.fail(home.wrong_answer());
+                }
+                (Err(error), Call::One(question)) if error.code() == Some(LATE) => {
+                    late(question, &home);
+                }
                 (Err(error), call) => refused(call, &error, &link, &home),
                 (Ok(reply), Call::Takes(call)) => {
                     is_in_step &= call.answer(&reply, asked, &link, &home);
                 }
-                (Ok(_), Call::One(question)) if !is_in_step => question.fail(home.wrong_answer()),
                 (Ok(reply), Call::One(question)) => {
                     if let Body::Call(_, caller) = question.body {
                         caller.answer(Ok(reply));
@@ -106,6 +132,17 @@ impl Flight {
         let error = store_error(&self.home.address, error.clone());
         let questions = self.calls.into_iter().flat_map(Call::into_questions);
         questions.for_each(|question| question.fail(error.clone()));
+    }
+}
+
+/// What a script answers after its deadline.
+const LATE: &str = "LATE";
+
+/// The deadline is over by the server's clock.
+fn late(question: Question, home: &Home) {
+    match question.deadline.into_std() > Instant::now() {
+        true => home.ask_again(question),
+        false => question.fail(home.late()),
     }
 }
 
@@ -159,15 +196,22 @@ impl Home {
 }
 
 impl Call {
-    fn command(&self) -> Cmd {
-        match self {
-            Self::Takes(call) => call.command(),
-            Self::One(question) => match (&question.body, question.way.has_text) {
-                (Body::Call(call, _), true) => call.with_text(),
-                (Body::Call(call, _), _) => call.command.clone(),
-                (Body::Take(..), _) => Cmd::new(),
-            },
+    fn command(&self, clock: &ServerClock) -> Cmd {
+        let question = match self {
+            Self::Takes(call) => return call.command(),
+            Self::One(question) => question,
+        };
+        let Body::Call(call, _) = &question.body else {
+            return Cmd::new();
+        };
+        let mut command = match question.way.has_text {
+            true => call.with_text(),
+            false => call.command.clone(),
+        };
+        if call.script.is_some_and(|script| script.has_deadline) {
+            command.arg(clock.at(question.deadline.into_std()));
         }
+        command
     }
 
     fn way(&self) -> Way {

@@ -294,9 +294,25 @@ async fn prepare(
         }
         _ => {}
     }
-    let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
-    let now = seconds.saturating_mul(1_000_000).saturating_add(micros);
+    let unclear = || RedisError::from((ErrorKind::UnexpectedReturnType, "no time"));
+    let now = micros(&time).ok_or_else(unclear)?;
     Ok(ServerClock::new(now, asked, answered))
+}
+
+/// The microseconds since 1970 of a reply to `TIME`; nothing of another reply.
+pub(super) fn micros(time: &Value) -> Option<u64> {
+    let Value::Array(parts) = time else {
+        return None;
+    };
+    let part = |part: &Value| text(part)?.parse::<u64>().ok();
+    match &parts[..] {
+        [seconds, micros] => Some(
+            part(seconds)?
+                .checked_mul(1_000_000)?
+                .checked_add(part(micros)?)?,
+        ),
+        _ => None,
+    }
 }
 
 /// A server may keep us from loading scripts: then they come with the first calls.

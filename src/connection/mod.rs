@@ -20,6 +20,7 @@ mod connection;
 mod errors;
 mod flight;
 mod handle;
+pub(crate) mod hash_tag;
 mod link;
 mod node;
 mod question;

@@ -7,13 +7,21 @@ use super::scripts::INCLUDES;
 pub(crate) struct Script {
     pub(super) source: String,
     sha: String,
+    /// Its last argument is the deadline by the server's clock, in microseconds. After it the script
+    /// does nothing, and answers with the error `LATE`.
+    pub(super) has_deadline: bool,
 }
 
 impl Script {
     pub(super) fn new(source: &str) -> Self {
         let source = with_includes(source);
         let sha = redis::Script::new(&source).get_hash().to_owned();
-        Self { source, sha }
+        let has_deadline = source.contains("redis.error_reply('LATE");
+        Self {
+            source,
+            sha,
+            has_deadline,
+        }
     }
 
     /// The command that puts the script into the server's cache.

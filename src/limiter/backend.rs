@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 
 use super::client::Client;
 use super::{Generation, LimiterError, Rate};
@@ -62,6 +63,9 @@ pub(super) trait Backend: fmt::Debug + Send + Sync + 'static {
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>>;
 
     fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>>;
+
+    /// Where questions are asked; if there is none, in the runtime of the caller.
+    fn runtime(&self) -> Option<&Handle>;
 
     /// This process, as a client of the limiters.
     fn client(&self) -> &Client;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
-use tokio::time::sleep_until;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use super::LimiterError;
 use super::backend::{Backend, Grant, Id, Wanted};
@@ -40,23 +40,17 @@ impl Batcher {
         self.pending().arrive()
     }
 
-    /// May this caller have its permits now? A caller that was denied before hears of it when it may,
-    /// and of errors.
+    /// May this caller have its permits now?
     pub(super) async fn ask(
         self: &Arc<Self>,
         arrival: u64,
         id: Id,
-        is_repeat: bool,
+        until: Option<Instant>,
     ) -> Result<Answer, LimiterError> {
         /// A runtime that ends takes its calls along, also those with questions of other runtimes.
         const ATTEMPTS: usize = 4;
         for _ in 0..ATTEMPTS {
-            let (sender, answer) = oneshot::channel();
-            let question = Question {
-                id,
-                is_repeat,
-                answer: sender,
-            };
+            let (question, answer) = Question::new(id, until);
             self.pending().add(arrival, question);
             self.depart();
             match answer.await {
@@ -74,9 +68,8 @@ impl Batcher {
     }
 
     /// Gives back what a caller may have been granted, or ends its fair waiting.
-    pub(super) fn give_back(self: &Arc<Self>, grant: Grant, runtime: &Handle) {
-        self.unwanted.push(grant);
-        Unwanted::give_back(self, runtime);
+    pub(super) fn give_back(self: &Arc<Self>, grant: Grant) {
+        Unwanted::give_back(self, grant);
     }
 
     pub(super) const fn unwanted(&self) -> &Unwanted {
@@ -93,12 +86,15 @@ impl Batcher {
     /// A runtime that has ended drops at once what it is given to run, and that needs the state: it
     /// is not locked then.
     fn depart(self: &Arc<Self>) {
-        let Ok(runtime) = Handle::try_current() else {
+        let current = match self.backend.runtime() {
+            Some(runtime) => Ok(runtime.clone()),
+            None => Handle::try_current(),
+        };
+        let Ok(runtime) = current else {
             // Nothing is sent any more, and the callers hear of it.
             drop(self.pending().take_all());
             return;
         };
-        Unwanted::give_back(self, &runtime);
         loop {
             let next = self.pending().next_batch(self.what.is_fair);
             let Some((batch, changes)) = next else {
@@ -124,16 +120,6 @@ impl Batcher {
     pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
         // It is whole between any two statements.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Batcher {
-    fn drop(&mut self) {
-        let unwanted = self.unwanted.take_all();
-        if !unwanted.is_empty() {
-            let client = self.backend.client();
-            client.keep_unwanted(&self.what.name, unwanted);
-        }
     }
 }
 

@@ -21,7 +21,7 @@ impl Call {
                 // time-out of its own.
                 let others = batcher.pending().take_all();
                 for (_, question) in batch.into_iter().chain(others) {
-                    let _ = question.answer.send(Err(error.clone()));
+                    question.answer(Err(error.clone()));
                 }
                 return;
             }
@@ -31,7 +31,7 @@ impl Call {
             match reply.granted.contains(&place) {
                 true => {
                     let claim = self.claim(question.id, reply.stamp);
-                    let _ = question.answer.send(Ok(Answer::Granted(claim)));
+                    question.answer(Ok(Answer::Granted(claim)));
                 }
                 false => denied.push((arrival, question)),
             }
@@ -56,16 +56,12 @@ impl Call {
 
     fn denied(&self, batch: Questions, wait: Duration, changes: u64) {
         let is_fair = self.0.what.is_fair;
-        let denied = self.0.pending().denied(batch, wait, changes, is_fair);
-        let (firsts, have_left) = denied;
+        let have_left = self.0.pending().denied(batch, wait, changes, is_fair);
         // Whoever left while it was asked for may have given up a place that it had only then.
         if is_fair {
             have_left.into_iter().for_each(|id| drop(self.claim(id, 0)));
         }
         self.0.retime();
-        for question in firsts {
-            let _ = question.answer.send(Ok(Answer::Wait(wait)));
-        }
     }
 }
 

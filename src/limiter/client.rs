@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::backend::{Backend, Grant, Id, Wanted};
+use super::backend::{Backend, Id, Wanted};
 use super::batcher::Batcher;
 
 /// A client of limiters: its identity, and the questions of its callers by the limiter's name.
@@ -17,8 +17,6 @@ pub(super) struct Client {
 #[derive(Debug, Default)]
 struct Known {
     batchers: HashMap<Arc<str>, Vec<Weak<Batcher>>>,
-    /// What a runtime that has ended did not give back.
-    unwanted: HashMap<Arc<str>, Vec<Grant>>,
     /// At so many names, those are dropped that nobody asks for any more.
     limit: usize,
 }
@@ -48,8 +46,6 @@ impl Client {
     }
 
     pub(super) fn batcher(&self, what: &Wanted, backend: &Arc<dyn Backend>) -> Arc<Batcher> {
-        // Dropped after `known`, which the last of a batcher needs.
-        let living: Vec<_>;
         let mut known = self.known();
         if known.batchers.len() >= known.limit {
             known.batchers.retain(|_, of_name| is_asked_for(of_name));
@@ -57,16 +53,13 @@ impl Client {
             let limit = known.limit;
             known.batchers.shrink_to(limit);
         }
-        let unwanted = known.unwanted.remove(&what.name).unwrap_or_default();
         let of_name = known.batchers.entry(Arc::clone(&what.name)).or_default();
-        living = of_name.iter().filter_map(Weak::upgrade).collect();
-        if let Some(batcher) = living.iter().find(|batcher| batcher.what == *what) {
-            batcher.unwanted().extend(unwanted);
-            return Arc::clone(batcher);
+        let mut living = of_name.iter().filter_map(Weak::upgrade);
+        if let Some(batcher) = living.find(|batcher| batcher.what == *what) {
+            return batcher;
         }
         of_name.retain(|batcher| batcher.strong_count() > 0);
         let batcher = Arc::new(Batcher::new(what, backend));
-        batcher.unwanted().extend(unwanted);
         of_name.push(Arc::downgrade(&batcher));
         batcher
     }
@@ -77,13 +70,6 @@ impl Client {
         for batcher in of_name.iter().filter_map(Weak::upgrade) {
             batcher.changed();
         }
-    }
-
-    /// The runtimes that were to give these back have ended: the next caller of this name does.
-    pub(super) fn keep_unwanted(&self, name: &Arc<str>, grants: Vec<Grant>) {
-        let mut known = self.known();
-        let unwanted = known.unwanted.entry(Arc::clone(name)).or_default();
-        unwanted.extend(grants);
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

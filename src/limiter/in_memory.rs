@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 
 use super::backend::{self, Backend, Configure, Grant, Id, Reply, Sharers, Wanted};
 use super::client::Client;
@@ -346,6 +347,10 @@ impl Backend for MemoryLimiters {
 
     fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
         Box::pin(ready(Ok(self.with(name, |_, _| ()).is_some())))
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        None
     }
 
     fn client(&self) -> &Client {

@@ -1,12 +1,12 @@
+use crate::connection::hash_tag::tagged;
+
 /// The names of what belongs to one limiter.
 pub(super) struct Keys([String; 8]);
 
 impl Keys {
     pub(super) fn new(name: &str, client: &str) -> Self {
-        let of = |what: &str| match name.contains('{') {
-            true => format!("{name}:{what}"),
-            false => format!("{{{name}}}:{what}"),
-        };
+        let tagged = tagged(name);
+        let of = |what: &str| format!("{tagged}:{what}");
         let of_client = |what: &str| format!("{}:{client}", of(what));
         Self([
             name.to_owned(),

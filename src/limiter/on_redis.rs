@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use redis::{Cmd, Value, cmd};
+use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::backend::{Backend, Configure, Grant, Id, Kept, Reply, Sharers, Wanted};
@@ -115,8 +116,14 @@ impl OnRedis {
             let members = ids.iter().map(|id| member(id, what.permits));
             let members = members.collect::<Vec<_>>().concat();
             command.arg(what.permits).arg(ids.len()).arg(members);
+            match self.now() {
+                Some(now) => command.arg(now),
+                None => command.arg(""),
+            };
         };
-        let reply = self.ask(script, &what.name, arguments).await?;
+        let keys = self.keys(&what.name);
+        let reply = self.connection().call(script, &keys.all(), arguments);
+        let reply = reply.await?;
         let Value::Array(parts) = &reply else {
             self.number(&what.name, what.permits, &reply)?;
             return Err(self.connection().protocol_error(&reply).into());
@@ -357,6 +364,10 @@ impl Backend for OnRedis {
             exists.arg(name);
             Ok(self.connection().query(exists, name).await?)
         })
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        Some(self.connection().runtime())
     }
 
     fn client(&self) -> &Client {

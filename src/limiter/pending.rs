@@ -40,16 +40,47 @@ pub(super) struct Pending {
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) id: Id,
-    pub(super) is_repeat: bool,
-    pub(super) answer: oneshot::Sender<Result<Answer, LimiterError>>,
+    /// The caller waits up to this instant, or as long as it takes.
+    pub(super) until: Option<Instant>,
+    is_repeat: bool,
+    answer: oneshot::Sender<Result<Answer, LimiterError>>,
 }
+
+pub(super) type AnswerReceiver = oneshot::Receiver<Result<Answer, LimiterError>>;
 
 #[derive(Debug)]
 pub(super) enum Answer {
     /// Given back if nobody takes it out of this.
     Granted(Claim),
-    /// The permits are not to be had before this time has passed.
-    Wait(Duration),
+    /// The permits are not to be had before this time has passed. If the caller waits that long,
+    /// its question is asked again without its help, and `repeat` gets the answer.
+    Denied {
+        wait: Duration,
+        repeat: Option<AnswerReceiver>,
+    },
+}
+
+impl Question {
+    pub(super) fn new(id: Id, until: Option<Instant>) -> (Self, AnswerReceiver) {
+        let (sender, receiver) = oneshot::channel();
+        let question = Self {
+            id,
+            until,
+            is_repeat: false,
+            answer: sender,
+        };
+        (question, receiver)
+    }
+
+    pub(super) fn answer(self, answer: Result<Answer, LimiterError>) {
+        // A caller that has left hears nothing.
+        let _ = self.answer.send(answer);
+    }
+
+    fn may_wait(&self, wait: Duration) -> bool {
+        self.until
+            .is_none_or(|until| until.saturating_duration_since(Instant::now()) >= wait)
+    }
 }
 
 /// Questions with the arrivals of their callers.
@@ -62,10 +93,7 @@ impl Pending {
     }
 
     pub(super) fn add(&mut self, arrival: u64, question: Question) {
-        match question.is_repeat {
-            true => self.repeats.insert(arrival, question),
-            false => self.firsts.insert(arrival, question),
-        };
+        self.firsts.insert(arrival, question);
     }
 
     pub(super) fn changed(&mut self) {
@@ -117,8 +145,8 @@ impl Pending {
         self.calls -= 1;
     }
 
-    /// The server cannot grant anything to these before `wait` has passed. Returns the first
-    /// questions among them, whose callers hear of it, and the callers that have left.
+    /// The server cannot grant anything to these before `wait` has passed. Returns the callers that
+    /// have left.
     ///
     /// `changes` is how often the name had changed when the call began.
     pub(super) fn denied(
@@ -127,7 +155,7 @@ impl Pending {
         wait: Duration,
         changes: u64,
         is_fair: bool,
-    ) -> (Vec<Question>, Vec<Id>) {
+    ) -> Vec<Id> {
         self.drop_first_that_left();
         // What a fair caller at the end is told says nothing about the first.
         let has_first = match self.repeats.first_key_value() {
@@ -141,15 +169,23 @@ impl Pending {
             };
             self.denied = Some(Instant::now() + jitter::pause_before_repeat(wait, min));
         }
-        let (mut firsts, mut have_left) = (Vec::new(), Vec::new());
+        let mut have_left = Vec::new();
         for (arrival, question) in batch {
             match question.is_repeat {
                 _ if question.answer.is_closed() => have_left.push(question.id),
-                true => self.add(arrival, question),
-                false => firsts.push(question),
+                true => drop(self.repeats.insert(arrival, question)),
+                false => {
+                    let repeat = question.may_wait(wait).then(|| {
+                        let (mut repeat, receiver) = Question::new(question.id, question.until);
+                        repeat.is_repeat = true;
+                        self.repeats.insert(arrival, repeat);
+                        receiver
+                    });
+                    question.answer(Ok(Answer::Denied { wait, repeat }));
+                }
             }
         }
-        (firsts, have_left)
+        have_left
     }
 
     fn drop_first_that_left(&mut self) {

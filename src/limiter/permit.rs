@@ -1,8 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
-
 use super::LimiterError;
 use super::backend::{Backend, Grant};
 use super::batcher::Batcher;
@@ -75,7 +73,6 @@ impl fmt::Debug for Permit {
 pub(super) struct Claim {
     batcher: Arc<Batcher>,
     pub(super) grant: Grant,
-    runtime: Handle,
     pub(super) is_open: bool,
 }
 
@@ -84,7 +81,6 @@ impl Claim {
         Self {
             batcher: Arc::clone(batcher),
             grant,
-            runtime: Handle::current(),
             is_open: false,
         }
     }
@@ -93,7 +89,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.is_open {
-            self.batcher.give_back(self.grant, &self.runtime);
+            self.batcher.give_back(self.grant);
         }
     }
 }

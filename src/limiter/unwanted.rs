@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use futures_util::FutureExt;
 
 use super::backend::Grant;
 use super::batcher::Batcher;
@@ -20,37 +20,32 @@ struct State {
 }
 
 impl Unwanted {
-    pub(super) fn push(&self, grant: Grant) {
-        self.state().grants.push(grant);
-    }
-
-    /// Starts the task if it is needed.
-    ///
-    /// A runtime that has ended drops the task: the grants wait for the next call of the batcher.
-    pub(super) fn give_back(batcher: &Arc<Batcher>, runtime: &Handle) {
+    /// Adds a grant, and starts the task if there is none.
+    pub(super) fn give_back(batcher: &Arc<Batcher>, grant: Grant) {
         let mut state = batcher.unwanted().state();
-        let is_needed = !state.grants.is_empty() && !std::mem::replace(&mut state.has_task, true);
+        state.grants.push(grant);
+        let has_task = std::mem::replace(&mut state.has_task, true);
         drop(state);
-        if is_needed {
-            runtime.spawn(Task::new(batcher).run());
+        if has_task {
+            return;
         }
-    }
-
-    pub(super) fn take_all(&self) -> Vec<Grant> {
-        std::mem::take(&mut self.state().grants)
-    }
-
-    pub(super) fn extend(&self, grants: Vec<Grant>) {
-        self.state().grants.extend(grants);
+        let task = give_back_all(Arc::clone(batcher));
+        match batcher.backend.runtime() {
+            // One that has ended drops the task: nothing is asked any more.
+            Some(runtime) => drop(runtime.spawn(task)),
+            // Nothing has to be waited for.
+            None => drop(task.now_or_never()),
+        }
     }
 
     /// What the task gives back in its next call. Without any it has ended: whatever comes from then
     /// on starts another one.
     fn next(&self) -> Option<Vec<Grant>> {
         let mut state = self.state();
-        let number = state.grants.len().min(MAX_BATCH);
-        state.has_task = number > 0;
-        state.has_task.then(|| state.grants[..number].to_vec())
+        let from = state.grants.len().saturating_sub(MAX_BATCH);
+        let grants = state.grants.split_off(from);
+        state.has_task = !grants.is_empty();
+        state.has_task.then_some(grants)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -59,52 +54,27 @@ impl Unwanted {
     }
 }
 
-struct Task {
-    batcher: Arc<Batcher>,
-    has_ended: bool,
+/// No caller is left to be told of an error. A server that does not answer is asked again for a
+/// while; what is not given back leaves after the interval.
+async fn give_back_all(batcher: Arc<Batcher>) {
+    while let Some(grants) = batcher.unwanted().next() {
+        give_back(&batcher, grants).await;
+    }
 }
 
-impl Task {
-    fn new(batcher: &Arc<Batcher>) -> Self {
-        Self {
-            batcher: Arc::clone(batcher),
-            has_ended: false,
-        }
-    }
-
-    /// No caller is left to be told of an error. A server that does not answer is asked again for a
-    /// while; what is not given back leaves after the interval.
-    async fn run(mut self) {
-        while let Some(grants) = self.batcher.unwanted().next() {
-            let number = grants.len();
-            self.give_back(grants).await;
-            self.batcher.unwanted().state().grants.drain(..number);
-        }
-        self.has_ended = true;
-    }
-
-    async fn give_back(&self, grants: Vec<Grant>) {
-        const ATTEMPTS: u32 = 12;
-        const PAUSE: Duration = Duration::from_millis(250);
-        let Batcher { backend, what, .. } = &*self.batcher;
-        for _ in 0..ATTEMPTS {
-            let given_back = backend.give_back(Arc::clone(&what.name), grants.clone());
-            match given_back.await {
-                Err(error) if error.of_store().is_some() => tokio::time::sleep(PAUSE).await,
-                // A place that was given up is the next caller's.
-                Ok(permits) if permits > 0 || what.is_fair => {
-                    return backend.client().changed(&what.name);
-                }
-                Ok(_) | Err(_) => return,
+async fn give_back(batcher: &Batcher, grants: Vec<Grant>) {
+    const ATTEMPTS: u32 = 12;
+    const PAUSE: Duration = Duration::from_millis(250);
+    let Batcher { backend, what, .. } = batcher;
+    for _ in 0..ATTEMPTS {
+        let given_back = backend.give_back(Arc::clone(&what.name), grants.clone());
+        match given_back.await {
+            Err(error) if error.of_store().is_some() => tokio::time::sleep(PAUSE).await,
+            // A place that was given up is the next caller's.
+            Ok(permits) if permits > 0 || what.is_fair => {
+                return backend.client().changed(&what.name);
             }
-        }
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.batcher.unwanted().state().has_task = false;
+            Ok(_) | Err(_) => return,
         }
     }
 }

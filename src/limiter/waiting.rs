@@ -64,24 +64,25 @@ impl RateLimiter {
         until: Option<Instant>,
     ) -> Result<Result<Claim, (Duration, bool)>, LimiterError> {
         let arrival = batcher.arrive();
-        let wait = match batcher.ask(arrival, id, false).await? {
-            Answer::Granted(claim) => return Ok(Ok(claim)),
-            Answer::Wait(wait) => wait,
-        };
-        let answer = batcher.ask(arrival, id, true);
-        let answer = match until {
-            Some(until) if until.saturating_duration_since(Instant::now()) < wait => {
+        loop {
+            let (wait, repeat) = match batcher.ask(arrival, id, until).await? {
+                Answer::Granted(claim) => return Ok(Ok(claim)),
+                Answer::Denied { wait, repeat } => (wait, repeat),
+            };
+            let Some(repeat) = repeat else {
                 return Ok(Err((wait, false)));
-            }
-            Some(until) => match timeout_at(until, answer).await {
-                Ok(answer) => answer?,
+            };
+            let answer = match until {
+                Some(until) => timeout_at(until, repeat).await,
+                None => Ok(repeat.await),
+            };
+            match answer {
+                Ok(Ok(Ok(Answer::Granted(claim)))) => return Ok(Ok(claim)),
+                Ok(Ok(Err(error))) => return Err(error),
                 Err(_) => return Ok(Err((wait, true))),
-            },
-            None => answer.await?,
-        };
-        match answer {
-            Answer::Granted(claim) => Ok(Ok(claim)),
-            Answer::Wait(wait) => Ok(Err((wait, true))),
+                // The runtime that was to ask again has ended.
+                Ok(Ok(Ok(Answer::Denied { .. })) | Err(_)) => {}
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 use std::fmt::Display;
 
+use crate::connection::hash_tag::tagged;
+
 /// What belongs to a lock in Redis, besides the key of its name: called as Redisson calls it, and in the same slot of
 /// a cluster.
 #[derive(Debug)]
@@ -29,12 +31,8 @@ impl Names {
     }
 }
 
-/// A name that chooses its slot by braces of its own keeps them.
 fn prefixed(prefix: &str, name: &str) -> Box<str> {
-    match name.contains('{') {
-        true => format!("{prefix}:{name}").into(),
-        false => format!("{prefix}:{{{name}}}").into(),
-    }
+    format!("{prefix}:{}", tagged(name)).into()
 }
 
 #[cfg(test)]

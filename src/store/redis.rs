@@ -10,8 +10,8 @@ use redis::Cmd;
 use super::name::Name;
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
-    AnswerFuture, Connection, IntoRedisAddress, Preload, Redis, TakeQuestion, late, read_refund,
-    script_of, write_refund,
+    AnswerFuture, Connection, IntoRedisAddress, Preload, Redis, TakeQuestion, hash_tag, late,
+    read_refund, script_of, write_refund,
 };
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
@@ -205,19 +205,6 @@ impl RedisStore {
 /// Takes of one slice that are asked at once.
 const MAX_ENTERED: usize = 64;
 
-/// Where it stands what was given back of a count: under a name that no count has, since rules and
-/// keys have no braces in theirs, and in the same slot of a cluster. That is the slot of what the
-/// prefix has between its braces, or of the whole name.
-fn records_of(name: &str) -> String {
-    let has_tag = name
-        .split_once('{')
-        .is_some_and(|(_, rest)| rest.contains('}'));
-    match has_tag {
-        true => format!("{name}{{refunds}}"),
-        false => format!("{{{name}}}:refunds"),
-    }
-}
-
 impl Store for RedisStore {
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
         match takes {
@@ -232,7 +219,7 @@ impl Store for RedisStore {
     fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
         let name = Name::new(take, &self.prefix).to_box();
         let max = take.units().min(token.units());
-        let keys = [&*name, &*records_of(&name)];
+        let keys = [&*name, &*hash_tag::of_refunds(&name)];
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), token, max);
         let script = script_of(take.rule());
         let reply = self.connection.call(script, &keys, arguments);

@@ -7,7 +7,7 @@ use redis::{Commands, cmd};
 use tidegate::{LimiterError, LimiterErrorKind, RateLimiter, RateType, Redis, StoreErrorKind};
 use tokio::time::{Instant, sleep};
 
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Mode, Proxy};
 use crate::{assert_comes_to_rest, limiter, support};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
@@ -375,4 +375,61 @@ async fn a_full_server_writes_nothing_in_part() {
         }
     }
     assert_comes_to_rest(&limiter, &server, Duration::from_millis(300)).await;
+}
+
+/// Calls that their callers have given up grant nothing when a server that stood still goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_after_their_deadline_grant_nothing() {
+    let server = support::Redis::start();
+    let redis = connect(&server.url).await;
+    let limiter = limiter(&redis, 1_000, 3_600_000).await;
+    let fair = limiter.clone().fair();
+    server.signal("STOP");
+    let asked = (0..40).map(|number| {
+        let limiter = if number % 2 == 0 { &limiter } else { &fair };
+        limiter.try_acquire(1)
+    });
+    for answer in join_all(asked).await {
+        let error = answer.expect_err("a server that stands still").kind();
+        assert_eq!(error, LimiterErrorKind::Store(StoreErrorKind::Timeout));
+    }
+    server.signal("CONT");
+    let began = Instant::now();
+    loop {
+        let stats: String = cmd("INFO")
+            .arg("errorstats")
+            .query(&mut server.connection())
+            .expect("an answer");
+        if stats.contains("errorstat_LATE") {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "{stats}");
+        sleep(Duration::from_millis(20)).await;
+    }
+    let left = server.connection().get::<_, u64>("{partner}:value");
+    assert!(left.is_err() || left == Ok(1_000), "{left:?}");
+}
+
+/// The reply to one call is lost, and those to later calls are not: none is taken for another's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_is_not_taken_for_that_to_another_call() {
+    let server = support::Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let redis = connect(&proxy.url).await;
+    let used = RateLimiter::new(&redis, "used");
+    let free = RateLimiter::new(&redis, "free");
+    for limiter in [&used, &free] {
+        let set = limiter.try_set_rate(RateType::Overall, 1, Duration::from_secs(3_600));
+        assert!(set.await.expect("an answer"));
+    }
+    assert!(used.try_acquire(1).await.expect("an answer"));
+
+    proxy.present(Mode::LoseReplies(1));
+    let asked_later = async {
+        sleep(Duration::from_millis(50)).await;
+        free.try_acquire(1).await
+    };
+    let (refused, granted) = tokio::join!(used.try_acquire(1), asked_later);
+    assert_ne!(refused.ok(), Some(true));
+    assert_ne!(granted.ok(), Some(false));
 }

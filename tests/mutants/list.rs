@@ -456,6 +456,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "limiter",
+        "a call has no deadline",
+        FLIGHT,
+        "command.arg(clock.at(question.deadline.into_std()));",
+        "command.arg(clock.at(question.deadline.into_std()) * 2);",
+    ),
+    mutant(
+        "limiter",
+        "a reply is taken for that to another call",
+        FLIGHT,
+        "                    is_in_step = false;\n                    link.close();",
+        "                    link.close();",
+    ),
+    mutant(
+        "limiter",
         "sleepers hear of no change",
         PENDING,
         "        self.changes += 1;\n        self.denied = None;\n",
