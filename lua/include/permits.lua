@@ -48,7 +48,7 @@ local expires = config[3] == '1' or config[6] == config[1] .. ' ' .. config[2] .
 -- The permits of a member; of one that is not ours none.
 local function weight(member)
   local size = #member
-  if size == 8 or string.byte(member) + 5 == size then return (struct.unpack('<I4', member, size - 3)) end
+  if size == 8 or (string.byte(member) or 0) + 5 == size then return (struct.unpack('<I4', member, size - 3)) end
   return 0
 end
 
@@ -114,7 +114,7 @@ local function write(is_grant)
   end
   local counts = interval
   local newest = call('ZRANGE', permits_key, '-1', '-1', 'WITHSCORES')[2]
-  if newest then counts = math.max(counts, newest + interval - ms) end
+  if newest then counts = math.min(math.max(counts, newest + interval - ms), 315360000000) end
   local expiry = counts + interval + math.min(interval, 60000) + 1000
   if keep_alive > 0 and is_grant then
     -- Those who wait for the permits to leave find a rate.

@@ -64,6 +64,9 @@ pub(super) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>>;
 
+    /// How long one call may take.
+    fn timeout(&self) -> Duration;
+
     /// Where questions are asked; if there is none, in the runtime of the caller.
     fn runtime(&self) -> Option<&Handle>;
 
@@ -82,6 +85,8 @@ pub(super) struct Wanted {
     /// In the order in which callers came, over all processes.
     pub(super) is_fair: bool,
     pub(super) permits: u64,
+    /// Callers with another one do not share calls with these.
+    pub(super) timeout: Duration,
 }
 
 #[derive(Debug)]

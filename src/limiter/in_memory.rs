@@ -349,6 +349,10 @@ impl Backend for MemoryLimiters {
         Box::pin(ready(Ok(self.with(name, |_, _| ()).is_some())))
     }
 
+    fn timeout(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn runtime(&self) -> Option<&Handle> {
         None
     }

@@ -366,6 +366,10 @@ impl Backend for OnRedis {
         })
     }
 
+    fn timeout(&self) -> Duration {
+        self.connection().timeout()
+    }
+
     fn runtime(&self) -> Option<&Handle> {
         Some(self.connection().runtime())
     }

@@ -368,6 +368,7 @@ impl RateLimiter {
             generation: self.generation,
             is_fair: self.fair,
             permits,
+            timeout: self.backend.timeout(),
         })
     }
 
