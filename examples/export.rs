@@ -1,7 +1,7 @@
 //! An export button that is pressed again and again: one export of each user runs in the whole fleet, and whoever
 //! presses meanwhile is told so.
 //!
-//! `cargo run --example export`, with `REDIS_URL` or a redis-server of its own.
+//! `cargo run --features lock --example export`, with `REDIS_URL` or a redis-server of its own.
 
 #[path = "support/redis.rs"]
 mod redis_support;

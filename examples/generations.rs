@@ -1,6 +1,6 @@
 //! What Redisson's rate limiter granted in its three generations, side by side: the same traffic for each.
 //!
-//! `cargo run --example generations`, with `REDIS_URL` or a redis-server of its own.
+//! `cargo run --features limiter --example generations`, with `REDIS_URL` or a redis-server of its own.
 
 #[path = "support/redis.rs"]
 mod support;

@@ -1,6 +1,6 @@
 //! Three processes that call a partner who allows 10 calls a second in all: each waits for its turn.
 //!
-//! `cargo run --example outbound`, with `REDIS_URL` or a redis-server of its own.
+//! `cargo run --features limiter --example outbound`, with `REDIS_URL` or a redis-server of its own.
 
 #[path = "support/redis.rs"]
 mod support;

@@ -59,7 +59,10 @@
 //!
 //! - `axum` (default): axum's `ConnectInfo` as the peer's address, `MatchedPath` as a key;
 //! - `config` (default): rules from TOML;
-//! - `redis` (default): `RedisStore`, `Lock`, `ExclusiveLayer`;
+//! - `redis` (default): `RedisStore`;
+//! - `limiter`: `RateLimiter`, a budget that code asks for permits and waits for, in memory, and with
+//!   `redis` for a fleet;
+//! - `lock`: `Lock` and `ExclusiveLayer`;
 //! - `cluster`: Redis Cluster;
 //! - `sentinel`: a master that Redis Sentinel looks after;
 //! - `tls`: `rediss://` addresses;
@@ -71,10 +74,9 @@
 #![cfg_attr(feature = "config", doc = "[`config`]: crate::config")]
 #![cfg_attr(feature = "redis", doc = "[`RedisStore`]: crate::RedisStore")]
 #![cfg_attr(feature = "redis", doc = "[`RedisAddress`]: crate::RedisAddress")]
-#![cfg_attr(feature = "redis", doc = "[`Lock`]: crate::Lock")]
-#![cfg_attr(feature = "redis", doc = "[`ExclusiveLayer`]: crate::ExclusiveLayer")]
-#![cfg_attr(feature = "redis", doc = "[`Lock`]: crate::Lock")]
-#![cfg_attr(feature = "redis", doc = "[`ExclusiveLayer`]: crate::ExclusiveLayer")]
+#![cfg_attr(feature = "limiter", doc = "[`RateLimiter`]: crate::RateLimiter")]
+#![cfg_attr(feature = "lock", doc = "[`Lock`]: crate::Lock")]
+#![cfg_attr(feature = "lock", doc = "[`ExclusiveLayer`]: crate::ExclusiveLayer")]
 #![cfg_attr(
     not(feature = "axum"),
     doc = "[`MatchedPath`]: https://docs.rs/tidegate"
@@ -88,14 +90,13 @@
     not(feature = "redis"),
     doc = "[`RedisAddress`]: https://docs.rs/tidegate"
 )]
-#![cfg_attr(not(feature = "redis"), doc = "[`Lock`]: https://docs.rs/tidegate")]
 #![cfg_attr(
-    not(feature = "redis"),
-    doc = "[`ExclusiveLayer`]: https://docs.rs/tidegate"
+    not(feature = "limiter"),
+    doc = "[`RateLimiter`]: https://docs.rs/tidegate"
 )]
-#![cfg_attr(not(feature = "redis"), doc = "[`Lock`]: https://docs.rs/tidegate")]
+#![cfg_attr(not(feature = "lock"), doc = "[`Lock`]: https://docs.rs/tidegate")]
 #![cfg_attr(
-    not(feature = "redis"),
+    not(feature = "lock"),
     doc = "[`ExclusiveLayer`]: https://docs.rs/tidegate"
 )]
 
@@ -113,9 +114,10 @@ mod in_flight_counter;
 mod jitter;
 mod key;
 mod layer;
+#[cfg(feature = "limiter")]
 mod limiter;
 mod limits;
-#[cfg(feature = "redis")]
+#[cfg(feature = "lock")]
 pub mod lock;
 mod quota;
 mod rule;
@@ -143,12 +145,13 @@ pub use key::{
     ClientIp, Forwarding, Header, Joined, Key, KeyExtractor, PathOnly, PeerAddr, PeerIp,
 };
 pub use layer::{Headers, RateLimit, RateLimitLayer};
+#[cfg(feature = "limiter")]
 pub use limiter::{
     Generation, LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Permit, Rate,
     RateLimiter, RateType,
 };
 pub use limits::Limits;
-#[cfg(feature = "redis")]
+#[cfg(feature = "lock")]
 pub use lock::{Exclusive, ExclusiveLayer, Lock, LockError, LockErrorKind, LockGuard, Owner};
 pub use quota::{Quota, QuotaError};
 pub use rule::{OnError, Policy, Rule, RuleError, Rules, Share, SharedRules};
@@ -165,7 +168,7 @@ pub use store::{
 struct ReadmeDoctests;
 
 /// The same of the page on the limiter and the lock.
-#[cfg(all(doctest, feature = "redis"))]
+#[cfg(all(doctest, feature = "limiter", feature = "lock"))]
 #[doc = include_str!("../docs/primitives.md")]
 struct PrimitivesDoctests;
 

@@ -133,6 +133,7 @@ impl Connection {
     }
 
     /// The runtime of the connection's background tasks. Without it nothing is answered.
+    #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
     pub(crate) fn runtime(&self) -> &Handle {
         &self.shared.runtime
     }
@@ -163,6 +164,7 @@ impl Connection {
     }
 
     /// Runs a command on one key.
+    #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
     pub(crate) async fn query<T: FromRedisValue>(
         &self,
         command: Cmd,
@@ -222,6 +224,7 @@ impl Connection {
     }
 
     /// The error for a reply that makes no sense.
+    #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn protocol_error(&self, reply: &Value) -> StoreError {
         /// Characters of the reply that are shown.
         const MAX_SHOWN: usize = 200;
@@ -235,6 +238,7 @@ impl Connection {
 
     /// A connection over which messages can be heard, if one stands: in a cluster every node has
     /// all of them.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code))]
     pub(crate) fn link(&self) -> Option<Link> {
         match &self.shared.to {
             To::Server(node) => node.link(),

@@ -8,20 +8,20 @@ use super::address::IntoRedisAddress;
 use super::{Connection, Preload};
 use crate::error::StoreError;
 
-/// Redis as one process uses it: for [`RateLimiter`](crate::RateLimiter)s, [`Lock`](crate::Lock)s
-/// and [`ExclusiveLayer`](crate::ExclusiveLayer)s, and for [`RedisStore`](crate::RedisStore)s [over
-/// the same connection](crate::RedisStore::of).
+/// A process's connection to Redis: for `RateLimiter`s, `Lock`s and `ExclusiveLayer`s, which need the
+/// features `limiter` and `lock`, and for [`RedisStore`](crate::RedisStore)s [over the same
+/// connection](crate::RedisStore::of).
 ///
 /// Make one for a process and clone it: clones share the connection, the identity under which Redis
-/// knows this process, and the lines in which its tasks wait.
+/// knows this process, and the calls in which its tasks ask.
 ///
 /// ```no_run
-/// use tidegate::{RateLimiter, Redis};
+/// use tidegate::{Redis, RedisStore};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
-/// let limiter = RateLimiter::new(&redis, "partner-api");
-/// # let _ = limiter;
+/// let store = RedisStore::of(&redis);
+/// # let _ = store;
 /// # Ok(())
 /// # }
 /// ```
@@ -109,6 +109,7 @@ impl Redis {
 
     /// What this process keeps one of; made when it is asked for first, dropped with the last clone
     /// of the handle. It must not hold a handle itself.
+    #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn keep<T: Send + Sync + 'static>(
         &self,
         make: impl FnOnce(&Connection) -> T,

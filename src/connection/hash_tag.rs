@@ -2,6 +2,7 @@
 //! the first braces.
 
 /// The name in braces; a name with braces of its own is left as it is, as Redisson does it.
+#[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
 pub(crate) fn tagged(name: &str) -> String {
     match name.contains('{') {
         true => name.to_owned(),

@@ -149,6 +149,7 @@ impl Link {
     }
 
     /// Begins or ceases to listen to these channels.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code))]
     pub(crate) async fn subscribe(
         &self,
         channels: &[Arc<str>],
@@ -163,6 +164,7 @@ impl Link {
     }
 
     /// The names of the channels on which something is published from now on.
+    #[cfg_attr(not(feature = "lock"), expect(dead_code))]
     pub(crate) fn messages(&self) -> broadcast::Receiver<Arc<str>> {
         self.shared.messages.subscribe()
     }

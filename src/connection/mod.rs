@@ -36,6 +36,7 @@ mod take_script;
 pub use address::{IntoRedisAddress, RedisAddress};
 pub(crate) use connection::Connection;
 pub use handle::Redis;
+#[cfg(feature = "lock")]
 pub(crate) use link::Link;
 pub(crate) use question::{AnswerFuture, TakeQuestion, late};
 pub(crate) use script::Script;

@@ -24,9 +24,14 @@ pub(crate) enum Preload {
 
 impl Preload {
     pub(super) fn scripts(self) -> impl Iterator<Item = &'static Script> {
-        let others: &[_] = match self {
+        let others: &[&[&LazyLock<Script>]] = match self {
             Self::Stores => &[],
-            Self::All => &[OF_LIMITERS, OF_LOCKS],
+            Self::All => &[
+                #[cfg(feature = "limiter")]
+                OF_LIMITERS,
+                #[cfg(feature = "lock")]
+                OF_LOCKS,
+            ],
         };
         let scripts = others.iter().copied().flatten().chain(OF_STORES);
         scripts.map(|script| LazyLock::force(script))
@@ -45,6 +50,7 @@ scripts! {
     FIXED_WINDOW = "fixed_window.lua";
 }
 
+#[cfg(feature = "limiter")]
 scripts! {
     OF_LIMITERS:
     /// Grants permits of a rate limiter.
@@ -71,6 +77,7 @@ scripts! {
     LIMITER_SECOND = "limiter/second.lua";
 }
 
+#[cfg(feature = "lock")]
 scripts! {
     OF_LOCKS:
     /// Takes a lock.
