@@ -16,6 +16,7 @@
 -- KEYS[7]  sorted set: fair callers that wait, as members that they would be granted, by microseconds of their arrival
 -- KEYS[8]  sorted set: the clients of these, the first 8 bytes of their identities, by the milliseconds until which
 --          they are alive
+-- KEYS[9]  fair callers of this client that wait, where each has a budget of its own
 --
 -- A member of the set is '<Bc0I4': the length of its identity, the identity, its permits; before Redisson 3.30 it was
 -- a float and the permits. A score is rounded up, so that nothing leaves before its time.

@@ -18,8 +18,12 @@ if not given_now and now > ARGV[5] + 0 then return redis.error_reply('LATE the d
 local number, client, is_per_client = ARGV[2] + 0, string.sub(ARGV[3], 2, 9), config[3] == '1'
 -- A client with callers that wait asks at least once a second, and no call looks at more of them.
 local ALIVE, MAX_LOOKED_AT, waiting, clients = 5000, 512, KEYS[7], KEYS[8]
-call('ZADD', clients, text(ms + ALIVE), client)
-call('PEXPIRE', clients, 2 * ALIVE)
+if is_per_client then
+  waiting = KEYS[9]
+else
+  call('ZADD', clients, text(ms + ALIVE), client)
+  call('PEXPIRE', clients, 2 * ALIVE)
+end
 
 -- New callers stand behind all others, also if the clock went back.
 local last = call('ZRANGE', waiting, '-1', '-1', 'WITHSCORES')[2]
@@ -40,12 +44,10 @@ while not is_over and looked_at < MAX_LOOKED_AT do
   is_over = #some == 0
   for _, member in ipairs(some) do
     local of, permits = string.sub(member, 2, 9), weight(member)
-    if not is_per_client or of == client then looked_at = looked_at + 1 end
+    looked_at = looked_at + 1
     local is_alive = of == client or (tonumber(call('ZSCORE', clients, of) or nil) or 0) > ms
     if not is_alive then
       call('ZREM', waiting, member)
-    elseif is_per_client and of ~= client then
-      rank = rank + 1
     else
       rank = rank + 1
       free = free - permits
@@ -54,7 +56,9 @@ while not is_over and looked_at < MAX_LOOKED_AT do
       if asks[member] then
         left, rank = left - permits, rank - 1
         granted[#granted + 1] = asks[member]
-        call('ZREM', waiting, member)
+        -- Also where it waited before the type of the rate changed.
+        call('ZREM', KEYS[7], member)
+        call('ZREM', KEYS[9], member)
         call('ZADD', permits_key, text(ms_up), member)
         if #granted == number then is_over = true break end
       end
@@ -62,7 +66,7 @@ while not is_over and looked_at < MAX_LOOKED_AT do
   end
 end
 if #granted > 0 then write(true) end
-if call('EXISTS', waiting) == 0 then call('DEL', clients) end
+if call('EXISTS', KEYS[7]) == 0 then call('DEL', clients) end
 if #granted == number then return { granted, 0 } end
 
 -- The rest of a long queue is looked at by the next call.

@@ -6,7 +6,10 @@
 --
 -- Reply: the permits that came back, of grants that count still; less than 0 see there
 
-for place = 2, #ARGV do redis.call('ZREM', KEYS[7], ARGV[place]) end
+for place = 2, #ARGV do
+  redis.call('ZREM', KEYS[7], ARGV[place])
+  redis.call('ZREM', KEYS[9], ARGV[place])
+end
 if redis.call('EXISTS', KEYS[7]) == 0 then redis.call('DEL', KEYS[8]) end
 local call, n, given_now, reads = redis.call, 0, ARGV[1] ~= '0' and ARGV[1], false
 -- include: permits

@@ -1,7 +1,7 @@
 use crate::connection::hash_tag::tagged;
 
 /// The names of what belongs to one limiter.
-pub(super) struct Keys([String; 8]);
+pub(super) struct Keys([String; 9]);
 
 impl Keys {
     pub(super) fn new(name: &str, client: &str) -> Self {
@@ -17,11 +17,12 @@ impl Keys {
             of_client("epoch"),
             of("waiting"),
             of("waiting_clients"),
+            of_client("waiting"),
         ])
     }
 
     /// In the order in which the scripts know them.
-    pub(super) fn all(&self) -> [&str; 8] {
+    pub(super) fn all(&self) -> [&str; 9] {
         self.0.each_ref().map(String::as_str)
     }
 }

@@ -425,3 +425,39 @@ fn a_runtime_that_ends_leaves_no_place_behind() {
         });
     }
 }
+
+/// Where each client has a budget of its own, its fair callers wait behind their own client's alone,
+/// and a place from before the type of the rate changed blocks nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair_callers_of_a_client_wait_behind_its_own() {
+    let server = support::Redis::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let limiters = [&one, &other].map(|redis| RateLimiter::new(redis, "each").fair());
+    let [first, second] = &limiters;
+    let hour = 3_600 * SECOND;
+    let set = first.try_set_rate(RateType::PerClient, 1, hour).await;
+    assert!(set.expect("an answer"));
+    assert!(first.try_acquire(1).await.expect("an answer"));
+    let waiting: Vec<_> = (0..20)
+        .map(|_| {
+            let first = first.clone();
+            tokio::spawn(async move { first.acquire(1).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let granted = timeout(5 * SECOND, second.acquire(1)).await;
+    granted.expect("nobody is before it").expect("an answer");
+
+    let set = first.set_rate(RateType::Overall, 100, hour).await;
+    set.expect("an answer");
+    for waiting in waiting {
+        let granted = timeout(5 * SECOND, waiting).await.expect("all are free");
+        granted.expect("no panic").expect("an answer");
+    }
+    let set = first.set_rate(RateType::PerClient, 1, hour).await;
+    set.expect("an answer");
+    for limiter in &limiters {
+        let granted = timeout(5 * SECOND, limiter.acquire(1)).await;
+        granted.expect("no place is left").expect("an answer");
+    }
+}
