@@ -9,7 +9,8 @@
 -- KEYS[1]  hash: rate, interval in milliseconds, type (0: one budget for all, 1: one for each client), and if they
 --          were set keepAliveTime in milliseconds, epoch, which is another one whenever counts are to be cleared, and
 --          countsExpire: rate, interval and type, with blanks, if no Java client counts here; a Java client that sets
---          another rate leaves it as it is
+--          another rate leaves it as it is, and a recent one that sets this rate writes keepAliveTime 0, as ours
+--          never does
 -- KEYS[2]  string: the permits that are left of one budget for all      KEYS[4]  the same of this client
 -- KEYS[3]  sorted set: what was granted, scored by milliseconds         KEYS[5]  the same of this client
 -- KEYS[6]  string: for which epoch, rate and interval the client's permits were counted
@@ -44,7 +45,8 @@ local ms, ms_up = math.floor(now / 1000), math.ceil(now / 1000)
 local value_key, permits_key, mark_key, mark = KEYS[2], KEYS[3], nil, nil
 local broken = false
 -- Whether what is counted may expire: of one client's always, since no other counts there.
-local expires = config[3] == '1' or config[6] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
+local expires = config[3] == '1'
+  or config[4] ~= '0' and config[6] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
 
 -- The permits of a member; of one that is not ours none.
 local function weight(member)

@@ -16,7 +16,7 @@ local call = redis.call
 local how, rate, interval, kind, keep_alive = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire')
 local known = config[1] and config[2] and config[3]
-local is_ours = known and config[5] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
+local is_ours = known and config[4] ~= '0' and config[5] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
 if how == 'try' and known then
   -- From now on Java clients count here, too.
   if ARGV[6] == '1' and call('HDEL', KEYS[1], 'countsExpire') == 1 then

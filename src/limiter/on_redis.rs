@@ -308,14 +308,16 @@ impl Backend for OnRedis {
         Box::pin(async move {
             let mut fields = cmd("HMGET");
             fields.arg(name);
-            fields.arg(&["rate", "interval", "type", "countsExpire"]);
+            fields.arg(&["rate", "interval", "type", "countsExpire", "keepAliveTime"]);
             let mut life = cmd("PTTL");
             life.arg(name);
             let fields: Vec<Option<String>> = self.connection().query(fields, name).await?;
-            let [Some(rate), Some(interval), Some(kind), of] = &fields[..] else {
+            let [Some(rate), Some(interval), Some(kind), of, keep_alive] = &fields[..] else {
                 return Ok(None);
             };
-            let is_ours = of.as_ref() == Some(&format!("{rate} {interval} {kind}"));
+            let is_ours = of.as_ref() == Some(&format!("{rate} {interval} {kind}"))
+                // As Redisson writes it.
+                && keep_alive.as_deref() != Some("0");
             let sharers = match is_ours {
                 true => Sharers::Ours,
                 false => Sharers::Redisson,

@@ -29,7 +29,7 @@ fn name((rate, interval): (u64, u64)) -> String {
     format!("{rate}/{interval}")
 }
 
-fn lasts() -> Duration {
+pub(crate) fn lasts() -> Duration {
     let more = std::env::var("TIDEGATE_FLEET_SECONDS").map(|text| text.parse::<u64>());
     Duration::from_secs(4 + more.map_or(0, |number| number.expect("a number")))
 }

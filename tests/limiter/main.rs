@@ -4,6 +4,7 @@
 mod support;
 
 #[allow(dead_code)]
+mod changing;
 mod dropped;
 mod evicted;
 mod exact;

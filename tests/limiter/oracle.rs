@@ -34,7 +34,7 @@ pub(crate) struct Grants {
 }
 
 /// A member's identity and its permits; of one that stands for no grant, none.
-fn split(member: &[u8]) -> Option<(Vec<u8>, u64)> {
+pub(crate) fn split(member: &[u8]) -> Option<(Vec<u8>, u64)> {
     let (identity, permits) = member.split_at(member.len() - 4);
     let permits = u32::from_le_bytes(permits.try_into().expect("four bytes"));
     (!identity.ends_with(b"the lost")).then(|| (identity.to_vec(), permits.into()))
@@ -64,6 +64,32 @@ impl Monitor {
 
     /// What was granted until now, by the names of the sorted sets.
     pub(crate) fn grants(self, url: &str) -> HashMap<String, Grants> {
+        let mut grants: HashMap<String, Grants> = HashMap::new();
+        let mut called = 0;
+        self.replay(url, |at, in_script, words| {
+            if !in_script {
+                called = at;
+                return;
+            }
+            let key = || String::from_utf8(words[1].clone()).expect("a name");
+            match &words[0][..] {
+                b"ZADD" if !words[1].ends_with(b":permits") && !is_a_clients(&words[1]) => {}
+                b"ZADD" => {
+                    for (score, member) in pairs(&words) {
+                        let grants = grants.entry(key()).or_default();
+                        grants.add((called, at), score, member);
+                    }
+                }
+                b"ZREM" if words[1].ends_with(b":waiting") => {}
+                b"ZREM" => grants.entry(key()).or_default().remove(at, &words[2]),
+                _ => {}
+            }
+        });
+        grants
+    }
+
+    /// All commands until now: when, whether by a script, and their words.
+    pub(crate) fn replay(self, url: &str, mut each: impl FnMut(u64, bool, Vec<Vec<u8>>)) {
         // What comes behind this is not asked for.
         let end = format!("end of {url}");
         let client = redis::Client::open(url).expect("a valid address");
@@ -72,8 +98,6 @@ impl Monitor {
             .arg(&end)
             .exec(&mut connection)
             .expect("an answer");
-        let mut grants: HashMap<String, Grants> = HashMap::new();
-        let mut called = 0;
         loop {
             let line = self.lines.recv_timeout(Duration::from_secs(60));
             let line = line.expect("the end was echoed");
@@ -81,29 +105,19 @@ impl Monitor {
             if words.get(1).is_some_and(|word| word == end.as_bytes()) {
                 break;
             }
-            if !in_script {
-                called = at;
-                continue;
-            }
-            let key = || String::from_utf8(words[1].clone()).expect("a name");
-            match &words[0][..] {
-                b"ZADD" if !words[1].ends_with(b":permits") && !is_a_clients(&words[1]) => {}
-                b"ZADD" => {
-                    for pair in words[2..].chunks(2) {
-                        let score = std::str::from_utf8(&pair[0]).expect("a number");
-                        let score = score.parse::<f64>().expect("a number") as u64;
-                        let grants = grants.entry(key()).or_default();
-                        grants.add((called, at), score, &pair[1]);
-                    }
-                }
-                b"ZREM" if words[1].ends_with(b":waiting") => {}
-                b"ZREM" => grants.entry(key()).or_default().remove(at, &words[2]),
-                _ => {}
-            }
+            each(at, in_script, words);
         }
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
-        grants
     }
+}
+
+/// The scores and members of a `ZADD`.
+pub(crate) fn pairs(words: &[Vec<u8>]) -> impl Iterator<Item = (u64, &[u8])> {
+    words[2..].chunks(2).map(|pair| {
+        let score = std::str::from_utf8(&pair[0]).expect("a number");
+        let score = score.parse::<f64>().expect("a number") as u64;
+        (score, &pair[1][..])
+    })
 }
 
 impl Grants {
