@@ -7,6 +7,7 @@ mod basics;
 mod dropped;
 mod exclusive;
 mod handover;
+mod handover_fleet;
 mod mute;
 mod network;
 mod outages;
