@@ -45,7 +45,9 @@ while not is_over and looked_at < MAX_LOOKED_AT do
   for _, member in ipairs(some) do
     local of, permits = string.sub(member, 2, 9), weight(member)
     looked_at = looked_at + 1
-    local is_alive = of == client or (tonumber(call('ZSCORE', clients, of) or nil) or 0) > ms
+    local alive_until = tonumber(call('ZSCORE', clients, of) or nil) or 0
+    -- A later time is that of a clock that went back.
+    local is_alive = of == client or alive_until > ms and alive_until <= ms + ALIVE
     if not is_alive then
       call('ZREM', waiting, member)
     else

@@ -1,8 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
+use super::around::{Answer, Around};
 use super::{MemoryStore, Store, StoreFuture, Take};
 use crate::decision::{Decision, Decisions, Token};
 use crate::error::StoreError;
@@ -48,12 +47,12 @@ use crate::trouble::Trouble;
 #[derive(Debug, Clone)]
 pub struct Fallback<S> {
     inner: S,
-    local: Local,
+    local: Arc<Local>,
 }
 
 /// What a pending answer needs of the fallback.
 #[derive(Debug, Clone)]
-struct Local {
+pub(super) struct Local {
     /// Of the store inside.
     name: Arc<str>,
     share: Share,
@@ -66,12 +65,12 @@ impl<S: Store> Fallback<S> {
     #[must_use]
     pub fn new(inner: S, share: Share) -> Self {
         Self {
-            local: Local {
+            local: Arc::new(Local {
                 name: inner.name().into(),
                 share,
                 store: Arc::default(),
                 trouble: Arc::default(),
-            },
+            }),
             inner,
         }
     }
@@ -85,8 +84,14 @@ impl<S: Store> Fallback<S> {
     /// The store that answers here, for example one that reads the time elsewhere. Default: [`MemoryStore::new`].
     #[must_use]
     pub fn local(mut self, local: MemoryStore) -> Self {
-        self.local.store = Arc::new(local);
+        Arc::make_mut(&mut self.local).store = Arc::new(local);
         self
+    }
+
+    /// Gives back what was charged here; nothing of what the store inside was charged.
+    pub(super) fn give_back(&self, take: &Take, token: &Token) -> Option<Result<u64, StoreError>> {
+        let token = token.marked()?;
+        Some(Ok(self.local.store.give_back(take, &token)))
     }
 }
 
@@ -142,30 +147,31 @@ impl Local {
     }
 }
 
-/// One take, nearly always.
-type Takes = SmallVec<[Take; 1]>;
-
 /// Whether the take's rule leaves it to a fallback.
 fn is_ours(take: &Take) -> bool {
     matches!(take.rule().error_policy(), None | Some(OnError::Fallback))
 }
 
+impl<S> Around for Fallback<S> {
+    type Asking = Arc<Local>;
+
+    fn begin(&self, _: &[Take]) -> Result<Self::Asking, Answer> {
+        Ok(Arc::clone(&self.local))
+    }
+
+    fn end(local: Self::Asking, takes: &[Take], answer: Answer) -> Answer {
+        local.settle(takes, answer)
+    }
+}
+
 impl<S: Store> Store for Fallback<S> {
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        match self.inner.take(takes).now() {
-            Ok(answer) => StoreFuture::ready(self.local.settle(takes, answer)),
-            Err(pending) => {
-                let (local, takes) = (self.local.clone(), Takes::from(takes));
-                StoreFuture::boxed(async move { local.settle(&takes, pending.await) })
-            }
-        }
+        self.ask(takes, || self.inner.take(takes))
     }
 
     fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        match token.marked() {
-            Some(token) => StoreFuture::ready(Ok(self.local.store.give_back(take, &token))),
-            None => self.inner.refund(take, token),
-        }
+        let given_back = self.give_back(take, token);
+        given_back.map_or_else(|| self.inner.refund(take, token), StoreFuture::ready)
     }
 
     fn name(&self) -> String {

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
+use super::around::{Answer, Around};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::in_flight_counter::InFlightCounter;
+use crate::in_flight_counter::{InFlightCounter, Permit};
 
 /// A bound on how many questions are under way: those beyond are not asked.
 ///
@@ -53,26 +54,60 @@ impl<S: Store> InFlight<S> {
     }
 
     /// Asks, if there is a permit. An answer that is ready gives it back immediately.
-    fn count<T: Send + 'static>(&self, ask: impl FnOnce() -> StoreFuture<T>) -> StoreFuture<T> {
-        let Some(permit) = self.under_way.try_acquire(self.most) else {
-            return StoreFuture::ready(Err(self.overloaded.clone()));
-        };
-        match ask().now() {
-            Ok(answer) => StoreFuture::ready(answer),
-            Err(pending) => StoreFuture::boxed(async move {
-                let _permit = permit;
-                pending.await
-            }),
+    pub(super) fn count<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce() -> StoreFuture<T>,
+    ) -> StoreFuture<T> {
+        hold(self.acquire().map(Some), ask)
+    }
+
+    /// Questions of callers that wait need none.
+    fn permit(&self, takes: &[Take]) -> Result<Option<Permit>, StoreError> {
+        if takes.iter().all(Take::is_repeat) {
+            return Ok(None);
         }
+        self.acquire().map(Some)
+    }
+
+    fn acquire(&self) -> Result<Permit, StoreError> {
+        let permit = self.under_way.try_acquire(self.most);
+        permit.ok_or_else(|| self.overloaded.clone())
+    }
+}
+
+fn hold<T: Send + 'static>(
+    permit: Result<Option<Permit>, StoreError>,
+    ask: impl FnOnce() -> StoreFuture<T>,
+) -> StoreFuture<T> {
+    let permit = match permit {
+        Ok(permit) => permit,
+        Err(overloaded) => return StoreFuture::ready(Err(overloaded)),
+    };
+    let answer = ask();
+    match answer.answer() {
+        Some(_) => answer,
+        None => StoreFuture::boxed(async move {
+            let _permit = permit;
+            answer.await
+        }),
+    }
+}
+
+impl<S: Store> Around for InFlight<S> {
+    type Asking = Option<Permit>;
+
+    fn begin(&self, takes: &[Take]) -> Result<Self::Asking, Answer> {
+        self.permit(takes).map_err(Err)
+    }
+
+    fn end(_: Self::Asking, _: &[Take], answer: Answer) -> Answer {
+        answer
     }
 }
 
 impl<S: Store> Store for InFlight<S> {
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        match takes.iter().all(Take::is_repeat) {
-            true => self.inner.take(takes),
-            false => self.count(|| self.inner.take(takes)),
-        }
+        hold(self.permit(takes), || self.inner.take(takes))
     }
 
     fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {

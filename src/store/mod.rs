@@ -6,6 +6,7 @@
 //! together.
 
 mod arc;
+mod around;
 mod breaker;
 mod fallback;
 mod future;

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CircuitBreaker, Fallback, InFlight, MemoryStore, Store, Timeout};
+use super::around::Around;
+use super::{CircuitBreaker, Fallback, InFlight, MemoryStore, Store, StoreFuture, Take, Timeout};
+use crate::decision::{Decisions, Token};
 use crate::rule::Share;
 
 /// Puts stores around a store, so that it may do anything: requests are answered in bounded time, and by what was declared.
@@ -91,20 +93,64 @@ impl<S: Store> Resilient<S> {
     /// The store with all that around it.
     #[must_use]
     pub fn build(self) -> Arc<dyn Store> {
-        let mut store: Arc<dyn Store> = match self.timeout {
+        let inner: Arc<dyn Store> = match self.timeout {
             Some(timeout) => Arc::new(Timeout::new(self.store, timeout)),
             None => Arc::new(self.store),
         };
-        if let Some(most) = self.in_flight {
-            store = Arc::new(InFlight::new(store, most));
+        let in_flight = self
+            .in_flight
+            .map(|max| InFlight::new(Arc::clone(&inner), max));
+        let breaker = self.failures.map(|failures| {
+            let breaker = CircuitBreaker::new(Arc::clone(&inner)).failures(failures);
+            breaker.probe_every(self.probe_every)
+        });
+        let fallback = self
+            .fallback
+            .map(|share| Fallback::new(Arc::clone(&inner), share).max_keys(self.fallback_keys));
+        Arc::new(Guarded {
+            around: (fallback, (breaker, in_flight)),
+            inner,
+        })
+    }
+}
+
+type Inner = Arc<dyn Store>;
+type BreakerAndInFlight = (Option<CircuitBreaker<Inner>>, Option<InFlight<Inner>>);
+
+/// A store with what was put around it, in one future for each question.
+#[derive(Debug)]
+struct Guarded {
+    around: (Option<Fallback<Inner>>, BreakerAndInFlight),
+    inner: Inner,
+}
+
+impl Store for Guarded {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        self.around.ask(takes, || self.inner.take(takes))
+    }
+
+    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+        let (fallback, (breaker, in_flight)) = &self.around;
+        let here = fallback.as_ref().and_then(|it| it.give_back(take, token));
+        if let Some(given_back) = here {
+            return StoreFuture::ready(given_back);
         }
-        if let Some(failures) = self.failures {
-            let breaker = CircuitBreaker::new(store).failures(failures);
-            store = Arc::new(breaker.probe_every(self.probe_every));
+        let ask = || self.inner.refund(take, token);
+        let counted = || match in_flight {
+            Some(in_flight) => in_flight.count(ask),
+            None => ask(),
+        };
+        match breaker {
+            Some(breaker) => breaker.through(take, counted),
+            None => counted(),
         }
-        if let Some(share) = self.fallback {
-            store = Arc::new(Fallback::new(store, share).max_keys(self.fallback_keys));
-        }
-        store
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn has_fallback(&self) -> bool {
+        self.around.0.is_some() || self.inner.has_fallback()
     }
 }

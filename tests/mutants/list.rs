@@ -591,8 +591,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "bounds",
         "a repeat needs a permit",
         IN_FLIGHT,
-        "true => self.inner.take(takes),",
-        "true => self.count(|| self.inner.take(takes)),",
+        "            return Ok(None);\n",
+        "            return self.acquire().map(Some);\n",
     ),
     mutant(
         "bounds",

@@ -59,7 +59,7 @@ pub(super) enum Health<'a> {
 
 /// A request that got through. Dropped without a word, it makes room for another one.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(in crate::store) struct Call {
     core: Arc<Core>,
     ticket: Ticket,
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use self::core::{Call, Core, Health};
 use self::probe::{Errand, Prober};
+use super::around::{Answer, Around};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decisions, Token};
 use crate::error::{StoreError, StoreErrorKind};
@@ -90,27 +91,27 @@ impl<S: Store> CircuitBreaker<S> {
         self
     }
 
-    /// Asks the store inside, if it may be asked, about this take.
-    fn through<T: Send + 'static>(
+    /// Asks the store inside, if it may be asked, to give back what this take was charged.
+    pub(super) fn through<T: Send + 'static>(
         &self,
         take: &Take,
-        charges: bool,
         ask: impl FnOnce() -> StoreFuture<T>,
     ) -> StoreFuture<T> {
         let call = match self.core.admit(take) {
             Ok(call) => call,
             Err(refusal) => return StoreFuture::ready(Err(refusal)),
         };
-        match ask().now() {
-            Ok(answer) => {
-                self.ended(call, take, charges, &answer);
-                StoreFuture::ready(answer)
+        let pending = ask();
+        match pending.answer() {
+            Some(answer) => {
+                self.ended(call, take, false, answer);
+                pending
             }
-            Err(pending) => {
+            None => {
                 let (breaker, take) = (self.clone(), take.clone());
                 StoreFuture::boxed(async move {
                     let answer = pending.await;
-                    breaker.ended(call, &take, charges, &answer);
+                    breaker.ended(call, &take, false, &answer);
                     answer
                 })
             }
@@ -153,17 +154,34 @@ fn health<T>(answer: &Result<T, StoreError>, charges: bool) -> Health<'_> {
     }
 }
 
+impl<S: Store> Around for CircuitBreaker<S> {
+    /// Without a take nothing is said about the store.
+    type Asking = Option<(Self, Call)>;
+
+    fn begin(&self, takes: &[Take]) -> Result<Self::Asking, Answer> {
+        let Some(last) = takes.last() else {
+            return Ok(None);
+        };
+        let call = self.core.admit(last).map_err(Err)?;
+        Ok(Some((self.clone(), call)))
+    }
+
+    fn end(asking: Self::Asking, takes: &[Take], answer: Answer) -> Answer {
+        if let (Some((breaker, call)), Some(last)) = (asking, takes.last()) {
+            let charges = takes.iter().any(|take| take.units() > 0);
+            breaker.ended(call, last, charges, &answer);
+        }
+        answer
+    }
+}
+
 impl<S: Store> Store for CircuitBreaker<S> {
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let Some(last) = takes.last() else {
-            return self.inner.take(takes);
-        };
-        let charges = takes.iter().any(|take| take.units() > 0);
-        self.through(last, charges, || self.inner.take(takes))
+        self.ask(takes, || self.inner.take(takes))
     }
 
     fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        self.through(take, false, || self.inner.refund(take, token))
+        self.through(take, || self.inner.refund(take, token))
     }
 
     fn name(&self) -> String {
