@@ -9,6 +9,7 @@ mod extremes;
 mod flood;
 mod keys;
 mod latency;
+mod limiter;
 mod order;
 mod refusals;
 mod replies;
