@@ -7,6 +7,7 @@ mod changes;
 mod crowds;
 mod faults;
 mod releases;
+mod runtimes;
 mod settings;
 mod witness;
 
