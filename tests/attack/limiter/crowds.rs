@@ -182,7 +182,7 @@ async fn callers_that_never_stop_asking() {
     let took = began.elapsed();
     assert!(took < Duration::from_secs(5), "law 13: {took:?}");
     greedy.shutdown().await;
-    witness.check(10, millis(100));
+    witness.check_each_look(10, millis(100));
     becomes_available(&limiter, 10, Duration::from_secs(2)).await;
     check_expiries(&server, &["asked", "aside"]);
 }

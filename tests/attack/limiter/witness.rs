@@ -21,7 +21,14 @@ pub(super) struct Grant {
 /// Looks at the grants of one limiter every few milliseconds until it is asked for them.
 pub(super) struct Witness {
     is_over: Arc<AtomicBool>,
-    thread: JoinHandle<BTreeMap<Vec<u8>, Grant>>,
+    thread: JoinHandle<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    all: BTreeMap<Vec<u8>, Grant>,
+    /// What there was at each look.
+    looks: Vec<Vec<Grant>>,
 }
 
 impl Witness {
@@ -30,7 +37,7 @@ impl Witness {
         let (ends, key) = (Arc::clone(&is_over), format!("{{{name}}}:permits"));
         let mut connection = server.connection();
         let thread = std::thread::spawn(move || {
-            let mut seen = BTreeMap::new();
+            let mut seen = Seen::default();
             while !ends.load(Ordering::Relaxed) {
                 look(&mut connection, &key, &mut seen);
                 std::thread::sleep(Duration::from_millis(4));
@@ -47,11 +54,22 @@ impl Witness {
         let seen = self.thread.join().expect("a look at the server");
         let interval = interval.as_millis() as u64;
         let mut grants: Vec<_> = seen
+            .all
             .into_values()
             .filter(|grant| grant.gone >= grant.at + interval)
             .collect();
         grants.sort_unstable_by_key(|grant| grant.at);
         grants
+    }
+
+    /// Law 1, where callers give back late what they were granted: at each look, what counts then.
+    pub(super) fn check_each_look(self, rate: u64, interval: Duration) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let seen = self.thread.join().expect("looks at the server");
+        assert!(!seen.looks.is_empty());
+        for look in seen.looks {
+            check_windows(&look, rate, interval);
+        }
     }
 
     /// Law 1: no interval holds more than this. Returns all permits that were granted.
@@ -84,7 +102,7 @@ pub(super) fn server_now(server: &Server) -> u64 {
     seconds * 1_000 + micros / 1_000
 }
 
-fn look(connection: &mut redis::Connection, key: &str, seen: &mut BTreeMap<Vec<u8>, Grant>) {
+fn look(connection: &mut redis::Connection, key: &str, seen: &mut Seen) {
     let mut look = redis::pipe();
     look.atomic().cmd("TIME");
     look.cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES");
@@ -92,9 +110,10 @@ fn look(connection: &mut redis::Connection, key: &str, seen: &mut BTreeMap<Vec<u
         look.query(connection).expect("a look at the grants");
     let now = seconds * 1_000 + micros / 1_000;
     // Who is still there has not gone.
-    for grant in seen.values_mut().filter(|grant| grant.gone == u64::MAX) {
+    for grant in seen.all.values_mut().filter(|grant| grant.gone == u64::MAX) {
         grant.gone = now;
     }
+    let mut look = Vec::new();
     for (member, score) in members {
         let permits = member.last_chunk::<4>().expect("permits at the end");
         let grant = Grant {
@@ -102,6 +121,8 @@ fn look(connection: &mut redis::Connection, key: &str, seen: &mut BTreeMap<Vec<u
             permits: u64::from(u32::from_le_bytes(*permits)),
             gone: u64::MAX,
         };
-        seen.insert(member, grant);
+        look.push(grant);
+        seen.all.insert(member, grant);
     }
+    seen.looks.push(look);
 }
