@@ -10,6 +10,7 @@ mod flood;
 mod keys;
 mod latency;
 mod limiter;
+mod lock;
 mod order;
 mod refusals;
 mod replies;
