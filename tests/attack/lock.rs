@@ -7,6 +7,7 @@ mod exclusive;
 mod faults;
 mod leases;
 mod owners;
+mod runtimes;
 mod waiters;
 
 use std::sync::Arc;

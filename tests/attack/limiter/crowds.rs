@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidegate::RateLimiter;
+use tidegate::{Generation, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -215,4 +215,87 @@ async fn free_permits_at_a_distance() {
         let took = began.elapsed();
         assert!(took < Duration::from_secs(2), "2,000 grants took {took:?}");
     }
+}
+
+/// Thousands of names that are all waited for at the same time: a bystander is served, and so is
+/// each of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_thousands_of_names() {
+    const NAMES: usize = 3_000;
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let redis = handle(&proxy.url).await;
+    let aside = limiter(&redis, "aside", 1_000_000, HOUR).await;
+    let sets = (0..NAMES).map(|at| {
+        let redis = redis.clone();
+        async move {
+            let limiter = limiter(&redis, &format!("name-{at}"), 1, millis(700)).await;
+            limiter
+                .try_acquire(1)
+                .await
+                .map(|is_granted| (limiter, is_granted))
+        }
+    });
+    let limiters = join_all(sets).await;
+    let mut waiters = JoinSet::new();
+    for made in limiters {
+        let (limiter, is_granted) = made.expect("an answer");
+        assert!(is_granted);
+        let fair = limiter.clone().fair();
+        waiters.spawn(async move { limiter.acquire(1).await });
+        waiters.spawn(async move { fair.acquire(1).await });
+    }
+    let (mut longest, began) = (Duration::ZERO, Instant::now());
+    let mut served = 0;
+    while served < 2 * NAMES {
+        let asked = Instant::now();
+        assert!(aside.try_acquire(1).await.expect("law 13"));
+        longest = longest.max(asked.elapsed());
+        while let Some(ended) = waiters.try_join_next() {
+            ended.expect("no panic").expect("a permit");
+            served += 1;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{served} are served"
+        );
+        sleep(millis(2)).await;
+    }
+    println!("in {:?}, longest beside it {longest:?}", began.elapsed());
+    // It comes behind six thousand first questions, each of another name.
+    assert!(longest < Duration::from_secs(6), "law 13: {longest:?}");
+}
+
+/// The earlier generations under callers that leave, plain as they are: all who stay are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crowds_of_earlier_generations() {
+    const INTERVAL: Duration = millis(100);
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let redis = handle(&proxy.url).await;
+    for (name, generation) in [("first", Generation::First), ("second", Generation::Second)] {
+        let limiter = limiter(&redis, name, 20, INTERVAL)
+            .await
+            .generation(generation);
+        let mut crowd = JoinSet::new();
+        for at in 0..300_u64 {
+            let limiter = limiter.clone();
+            crowd.spawn(async move {
+                if at % 3 == 0 {
+                    let _ = timeout(millis(at % 90), limiter.acquire(2)).await;
+                } else {
+                    limiter.acquire(1).await.expect("a permit");
+                }
+            });
+        }
+        let all = timeout(Duration::from_secs(10), async {
+            while let Some(ended) = crowd.join_next().await {
+                ended.expect("no panic");
+            }
+        });
+        all.await.unwrap_or_else(|_| panic!("{name}: law 13"));
+        let asked = limiter.try_acquire_for(20, Duration::from_secs(3)).await;
+        assert!(asked.expect("an answer"), "{name}: law 14");
+    }
+    check_expiries(&server, &["first", "second"]);
 }
