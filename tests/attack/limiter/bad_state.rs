@@ -90,7 +90,7 @@ async fn values_of_foreign_types() {
                 &server,
                 "DEL x {x}:value {x}:permits {x}:waiting {x}:waiting_clients",
             );
-            let limiter = limiter(&redis, "x", 10, millis(400)).await;
+            let limiter = limiter(&redis, "x", 10, millis(150)).await;
             assert!(limiter.try_acquire(4).await.expect("an answer"));
             run(&server, &format!("DEL {key}"));
             run(&server, &what);
@@ -110,7 +110,7 @@ async fn values_of_foreign_types() {
             drop(broken);
             run(&server, &format!("DEL {key}"));
             if key == "x" {
-                super::set(&limiter, 10, millis(400)).await;
+                super::set(&limiter, 10, millis(150)).await;
             }
             let fair = limiter.clone().fair();
             let healed = timeout(WITHIN, async {

@@ -203,12 +203,12 @@ async fn grants_that_are_passed_around() {
     let handles = [handle(&proxy.url).await, handle(&server.url).await];
     let first = limiter(&handles[0], "passed", 6, INTERVAL).await;
     let witness = Witness::watch(&server, "passed");
-    let callers = (0..40_usize).map(|at| {
+    let callers = (0..24_usize).map(|at| {
         let limiter = RateLimiter::new(&handles[at % 2], "passed");
         let limiter = if at % 3 == 0 { limiter.fair() } else { limiter };
         tokio::spawn(async move {
             let mut kept = 0;
-            for round in 0..8 {
+            for round in 0..6 {
                 let permits = (at + round) % 3 + 1;
                 let permit = limiter.acquire_permit(permits as u64).await;
                 let permit = permit.expect("a permit");

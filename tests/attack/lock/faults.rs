@@ -80,12 +80,12 @@ async fn gone(away: Away) {
             "{what}: {message}"
         );
         assert!(
-            took < wait + TIMEOUT + millis(150),
+            took < wait + TIMEOUT + millis(500),
             "law 6: {what}: {took:?}"
         );
     }
     assert!(looks.iter().all(Option::is_some), "{away:?}: {looks:?}");
-    assert!(looked < 4 * TIMEOUT + millis(300), "law 6: {looked:?}");
+    assert!(looked < 4 * TIMEOUT + millis(800), "law 6: {looked:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,6 +101,30 @@ async fn a_server_that_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_that_is_silent() {
     gone(Away::BlackHole).await;
+}
+
+/// An owner that would wait for a moment is told within one time-out of a call that Redis hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_time_out_is_enough() {
+    let server = Server::start();
+    let redis = by_default(&server.url).await;
+    let lock = Lock::new(&redis, "once").by(&Owner::new());
+    is_free(&lock, millis(500)).await;
+    server.signal("STOP");
+    let mut shortest = Duration::MAX;
+    // The machine may be slow once, but not each time.
+    for _ in 0..4 {
+        let asked = Instant::now();
+        let error = lock.try_lock_for(millis(10)).await.expect_err("no answer");
+        assert!(matches!(error.kind(), LockErrorKind::Store(_)), "{error}");
+        shortest = shortest.min(asked.elapsed());
+    }
+    server.signal("CONT");
+    assert!(
+        shortest < millis(10) + TIMEOUT * 9 / 10 + TIMEOUT,
+        "{shortest:?}"
+    );
+    is_free(&lock, Duration::from_secs(4)).await;
 }
 
 /// Outages that are each shorter than five seconds do not add up for who waits through them.
@@ -130,11 +154,11 @@ async fn outages_do_not_add_up() {
             }
         });
     }
-    for _ in 0..3 {
+    for _ in 0..2 {
         server.signal("STOP");
-        sleep(millis(2_200)).await;
+        sleep(millis(2_800)).await;
         server.signal("CONT");
-        sleep(millis(1_300)).await;
+        sleep(millis(1_200)).await;
     }
     assert!(
         waiters.try_join_next().is_none(),
@@ -160,7 +184,7 @@ async fn replies_that_are_lost() {
     let owner = Owner::new();
     let owned = Lock::new(&redis, "owned").lease(HOUR).by(&owner);
     let mut guards = Vec::new();
-    for round in 0..40_u64 {
+    for round in 0..24_u64 {
         let plain = Lock::new(&redis, &format!("plain-{}", round % 4)).lease(HOUR);
         let (mine, given_back) = (owned.clone(), guards.pop());
         let calls = tokio::spawn(async move {
@@ -175,7 +199,7 @@ async fn replies_that_are_lost() {
             };
             tokio::join!(plain.try_lock(), mine.lock(), releases)
         });
-        sleep(Duration::from_micros(round * 150)).await;
+        sleep(Duration::from_micros(round * 250)).await;
         proxy.present(if round % 2 == 0 {
             Mode::Reset
         } else {
@@ -260,7 +284,7 @@ async fn commands_of_a_hostile_operator() {
     check_expiries(&server, &[]);
 }
 
-/// A server that takes no writes says so at once.
+/// A server that takes no writes says so, and is used again when it does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_refuses() {
     let server = Server::start();
@@ -268,14 +292,14 @@ async fn a_server_that_refuses() {
     let lock = Lock::new(&redis, "refused");
     is_free(&lock, millis(500)).await;
     run(&server, "CONFIG SET min-replicas-to-write 3");
-    let began = Instant::now();
-    let calls = async { tokio::join!(lock.lock(), lock.try_lock_for(HOUR), lock.try_lock()) };
-    let (waits, bounded, once) = timeout(Duration::from_secs(7), calls).await.expect("law 6");
-    println!("after {:?}", began.elapsed());
-    for error in [waits.err(), bounded.err(), once.err()] {
+    let waits = lock.clone();
+    let waits = tokio::spawn(async move { is_free(&waits, Duration::from_secs(4)).await });
+    let calls = async { tokio::join!(lock.try_lock_for(millis(300)), lock.try_lock()) };
+    let (bounded, once) = timeout(Duration::from_secs(2), calls).await.expect("law 6");
+    for error in [bounded.err(), once.err()] {
         let kind = error.expect("no writes are taken").kind();
         assert_eq!(kind, LockErrorKind::Store(StoreErrorKind::ReadOnly));
     }
     run(&server, "CONFIG SET min-replicas-to-write 0");
-    is_free(&lock, Duration::from_secs(2)).await;
+    waits.await.expect("who waits is served in the end");
 }

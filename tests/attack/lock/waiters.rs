@@ -61,12 +61,12 @@ async fn a_wake_up_for_who_has_just_left() {
     let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
     let lock = Lock::new(&redis, "woken");
     let mut longest = Duration::ZERO;
-    for round in 0..60_u64 {
+    for round in 0..40_u64 {
         let guard = Lock::new(&abroad, "woken").lock().await.expect("free");
         let hasty: Vec<_> = (0..3)
             .map(|at| {
                 let lock = lock.clone();
-                let patience = millis(37) + Duration::from_micros(round * 130 + at * 40);
+                let patience = millis(37) + Duration::from_micros(round * 190 + at * 40);
                 tokio::spawn(async move { drop(timeout(patience, lock.lock()).await) })
             })
             .collect();
@@ -146,7 +146,7 @@ async fn wake_ups_that_are_lost() {
     let server = Server::start();
     let proxy = behind(&server, millis(2)).await;
     let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
-    for round in 0..6 {
+    for round in 0..4 {
         let guard = Lock::new(&abroad, "lost").lock().await.expect("free");
         let lock = Lock::new(&redis, "lost");
         let waits = tokio::spawn(async move { is_free(&lock, Duration::from_secs(4)).await });
