@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::witness::{Witness, check_windows, server_now};
-use super::{check_expiries, handle, kind, limiter, set};
+use super::{available, check_expiries, handle, kind, limiter, set};
 use crate::support::Redis as Server;
 use crate::{PATIENT, behind, millis, run};
 
@@ -363,4 +363,46 @@ async fn a_rate_that_lives_for_its_interval() {
         .query(&mut server.connection())
         .expect("the keys");
     assert!(left.is_empty(), "law 4: {left:?}");
+}
+
+/// A release is a change, too: who sleeps hears of one by the own process at once, and of another
+/// process's within a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_sleeps_through_a_release() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let (home, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    for is_fair in [false, true] {
+        for is_foreign in [false, true] {
+            let name = format!("{is_fair}-{is_foreign}");
+            let limiter = limiter(&home, &name, 4, LONG).await;
+            let by = RateLimiter::new(if is_foreign { &abroad } else { &home }, &*name);
+            let permit = by.acquire_permit(2).await.expect("a permit");
+            by.acquire(2).await.expect("permits");
+            let sleeper = limiter.clone();
+            let sleeper = if is_fair { sleeper.fair() } else { sleeper };
+            let sleeps = tokio::spawn(async move {
+                sleeper.acquire(1).await?;
+                sleeper.acquire(3).await
+            });
+            sleep(millis(200)).await;
+            assert_eq!(permit.release().await.expect("an answer"), 2, "{name}");
+            sleep(if is_foreign {
+                millis(1_500)
+            } else {
+                millis(500)
+            })
+            .await;
+            assert_eq!(available(&by).await, 1, "{name}: one has woken up");
+            assert_eq!(by.release(2).await.expect("an answer"), 2, "{name}");
+            let within = if is_foreign {
+                millis(2_000)
+            } else {
+                millis(700)
+            };
+            let served = timeout(within, sleeps).await;
+            let served = served.unwrap_or_else(|_| panic!("{name}: sleeps through a release"));
+            served.expect("no panic").expect("permits");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use tidegate::{
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{available, check_expiries, handle, kind, limiter};
+use super::{available, check_expiries, handle, kind, limiter, set};
 use crate::support::Redis as Server;
 use crate::{HOUR, behind, millis};
 
@@ -351,4 +351,38 @@ async fn a_clock_that_goes_back_for_good() {
         took >= millis(450),
         "law 1: six at one in 100 ms in {took:?}"
     );
+}
+
+/// A clock that is years ahead for a moment: what was granted then counts for one interval of the
+/// time that goes on, and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_was_years_ahead() {
+    const START: u64 = 1_700_000_000_000_000;
+    const YEARS: u64 = 10 * 365 * 24 * 3_600_000_000;
+    let server = Server::start();
+    let redis = handle(&server.url).await;
+    for is_fair in [false, true] {
+        let clock = ManualClock::default();
+        clock.set(START);
+        let on = LimiterBackend::redis_with_clock(&redis, clock.clone());
+        let limiter = RateLimiter::new(on, format!("ahead-{is_fair}"));
+        let limiter = if is_fair { limiter.fair() } else { limiter };
+        set(&limiter, 4, millis(100)).await;
+        assert!(limiter.try_acquire(1).await.expect("an answer"));
+        clock.set(START + YEARS);
+        assert!(limiter.try_acquire(3).await.expect("an answer"));
+        clock.set(START + 50_000);
+        let free = available(&limiter).await;
+        assert!(free <= 1, "law 1: {free} beside three of the same interval");
+        let _ = limiter.try_acquire(1).await.expect("an answer");
+        // Counted from when somebody was refused because of them, for one interval.
+        clock.set(START + 60_000);
+        let wait = limiter.try_acquire_permit(2).await.expect("an answer");
+        let wait = wait.expect_err("not yet").as_micros() as u64;
+        assert!(wait <= 101_000, "{wait}");
+        clock.set(START + 60_000 + wait);
+        assert!(limiter.try_acquire(2).await.expect("an answer"), "law 3");
+        clock.set(START + 300_000);
+        assert_eq!(available(&limiter).await, 4);
+    }
 }

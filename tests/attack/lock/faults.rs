@@ -219,14 +219,15 @@ async fn replies_that_are_lost() {
     }
     let began = Instant::now();
     loop {
-        let count = owned.hold_count(&owner).await.expect("an answer");
-        if count == guards.len() as u64 {
+        // Just after a cut a call may still fail.
+        let count = owned.hold_count(&owner).await;
+        if count.as_ref().ok() == Some(&(guards.len() as u64)) {
             break;
         }
         let number = guards.len();
         assert!(
             began.elapsed() < Duration::from_secs(8),
-            "{count} holds, {number} guards"
+            "{count:?} holds, {number} guards"
         );
         sleep(millis(50)).await;
     }

@@ -72,8 +72,13 @@ async fn renewed_beside_hostile_time_outs() {
         }
     }
     hostile.shutdown().await;
-    for guard in guards {
-        guard.release().await.expect("held");
+    for (guard, lock) in guards.into_iter().zip(&kept) {
+        let (is_held, left) = (guard.is_held(), lock.remaining().await.expect("an answer"));
+        let (is_still, asked) = (guard.is_held(), Instant::now());
+        let released = guard.release().await;
+        let took = asked.elapsed();
+        let what = format!("held {is_held}, {is_still}, {left:?} left, released in {took:?}");
+        released.unwrap_or_else(|error| panic!("{error}: {what}"));
     }
     is_free(&Lock::new(&redis, "hostile"), Duration::from_secs(5)).await;
     // Everything that the hostile ones took is given back.

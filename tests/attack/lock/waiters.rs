@@ -197,3 +197,57 @@ async fn bounded_waits() {
     let served = served.expect("no panic").expect("an answer");
     assert!(served.is_some());
 }
+
+/// Law 13: waiters with hostile time-outs stand before those with sane ones, which are served all
+/// the same, and told in time that Redis hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "defect: waiters get the time-out of the waiter before them"]
+async fn waiters_behind_hostile_time_outs() {
+    let server = Server::start();
+    let proxy = behind(&server, millis(2)).await;
+    let (redis, abroad) = (handle(&proxy.url).await, handle(&server.url).await);
+    for time_out in [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        millis(1),
+        Duration::MAX,
+    ] {
+        let holds = Lock::new(&abroad, "hostile").lock().await.expect("free");
+        let mut hostile = JoinSet::new();
+        for _ in 0..6 {
+            let lock = Lock::new(&redis.clone().timeout(time_out), "hostile");
+            hostile.spawn(async move {
+                loop {
+                    drop(lock.lock().await);
+                    sleep(millis(1)).await;
+                }
+            });
+        }
+        sleep(millis(50)).await;
+        let sane = (0..4).map(|_| {
+            let lock = Lock::new(&redis, "hostile");
+            tokio::spawn(async move { is_free(&lock, Duration::from_secs(5)).await })
+        });
+        let sane: Vec<_> = sane.collect();
+        sleep(millis(100)).await;
+        server.signal("STOP");
+        let bounded = Lock::new(&redis.clone().timeout(millis(200)), "hostile");
+        let asked = Instant::now();
+        let answer = timeout(Duration::from_secs(5), bounded.try_lock_for(millis(100))).await;
+        server.signal("CONT");
+        let answer = answer.unwrap_or_else(|_| panic!("law 6, behind {time_out:?}"));
+        assert!(answer.is_err(), "behind {time_out:?}");
+        assert!(
+            asked.elapsed() < millis(900),
+            "law 6: {:?}",
+            asked.elapsed()
+        );
+        holds.release().await.expect("held");
+        for sane in sane {
+            sane.await
+                .unwrap_or_else(|_| panic!("law 13, behind {time_out:?}"));
+        }
+        hostile.shutdown().await;
+    }
+    check_expiries(&server, &[]);
+}
