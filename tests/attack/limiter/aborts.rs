@@ -129,7 +129,7 @@ async fn the_rate_is_used_although_fair_callers_leave() {
     }
     hasty.shutdown().await;
     let elapsed = began.elapsed();
-    let used = witness.check(10, INTERVAL);
+    let used = witness.check_each_look(10, INTERVAL);
     let possible = elapsed.as_millis() as u64 / 10;
     println!("{used} of {possible}");
     assert!(used * 2 >= possible, "law 14: {used} of {possible} used");
@@ -157,7 +157,7 @@ async fn waiters_that_leave_at_every_moment() {
     for caller in join_all(callers).await {
         caller.expect("no panic");
     }
-    witness.check(20, INTERVAL);
+    witness.check_each_look(20, INTERVAL);
     becomes_available(&first, 20, Duration::from_secs(3)).await;
     let began = Instant::now();
     let fair = first.clone().fair();

@@ -149,7 +149,7 @@ async fn a_big_request_beside_small_ones() {
         big.expect("in its turn").expect("permits");
     }
     small.shutdown().await;
-    let used = witness.check(10, INTERVAL);
+    let used = witness.check_each_look(10, INTERVAL);
     assert!(used >= 50, "{used}");
     becomes_available(&first, 10, Duration::from_secs(2)).await;
 }

@@ -23,7 +23,11 @@ fn runtime() -> Runtime {
 
 fn of_kind(limiter: &RateLimiter, at: u64) -> RateLimiter {
     let limiter = limiter.clone();
-    if at % 2 == 0 { limiter.fair() } else { limiter }
+    if at.is_multiple_of(2) {
+        limiter.fair()
+    } else {
+        limiter
+    }
 }
 
 /// Runtimes end with callers on their way and asleep; what is left of them is free again.

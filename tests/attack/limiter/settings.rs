@@ -114,7 +114,7 @@ async fn nothing_is_held_by_who_had_no_time() {
     let limiter = limiter(&redis, "held", 10_000, HOUR).await;
     let mut granted = 0;
     for hardly in HARDLY.into_iter().chain([millis(1), millis(2), millis(3)]) {
-        let hasty = RateLimiter::new(&redis.clone().timeout(hardly), "held");
+        let hasty = RateLimiter::new(redis.clone().timeout(hardly), "held");
         let fair = hasty.clone().fair();
         let began = Instant::now();
         for _ in 0..20 {

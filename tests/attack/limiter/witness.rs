@@ -48,36 +48,49 @@ impl Witness {
         Self { is_over, thread }
     }
 
-    /// All grants in order, but for those that were given back or cleared while they counted.
-    pub(super) fn grants(self, interval: Duration) -> Vec<Grant> {
+    fn end(self) -> Seen {
         self.is_over.store(true, Ordering::Relaxed);
-        let seen = self.thread.join().expect("a look at the server");
-        let interval = interval.as_millis() as u64;
-        let mut grants: Vec<_> = seen
-            .all
-            .into_values()
-            .filter(|grant| grant.gone >= grant.at + interval)
-            .collect();
-        grants.sort_unstable_by_key(|grant| grant.at);
-        grants
+        self.thread.join().expect("looks at the server")
     }
 
-    /// Law 1, where callers give back late what they were granted: at each look, what counts then.
-    pub(super) fn check_each_look(self, rate: u64, interval: Duration) {
-        self.is_over.store(true, Ordering::Relaxed);
-        let seen = self.thread.join().expect("looks at the server");
-        assert!(!seen.looks.is_empty());
-        for look in seen.looks {
-            check_windows(&look, rate, interval);
-        }
+    /// All grants in order, but for those that were given back or cleared while they counted.
+    pub(super) fn grants(self, interval: Duration) -> Vec<Grant> {
+        self.end().grants(interval)
     }
 
     /// Law 1: no interval holds more than this. Returns all permits that were granted.
     pub(super) fn check(self, rate: u64, interval: Duration) -> u64 {
         let grants = self.grants(interval);
         check_windows(&grants, rate, interval);
-        grants.iter().map(|grant| grant.permits).sum()
+        sum(&grants)
     }
+
+    /// The same where callers leave or release, so that some grants were given back just before
+    /// their time: what there is at each look is what counts then.
+    pub(super) fn check_each_look(self, rate: u64, interval: Duration) -> u64 {
+        let seen = self.end();
+        assert!(!seen.looks.is_empty());
+        for look in &seen.looks {
+            check_windows(look, rate, interval);
+        }
+        sum(&seen.grants(interval))
+    }
+}
+
+impl Seen {
+    fn grants(self, interval: Duration) -> Vec<Grant> {
+        let interval = interval.as_millis() as u64;
+        let all = self.all.into_values();
+        let mut grants: Vec<_> = all
+            .filter(|grant| grant.gone >= grant.at + interval)
+            .collect();
+        grants.sort_unstable_by_key(|grant| grant.at);
+        grants
+    }
+}
+
+fn sum(grants: &[Grant]) -> u64 {
+    grants.iter().map(|grant| grant.permits).sum()
 }
 
 pub(super) fn check_windows(grants: &[Grant], rate: u64, interval: Duration) {

@@ -136,7 +136,7 @@ async fn clients_that_leave_at_every_moment() {
     check_expiries(&server, &[]);
 }
 
-/// A body that is held keeps the permit, and only that of its key; dropping it is heard by who waits.
+/// A body that is held keeps the permit, and only that of its key; who waits hears of its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_that_nobody_reads() {
     let server = Server::start();
