@@ -190,7 +190,7 @@ async fn callers_that_never_stop_asking() {
         assert!(aside.try_acquire(1).await.expect("law 13"));
     }
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(5), "law 13: {took:?}");
+    assert!(took < Duration::from_secs(10), "law 13: {took:?}");
     greedy.shutdown().await;
     witness.check_each_look(10, millis(100));
     becomes_available(&limiter, 10, Duration::from_secs(2)).await;

@@ -1,6 +1,6 @@
 //! Law 10: foreign and broken values under a lock's keys, and names that are hard to bear.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate::StoreErrorKind;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
@@ -202,13 +202,18 @@ async fn names_of_all_kinds() {
             .unwrap_or_else(|error| panic!("{name:?}: {error}"));
         guards.push((lock, guard.unwrap_or_else(|| panic!("{name:?} is its own"))));
     }
+    let mut late = Vec::new();
     for (lock, guard) in guards {
         let waits = lock.clone();
-        let waits = tokio::spawn(async move { is_free(&waits, millis(900)).await });
+        let waits = tokio::spawn(async move { is_free(&waits, Duration::from_secs(5)).await });
         tokio::time::sleep(millis(20)).await;
         assert!(lock.is_locked().await.expect("an answer"));
+        let freed = Instant::now();
         guard.release().await.expect("held");
-        waits.await.expect("is woken by the release");
+        waits.await.expect("is served");
+        late.extend((freed.elapsed() > millis(700)).then(|| freed.elapsed()));
     }
+    // Who misses the message of the release asks again after a second.
+    assert!(late.len() <= 3, "not woken by the release: {late:?}");
     check_expiries(&server, &[]);
 }
