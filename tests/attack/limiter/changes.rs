@@ -57,6 +57,8 @@ fn is_right(change: Change, answer: Option<LimiterErrorKind>) -> bool {
         Change::Delete | Change::Expire | Change::DeletedByHand => {
             answer == Some(LimiterErrorKind::UnknownLimiter)
         }
+        // Who asks in between is told.
+        Change::DeleteAndSet => matches!(answer, None | Some(LimiterErrorKind::UnknownLimiter)),
         _ => answer.is_none(),
     }
 }
