@@ -207,7 +207,6 @@ async fn plain_futures_in_memory_that_nobody_polls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "defect: a fair future that nobody polls holds up all fair callers in memory, too"]
 async fn fair_futures_in_memory_that_nobody_polls() {
     let limiter = RateLimiter::new(MemoryLimiters::default(), "forgotten").fair();
     set(&limiter, 1, millis(50)).await;
@@ -242,7 +241,6 @@ async fn waiters_in_memory_that_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "defect: a fair future that nobody polls holds up all fair callers of the fleet"]
 async fn fair_futures_that_nobody_polls() {
     let server = Server::start();
     let redis = handle(&server.url).await;

@@ -226,13 +226,11 @@ async fn foreign_members_in_the_sets() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "defect: a score of inf or 1e300 in the grants makes fair calls and release fail"]
 async fn scores_without_end() {
     break_values(foreign_members(&ENDLESS, &MEMBERS)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "defect: an empty member among the grants or places is a permanent script error"]
 async fn empty_members() {
     break_values(foreign_members(&SCORES, &[""])).await;
 }

@@ -32,7 +32,6 @@ fn of_kind(limiter: &RateLimiter, at: u64) -> RateLimiter {
 
 /// Runtimes end with callers on their way and asleep; what is left of them is free again.
 #[test]
-#[ignore = "defect: permits granted to callers of a runtime that ended are not given back"]
 fn permits_of_runtimes_that_end() {
     let (home, server) = (runtime(), Server::start());
     let proxy = home.block_on(behind(&server, millis(4)));
@@ -93,7 +92,6 @@ fn guests_end_beside_plain_callers() {
 }
 
 #[test]
-#[ignore = "defect: fair places of a runtime that ended hold up the process's other runtimes"]
 fn guests_end_beside_fair_callers() {
     guests_end(true);
 }
@@ -161,7 +159,6 @@ fn another_process_after_a_runtime_has_ended() {
 /// The same when the clock of the server goes back an hour meanwhile, as by a failover to a server
 /// with another clock.
 #[test]
-#[ignore = "defect: places of a dead process stay for as long as the clock has gone back"]
 fn places_of_the_dead_and_a_clock_that_goes_back() {
     const START: u64 = 1_700_000_000_000_000;
     let (home, server) = (runtime(), Server::start());

@@ -70,14 +70,12 @@ async fn time_outs_of_callers_of_another_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "defect: callers of one name get the time-out of whoever they share a call with"]
 async fn time_outs_of_callers_of_the_same_name() {
     beside_time_outs("ours").await;
 }
 
 /// Law 6: a caller of the same name who waits without an end does not make others wait so long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "defect: callers of one name get the time-out of whoever they share a call with"]
 async fn a_time_out_without_end_is_nobody_elses() {
     let server = Server::start();
     let redis = handle(&server.url).await.timeout(millis(200));

@@ -201,7 +201,6 @@ async fn bounded_waits() {
 /// Law 13: waiters with hostile time-outs stand before those with sane ones, which are served all
 /// the same, and told in time that Redis hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "defect: waiters get the time-out of the waiter before them"]
 async fn waiters_behind_hostile_time_outs() {
     let server = Server::start();
     let proxy = behind(&server, millis(2)).await;
