@@ -13,7 +13,8 @@
 -- ARGV[8]  for how many milliseconds the holder needs the lock for its other holds; empty where it
 --          knows of none
 --
--- Reply: 1 if it was held, and is not by this request any more; 0 if it was not held
+-- Reply: 0 if it was not held; 1 if it was, and is not by this request any more; if it is free
+-- because of this call, 2 and how many clients were told
 --
 -- What became of a request:
 --   t and a token   it took the lock, and the holder may have others
@@ -52,5 +53,6 @@ else
 end
 -- It is released, even if there is no memory left to remember it, or no permission to tell it.
 redis.pcall('SET', latch, count > 0 and '0' or '1', 'PX', life)
-if count == 0 then redis.pcall('PUBLISH', channel, '0') end
-return 1
+if count > 0 then return 1 end
+local told = redis.pcall('PUBLISH', channel, '0')
+return type(told) == 'number' and 2 + told or 1

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::hold::{Hold, Others};
 use super::lock::Lock;
 use super::owner::{Owner, next_number};
-use super::reply::{Answer, answer, yes_or_no};
+use super::reply::{Answer, Released, answer, released, yes_or_no};
 use super::target::{Kind, Target};
 use crate::connection::{
     AnswerFuture, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, SLOTS_ACQUIRE, SLOTS_RELEASE, SLOTS_RENEW,
@@ -45,6 +45,13 @@ impl Claim {
 
     pub(super) fn owner_number(&self) -> Option<u64> {
         self.owned.as_ref().map(|(owner, _)| *owner)
+    }
+
+    /// Whether its owner has the lock by other requests.
+    pub(super) fn is_nested(&self) -> bool {
+        self.owned
+            .as_ref()
+            .is_some_and(|(_, hold)| hold.is_nested())
     }
 
     /// Redis has granted the request, up to an instant if it is not renewed.
@@ -104,7 +111,9 @@ impl Claim {
                 connection.call(&SLOTS_RENEW, &[&names.key], arguments)
             }
         };
-        self.read(&reply.await?)
+        let reply = reply.await?;
+        let is_held = yes_or_no(&reply);
+        is_held.ok_or_else(|| self.target.connection.protocol_error(&reply))
     }
 
     /// Gives back what was taken with this token; without one, what may have been. The call is sent
@@ -152,9 +161,9 @@ impl Claim {
             .call(&SLOTS_RELEASE, &keys, arguments)
     }
 
-    /// What a reply to a renewal or a release says.
-    pub(super) fn read(&self, reply: &Value) -> Result<bool, StoreError> {
-        yes_or_no(reply).ok_or_else(|| self.target.connection.protocol_error(reply))
+    /// What a reply to a release says.
+    pub(super) fn read(&self, reply: &Value) -> Result<Released, StoreError> {
+        released(reply).ok_or_else(|| self.target.connection.protocol_error(reply))
     }
 
     fn send<T>(&self, token: Option<u64>, send: impl FnOnce(Others) -> T) -> T {

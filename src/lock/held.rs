@@ -5,7 +5,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::claim::Claim;
+use super::subscriber::Channels;
 use crate::connection::AnswerFuture;
+use crate::error::StoreError;
 
 /// What was taken, as its guard and the watchdog know it.
 #[derive(Debug)]
@@ -13,6 +15,10 @@ pub(super) struct Held {
     pub(super) claim: Claim,
     pub(super) token: u64,
     state: watch::Sender<State>,
+    /// When it was asked for.
+    taken: Instant,
+    /// Where others of this process wait for it.
+    channels: Arc<Channels>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,13 +32,21 @@ enum State {
 
 impl Held {
     /// By a request that was sent then.
-    pub(super) fn new(claim: Claim, token: u64, sent: Instant) -> Arc<Self> {
+    pub(super) fn new(
+        channels: Arc<Channels>,
+        claim: Claim,
+        token: u64,
+        sent: Instant,
+    ) -> Arc<Self> {
         let until = sent + claim.lease;
         claim.taken(token, Some(until));
+        channels.taken(&claim.target.names.channel);
         Arc::new(Self {
             claim,
             token,
             state: watch::Sender::new(State::Until(until)),
+            taken: sent,
+            channels,
         })
     }
 
@@ -99,10 +113,27 @@ impl Held {
         }
     }
 
-    /// Gives it back, once. The call is sent at once; its reply says whether it was still held.
+    /// Gives it back, once. The call is sent at once, and whoever waits for it in this process asks
+    /// right behind it, unless others go first. [`Held::read`] reads the reply.
     pub(super) fn release(&self) -> AnswerFuture<Value> {
         let is_over = self.end() <= Instant::now();
-        self.claim.release(Some(self.token), is_over)
+        let reply = self.claim.release(Some(self.token), is_over);
+        let channel = &self.claim.target.names.channel;
+        match self.claim.is_nested() {
+            true => self.channels.wake_one(channel),
+            false => self.channels.released(channel),
+        }
+        reply
+    }
+
+    /// Whether it was still held, by the reply to its release.
+    pub(super) fn read(&self, reply: &Value) -> Result<bool, StoreError> {
+        let released = self.claim.read(reply)?;
+        if let Some(listeners) = released.listeners {
+            let channel = &self.claim.target.names.channel;
+            self.channels.told(channel, listeners, self.taken);
+        }
+        Ok(released.was_held)
     }
 
     /// Unless its guard has ended it.

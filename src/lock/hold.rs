@@ -63,6 +63,13 @@ impl Hold {
         hold
     }
 
+    /// Whether the owner has others of the same lock.
+    pub(super) fn is_nested(&self) -> bool {
+        let known = self.holds.known();
+        let mut others = known.iter().filter(|(number, _)| **number != self.number);
+        others.any(|(_, other)| other.lock == self.lock && other.token.is_some())
+    }
+
     /// Redis has granted it, up to an instant if it is not renewed.
     pub(super) fn taken(&self, token: u64, until: Option<Instant>) {
         if let Some(known) = self.holds.known().get_mut(&self.number) {

@@ -27,8 +27,9 @@ impl Lease {
         token: u64,
         sent: Instant,
     ) -> Self {
+        let channels = Arc::clone(background.subscriber.channels());
         Self {
-            held: Held::new(claim, token, sent),
+            held: Held::new(channels, claim, token, sent),
             background,
             is_released: false,
         }
@@ -50,9 +51,8 @@ impl Lease {
         let until = self.held.end();
         let until = until.min(Instant::now() + Claim::LONGEST_RELEASE);
         loop {
-            let reply = self.held.release();
-            self.wake_waiter();
-            let outcome = reply.await.and_then(|reply| self.held.claim.read(&reply));
+            let reply = self.held.release().await;
+            let outcome = reply.and_then(|reply| self.held.read(&reply));
             let again = Instant::now() + Self::PAUSE;
             match outcome {
                 Err(error) if may_pass(&error) && again < until => sleep(Self::PAUSE).await,
@@ -68,12 +68,6 @@ impl Lease {
         }
     }
 
-    /// Whoever waits for it in this process asks right behind the release.
-    fn wake_waiter(&self) {
-        let channel = &self.held.claim.target.names.channel;
-        self.background.subscriber.released(channel);
-    }
-
     fn name(&self) -> &str {
         &self.held.claim.target.names.key
     }
@@ -85,7 +79,6 @@ impl Drop for Lease {
             let until = self.held.end();
             let held = Arc::clone(&self.held);
             self.background.watchdog.release(held, until);
-            self.wake_waiter();
         }
     }
 }

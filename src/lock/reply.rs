@@ -56,6 +56,25 @@ pub(super) fn answer(reply: &Value) -> Option<Option<Answer>> {
     }
 }
 
+/// What a script says to a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Released {
+    pub(super) was_held: bool,
+    /// How many clients were told that it is free, if it is so because of this call.
+    pub(super) listeners: Option<u32>,
+}
+
+pub(super) fn released(reply: &Value) -> Option<Released> {
+    let Value::Int(reply) = *reply else {
+        return None;
+    };
+    let reply = u32::try_from(reply).ok()?;
+    Some(Released {
+        was_held: reply > 0,
+        listeners: reply.checked_sub(2),
+    })
+}
+
 pub(super) fn yes_or_no(reply: &Value) -> Option<bool> {
     match reply {
         Value::Int(0) => Some(false),

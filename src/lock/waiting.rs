@@ -20,7 +20,8 @@ pub(super) async fn try_once(redis: &Redis, claim: Claim) -> Result<Option<Lease
 
 /// Waits until then, or as long as it takes; a question that is under way by then is waited for.
 ///
-/// The first question goes out at once. Those who are refused sleep, and ask again one at a time.
+/// The first question goes out at once, unless this process has just had the lock and others wait:
+/// then they go first. Those who are refused sleep, and ask again one at a time.
 pub(super) async fn wait(
     redis: &Redis,
     claim: Claim,
@@ -29,8 +30,21 @@ pub(super) async fn wait(
     let background = Background::of(redis);
     let (target, owner) = (claim.target.clone(), claim.owner_number());
     let join = || background.subscriber.join(&target.names.channel, owner);
+    let behind_others = || {
+        let channel = &target.names.channel;
+        background
+            .subscriber
+            .join_behind_others(channel, owner, until)
+    };
+    let mut waiting: Option<Waiting> = match claim.is_nested() {
+        true => None,
+        false => behind_others(),
+    };
     let mut attempt = Attempt::new(&background, claim);
-    let mut waiting: Option<Waiting> = None;
+    if let Some(waiting) = &waiting {
+        // Also without any time left it asks once.
+        waiting.woken(until).await?;
+    }
     loop {
         let refusal = match attempt.ask().await {
             Ok(Ok(lease)) => {

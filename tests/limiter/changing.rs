@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use tidegate::{LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType, Redis};
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::fleet::lasts;
 use crate::oracle::{Monitor, pairs, split};
-use crate::support::workers::{instructions, outputs, start_worker_with};
+use crate::support::workers::{instructions, outputs, worker_command};
 use crate::{Random, support};
 
 const PROCESSES: u64 = 4;
@@ -247,7 +247,9 @@ async fn nothing_is_above_the_rate_between_changes() {
     let start = |at: u64| -> Child {
         let stepping = clock.as_ref().filter(|_| at % 2 == 1);
         let environment = stepping.map_or_else(Vec::new, SteppingClock::environment);
-        start_worker_with(worker, &format!("{} {at}", server.url), environment)
+        let mut command = worker_command(worker, &format!("{} {at}", server.url));
+        let command = command.envs(environment).stdout(Stdio::piped());
+        command.spawn().expect("this test starts")
     };
     let workers: Vec<_> = (0..PROCESSES).map(start).collect();
     let steps = clock.as_ref().map(|clock| {

@@ -7,23 +7,19 @@ use std::process::{Child, Command, Stdio};
 const WORKER: &str = "TIDEGATE_TEST_WORKER";
 
 pub(crate) fn start_worker(name: &str, instructions: &str) -> Child {
-    start_worker_with(name, instructions, Vec::new())
-}
-
-/// The same with these variables in its environment.
-pub(crate) fn start_worker_with(
-    name: &str,
-    instructions: &str,
-    environment: Vec<(&str, String)>,
-) -> Child {
-    let binary = std::env::current_exe().expect("this test");
-    Command::new(binary)
-        .args(["--exact", name, "--nocapture", "--include-ignored"])
-        .envs(environment)
-        .env(WORKER, instructions)
+    worker_command(name, instructions)
         .stdout(Stdio::piped())
         .spawn()
         .expect("this test starts")
+}
+
+pub(crate) fn worker_command(name: &str, instructions: &str) -> Command {
+    let binary = std::env::current_exe().expect("this test");
+    let mut command = Command::new(binary);
+    command
+        .args(["--exact", name, "--nocapture", "--include-ignored"])
+        .env(WORKER, instructions);
+    command
 }
 
 /// The number that the worker printed behind this word.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::turn::Turn;
 use super::waiters::{Next, Waiters};
 use crate::error::StoreError;
 
 /// The channels that are listened to, and who waits for their messages.
 #[derive(Debug, Default)]
-pub(super) struct Channels {
+pub(in crate::lock) struct Channels {
     known: Mutex<Known>,
     changed: Notify,
 }
@@ -18,6 +19,10 @@ pub(super) struct Channels {
 #[derive(Debug, Default)]
 struct Known {
     channels: HashMap<Arc<str>, Waiters>,
+    /// Of locks that this process has just had, and others wait for.
+    turns: HashMap<Arc<str>, Turn>,
+    /// At so many, those that are forgotten are dropped.
+    crowded: usize,
     /// The number of the latest waiter.
     latest: u64,
     /// Those that somebody has begun to listen to, or has ceased to, since the server was told last.
@@ -30,6 +35,34 @@ impl Known {
     fn note_change(&mut self, channel: &Arc<str>) {
         if self.is_connected {
             self.changed.push(Arc::clone(channel));
+        }
+    }
+
+    /// Until when others go first, if they do.
+    fn pause(&self, channel: &str, now: Instant) -> Option<Instant> {
+        self.turns.get(channel)?.pause(now)
+    }
+
+    const FEW: usize = 256;
+
+    /// Others wait for a lock that was taken then, and is released.
+    fn told(&mut self, channel: &str, others: u32, taken: Instant) {
+        if let Some(turn) = self.turns.get_mut(channel) {
+            turn.told(others);
+            return;
+        }
+        let now = Instant::now();
+        if self.turns.len() >= self.crowded {
+            self.turns.retain(|_, turn| !turn.is_forgotten(now));
+            self.crowded = Self::FEW.max(2 * self.turns.len());
+        }
+        let turn = Turn::new(others, taken, now);
+        self.turns.insert(channel.into(), turn);
+    }
+
+    fn wake_one(&mut self, channel: &str) {
+        if let Some(waiters) = self.channels.get_mut(channel) {
+            waiters.wake_one();
         }
     }
 }
@@ -90,11 +123,56 @@ impl Channels {
         }
     }
 
+    /// One of those who wait asks.
+    pub(in crate::lock) fn wake_one(&self, channel: &str) {
+        self.known().wake_one(channel);
+    }
+
+    /// This process has taken a lock.
+    pub(in crate::lock) fn taken(&self, channel: &str) {
+        if let Some(turn) = self.known().turns.get_mut(channel) {
+            turn.taken(Instant::now());
+        }
+    }
+
+    /// This process has sent a release: a question that follows it may find the lock free.
+    pub(in crate::lock) fn released(&self, channel: &str) {
+        let (mut known, now) = (self.known(), Instant::now());
+        let is_listening = known.channels.contains_key(channel);
+        if let Some(turn) = known.turns.get_mut(channel) {
+            turn.released(is_listening, now);
+        }
+        known.wake_one(channel);
+    }
+
+    /// So many clients have heard of a release, this one among them if it listens; the lock had been
+    /// taken at that instant.
+    pub(in crate::lock) fn told(&self, channel: &str, listeners: u32, taken: Instant) {
+        let mut known = self.known();
+        let is_listening = known.channels.contains_key(channel);
+        let others = listeners.saturating_sub(u32::from(is_listening));
+        if others > 0 {
+            known.told(channel, others, taken);
+        } else if known.turns.remove(channel).is_some() {
+            known.wake_one(channel);
+        }
+    }
+
+    /// A message: somebody has released a lock.
+    pub(super) fn heard(&self, channel: &str) {
+        let mut known = self.known();
+        if let Some(turn) = known.turns.get_mut(channel) {
+            turn.heard(Instant::now());
+        }
+        known.wake_one(channel);
+    }
+
     /// The connection is lost, and messages with it.
     pub(super) fn lost(&self) {
         let mut known = self.known();
         known.is_connected = false;
         known.changed = Vec::new();
+        known.turns.clear();
         known.channels.values_mut().for_each(Waiters::wake_one);
     }
 
@@ -106,18 +184,40 @@ impl Channels {
 impl Waiting {
     /// Joins those who wait, after a first question.
     pub(super) fn new(channels: &Arc<Channels>, channel: &str, owner: Option<u64>) -> Self {
+        let join = |waiters: &mut Waiters, number| waiters.join(number, owner);
+        Self::join(channels, &mut channels.known(), channel, join)
+    }
+
+    /// Joins those who wait before a first question, if others go first for a part of the time.
+    pub(super) fn behind_others(
+        channels: &Arc<Channels>,
+        channel: &str,
+        owner: Option<u64>,
+        until: Option<Instant>,
+    ) -> Option<Self> {
         let mut known = channels.known();
+        let pause = known.pause(channel, Instant::now())?;
+        let join = |waiters: &mut Waiters, number| waiters.join_asleep(number, owner);
+        let has_time = until.is_none_or(|until| pause < until);
+        has_time.then(|| Self::join(channels, &mut known, channel, join))
+    }
+
+    fn join(
+        channels: &Arc<Channels>,
+        known: &mut Known,
+        channel: &str,
+        join: impl FnOnce(&mut Waiters, u64) -> Arc<Notify>,
+    ) -> Self {
         known.latest += 1;
         let (number, name) = (known.latest, Arc::from(channel));
         let waiters = known.channels.entry(Arc::clone(&name));
         let waiters = waiters.or_insert_with(Waiters::new);
         let is_new = waiters.is_empty();
-        let woken = waiters.join(number, owner);
+        let woken = join(waiters, number);
         if is_new {
             known.note_change(&name);
             channels.changed.notify_one();
         }
-        drop(known);
         Self {
             channel: name,
             number,
@@ -153,8 +253,9 @@ impl Waiting {
         loop {
             let next = {
                 let mut known = self.channels.known();
+                let pause = known.pause(&self.channel, Instant::now());
                 let waiters = known.channels.get_mut(&self.channel);
-                waiters.map_or(Next::Ask, |waiters| waiters.next(self.number, until))
+                waiters.map_or(Next::Ask, |waiters| waiters.next(self.number, until, pause))
             };
             let at = match next {
                 Next::Ask => return Ok(true),

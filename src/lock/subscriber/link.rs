@@ -7,7 +7,6 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::{sleep, timeout};
 
 use super::channels::Channels;
-use super::waiters::Waiters;
 use crate::connection::{Connection, Link};
 use crate::jitter;
 use crate::lock::background::caught;
@@ -41,7 +40,7 @@ pub(super) async fn run(connection: Connection, channels: Arc<Channels>) {
 /// Until messages are missed.
 async fn hear(mut messages: Receiver<Arc<str>>, channels: &Channels) {
     while let Ok(channel) = messages.recv().await {
-        channels.change(&channel, Waiters::wake_one);
+        channels.heard(&channel);
     }
 }
 

@@ -2,12 +2,14 @@
 
 mod channels;
 mod link;
+mod turn;
 mod waiters;
 
 use std::sync::Arc;
 
-use self::channels::Channels;
-pub(super) use self::channels::Waiting;
+use tokio::time::Instant;
+
+pub(super) use self::channels::{Channels, Waiting};
 use self::waiters::Waiters;
 use crate::connection::Connection;
 
@@ -36,9 +38,19 @@ impl Subscriber {
         Waiting::new(&self.channels, channel, owner)
     }
 
-    /// This process has sent a release: a question that follows it may find the lock free.
-    pub(super) fn released(&self, channel: &str) {
-        self.channels.change(channel, Waiters::wake_one);
+    /// Joins those who wait without a question, if others go first and may still do so for a part of
+    /// the time that there is.
+    pub(super) fn join_behind_others(
+        &self,
+        channel: &str,
+        owner: Option<u64>,
+        until: Option<Instant>,
+    ) -> Option<Waiting> {
+        Waiting::behind_others(&self.channels, channel, owner, until)
+    }
+
+    pub(super) fn channels(&self) -> &Arc<Channels> {
+        &self.channels
     }
 
     /// The owner has the lock: what else it asks for there is granted.

@@ -101,6 +101,20 @@ impl Waiters {
         woken
     }
 
+    /// Adds one that has not asked yet, since others go first.
+    pub(super) fn join_asleep(&mut self, number: u64, owner: Option<u64>) -> Arc<Notify> {
+        let woken = self.join(number, owner);
+        if let Some(waiter) = self.waiters.get_mut(&number) {
+            waiter.state = State::Asleep;
+        }
+        match owner {
+            // It does not stand behind others.
+            Some(owner) => self.wake_all_of(owner),
+            None => self.wake_one(),
+        }
+        woken
+    }
+
     /// Removes a waiter that is done or gives up.
     pub(super) fn leave(&mut self, number: u64) {
         let waiter = self.waiters.remove(&number);
@@ -159,8 +173,13 @@ impl Waiters {
         }
     }
 
-    /// What this one does now, if it waits up to an instant.
-    pub(super) fn next(&mut self, number: u64, until: Option<Instant>) -> Next {
+    /// What this one does now, if it waits up to an instant, and others go first up to another one.
+    pub(super) fn next(
+        &mut self,
+        number: u64,
+        until: Option<Instant>,
+        pause: Option<Instant>,
+    ) -> Next {
         let now = Instant::now();
         let is_late = until.is_some_and(|until| now >= until);
         if let Some(Outage { since, error }) = &self.outage
@@ -175,12 +194,15 @@ impl Waiters {
             self.ask_at = now + MAX_SLEEP;
             self.wake_one();
         }
+        let earlier = |at: Instant| Next::SleepUntil(until.map_or(at, |until| until.min(at)));
         match self.waiters.get_mut(&number) {
             Some(waiter) if waiter.is_woken() => {
                 waiter.since = now;
-                Next::Ask
+                // The question comes after all wake-ups so far.
+                waiter.state = State::Woken;
+                pause.map_or(Next::Ask, earlier)
             }
-            _ => Next::SleepUntil(until.map_or(self.ask_at, |until| until.min(self.ask_at))),
+            _ => earlier(self.ask_at),
         }
     }
 }
@@ -246,9 +268,9 @@ mod tests {
         waiters.wake_one();
         waiters.wake_one();
         waiters.refused(0, None);
-        assert!(matches!(waiters.next(0, None), Next::Ask));
+        assert!(matches!(waiters.next(0, None, None), Next::Ask));
         waiters.refused(0, None);
-        assert!(matches!(waiters.next(0, None), Next::SleepUntil(_)));
+        assert!(matches!(waiters.next(0, None, None), Next::SleepUntil(_)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -256,7 +278,7 @@ mod tests {
         let mut waiters = asleep(0..3);
         for woken in 0..3 {
             tokio::time::advance(2 * MAX_SLEEP).await;
-            waiters.next(2, None);
+            waiters.next(2, None, None);
             assert_eq!(awake(&waiters), (0..=woken).collect::<Vec<_>>());
         }
     }
@@ -267,7 +289,7 @@ mod tests {
         waiters.join(2, Some(7));
         waiters.refused(2, None);
         assert!(
-            matches!(waiters.next(2, None), Next::Ask),
+            matches!(waiters.next(2, None, None), Next::Ask),
             "it asks once more"
         );
         waiters.refused(2, None);
@@ -283,12 +305,12 @@ mod tests {
             waiters.failed(0, error());
             tokio::time::advance(MAX_OUTAGE * 2 / 3).await;
             waiters.failed(0, error());
-            assert!(!matches!(waiters.next(1, None), Next::Fail(_)));
+            assert!(!matches!(waiters.next(1, None, None), Next::Fail(_)));
             waiters.refused(1, None);
         }
         waiters.failed(0, error());
         tokio::time::advance(MAX_OUTAGE).await;
         waiters.failed(0, error());
-        assert!(matches!(waiters.next(1, None), Next::Fail(_)));
+        assert!(matches!(waiters.next(1, None, None), Next::Fail(_)));
     }
 }

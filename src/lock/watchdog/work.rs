@@ -93,14 +93,21 @@ impl Work {
 
 impl Release {
     async fn go_on(mut self) -> Option<(Instant, Work)> {
-        let (claim, sent) = (self.what.claim(), self.sent.take());
+        let sent = self.sent.take();
         let call = async {
-            let reply = match (sent, &self.what) {
-                (Some(sent), _) => sent.reply.await,
-                (None, What::Held(held)) => held.release().await,
-                (None, What::Unknown(claim)) => claim.release(None, false).await,
-            };
-            claim.read(&reply?)
+            match &self.what {
+                What::Held(held) => {
+                    let reply = match sent {
+                        Some(sent) => sent.reply.await?,
+                        None => held.release().await?,
+                    };
+                    held.read(&reply)
+                }
+                What::Unknown(claim) => {
+                    let reply = claim.release(None, false).await?;
+                    claim.read(&reply).map(|released| released.was_held)
+                }
+            }
         };
         // Even if it is late: one call hardly costs anything, and the lease in Redis ends a bit later than here.
         let until = self.until.max(Instant::now() + Work::LONGEST_PAUSE);
@@ -116,14 +123,5 @@ impl Release {
         }
         self.pause = (2 * self.pause).min(Work::LONGEST_PAUSE);
         Some((again, Work::Release(self)))
-    }
-}
-
-impl What {
-    fn claim(&self) -> &Claim {
-        match self {
-            Self::Held(held) => &held.claim,
-            Self::Unknown(claim) => claim,
-        }
     }
 }

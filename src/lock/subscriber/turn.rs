@@ -1,0 +1,192 @@
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How many holds in a row a process may have of a lock while others wait: handing it over within
+/// a process takes a fraction of the time that another process takes to wake up.
+const MAX_HOLDS: u32 = 8;
+/// A turn of longer holds ends earlier.
+const MAX_TURN: Duration = Duration::from_millis(10);
+/// How long a free lock is left to others: a thread of a JVM takes milliseconds to wake up.
+const PAUSE: Duration = Duration::from_millis(5);
+/// After this long without a release it does not matter any more whose turn it was.
+const MEMORY: Duration = Duration::from_secs(1);
+
+/// How a process takes turns with others that wait for the same lock.
+///
+/// While others wait, a process has the lock for a few holds in a row, and then leaves it to the
+/// others until each of them may have had as many. It does not wait for those who do not take it: a
+/// lock that stays free during a pause is its own again.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// How many others listened at the latest release.
+    others: u32,
+    /// How many holds the others together are behind.
+    ahead: u32,
+    began: Instant,
+    /// This process has it: the others cannot go first.
+    is_held: bool,
+    /// The others go first until then, or until they are behind no more.
+    pause: Option<Instant>,
+    /// Messages of releases of this process that it has not heard yet.
+    own_messages: u32,
+    used: Instant,
+}
+
+impl Turn {
+    /// Of a process that took the lock then, and has just released it while so many others waited.
+    pub(super) fn new(others: u32, taken: Instant, now: Instant) -> Self {
+        let mut turn = Self {
+            others,
+            ahead: 0,
+            began: taken,
+            is_held: false,
+            pause: None,
+            own_messages: 0,
+            used: now,
+        };
+        turn.released(false, now);
+        turn
+    }
+
+    pub(super) fn is_forgotten(&self, now: Instant) -> bool {
+        now - self.used >= MEMORY
+    }
+
+    /// Until when the others go first, if they do.
+    pub(super) fn pause(&self, now: Instant) -> Option<Instant> {
+        self.pause.filter(|until| now < *until && !self.is_held)
+    }
+
+    /// This process has taken the lock.
+    pub(super) fn taken(&mut self, now: Instant) {
+        // None of the others has wanted it.
+        if self.pause.is_some_and(|until| until <= now) {
+            self.end_pause();
+        }
+        if self.ahead == 0 {
+            self.began = now;
+        }
+        self.is_held = true;
+    }
+
+    /// This process sends a release, whose message comes back to it if it listens.
+    pub(super) fn released(&mut self, is_listening: bool, now: Instant) {
+        self.used = now;
+        self.is_held = false;
+        self.own_messages = (self.own_messages + u32::from(is_listening)).min(MAX_HOLDS);
+        self.ahead = self.ahead.saturating_add(self.others);
+        let is_over = self.ahead >= MAX_HOLDS.saturating_mul(self.others);
+        if is_over || now - self.began >= MAX_TURN {
+            self.pause = Some(now + PAUSE);
+        }
+    }
+
+    /// So many others listened at a release, by its reply.
+    pub(super) fn told(&mut self, others: u32) {
+        self.others = others;
+    }
+
+    /// A message: the lock was released.
+    pub(super) fn heard(&mut self, now: Instant) {
+        if self.own_messages > 0 {
+            self.own_messages -= 1;
+            return;
+        }
+        self.used = now;
+        self.ahead = self.ahead.saturating_sub(1);
+        if self.ahead == 0 {
+            self.end_pause();
+        } else if self.pause.is_some() {
+            // The next one of them.
+            self.pause = Some(now + PAUSE);
+        }
+    }
+
+    fn end_pause(&mut self) {
+        self.pause = None;
+        self.ahead = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The turns of a process beside so many others that wait: the next one is its own.
+    fn turn(others: u32) -> Turn {
+        let mut turn = Turn::new(others, Instant::now(), Instant::now());
+        (0..others).for_each(|_| turn.heard(Instant::now()));
+        turn
+    }
+
+    fn hold(turn: &mut Turn) {
+        turn.taken(Instant::now());
+        turn.released(false, Instant::now());
+    }
+
+    fn is_paused(turn: &Turn) -> bool {
+        turn.pause(Instant::now()).is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_of_the_others_may_have_as_many() {
+        let mut turn = turn(2);
+        for _ in 0..3 {
+            for _ in 0..MAX_HOLDS {
+                assert!(!is_paused(&turn));
+                hold(&mut turn);
+            }
+            for _ in 0..2 * MAX_HOLDS {
+                assert!(is_paused(&turn));
+                tokio::time::advance(PAUSE / 2).await;
+                turn.heard(Instant::now());
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_hold_is_a_turn() {
+        let mut turn = turn(1);
+        turn.taken(Instant::now());
+        tokio::time::advance(MAX_TURN).await;
+        turn.released(false, Instant::now());
+        assert!(is_paused(&turn));
+        turn.heard(Instant::now());
+        assert!(!is_paused(&turn), "the other one has had it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_takes_is_taken_back() {
+        let mut turn = turn(1);
+        (0..MAX_HOLDS).for_each(|_| hold(&mut turn));
+        tokio::time::advance(PAUSE).await;
+        assert!(!is_paused(&turn));
+        hold(&mut turn);
+        assert!(!is_paused(&turn), "a turn as long as the first one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn others_that_hold_it_long_still_have_their_turn() {
+        let mut turn = turn(1);
+        (0..MAX_HOLDS).for_each(|_| hold(&mut turn));
+        for _ in 1..MAX_HOLDS {
+            tokio::time::advance(2 * PAUSE).await;
+            turn.heard(Instant::now());
+            assert!(is_paused(&turn));
+        }
+        turn.heard(Instant::now());
+        assert!(!is_paused(&turn));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_of_its_own_is_nobody_elses_turn() {
+        let mut turn = turn(1);
+        (0..MAX_HOLDS - 1).for_each(|_| hold(&mut turn));
+        turn.released(true, Instant::now());
+        turn.heard(Instant::now());
+        assert!(is_paused(&turn));
+        (0..MAX_HOLDS).for_each(|_| turn.heard(Instant::now()));
+        assert!(!is_paused(&turn));
+    }
+}

@@ -1,0 +1,176 @@
+//! The calls that both languages know by the same names; results are equal texts.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use tidegate::{
+    LimiterError, LimiterErrorKind, Lock, LockError, LockErrorKind, LockGuard, Owner, RateLimiter,
+    RateType, Redis,
+};
+
+/// What a thread of Java is: an owner, and the holds that it has.
+pub(crate) struct Calls {
+    redis: Redis,
+    owner: Owner,
+    held: HashMap<String, Vec<LockGuard>>,
+}
+
+/// What is no answer.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+impl Calls {
+    pub(crate) fn new(redis: &Redis) -> Self {
+        Self {
+            redis: redis.clone(),
+            owner: Owner::new(),
+            held: HashMap::new(),
+        }
+    }
+
+    /// "no rate" and "not held" are answers.
+    async fn call(&mut self, call: &str, name: &str, numbers: &[u64]) -> Result<String, Failure> {
+        let answer = match self.lock(call, name, numbers).await {
+            Some(answer) => answer.or_else(|error| match error.kind() {
+                LockErrorKind::NotHeld => Ok("not held".to_owned()),
+                _ => Err(error),
+            })?,
+            None => {
+                self.limiter(call, name, numbers)
+                    .await
+                    .or_else(|error| match error.kind() {
+                        LimiterErrorKind::UnknownLimiter => Ok("no rate".to_owned()),
+                        _ => Err(error),
+                    })?
+            }
+        };
+        Ok(answer)
+    }
+
+    async fn limiter(
+        &self,
+        call: &str,
+        name: &str,
+        numbers: &[u64],
+    ) -> Result<String, LimiterError> {
+        // Java clients count here, too.
+        let limiter = RateLimiter::new(&self.redis, name).shared_with_redisson();
+        let kind = || match numbers[0] {
+            0 => RateType::Overall,
+            _ => RateType::PerClient,
+        };
+        Ok(match call {
+            "trySetRate" => yes(limiter
+                .try_set_rate(kind(), numbers[1], millis(numbers[2]))
+                .await?),
+            "setRate" => {
+                limiter
+                    .set_rate(kind(), numbers[1], millis(numbers[2]))
+                    .await?;
+                ok()
+            }
+            "updateRate" => {
+                limiter
+                    .update_rate(kind(), numbers[1], millis(numbers[2]))
+                    .await?;
+                ok()
+            }
+            "tryAcquire" => yes(limiter.try_acquire(numbers[0]).await?),
+            "tryAcquireFor" => yes(limiter
+                .try_acquire_for(numbers[0], millis(numbers[1]))
+                .await?),
+            "acquire" => {
+                limiter.acquire(numbers[0]).await?;
+                ok()
+            }
+            "available" => limiter.available_permits().await?.to_string(),
+            "release" => {
+                limiter.release(numbers[0]).await?;
+                ok()
+            }
+            "expire" => yes(limiter.expire(millis(numbers[0])).await?),
+            "delete" => yes(limiter.delete().await?),
+            _ => panic!("{call}"),
+        })
+    }
+
+    /// `None` if the call is not one of a lock's.
+    async fn lock(
+        &mut self,
+        call: &str,
+        name: &str,
+        numbers: &[u64],
+    ) -> Option<Result<String, LockError>> {
+        let lock = Lock::new(&self.redis, name)
+            .lease(Duration::from_secs(3))
+            .by(&self.owner);
+        let taken = match call {
+            "lock" => lock.lock().await.map(Some),
+            "lockFor" => lock.lock_for(millis(numbers[0])).await.map(Some),
+            "tryLock" => lock.try_lock().await,
+            "tryLockFor" => lock.try_lock_for(millis(numbers[0])).await,
+            "tryLockForLease" => {
+                let wait = millis(numbers[0]);
+                match tokio::time::timeout(wait, lock.lock_for(millis(numbers[1]))).await {
+                    Ok(guard) => guard.map(Some),
+                    Err(_) => Ok(None),
+                }
+            }
+            "unlock" => return Some(self.unlock(name).await),
+            "forceUnlock" => return Some(lock.force_unlock().await.map(yes)),
+            "isLocked" => return Some(lock.is_locked().await.map(yes)),
+            "count" => {
+                let count = lock.hold_count(&self.owner).await;
+                return Some(count.map(|count| count.to_string()));
+            }
+            _ => return None,
+        };
+        let answer = taken.map(|guard| match guard {
+            Some(guard) => {
+                self.held.entry(name.to_owned()).or_default().push(guard);
+                if call.starts_with("try") {
+                    yes(true)
+                } else {
+                    ok()
+                }
+            }
+            None => yes(false),
+        });
+        Some(answer)
+    }
+
+    async fn unlock(&mut self, name: &str) -> Result<String, LockError> {
+        match self.held.get_mut(name).and_then(Vec::pop) {
+            Some(guard) => guard.release().await.map(|()| ok()),
+            None => Ok("not held".to_owned()),
+        }
+    }
+}
+
+/// Makes a call: "from until call name numbers result", times in microseconds since 1970.
+pub(crate) async fn logged(calls: &mut Calls, call: &str, name: &str, numbers: &[u64]) -> String {
+    let from = micros();
+    let result = calls.call(call, name, numbers).await;
+    let result = result.unwrap_or_else(|error| format!("error {error}"));
+    let until = micros();
+    let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
+    let numbers = numbers.join(",");
+    format!("{from}\t{until}\t{call}\t{name}\t{numbers}\t{result}")
+}
+
+pub(crate) fn micros() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let micros = since.expect("after 1970").as_micros();
+    u64::try_from(micros).expect("before the year 500,000")
+}
+
+fn millis(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+fn ok() -> String {
+    "ok".to_owned()
+}
+
+fn yes(answer: bool) -> String {
+    if answer { "yes" } else { "no" }.to_owned()
+}

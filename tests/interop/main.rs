@@ -1,0 +1,16 @@
+//! Rust processes and Java processes on one Redis: the real Redisson beside this crate.
+//!
+//! `bash tests/interop.sh` builds the Java half and runs this; without it nothing here does.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod calls;
+mod fairness;
+mod fleet;
+mod worker;
+
+/// Whether this is the long form: 500,000 operations, and the median of five runs.
+fn is_long() -> bool {
+    std::env::var("TIDEGATE_INTEROP").is_ok_and(|form| form == "long")
+}
