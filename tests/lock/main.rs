@@ -9,6 +9,7 @@ mod exclusive;
 mod handover;
 mod handover_fleet;
 mod mute;
+mod neighbours;
 mod network;
 mod outages;
 mod owners;

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 /// How many holds in a row a process may have of a lock while others wait: handing it over within
 /// a process takes a fraction of the time that another process takes to wake up.
-const MAX_HOLDS: u32 = 8;
+const MAX_HOLDS: u32 = 16;
 /// A turn of longer holds ends earlier.
 const MAX_TURN: Duration = Duration::from_millis(10);
 /// How long a free lock is left to others: a thread of a JVM takes milliseconds to wake up.

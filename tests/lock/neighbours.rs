@@ -1,0 +1,174 @@
+//! Beside other processes that wait for the same lock, and are slow to wake up.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use redis::Script;
+use tidegate::{Lock, Owner};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::support::Redis;
+use crate::{HICCUP, process};
+
+/// Long enough that a hold is a turn.
+const HOLD: Duration = Duration::from_millis(12);
+
+/// Another process that waits for the lock: it asks some time after each message, and keeps the
+/// lock for a while. How many messages it heard until it had the lock.
+async fn slow_neighbour(server: &Redis, name: &'static str) -> JoinHandle<u32> {
+    let client = redis::Client::open(&*server.url).expect("a valid address");
+    let mut channel = client.get_async_pubsub().await.expect("a running server");
+    let channel_name = format!("redisson_lock__channel:{{{name}}}");
+    channel.subscribe(&channel_name).await.expect("subscribes");
+    let mut connection = client
+        .get_multiplexed_async_connection()
+        .await
+        .expect("a running server");
+    tokio::spawn(async move {
+        let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+            redis.call('HSET', KEYS[1], 'neighbour', 1)
+            redis.call('PEXPIRE', KEYS[1], 30000)
+            return 1";
+        let free = "redis.call('DEL', KEYS[1])
+            redis.call('PUBLISH', ARGV[1], 0)";
+        let (take, free) = (Script::new(take), Script::new(free));
+        let mut messages = channel.on_message();
+        let mut heard = 0;
+        loop {
+            messages.next().await.expect("a message");
+            heard += 1;
+            sleep(Duration::from_millis(2)).await;
+            let taken: u8 = take
+                .key(name)
+                .invoke_async(&mut connection)
+                .await
+                .expect("an answer");
+            if taken == 1 {
+                sleep(Duration::from_millis(30)).await;
+                let () = free
+                    .key(name)
+                    .arg(&channel_name)
+                    .invoke_async(&mut connection)
+                    .await
+                    .expect("an answer");
+                return heard;
+            }
+        }
+    })
+}
+
+/// Holds it for so long, and how long that took to get.
+async fn hold(lock: &Lock, hold: Duration) -> Duration {
+    let asked = Instant::now();
+    let guard = lock.lock().await.expect("a lock");
+    let waited = asked.elapsed();
+    sleep(hold).await;
+    guard.release().await.expect("it was held");
+    waited
+}
+
+/// Whoever releases and asks again at once comes behind those who wait.
+#[tokio::test]
+async fn others_go_before_who_asks_again() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let lock = Lock::new(&redis, "l");
+    let mut first = 0;
+    for _ in 0..10 {
+        let neighbour = slow_neighbour(&server, "l").await;
+        hold(&lock, HOLD).await;
+        hold(&lock, HOLD).await;
+        first += u32::from(neighbour.is_finished());
+        hold(&lock, HOLD).await;
+        neighbour.await.expect("no panic");
+    }
+    assert!(first >= 8, "it had to wait again in {} of 10", 10 - first);
+}
+
+/// Those who wait in this process leave it to others at times, also between short holds.
+#[tokio::test]
+async fn others_go_between_those_who_wait() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    for hold_for in [Duration::ZERO, HOLD] {
+        let neighbour = slow_neighbour(&server, "l").await;
+        let ours = (0..4).map(|_| {
+            let lock = Lock::new(&redis, "l");
+            tokio::spawn(async move {
+                loop {
+                    hold(&lock, hold_for).await;
+                }
+            })
+        });
+        let ours: Vec<_> = ours.collect();
+        let heard = tokio::time::timeout(HICCUP, neighbour).await;
+        let heard = heard.expect("it has the lock soon").expect("no panic");
+        ours.into_iter().for_each(|task| task.abort());
+        let most = if hold_for.is_zero() { 60 } else { 8 };
+        assert!(heard <= most, "{heard} holds before the neighbour's");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// How long each of some holds has to be waited for, in order.
+async fn waits(lock: &Lock) -> Vec<Duration> {
+    let mut waits = Vec::new();
+    for _ in 0..20 {
+        waits.push(hold(lock, HOLD).await);
+    }
+    waits.sort();
+    waits
+}
+
+/// Without anybody who listens nobody waits; one who listens and does not ask costs a pause.
+#[tokio::test]
+async fn a_pause_is_for_those_who_listen() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let lock = Lock::new(&redis, "l");
+    let alone = waits(&lock).await;
+    assert!(alone[10] < Duration::from_millis(4), "{alone:?}");
+
+    let client = redis::Client::open(&*server.url).expect("a valid address");
+    let mut deaf = client.get_async_pubsub().await.expect("a running server");
+    let channel = "redisson_lock__channel:{l}";
+    deaf.subscribe(channel).await.expect("subscribes");
+    let beside = waits(&lock).await;
+    assert!(beside[10] > Duration::from_millis(3), "{beside:?}");
+    assert!(beside[10] < Duration::from_millis(100), "{beside:?}");
+
+    drop(deaf);
+    sleep(Duration::from_millis(50)).await;
+    let alone = waits(&lock).await;
+    assert!(alone[10] < Duration::from_millis(4), "{alone:?}");
+}
+
+/// Who has no time to wait, or has the lock already, asks at once.
+#[tokio::test]
+async fn some_do_not_wait_for_others() {
+    let server = Redis::start();
+    let redis = process(&server).await;
+    let lock = Lock::new(&redis, "l");
+    let client = redis::Client::open(&*server.url).expect("a valid address");
+    let mut deaf = client.get_async_pubsub().await.expect("a running server");
+    let channel = "redisson_lock__channel:{l}";
+    deaf.subscribe(channel).await.expect("subscribes");
+
+    hold(&lock, HOLD).await;
+    assert!(lock.try_lock().await.expect("an answer").is_some());
+    hold(&lock, HOLD).await;
+    let short = lock.try_lock_for(Duration::from_millis(1)).await;
+    assert!(short.expect("an answer").is_some());
+
+    let mine = lock.by(&Owner::new());
+    let outer = mine.lock().await.expect("a lock");
+    sleep(HOLD).await;
+    let mut inner = Vec::new();
+    for _ in 0..20 {
+        inner.push(hold(&mine, Duration::ZERO).await);
+    }
+    inner.sort();
+    assert!(inner[10] < Duration::from_millis(4), "{inner:?}");
+    outer.release().await.expect("it was held");
+}
