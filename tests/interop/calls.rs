@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use tidegate::{
-    LimiterError, LimiterErrorKind, Lock, LockError, LockErrorKind, LockGuard, Owner, RateLimiter,
-    RateType, Redis,
+    LimiterBackend, LimiterError, LimiterErrorKind, Lock, LockError, LockErrorKind, LockGuard,
+    ManualClock, Owner, RateLimiter, RateType, Redis,
 };
 
 /// What a thread of Java is: an owner, and the holds that it has.
@@ -13,6 +13,8 @@ pub(crate) struct Calls {
     redis: Redis,
     owner: Owner,
     held: HashMap<String, Vec<LockGuard>>,
+    /// What limiters go by, instead of the server's.
+    clock: Option<ManualClock>,
 }
 
 /// What is no answer.
@@ -24,11 +26,24 @@ impl Calls {
             redis: redis.clone(),
             owner: Owner::new(),
             held: HashMap::new(),
+            clock: None,
+        }
+    }
+
+    pub(crate) fn with_clock(redis: &Redis, clock: ManualClock) -> Self {
+        Self {
+            clock: Some(clock),
+            ..Self::new(redis)
         }
     }
 
     /// "no rate" and "not held" are answers.
-    async fn call(&mut self, call: &str, name: &str, numbers: &[u64]) -> Result<String, Failure> {
+    pub(crate) async fn call(
+        &mut self,
+        call: &str,
+        name: &str,
+        numbers: &[u64],
+    ) -> Result<String, Failure> {
         let answer = match self.lock(call, name, numbers).await {
             Some(answer) => answer.or_else(|error| match error.kind() {
                 LockErrorKind::NotHeld => Ok("not held".to_owned()),
@@ -53,7 +68,11 @@ impl Calls {
         numbers: &[u64],
     ) -> Result<String, LimiterError> {
         // Java clients count here, too.
-        let limiter = RateLimiter::new(&self.redis, name).shared_with_redisson();
+        let on = match &self.clock {
+            Some(clock) => LimiterBackend::redis_with_clock(&self.redis, clock.clone()),
+            None => (&self.redis).into(),
+        };
+        let limiter = RateLimiter::new(on, name).shared_with_redisson();
         let kind = || match numbers[0] {
             0 => RateType::Overall,
             _ => RateType::PerClient,

@@ -2,12 +2,20 @@
 //!
 //! `bash tests/interop.sh` builds the Java half and runs this; without it nothing here does.
 
+#[path = "../limiter/oracle.rs"]
+#[allow(dead_code)]
+mod oracle;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alike;
 mod calls;
 mod fairness;
 mod fleet;
+mod limits;
+mod locks;
+mod random;
+mod wake;
 mod worker;
 
 /// Whether this is the long form: 500,000 operations, and the median of five runs.

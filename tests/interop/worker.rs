@@ -8,6 +8,7 @@ use tidegate::{Lock, RateLimiter, Redis};
 use tokio::task::JoinSet;
 
 use crate::calls::{Calls, logged};
+use crate::random::Caller;
 use crate::support::workers::instructions;
 
 #[test]
@@ -35,6 +36,19 @@ async fn play(words: &[String]) {
         "saturate" => {
             wait_for_line();
             saturate(&redis, &words[2], number(3), millis(number(4))).await;
+        }
+        "random" => {
+            wait_for_line();
+            let callers =
+                (0..number(3)).map(|task| Caller::new(&redis, number(2), task, number(4)));
+            let mut all: JoinSet<_> = callers.map(Caller::run).collect();
+            while all
+                .join_next()
+                .await
+                .transpose()
+                .expect("no panic")
+                .is_some()
+            {}
         }
         mode => panic!("{mode}"),
     }

@@ -72,7 +72,8 @@ impl Monitor {
                 return;
             }
             let key = || String::from_utf8(words[1].clone()).expect("a name");
-            match &words[0][..] {
+            // Java clients write it in small letters.
+            match &words[0].to_ascii_uppercase()[..] {
                 b"ZADD" if !words[1].ends_with(b":permits") && !is_a_clients(&words[1]) => {}
                 b"ZADD" => {
                     for (score, member) in pairs(&words) {
@@ -210,7 +211,7 @@ impl Grant {
 }
 
 /// From `+1795167694.123456 [0 lua] "ZADD" "key" ...`: when, whether by a script, and what.
-fn parse(line: &[u8]) -> (u64, bool, Vec<Vec<u8>>) {
+pub(crate) fn parse(line: &[u8]) -> (u64, bool, Vec<Vec<u8>>) {
     let quote = line
         .iter()
         .position(|byte| *byte == b'"')

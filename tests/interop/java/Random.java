@@ -2,6 +2,9 @@ import java.util.SplittableRandom;
 
 /** Threads that make calls at random, and log each of them. */
 final class Random {
+  /** Longer than any pause of a busy machine, and what those who are killed cost the others. */
+  private static final int LEASE = 4_000;
+
   private final Calls calls;
   private final SplittableRandom random;
   private final int thread;
@@ -43,10 +46,10 @@ final class Random {
     String taken =
         switch (random.nextInt(5)) {
           case 0 -> call("lock", name);
-          case 1 -> call("lockFor", name, 20_000);
+          case 1 -> call("lockFor", name, LEASE);
           case 2 -> call("tryLock", name);
           case 3 -> call("tryLockFor", name, 1 + random.nextInt(100));
-          default -> call("tryLockForLease", name, 1 + random.nextInt(100), 20_000);
+          default -> call("tryLockForLease", name, 1 + random.nextInt(100), LEASE);
         };
     if (taken.equals("no")) {
       return;
