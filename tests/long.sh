@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # What takes too long for every change: a million histories for each algorithm, decided alike by the pure functions,
 # the memory store and Redis, a million grants by a fleet of four processes, 100,000 acquisitions of one lock by four that
-# are stopped again and again, ten million keys in memory, a hundred cycles of each outage, and half an hour of faults
-# under load. About two hours on two cores. The fuzz targets are apart, since they want nightly Rust: fuzz/run.sh.
+# are stopped again and again, ten million keys in memory, half a million calls beside Redisson, a hundred cycles of each
+# outage, and half an hour of faults under load. About two hours on two cores. The fuzz targets are apart, since they want
+# nightly Rust: fuzz/run.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,5 +14,6 @@ bash tests/run.sh --release --test laws
 bash tests/run.sh --release --test fleet saturated -- --nocapture
 TIDEGATE_ACQUISITIONS=${TIDEGATE_ACQUISITIONS:-100000} bash tests/run.sh --release --test lock soak -- --nocapture
 TIDEGATE_FLOOD=${TIDEGATE_FLOOD:-10000000} bash tests/run.sh --release --test flood -- --nocapture
+bash tests/interop.sh --long
 bash tests/faults.sh
 bash tests/soak.sh

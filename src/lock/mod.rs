@@ -36,8 +36,11 @@
 //! - [fencing tokens](LockGuard::fencing_token) rise from holder to holder, also when Redis has lost its data, as long
 //!   as its clock does not go back at the same time;
 //! - whoever asks for the first time asks at once, and gets what is free. Those who are refused wait: in one process
-//!   they are served in the order of their arrival, one of them asking for all; between processes there is no order. A
-//!   release wakes the first of them up; if that message is lost they ask once a second;
+//!   they are served in the order of their arrival, one of them asking for all. A release wakes the first of them up;
+//!   if that message is lost they ask once a second;
+//! - processes take turns: one that has had the lock 16 times in a row, or for 10 ms, while others waited leaves it to
+//!   them until each may have had as many. If nobody takes it for 5 ms, it is its own again. Whoever has no time for
+//!   that, tries once, or has the lock already asks at once;
 //! - an owner never waits behind others who wait for it to release the same lock;
 //! - when a guard is dropped, its release is sent before whatever the process asks later.
 //!

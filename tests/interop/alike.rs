@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use redis::Commands;
 use tidegate::ManualClock;
@@ -46,13 +45,15 @@ type Kept = BTreeMap<String, (String, i64)>;
 /// A Java process, and the times that its scripts are told.
 struct Redisson {
     process: Process,
+    connection: redis::Connection,
     commands: Receiver<(u64, Vec<Vec<u8>>)>,
 }
 
 impl Redisson {
-    fn start(url: &str) -> Self {
-        let process = Process::start(Java, "serve", url, "");
-        let mut stream = TcpStream::connect(url.trim_start_matches("redis://")).expect("a server");
+    fn start(server: &Redis) -> Self {
+        let process = Process::start(Java, "serve", &server.url, "");
+        let address = server.url.trim_start_matches("redis://");
+        let mut stream = TcpStream::connect(address).expect("a running server");
         stream.write_all(b"MONITOR\r\n").expect("is sent");
         let mut lines = BufReader::new(stream).split(b'\n').map_while(Result::ok);
         assert_eq!(lines.next().expect("an answer"), b"+OK\r");
@@ -64,29 +65,36 @@ impl Redisson {
             let sent = commands.map_while(|(at, _, words)| sender.send((at, words)).ok());
             sent.count()
         });
-        Self { process, commands }
+        Self {
+            process,
+            connection: server.connection(),
+            commands,
+        }
     }
 
     /// Makes a call: its answer, and the time by which it was decided, in microseconds.
     fn call(&mut self, call: &str, name: &str, numbers: &[u64]) -> (String, u64) {
-        while self.commands.try_recv().is_ok() {}
         let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
-        self.process
-            .tell(format!("1 {call} {name} {}", numbers.join(" ")).trim_end());
+        let line = format!("1 {call} {name} {}", numbers.join(" "));
+        self.process.tell(line.trim_end());
         let line = self.process.line(|line| line.starts_with("1\t"));
         let (_, answer) = line.rsplit_once('\t').expect("an answer");
-        // A script that the server does not know yet is sent twice, with the same time.
-        let time = loop {
-            let (at, words) = self
-                .commands
-                .recv_timeout(Duration::from_secs(20))
-                .expect("it shows");
+        // What was sent until now is shown before this.
+        let echo = redis::cmd("ECHO").arg("the end").exec(&mut self.connection);
+        echo.expect("an answer");
+        let mut time = None;
+        loop {
+            let (at, words) = self.commands.recv().expect("MONITOR goes on");
+            if words[0] == b"ECHO" {
+                break;
+            }
+            // A script that the server does not know yet is sent twice: it runs the second time.
             if words.iter().any(|word| word == name.as_bytes()) {
                 let told = words.iter().rev().find_map(|word| told_time(word, at));
-                break told.unwrap_or(at);
+                time = Some(told.unwrap_or(at));
             }
-        };
-        (answer.to_owned(), time)
+        }
+        (answer.to_owned(), time.expect("it was sent"))
     }
 }
 
@@ -311,7 +319,7 @@ struct Pair {
 impl Pair {
     async fn start() -> Self {
         let (theirs, ours) = (Redis::start(), Redis::start());
-        let redisson = Redisson::start(&theirs.url);
+        let redisson = Redisson::start(&theirs);
         let redis = tidegate::Redis::connect(&ours.url)
             .await
             .expect("a running server");
@@ -354,7 +362,7 @@ impl Pair {
         let found = differences(&theirs, &ours, &mut self.seen);
         assert!(
             found.is_empty(),
-            "after {call} {name} {numbers:?}: {found:#?}"
+            "after {call} {name} {numbers:?} at {at}: {found:#?}"
         );
     }
 }

@@ -64,6 +64,7 @@ const PERMITS_LUA: &str = "lua/include/permits.lua";
 const LOCK_ACQUIRE_LUA: &str = "lua/lock/acquire.lua";
 const LOCK_RELEASE_LUA: &str = "lua/lock/release.lua";
 const HELD: &str = "src/lock/held.rs";
+const TURN: &str = "src/lock/subscriber/turn.rs";
 const WAITERS: &str = "src/lock/subscriber/waiters.rs";
 
 const CLOCK: &str = "src/connection/clock.rs";
@@ -530,6 +531,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         LOCK_RELEASE_LUA,
         "latest == 0 and is_latest)",
         "latest == 0)",
+    ),
+    mutant(
+        "lock, Lua",
+        "nobody is told how many others wait",
+        LOCK_RELEASE_LUA,
+        "2 + told or 1",
+        "1 or 1",
+    ),
+    mutant(
+        "lock",
+        "a process does not leave it to others",
+        TURN,
+        "now < *until && !self.is_held",
+        "now < *until && false",
     ),
     mutant(
         "lock",

@@ -75,9 +75,9 @@ impl Turn {
         self.used = now;
         self.is_held = false;
         self.own_messages = (self.own_messages + u32::from(is_listening)).min(MAX_HOLDS);
-        self.ahead = self.ahead.saturating_add(self.others);
-        let is_over = self.ahead >= MAX_HOLDS.saturating_mul(self.others);
-        if is_over || now - self.began >= MAX_TURN {
+        let most = MAX_HOLDS.saturating_mul(self.others);
+        self.ahead = self.ahead.saturating_add(self.others).min(most);
+        if self.ahead == most || now - self.began >= MAX_TURN {
             self.pause = Some(now + PAUSE);
         }
     }
@@ -164,6 +164,15 @@ mod tests {
         assert!(!is_paused(&turn));
         hold(&mut turn);
         assert!(!is_paused(&turn), "a turn as long as the first one");
+    }
+
+    /// Those who do not wait for others take the lock also during a pause.
+    #[tokio::test(start_paused = true)]
+    async fn others_are_never_more_than_a_turn_behind() {
+        let mut turn = turn(2);
+        (0..100 * MAX_HOLDS).for_each(|_| hold(&mut turn));
+        (0..2 * MAX_HOLDS).for_each(|_| turn.heard(Instant::now()));
+        assert!(!is_paused(&turn));
     }
 
     #[tokio::test(start_paused = true)]
