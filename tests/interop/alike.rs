@@ -187,7 +187,7 @@ fn without_listed(
     {
         let fields: Vec<_> = value.split(' ').collect();
         let is_listed = |field: &&str| field.starts_with("epoch=") || *field == "keepAliveTime=0";
-        if fields.iter().any(|field| is_listed(&field)) {
+        if fields.iter().any(is_listed) {
             note(if is_ours {
                 "a rate has an epoch"
             } else {
@@ -259,7 +259,7 @@ fn differences(theirs: &Kept, ours: &Kept, seen: &mut BTreeMap<&'static str, u64
         let is_alike =
             lives.is_some_and(|(a, b)| (a == -1) == (b == -1) && (a - b).abs() <= TOLERANCE);
         let lives_longer =
-            lives.is_some_and(|(a, b)| b > a && key.ends_with(":<client>") || a > 0 && b > a);
+            lives.is_some_and(|(a, b)| b > a && (a > 0 || key.ends_with(":<client>")));
         if lives_longer && !is_alike {
             *seen
                 .entry("what is counted expires later, a client's own keys at all")

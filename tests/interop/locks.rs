@@ -82,17 +82,17 @@ impl Lock {
     /// A command of a script on it.
     fn changed(&mut self, at: u64, words: &[std::borrow::Cow<'_, str>], seen: &mut Seen) {
         if self.ends != 0 && at >= self.ends + ROUNDING {
-            self.holders.clear();
+            *self = Self::default();
         }
         let number = |at: usize| words[at].parse::<i64>().expect("a number");
         let change: &dyn Fn(i64) -> i64 = match &*words[0].to_lowercase() {
             "hset" => &|_| number(3),
             "hincrby" => &|count| count + number(3),
-            "hdel" => {
-                self.holders.remove(&*words[2]);
+            // With the only field the expiry goes, too.
+            "hdel" | "del" => {
+                *self = Self::default();
                 return;
             }
-            "del" => return self.holders.clear(),
             "pexpire" => {
                 self.ends = at + 1_000 * u64::try_from(number(2)).expect("a lease");
                 return;
@@ -102,7 +102,7 @@ impl Lock {
         if let Err(violation) = self.count(&words[2], change) {
             // Unless the lease ended a moment ago.
             let is_over = self.ends != 0 && at + ROUNDING >= self.ends;
-            self.holders.clear();
+            *self = Self::default();
             match self.count(&words[2], change) {
                 Ok(()) if is_over => {}
                 _ => seen.violations.push(format!("{violation}: {words:?}")),
@@ -121,9 +121,11 @@ impl Lock {
             return Err(format!("held {before} times"));
         }
         match after {
-            0 => self.holders.remove(holder),
-            _ => self.holders.insert(holder.to_owned(), after),
-        };
+            0 => *self = Self::default(),
+            _ => {
+                self.holders.insert(holder.to_owned(), after);
+            }
+        }
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::fleet::Language::{Java, Rust};
-use crate::fleet::Process;
+use crate::fleet::{Language, Process};
 use crate::is_long;
 use crate::support::Redis;
 
@@ -20,35 +20,46 @@ fn call(process: &mut Process, call: &str) -> String {
     process.line(|line| line.starts_with("1\t"))
 }
 
+/// How long the waiter of one process takes to have the lock that another process releases: in
+/// microseconds, at the median, of 99 in 100, and at most.
+fn wake_ups(holds: Language, waits: Language) -> [u64; 3] {
+    let rounds = if is_long() { 1_000 } else { 150 };
+    let server = Redis::start();
+    let mut holder = Process::start(holds, "serve", &server.url, "");
+    let mut waiter = Process::start(waits, "serve", &server.url, "");
+    let round = |_| {
+        call(&mut holder, "lock l");
+        waiter.tell("1 lock l");
+        std::thread::sleep(Duration::from_millis(15));
+        let (released, _) = times(&call(&mut holder, "unlock l"));
+        let line = waiter.line(|line| line.starts_with("1\t"));
+        assert!(line.ends_with("\tok"), "{line}");
+        call(&mut waiter, "unlock l");
+        times(&line).1.saturating_sub(released)
+    };
+    // The first ones are slow: a JVM compiles what it does often.
+    let mut woken: Vec<u64> = (0..rounds + 20).map(round).skip(20).collect();
+    woken.sort_unstable();
+    let figures = [50, 99, 100].map(|share| woken[(rounds * share / 100).min(rounds - 1)]);
+    let [half, nearly_all, last] = figures;
+    println!(
+        "{holds:?} releases, {waits:?} wakes up: p50 {half} us, p99 {nearly_all} us, \
+         at most {last} us"
+    );
+    figures
+}
+
 /// A release of the other language wakes a waiter at once.
 #[test]
 #[ignore = "tests/interop.sh builds the Java half"]
 fn a_waiter_is_woken() {
     println!();
-    let rounds = if is_long() { 1_000 } else { 200 };
+    let [_, among_java, _] = wake_ups(Java, Java);
     for (holds, waits) in [(Java, Rust), (Rust, Java)] {
-        let server = Redis::start();
-        let mut holder = Process::start(holds, "serve", &server.url, "");
-        let mut waiter = Process::start(waits, "serve", &server.url, "");
-        let round = |_| {
-            call(&mut holder, "lock l");
-            waiter.tell("1 lock l");
-            std::thread::sleep(Duration::from_millis(15));
-            let (released, _) = times(&call(&mut holder, "unlock l"));
-            let line = waiter.line(|line| line.starts_with("1\t"));
-            assert!(line.ends_with("\tok"), "{line}");
-            call(&mut waiter, "unlock l");
-            times(&line).1.saturating_sub(released)
-        };
-        // The first ones are slow: a JVM compiles what it does often.
-        let mut woken: Vec<u64> = (0..rounds + 20).map(round).skip(20).collect();
-        woken.sort_unstable();
-        let [half, nearly_all, last] =
-            [50, 99, 100].map(|share| woken[(rounds * share / 100).min(rounds - 1)]);
-        println!(
-            "{holds:?} releases, {waits:?} wakes up: p50 {half} us, p99 {nearly_all} us, at most {last} us"
-        );
-        assert!(nearly_all <= 50_000, "{nearly_all} us");
+        let [_, nearly_all, _] = wake_ups(holds, waits);
+        // On a machine that is busy otherwise, Java among itself takes long, too.
+        let bound = 50_000.max(2 * among_java);
+        assert!(nearly_all <= bound, "{nearly_all} us, expected {bound} us");
     }
 }
 
