@@ -133,7 +133,7 @@ impl Connection {
     }
 
     /// The runtime of the connection's background tasks. Without it nothing is answered.
-    #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
+    #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn runtime(&self) -> &Handle {
         &self.shared.runtime
     }

@@ -26,8 +26,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// One call: the lease, or when that of others ends, if it ever does. After a call whose reply
-    /// was lost, the next one is the same request again: it counts once.
+    /// One call: the lease, or when that of others ends, if it ever does.
     pub(super) async fn ask(&mut self) -> Result<Result<Lease, Option<Duration>>, StoreError> {
         let Some(claim) = &self.claim else {
             return Err(too_late());
@@ -58,6 +57,18 @@ impl<'a> Attempt<'a> {
         }
         let background = Arc::clone(self.background);
         Ok(Ok(Lease::new(background, claim, token, sent)))
+    }
+}
+
+impl Attempt<'_> {
+    /// Gives up what may have been taken, if nobody knows, and makes another request of it. Its
+    /// caller sleeps before the next question, and nobody is to wait for the lock meanwhile.
+    pub(super) fn start_anew(&mut self) {
+        if let Some(claim) = self.claim.take_if(|_| self.is_unknown) {
+            self.claim = Some(claim.again());
+            self.is_unknown = false;
+            self.background.watchdog.give_up(claim);
+        }
     }
 }
 

@@ -16,13 +16,14 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime, if they do not run yet.
+    /// They run in the runtime of the connection.
     pub(super) fn of(redis: &Redis) -> Arc<Self> {
-        redis.keep(|connection| Self {
-            watchdog: Watchdog::start(),
-            subscriber: Subscriber::start(connection),
+        redis.keep(|connection| {
+            let _runtime = connection.runtime().enter();
+            Self {
+                watchdog: Watchdog::start(),
+                subscriber: Subscriber::start(connection),
+            }
         })
     }
 }

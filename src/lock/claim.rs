@@ -25,8 +25,8 @@ pub(super) struct Claim {
     holder: String,
     /// Where it stands what became of the request.
     latch: String,
-    /// The owner's number and its hold, where the holder may have the lock by other requests too.
-    owned: Option<(u64, Hold)>,
+    /// The owner and its hold, where the holder may have the lock by other requests too.
+    owned: Option<(Owner, Hold)>,
 }
 
 impl Claim {
@@ -38,13 +38,19 @@ impl Claim {
             target: Arc::clone(target),
             lease,
             latch: target.names.latch(&request),
-            owned: owner.map(|owner| (owner.number(), Hold::new(owner.holds(), lock(), lease))),
+            owned: owner.map(|owner| (owner.clone(), Hold::new(owner.holds(), lock(), lease))),
             holder: owner.map_or(request, |owner| target.holder(owner)),
         }
     }
 
+    /// Another request for the same.
+    pub(super) fn again(&self) -> Self {
+        let owner = self.owned.as_ref().map(|(owner, _)| owner);
+        Self::new(&self.target, owner, self.lease)
+    }
+
     pub(super) fn owner_number(&self) -> Option<u64> {
-        self.owned.as_ref().map(|(owner, _)| *owner)
+        self.owned.as_ref().map(|(owner, _)| owner.number())
     }
 
     /// Whether its owner has the lock by other requests.

@@ -22,9 +22,8 @@ use crate::error::StoreError;
 /// it promises, and what it cannot.
 ///
 /// Every method that takes it gives a [`LockGuard`]; the lock is free again when that is
-/// [released](LockGuard::release) or dropped. Its methods need a tokio runtime with its timer and its I/O enabled. What
-/// a process does in the background it does in the runtime in which its first lock was taken: when that ends, nothing
-/// is renewed.
+/// [released](LockGuard::release) or dropped. Its methods need a tokio runtime with its timer and its I/O enabled. The
+/// background tasks run in the runtime in which the [`Redis`] handle was made: when that ends, nothing is renewed.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is taken"]
 pub struct Lock {

@@ -7,7 +7,7 @@ use super::background::Background;
 use super::claim::Claim;
 use super::error::may_pass;
 use super::lease::Lease;
-use super::subscriber::Waiting;
+use super::subscriber::{Caller, Waiting};
 use crate::connection::Redis;
 use crate::error::StoreError;
 
@@ -28,13 +28,17 @@ pub(super) async fn wait(
     until: Option<Instant>,
 ) -> Result<Option<Lease>, StoreError> {
     let background = Background::of(redis);
-    let (target, owner) = (claim.target.clone(), claim.owner_number());
-    let join = || background.subscriber.join(&target.names.channel, owner);
+    let target = claim.target.clone();
+    let caller = Caller {
+        owner: claim.owner_number(),
+        timeout: target.connection.timeout(),
+    };
+    let join = || background.subscriber.join(&target.names.channel, caller);
     let behind_others = || {
         let channel = &target.names.channel;
         background
             .subscriber
-            .join_behind_others(channel, owner, until)
+            .join_behind_others(channel, caller, until)
     };
     let mut waiting: Option<Waiting> = match claim.is_nested() {
         true => None,
@@ -60,7 +64,10 @@ pub(super) async fn wait(
         let waiting = waiting.get_or_insert_with(join);
         match refusal {
             Ok(ends_after) => waiting.refused(ends_after),
-            Err(error) => waiting.failed(error),
+            Err(error) => {
+                attempt.start_anew();
+                waiting.failed(error);
+            }
         }
         if !waiting.woken(until).await? {
             return Ok(None);

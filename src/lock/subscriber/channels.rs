@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::turn::Turn;
-use super::waiters::{Next, Waiters};
+use super::waiters::{Caller, Next, Waiters};
 use crate::error::StoreError;
 
 /// The channels that are listened to, and who waits for their messages.
@@ -183,8 +183,8 @@ impl Channels {
 
 impl Waiting {
     /// Joins those who wait, after a first question.
-    pub(super) fn new(channels: &Arc<Channels>, channel: &str, owner: Option<u64>) -> Self {
-        let join = |waiters: &mut Waiters, number| waiters.join(number, owner);
+    pub(super) fn new(channels: &Arc<Channels>, channel: &str, caller: Caller) -> Self {
+        let join = |waiters: &mut Waiters, number| waiters.join(number, caller);
         Self::join(channels, &mut channels.known(), channel, join)
     }
 
@@ -192,12 +192,12 @@ impl Waiting {
     pub(super) fn behind_others(
         channels: &Arc<Channels>,
         channel: &str,
-        owner: Option<u64>,
+        caller: Caller,
         until: Option<Instant>,
     ) -> Option<Self> {
         let mut known = channels.known();
         let pause = known.pause(channel, Instant::now())?;
-        let join = |waiters: &mut Waiters, number| waiters.join_asleep(number, owner);
+        let join = |waiters: &mut Waiters, number| waiters.join_asleep(number, caller);
         let has_time = until.is_none_or(|until| pause < until);
         has_time.then(|| Self::join(channels, &mut known, channel, join))
     }
@@ -290,15 +290,20 @@ impl Drop for Waiting {
 mod tests {
     use super::*;
 
+    const CALLER: Caller = Caller {
+        owner: None,
+        timeout: Duration::from_millis(200),
+    };
+
     /// Whoever waits for a lock while there is no connection to listen on leaves nothing behind.
     #[test]
     fn nothing_adds_up_without_a_connection() {
         let channels = Arc::new(Channels::default());
-        let pass = || drop(Waiting::new(&channels, "passing", None));
+        let pass = || drop(Waiting::new(&channels, "passing", CALLER));
         (0..1_000).for_each(|_| pass());
         assert!(channels.known().changed.is_empty());
 
-        let _stays = Waiting::new(&channels, "stays", None);
+        let _stays = Waiting::new(&channels, "stays", CALLER);
         channels.begin();
         assert_eq!(channels.take_changes(), (vec!["stays".into()], vec![]));
         pass();

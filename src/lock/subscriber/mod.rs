@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 pub(super) use self::channels::{Channels, Waiting};
+pub(super) use self::waiters::Caller;
 use self::waiters::Waiters;
 use crate::connection::Connection;
 
@@ -34,8 +35,8 @@ impl Subscriber {
     }
 
     /// Joins those who wait for this channel, after a first question.
-    pub(super) fn join(&self, channel: &str, owner: Option<u64>) -> Waiting {
-        Waiting::new(&self.channels, channel, owner)
+    pub(super) fn join(&self, channel: &str, caller: Caller) -> Waiting {
+        Waiting::new(&self.channels, channel, caller)
     }
 
     /// Joins those who wait without a question, if others go first and may still do so for a part of
@@ -43,10 +44,10 @@ impl Subscriber {
     pub(super) fn join_behind_others(
         &self,
         channel: &str,
-        owner: Option<u64>,
+        caller: Caller,
         until: Option<Instant>,
     ) -> Option<Waiting> {
-        Waiting::behind_others(&self.channels, channel, owner, until)
+        Waiting::behind_others(&self.channels, channel, caller, until)
     }
 
     pub(super) fn channels(&self) -> &Arc<Channels> {

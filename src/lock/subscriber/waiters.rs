@@ -34,9 +34,17 @@ pub(super) struct Waiters {
     outage: Option<Outage>,
 }
 
+/// Who waits.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::lock) struct Caller {
+    pub(in crate::lock) owner: Option<u64>,
+    /// How long one of its questions may take.
+    pub(in crate::lock) timeout: Duration,
+}
+
 #[derive(Debug)]
 struct Waiter {
-    owner: Option<u64>,
+    caller: Caller,
     state: State,
     /// When it was woken, or began to ask.
     since: Instant,
@@ -58,6 +66,8 @@ enum State {
 struct Outage {
     since: Instant,
     error: StoreError,
+    /// Of the questions that have failed, the longest. Callers with more patience may be answered.
+    timeout: Duration,
 }
 
 /// What a waiter does next.
@@ -84,15 +94,15 @@ impl Waiters {
     }
 
     /// Adds one whose first question has been answered or has failed.
-    pub(super) fn join(&mut self, number: u64, owner: Option<u64>) -> Arc<Notify> {
+    pub(super) fn join(&mut self, number: u64, caller: Caller) -> Arc<Notify> {
         let woken = Arc::new(Notify::new());
         // The owner may have taken the lock between that question and now: it asks once more.
-        let state = match owner {
+        let state = match caller.owner {
             Some(_) => State::WokenAgain,
             None => State::Asking,
         };
         let waiter = Waiter {
-            owner,
+            caller,
             state,
             since: Instant::now(),
             woken: Arc::clone(&woken),
@@ -102,12 +112,12 @@ impl Waiters {
     }
 
     /// Adds one that has not asked yet, since others go first.
-    pub(super) fn join_asleep(&mut self, number: u64, owner: Option<u64>) -> Arc<Notify> {
-        let woken = self.join(number, owner);
+    pub(super) fn join_asleep(&mut self, number: u64, caller: Caller) -> Arc<Notify> {
+        let woken = self.join(number, caller);
         if let Some(waiter) = self.waiters.get_mut(&number) {
             waiter.state = State::Asleep;
         }
-        match owner {
+        match caller.owner {
             // It does not stand behind others.
             Some(owner) => self.wake_all_of(owner),
             None => self.wake_one(),
@@ -136,7 +146,7 @@ impl Waiters {
     /// Wakes those of an owner that has the lock now, and may take it again.
     pub(super) fn wake_all_of(&mut self, owner: u64) {
         let mut waiters = self.waiters.values_mut();
-        while let Some(waiter) = waiters.find(|waiter| waiter.owner == Some(owner)) {
+        while let Some(waiter) = waiters.find(|waiter| waiter.caller.owner == Some(owner)) {
             waiter.wake();
         }
     }
@@ -155,11 +165,25 @@ impl Waiters {
     /// The question of this one was not answered.
     pub(super) fn failed(&mut self, number: u64, error: StoreError) {
         let now = Instant::now();
-        let since = self.outage.take().map_or(now, |outage| outage.since);
-        self.outage = Some(Outage { since, error });
+        let waiter = self.waiters.get(&number);
+        let timeout = waiter.map_or(Duration::ZERO, |waiter| waiter.caller.timeout);
+        let (since, timeout) = match self.outage.take() {
+            Some(outage) if outage.timeout >= timeout => (outage.since, outage.timeout),
+            _ => (now, timeout),
+        };
+        self.outage = Some(Outage {
+            since,
+            error,
+            timeout,
+        });
         self.sleep(number, PAUSE);
+        let mut others = self.waiters.values_mut();
         if now - since >= MAX_OUTAGE {
-            self.waiters.values_mut().for_each(Waiter::wake);
+            others.for_each(Waiter::wake);
+        } else if let Some(patient) =
+            others.find(|waiter| waiter.caller.timeout > timeout && !waiter.is_stuck(now))
+        {
+            patient.wake();
         }
     }
 
@@ -182,10 +206,12 @@ impl Waiters {
     ) -> Next {
         let now = Instant::now();
         let is_late = until.is_some_and(|until| now >= until);
-        if let Some(Outage { since, error }) = &self.outage
-            && (is_late || now - *since >= MAX_OUTAGE)
+        let waiter = self.waiters.get(&number);
+        if let Some(outage) = &self.outage
+            && waiter.is_none_or(|waiter| waiter.caller.timeout <= outage.timeout)
+            && (is_late || now - outage.since >= MAX_OUTAGE)
         {
-            return Next::Fail(error.clone());
+            return Next::Fail(outage.error.clone());
         }
         if is_late {
             return Next::GiveUp;
@@ -232,11 +258,16 @@ mod tests {
     use super::*;
     use crate::StoreErrorKind;
 
+    const CALLER: Caller = Caller {
+        owner: None,
+        timeout: Duration::from_millis(200),
+    };
+
     /// Waiters without owners, all asleep.
     fn asleep(numbers: std::ops::Range<u64>) -> Waiters {
         let mut waiters = Waiters::new();
         for number in numbers {
-            waiters.join(number, None);
+            waiters.join(number, CALLER);
             waiters.refused(number, None);
         }
         waiters
@@ -286,7 +317,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_owner_does_not_stand_behind_others() {
         let mut waiters = asleep(0..2);
-        waiters.join(2, Some(7));
+        waiters.join(
+            2,
+            Caller {
+                owner: Some(7),
+                ..CALLER
+            },
+        );
         waiters.refused(2, None);
         assert!(
             matches!(waiters.next(2, None, None), Next::Ask),
@@ -295,6 +332,24 @@ mod tests {
         waiters.refused(2, None);
         waiters.wake_all_of(7);
         assert_eq!(awake(&waiters), [2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hasty_caller_does_not_speak_for_patient_ones() {
+        let mut waiters = Waiters::new();
+        let timeout = Duration::ZERO;
+        waiters.join(0, Caller { timeout, ..CALLER });
+        waiters.join(1, CALLER);
+        waiters.refused(1, None);
+        let error = || StoreError::new(StoreErrorKind::Timeout, "no answer");
+        waiters.failed(0, error());
+        assert_eq!(awake(&waiters), [1]);
+        tokio::time::advance(MAX_OUTAGE).await;
+        waiters.failed(0, error());
+        assert!(matches!(waiters.next(0, None, None), Next::Fail(_)));
+        assert!(matches!(waiters.next(1, None, None), Next::Ask));
+        waiters.failed(1, error());
+        assert!(!matches!(waiters.next(1, None, None), Next::Fail(_)));
     }
 
     #[tokio::test(start_paused = true)]
