@@ -88,10 +88,8 @@ impl Calls {
                 ok()
             }
             "updateRate" => {
-                limiter
-                    .update_rate(kind(), numbers[1], millis(numbers[2]))
-                    .await?;
-                ok()
+                let updated = limiter.update_rate(kind(), numbers[1], millis(numbers[2]));
+                yes(updated.await?)
             }
             "tryAcquire" => yes(limiter.try_acquire(numbers[0]).await?),
             "tryAcquireFor" => yes(limiter

@@ -65,14 +65,16 @@ final class Calls {
     };
   }
 
-  /** Releases before 4.0 have no updateRate. */
+  /** Only releases of Redisson that are newer than 3.52 have it. */
   private static String update(RRateLimiter limiter, long[] numbers) throws Exception {
     try {
-      var update =
-          RRateLimiter.class.getMethod("updateRate", RateType.class, long.class, Duration.class);
-      update.invoke(limiter, type(numbers), numbers[1], Duration.ofMillis(numbers[2]));
-      return "ok";
-    } catch (NoSuchMethodException missing) {
+      Class<?> kind = Class.forName("org.redisson.api.ratelimiter.RateLimiterArgs");
+      Object rate =
+          kind.getMethod("of", RateType.class, long.class, Duration.class)
+              .invoke(null, type(numbers), numbers[1], Duration.ofMillis(numbers[2]));
+      Object updated = RRateLimiter.class.getMethod("updateRate", kind).invoke(limiter, rate);
+      return yes((boolean) updated);
+    } catch (ClassNotFoundException missing) {
       return "no such call";
     } catch (InvocationTargetException error) {
       throw (Exception) error.getCause();
