@@ -1,7 +1,7 @@
 //! The same calls at the same time, by the real Redisson on one server and by this crate on another
 //! one: the answers are equal, and so is what stands in both.
 //!
-//! What Redisson's scripts were told about the time is what `MONITOR` shows; ours are told the same.
+//! `MONITOR` shows the time that Redisson's scripts were told; ours are told the same.
 //! The differences that `docs/primitives.md` lists are left out, and counted.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -145,8 +145,8 @@ impl Channels {
         known.wake_one(channel);
     }
 
-    /// So many clients have heard of a release, this one among them if it listens; the lock had been
-    /// taken at that instant.
+    /// So many clients have heard of a release, this one among them if it listens. The lock had
+    /// been taken at that instant.
     pub(in crate::lock) fn told(&self, channel: &str, listeners: u32, taken: Instant) {
         let mut known = self.known();
         let is_listening = known.channels.contains_key(channel);

@@ -39,8 +39,8 @@ impl Subscriber {
         Waiting::new(&self.channels, channel, caller)
     }
 
-    /// Joins those who wait without a question, if others go first and may still do so for a part of
-    /// the time that there is.
+    /// Joins those who wait before a first question, if others go first for a part of the time that
+    /// there is.
     pub(super) fn join_behind_others(
         &self,
         channel: &str,
