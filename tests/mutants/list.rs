@@ -557,8 +557,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "lock",
         "an owner waits behind others",
         WAITERS,
-        "waiter.owner == Some(owner)",
-        "waiter.owner == Some(owner + 1)",
+        "waiter.caller.owner == Some(owner)",
+        "waiter.caller.owner == Some(owner + 1)",
     ),
     mutant(
         "lock",
