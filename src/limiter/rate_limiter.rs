@@ -43,7 +43,8 @@ use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Permit, 
 /// thousand of them cost a handful of calls each time permits come back. Who is first is decided by
 /// [`fair`](Self::fair) alone.
 ///
-/// A future that is dropped leaves nothing behind: permits that were granted to it in the same
+/// A future that is not polled holds up nobody: it is asked for in the background, and keeps what it
+/// is granted. A future that is dropped leaves nothing behind: permits that were granted to it in the same
 /// moment are given back. Permits that were granted when the answer got lost are given back if the
 /// server answers again within seconds, and else come back by themselves after the interval.
 ///

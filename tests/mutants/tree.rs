@@ -25,7 +25,7 @@ const HISTORIES: Tests = (&["--test", "store", "history"], "4000");
 const LIMITER: Tests = (
     &[
         "--test", "limiter", "--", "dropped", "evicted", "exact", "expiry", "grants", "history",
-        "layout", "surface", "waiting",
+        "layout", "surface", "waiting", "faults",
     ],
     "400",
 );
@@ -132,7 +132,7 @@ impl Tree {
     /// does not compile is a mistake in the list, not a kill.
     pub(crate) fn killers(&self, mutant: &Mutant) -> Vec<String> {
         let is_of = |names: &[&str]| names.iter().any(|name| mutant.file.contains(name));
-        if is_of(&["limiter", "permits"]) {
+        if mutant.part.starts_with("limiter") || is_of(&["limiter", "permits"]) {
             return failed(&self.run(LIMITER.0, LIMITER.1));
         }
         if is_of(&["lock"]) {
