@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What limiters and locks give to callers that wait: medians of five runs, then three minutes of
-# mixed operations by four processes. About eight minutes; --short: one run each, and seconds.
+# mixed operations by four processes. About ten minutes; --short: one run each, and seconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,7 +29,7 @@ numbers() { sed -nE "s|.*$1.*|\\1|p" "$log"; }
 
 echo "| | median | of |"
 echo "| --- | ---: | ---: |"
-echo "| 40 fair callers with half of an interval's patience: permits used | $(numbers '([0-9]+) of 300' | median) | 300 |"
+echo "| 40 fair callers with half of an interval's patience: permits used | $(sed -nE 's/(.*[^0-9])?([0-9]+) of 300.*/\2/p' "$log" | median) | 300 |"
 waiting=$(sed -nE 's|[^0-9]*([0-9]+) by waiting, ([0-9]+) by trying.*|\1 \2|p' "$log" |
   awk '{ printf "%.2f\n", $1 / $2 }' | median)
 echo "| 200 tasks at a round trip of 2 ms: \`acquire\` to \`try_acquire\` | $waiting | 1 |"

@@ -49,7 +49,7 @@ pub(super) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     fn rate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Rate>, LimiterError>>;
 
-    /// Who counts here, and how long the rate is kept if nothing is granted; nothing without a rate.
+    /// Tells who counts here, and how long the rate is kept without a grant; `None` without a rate.
     fn keeping<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Kept>, LimiterError>>;
 
     /// Lets the limiter be forgotten after so long, and tells whether there is one.
@@ -99,7 +99,7 @@ pub(super) struct Reply {
     pub(super) wait: Duration,
 }
 
-/// What was granted to a caller, or may have been.
+/// Permits that a caller was granted, or may have been.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grant {
     pub(super) id: Id,

@@ -57,7 +57,7 @@ impl Call {
     fn denied(&self, batch: Questions, wait: Duration, changes: u64) {
         let is_fair = self.0.what.is_fair;
         let have_left = self.0.pending().denied(batch, wait, changes, is_fair);
-        // Whoever left while it was asked for may have given up a place that it had only then.
+        // A caller that left during the call may have given up its place before the call made it.
         if is_fair {
             have_left.into_iter().for_each(|id| drop(self.claim(id, 0)));
         }

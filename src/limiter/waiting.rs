@@ -56,7 +56,7 @@ impl RateLimiter {
         }))
     }
 
-    /// What was granted; or how long that takes, and whether a question is still on its way.
+    /// Returns the grant; or how long it takes, and whether a question is still on its way.
     async fn ask(
         &self,
         batcher: &Arc<Batcher>,
