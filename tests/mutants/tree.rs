@@ -31,7 +31,17 @@ const LIMITER: Tests = (
 );
 const LOCK: Tests = (
     &[
-        "--lib", "--test", "lock", "--", "waiters", "basics", "dropped", "network", "owners",
+        "--lib",
+        "--test",
+        "lock",
+        "--",
+        "waiters",
+        "turn::",
+        "neighbours",
+        "basics",
+        "dropped",
+        "network",
+        "owners",
         "watchdog",
     ],
     "0",
