@@ -82,7 +82,7 @@ pub(super) type Id = [u8; 16];
 pub(super) struct Wanted {
     pub(super) name: Arc<str>,
     pub(super) generation: Generation,
-    /// In the order in which callers came, over all processes.
+    /// Whether callers are served in the order in which they came, over all processes.
     pub(super) is_fair: bool,
     pub(super) permits: u64,
     /// Callers with another one do not share calls with these.

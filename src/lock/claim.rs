@@ -30,7 +30,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Of this owner, or of a holder that has no other requests.
+    /// A request by this owner, or by a holder that has no other requests.
     pub(super) fn new(target: &Arc<Target>, owner: Option<&Owner>, lease: Duration) -> Self {
         let request = format!("{}:{}", target.process(), next_number());
         let lock = || format!("{} {}", target.process(), target.names.key).into();

@@ -9,8 +9,9 @@ use crate::error::StoreError;
 
 pub(super) type Answer = Result<Decisions, StoreError>;
 
+/// A store around a store, without the store inside.
 pub(super) trait Around {
-    /// What is kept while the question is asked.
+    /// The state that is kept while the question is asked.
     type Asking: Send + 'static;
 
     /// # Errors

@@ -19,7 +19,7 @@ pub(in crate::lock) struct Channels {
 #[derive(Debug, Default)]
 struct Known {
     channels: HashMap<Arc<str>, Waiters>,
-    /// Of locks that this process has just had, and others wait for.
+    /// By channel: the turns at locks that this process has just had and others wait for.
     turns: HashMap<Arc<str>, Turn>,
     /// At so many, those that are forgotten are dropped.
     crowded: usize,

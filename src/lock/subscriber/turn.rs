@@ -34,7 +34,8 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Of a process that took the lock then, and has just released it while so many others waited.
+    /// The turn of a process that took the lock at `taken` and releases it now, while `others`
+    /// wait.
     pub(super) fn new(others: u32, taken: Instant, now: Instant) -> Self {
         let mut turn = Self {
             others,
