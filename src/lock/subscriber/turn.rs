@@ -21,9 +21,11 @@ const MEMORY: Duration = Duration::from_secs(1);
 pub(super) struct Turn {
     /// How many others listened at the latest release.
     others: u32,
-    /// How many holds the others together are behind.
-    ahead: u32,
-    began: Instant,
+    /// How many holds this process has had more than its share; below 0, fewer than that. The
+    /// balances of all that wait add up to 0: never does everybody leave the lock to everybody.
+    balance: i64,
+    /// When this process took the lock from another one, if it has not passed it on since then.
+    began: Option<Instant>,
     /// This process has it: the others cannot go first.
     is_held: bool,
     /// The others go first until then, or until they are behind no more.
@@ -39,8 +41,8 @@ impl Turn {
     pub(super) fn new(others: u32, taken: Instant, now: Instant) -> Self {
         let mut turn = Self {
             others,
-            ahead: 0,
-            began: taken,
+            balance: 0,
+            began: Some(taken),
             is_held: false,
             pause: None,
             own_messages: 0,
@@ -63,11 +65,11 @@ impl Turn {
     pub(super) fn taken(&mut self, now: Instant) {
         // None of the others has wanted it.
         if self.pause.is_some_and(|until| until <= now) {
-            self.end_pause();
+            self.pause = None;
+            self.balance = 0;
+            self.began = None;
         }
-        if self.ahead == 0 {
-            self.began = now;
-        }
+        self.began.get_or_insert(now);
         self.is_held = true;
     }
 
@@ -76,9 +78,11 @@ impl Turn {
         self.used = now;
         self.is_held = false;
         self.own_messages = (self.own_messages + u32::from(is_listening)).min(MAX_HOLDS);
-        let most = MAX_HOLDS.saturating_mul(self.others);
-        self.ahead = self.ahead.saturating_add(self.others).min(most);
-        if self.ahead == most || now - self.began >= MAX_TURN {
+        let others = i64::from(self.others);
+        let most = i64::from(MAX_HOLDS) * others;
+        self.balance = (self.balance + others).min(most);
+        let is_long = self.began.is_some_and(|began| now - began >= MAX_TURN);
+        if self.balance == most || is_long {
             self.pause = Some(now + PAUSE);
         }
     }
@@ -95,18 +99,14 @@ impl Turn {
             return;
         }
         self.used = now;
-        self.ahead = self.ahead.saturating_sub(1);
-        if self.ahead == 0 {
-            self.end_pause();
+        self.began = None;
+        self.balance = (self.balance - 1).max(-i64::from(MAX_HOLDS));
+        if self.balance <= 0 {
+            self.pause = None;
         } else if self.pause.is_some() {
             // The next one of them.
             self.pause = Some(now + PAUSE);
         }
-    }
-
-    fn end_pause(&mut self) {
-        self.pause = None;
-        self.ahead = 0;
     }
 }
 
@@ -117,13 +117,17 @@ mod tests {
     /// The turns of a process beside so many others that wait: the next one is its own.
     fn turn(others: u32) -> Turn {
         let mut turn = Turn::new(others, Instant::now(), Instant::now());
-        (0..others).for_each(|_| turn.heard(Instant::now()));
+        others_hold(&mut turn, others);
         turn
     }
 
     fn hold(turn: &mut Turn) {
         turn.taken(Instant::now());
         turn.released(false, Instant::now());
+    }
+
+    fn others_hold(turn: &mut Turn, holds: u32) {
+        (0..holds).for_each(|_| turn.heard(Instant::now()));
     }
 
     fn is_paused(turn: &Turn) -> bool {
@@ -172,8 +176,32 @@ mod tests {
     async fn others_are_never_more_than_a_turn_behind() {
         let mut turn = turn(2);
         (0..100 * MAX_HOLDS).for_each(|_| hold(&mut turn));
-        (0..2 * MAX_HOLDS).for_each(|_| turn.heard(Instant::now()));
+        others_hold(&mut turn, 2 * MAX_HOLDS);
         assert!(!is_paused(&turn));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_others_had_more_is_made_up_for() {
+        let mut turn = turn(1);
+        others_hold(&mut turn, 3);
+        (0..MAX_HOLDS + 2).for_each(|_| hold(&mut turn));
+        assert!(!is_paused(&turn));
+        hold(&mut turn);
+        assert!(is_paused(&turn));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn others_come_in_between_also_when_there_is_much_to_make_up_for() {
+        let mut turn = turn(1);
+        others_hold(&mut turn, 100 * MAX_HOLDS);
+        for _ in 0..MAX_HOLDS / 2 {
+            turn.taken(Instant::now());
+            tokio::time::advance(MAX_TURN).await;
+            turn.released(false, Instant::now());
+            assert!(is_paused(&turn));
+            others_hold(&mut turn, 1);
+            assert!(!is_paused(&turn));
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -196,7 +224,7 @@ mod tests {
         turn.released(true, Instant::now());
         turn.heard(Instant::now());
         assert!(is_paused(&turn));
-        (0..MAX_HOLDS).for_each(|_| turn.heard(Instant::now()));
+        others_hold(&mut turn, MAX_HOLDS);
         assert!(!is_paused(&turn));
     }
 }
