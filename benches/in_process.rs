@@ -15,9 +15,8 @@ use axum::extract::ConnectInfo;
 use futures_util::FutureExt;
 use http::{Request, Response};
 use support::{Table, contender, median, rounds};
-use tidegate::{
-    Algorithm, Count, Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule, Store, Take,
-};
+use tidegate::algorithm::Count;
+use tidegate::{Algorithm, Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule, Store, Take};
 use tower::{Layer, Service, service_fn};
 
 const WINDOW: Duration = Duration::from_secs(10);
@@ -71,7 +70,7 @@ fn main() {
     let check = || assert!(governor.check_key(black_box(&key)).is_ok());
 
     let store = MemoryStore::new();
-    let quota = Quota::new(Quota::LARGEST_MAX, WINDOW).expect("valid");
+    let quota = Quota::new(Quota::MAX_UNITS, WINDOW).expect("valid");
     let rule = Arc::new(Rule::new("getId", [quota]).expect("valid"));
     let take = || {
         let take = Take::new(Arc::clone(black_box(&rule)), Key::default());
@@ -109,8 +108,8 @@ fn main() {
 
     let mut bare = service_fn(no_op);
     let mut governed = service_fn(no_op);
-    let mut all = layer(Quota::LARGEST_MAX).layer(service_fn(no_op));
-    let mut silent = layer(Quota::LARGEST_MAX)
+    let mut all = layer(Quota::MAX_UNITS).layer(service_fn(no_op));
+    let mut silent = layer(Quota::MAX_UNITS)
         .headers(Headers::None)
         .layer(service_fn(no_op));
     let mut denying = layer(0).layer(service_fn(no_op));
@@ -119,9 +118,7 @@ fn main() {
         ready(Ok::<_, Infallible>(Response::new(Body::empty())))
     });
     let mut small_governed = small;
-    let mut small_limited = layer(Quota::LARGEST_MAX)
-        .headers(Headers::None)
-        .layer(small);
+    let mut small_limited = layer(Quota::MAX_UNITS).headers(Headers::None).layer(small);
 
     let contenders = &mut [
         contender("`governor` keyed check", check),

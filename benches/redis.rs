@@ -15,7 +15,8 @@ use recorder::{Recorder, ScriptCall};
 use redis::{Cmd, Connection, InfoDict, Value, cmd};
 use server::Redis;
 use support::{Table, median};
-use tidegate::{Algorithm, Key, ManualClock, Quota, Rule, Take};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Key, Quota, Rule, Take};
 
 /// Takes between two looks at the server's statistics.
 const CALLS: usize = 20_000;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use support::show;
-use tidegate::{ClientIp, PeerAddr, RateLimitLayer};
+use tidegate::key::PeerAddr;
+use tidegate::{ClientIp, RateLimitLayer};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -12,8 +12,9 @@ use axum::Router;
 use axum::routing::get;
 use http::{HeaderName, StatusCode};
 use support::show;
+use tidegate::key::KeyError;
 use tidegate::{
-    ErrorCallbackChain, FailOpen, Failed, Header, KeyError, MemoryStore, RateLimitLayer, StoreError,
+    ErrorCallbackChain, FailOpen, Failed, Header, MemoryStore, RateLimitLayer, StoreError,
 };
 
 #[tokio::main(flavor = "current_thread")]

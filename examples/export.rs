@@ -17,7 +17,8 @@ use futures_util::future::join_all;
 use http::HeaderName;
 use redis_support::Server;
 use support::show;
-use tidegate::{Denied, ExclusiveLayer, Header, Redis};
+use tidegate::lock::ExclusiveLayer;
+use tidegate::{Denied, Header, Redis};
 use tokio::time::sleep;
 
 #[tokio::main(flavor = "current_thread")]

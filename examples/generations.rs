@@ -9,7 +9,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use support::Server;
-use tidegate::{Generation, RateLimiter, RateType, Redis};
+use tidegate::Redis;
+use tidegate::limiter::{Generation, RateLimiter, RateType};
 use tokio::time::{Instant, sleep_until};
 
 const INTERVAL: Duration = Duration::from_millis(400);

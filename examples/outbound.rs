@@ -10,7 +10,8 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::Server;
-use tidegate::{RateLimiter, RateType, Redis};
+use tidegate::Redis;
+use tidegate::limiter::{RateLimiter, RateType};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 

@@ -7,7 +7,9 @@ mod servers;
 
 use std::time::{Duration, Instant};
 
-use tidegate::{Key, Quota, RedisStore, Resilient, Rule, Share, Store, StoreExt, Take};
+use tidegate::rule::Share;
+use tidegate::store::StoreExt;
+use tidegate::{Key, Quota, RedisStore, Resilient, Rule, Store, Take};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

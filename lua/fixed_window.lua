@@ -46,7 +46,7 @@ end
 if is_refund then
 -- include: refund
   local function take_back(tally)
-    if token_stamp < tally.start then return 0 end
+    if receipt_stamp < tally.start then return 0 end
     local taken = math.min(most, count(tally))
     tally.units = tally.units - taken
     return taken

@@ -149,7 +149,7 @@ if is_refund then
 -- include: refund
   -- At most 4,096 refunds are read. With more, units count as charged later that were given back.
   local function charged_later()
-    local after = (serial - token_serial) % MODULUS
+    local after = (serial - receipt_serial) % MODULUS
     local later = after
     local known = call('ZRANGEBYSCORE', records, stamp_text, '+inf', 'LIMIT', '0', '4096')
     for _, record in ipairs(known) do

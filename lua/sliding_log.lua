@@ -150,7 +150,7 @@ if is_refund then
 -- include: take_out
   newest = call('ZRANGE', key, '-1', '-1')[1]
 -- include: log
-  if not newest or stamp > now or token_stamp < begun then return 0 end
+  if not newest or stamp > now or receipt_stamp < begun then return 0 end
   life = math.max(horizon, long_window)
   local counting = horizon
   if now < long_until then

@@ -79,7 +79,7 @@ if is_refund then
 -- include: refund
 -- include: take_out
   local function take_back(tally)
-    local before, with_last = count_oldest(tally, token_stamp - 1, MODULUS)
+    local before, with_last = count_oldest(tally, receipt_stamp - 1, MODULUS)
     local entries, kept = {}, { sub(tally.entries, 1, before * ENTRY_SIZE) }
     for n = before, tally.number - 1 do
       local stamp, with = unpack(ENTRY, tally.entries, n * ENTRY_SIZE + 1)

@@ -19,10 +19,10 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// No answer within the configured time. The take may still have been charged.
     Timeout,
-    /// The store cannot be reached, or was given up for now: a [`CircuitBreaker`](crate::CircuitBreaker)
+    /// The store cannot be reached, or was given up for now: a [`CircuitBreaker`](crate::store::CircuitBreaker)
     /// that is open.
     Unavailable,
-    /// As many questions are under way as [may be](crate::InFlight): this one was not asked.
+    /// As many questions are under way as [may be](crate::store::InFlight): this one was not asked.
     Overloaded,
     /// The store refused: a wrong password, or a missing permission.
     Refused,

@@ -1,9 +1,9 @@
 //! Rate limiting for tower and axum services that run in more than one process.
 //!
-//! A [`RateLimitLayer`] wraps a handler. Before it runs, a [`Store`] decides whether the request still
-//! fits: [`RedisStore`] for a whole fleet, by one Lua script and Redis's clock, or
-//! [`MemoryStore`] for one process. A denied request gets a [`DegradeCallback`] instead of the handler; one for
-//! which no decision could be made, an [`ErrorCallback`].
+//! A [`RateLimitLayer`] wraps a handler. Before the handler runs, a [`Store`] decides whether the
+//! request still fits: [`RedisStore`] for a whole fleet, by one Lua script and Redis's clock, or
+//! [`MemoryStore`] for one process. A [`DegradeCallback`] answers a denied request. An
+//! [`ErrorCallback`] answers a request for which no decision could be made.
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,31 +29,32 @@
 //!
 //! # Where to look
 //!
-//! | | |
-//! |---|---|
-//! | wrap a handler | [`RateLimitLayer`]; by path, from a file: [`Limits`] |
-//! | what is limited | [`Quota`], [`Rule`], [`Rules`]; as TOML: [`config`] |
-//! | who is counted together | [`KeyExtractor`]: [`PathOnly`], [`PeerIp`], [`ClientIp`], [`Header`], [`MatchedPath`], closures, tuples |
-//! | where it is counted | [`Store`]: [`MemoryStore`], [`RedisStore`]; one server, a cluster or behind sentinels: [`RedisAddress`] |
-//! | what if that fails | [`Resilient`]: [`Fallback`], [`CircuitBreaker`], [`InFlight`], [`Timeout`]; [`OnError`] by rule |
-//! | what a decision says | [`Decision`], and [`Headers`] for clients |
-//! | what answers instead | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] |
-//! | one at a time, in the whole fleet | [`Lock`], [`ExclusiveLayer`] |
-//! | what code asks by itself | [`RateLimiter`], that waits for permits; [`Lock`], and [`ExclusiveLayer`] around a handler |
-//! | how it is counted | [`Algorithm`]: [`SlidingLog`], [`SlidingWindow`], [`Gcra`], [`FixedWindow`]; without a store: [`Count`] |
+//! | to | use | more in |
+//! |---|---|---|
+//! | wrap a handler | [`RateLimitLayer`]; by path, from a file: [`Limits`] | [`layer`], [`config`] |
+//! | say what is limited | [`Quota`], [`Rule`], [`Rules`] | [`rule`] |
+//! | say who is counted together | [`KeyExtractor`]: [`PeerIp`], [`ClientIp`], [`Header`], [`MatchedPath`], closures, tuples | [`key`] |
+//! | keep the counts | [`Store`]: [`MemoryStore`], [`RedisStore`] | [`store`], [`redis`] |
+//! | go on when the store fails | [`Resilient`] | [`store`] |
+//! | read a decision | [`Decision`]; for clients: [`Headers`] | [`decision`] |
+//! | answer instead of the handler | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] | [`callback`] |
+//! | choose how requests are counted | [`Algorithm`] | [`algorithm`] |
+//! | wait for permits in code | `RateLimiter` | [`limiter`] |
+//! | let one at a time in, in the whole fleet | `Lock`, `ExclusiveLayer` | [`lock`] |
 //!
 //! # When a request is charged
 //!
-//! At the decision that allows it, to all quotas of its rule at once; a denied request is charged
-//! nothing. A request whose decision timed out is charged only where Redis had decided in time and the answer was lost or late;
-//! one whose future was dropped while the store was asked may have been. Nothing is refunded by itself if the handler fails; [`Store::refund`] gives
-//! back what a [`Decision`]'s [`Token`] was charged.
+//! The decision that allows a request charges it to all quotas of its rule at once. A denied request
+//! is charged nothing. A request whose decision timed out is charged only if Redis decided in time
+//! and the answer was lost or late. A request whose future was dropped while the store was asked may
+//! have been charged. Nothing is refunded by itself if the handler fails: [`Store::refund`] gives back
+//! what the [receipt](decision::Receipt) of a [`Decision`] says.
 //!
 //! # The order of layers
 //!
-//! A 429 needs CORS fields to be readable by a browser: put the CORS layer outside of this one, or
-//! exempt preflights with [`RateLimitLayer::exempt`]. A layer on a `Router` also sees requests that match
-//! no route; a `route_layer` does not.
+//! A browser can read a 429 only if it has CORS fields: put the CORS layer outside of this one, or
+//! exempt preflights with [`RateLimitLayer::exempt`]. A layer on a `Router` also sees requests that
+//! match no route; a `route_layer` does not.
 //!
 //! # Features
 //!
@@ -66,17 +67,17 @@
 //! - `cluster`: Redis Cluster;
 //! - `sentinel`: a master that Redis Sentinel looks after;
 //! - `tls`: `rediss://` addresses;
-//! - `tracing`: events when decisions begin to fail, are made again, and when a callback panicked;
+//! - `tracing`: events when decisions begin to fail, when they are made again, and when a callback
+//!   panicked;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.
 //!
 #![cfg_attr(feature = "axum", doc = "[`MatchedPath`]: crate::MatchedPath")]
 #![cfg_attr(feature = "config", doc = "[`config`]: crate::config")]
 #![cfg_attr(feature = "redis", doc = "[`RedisStore`]: crate::RedisStore")]
-#![cfg_attr(feature = "redis", doc = "[`RedisAddress`]: crate::RedisAddress")]
-#![cfg_attr(feature = "limiter", doc = "[`RateLimiter`]: crate::RateLimiter")]
-#![cfg_attr(feature = "lock", doc = "[`Lock`]: crate::Lock")]
-#![cfg_attr(feature = "lock", doc = "[`ExclusiveLayer`]: crate::ExclusiveLayer")]
+#![cfg_attr(feature = "redis", doc = "[`redis`]: crate::redis")]
+#![cfg_attr(feature = "limiter", doc = "[`limiter`]: crate::limiter")]
+#![cfg_attr(feature = "lock", doc = "[`lock`]: crate::lock")]
 #![cfg_attr(
     not(feature = "axum"),
     doc = "[`MatchedPath`]: https://docs.rs/tidegate"
@@ -86,81 +87,71 @@
     not(feature = "redis"),
     doc = "[`RedisStore`]: https://docs.rs/tidegate"
 )]
-#![cfg_attr(
-    not(feature = "redis"),
-    doc = "[`RedisAddress`]: https://docs.rs/tidegate"
-)]
+#![cfg_attr(not(feature = "redis"), doc = "[`redis`]: https://docs.rs/tidegate")]
 #![cfg_attr(
     not(feature = "limiter"),
-    doc = "[`RateLimiter`]: https://docs.rs/tidegate"
+    doc = "[`limiter`]: https://docs.rs/tidegate"
 )]
-#![cfg_attr(not(feature = "lock"), doc = "[`Lock`]: https://docs.rs/tidegate")]
-#![cfg_attr(
-    not(feature = "lock"),
-    doc = "[`ExclusiveLayer`]: https://docs.rs/tidegate"
-)]
+#![cfg_attr(not(feature = "lock"), doc = "[`lock`]: https://docs.rs/tidegate")]
 
 mod admission;
-mod algorithm;
-mod callback;
+pub mod algorithm;
+pub mod callback;
 mod clock;
 #[cfg(feature = "config")]
 pub mod config;
 #[cfg(feature = "redis")]
 mod connection;
-mod decision;
+pub mod decision;
 mod error;
 mod in_flight_counter;
 mod jitter;
-mod key;
-mod layer;
+pub mod key;
+pub mod layer;
 #[cfg(feature = "limiter")]
-mod limiter;
+pub mod limiter;
 mod limits;
 #[cfg(feature = "lock")]
 pub mod lock;
 mod quota;
-mod rule;
-mod store;
+#[cfg(feature = "redis")]
+pub mod redis;
+pub mod rule;
+pub mod store;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod trace;
 mod trouble;
 
-pub use admission::ResponseFuture;
-pub use algorithm::{Algorithm, Count, Counting, FixedWindow, Gcra, SlidingLog, SlidingWindow};
-pub use callback::{
-    BoxFuture, DegradeCallback, Denied, ErrorCallback, ErrorCallbackChain, FailOpen, Failed,
-    FailureKind, Problem, Recovery,
-};
-#[cfg(feature = "test-util")]
-pub use clock::ManualClock;
-#[cfg(feature = "config")]
-pub use config::ConfigError;
+pub use algorithm::algorithm::Algorithm;
+pub use callback::defaults::FailOpen;
+pub use callback::degrade_callback::{DegradeCallback, Denied};
+pub use callback::error_callback::{ErrorCallback, Recovery};
+pub use callback::error_callback_chain::ErrorCallbackChain;
+pub use callback::failed::Failed;
 #[cfg(feature = "redis")]
-pub use connection::{IntoRedisAddress, Redis, RedisAddress};
-pub use decision::{Decision, Decisions, QuotaState, Source, Token, Verdict};
-pub use error::{KeyError, KeyErrorKind, StoreError, StoreErrorKind};
+pub use connection::handle::Redis;
+pub use decision::decision::Decision;
+pub use error::StoreError;
+pub use key::header::Header;
+pub use key::ip::client_ip::ClientIp;
+pub use key::ip::peer_ip::PeerIp;
+pub use key::key::Key;
+pub use key::key_extractor::KeyExtractor;
 #[cfg(feature = "axum")]
-pub use key::MatchedPath;
-pub use key::{
-    ClientIp, Forwarding, Header, Joined, Key, KeyExtractor, PathOnly, PeerAddr, PeerIp,
-};
-pub use layer::{Headers, RateLimit, RateLimitLayer};
-#[cfg(feature = "limiter")]
-pub use limiter::{
-    Generation, LimiterBackend, LimiterError, LimiterErrorKind, MemoryLimiters, Permit, Rate,
-    RateLimiter, RateType,
-};
+pub use key::matched_path::MatchedPath;
+pub use layer::headers::Headers;
+pub use layer::rate_limit_layer::RateLimitLayer;
 pub use limits::Limits;
-#[cfg(feature = "lock")]
-pub use lock::{Exclusive, ExclusiveLayer, Lock, LockError, LockErrorKind, LockGuard, Owner};
-pub use quota::{Quota, QuotaError};
-pub use rule::{OnError, Policy, Rule, RuleError, Rules, Share, SharedRules};
+pub use quota::Quota;
+pub use rule::rule::Rule;
+pub use rule::rules::Rules;
+pub use store::memory::MemoryStore;
 #[cfg(feature = "redis")]
-pub use store::RedisStore;
-pub use store::{
-    CircuitBreaker, Fallback, InFlight, MemoryStore, Resilient, Store, StoreExt, StoreFuture, Take,
-    TakePart, Timeout,
-};
+pub use store::redis::RedisStore;
+pub use store::resilient::Resilient;
+pub use store::store::Store;
+pub use store::take::Take;
 
 /// The examples of the README, compiled.
 #[cfg(all(doctest, feature = "axum", feature = "config", feature = "redis"))]

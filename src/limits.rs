@@ -56,10 +56,12 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`](crate::ConfigError) if the file cannot be read, or with the file, the line,
+    /// [`ConfigError`](crate::config::ConfigError) if the file cannot be read, or with the file, the line,
     /// the key and what was expected, if something in it is wrong.
     #[cfg(feature = "config")]
-    pub fn from_file(path: impl AsRef<std::path::Path>) -> Result<Self, crate::ConfigError> {
+    pub fn from_file(
+        path: impl AsRef<std::path::Path>,
+    ) -> Result<Self, crate::config::ConfigError> {
         Ok(Self::new(Rules::from_file(path)?))
     }
 
@@ -69,7 +71,7 @@ impl Limits {
     ///
     /// As [`Limits::from_file`].
     #[cfg(feature = "config")]
-    pub fn from_toml(text: &str) -> Result<Self, crate::ConfigError> {
+    pub fn from_toml(text: &str) -> Result<Self, crate::config::ConfigError> {
         Ok(Self::new(Rules::from_toml(text)?))
     }
 
@@ -80,7 +82,10 @@ impl Limits {
     ///
     /// As [`Limits::from_file`].
     #[cfg(feature = "config")]
-    pub fn reload(&self, path: impl AsRef<std::path::Path>) -> Result<(), crate::ConfigError> {
+    pub fn reload(
+        &self,
+        path: impl AsRef<std::path::Path>,
+    ) -> Result<(), crate::config::ConfigError> {
         self.rules.replace(Rules::from_file(path)?);
         Ok(())
     }
@@ -130,7 +135,7 @@ impl Limits {
     /// let limits = Limits::new([rule].into_iter().collect());
     /// let _ = (limits.layer("getId"), limits.layer("getid"));
     /// assert_eq!(limits.paths_without_rule(), ["getid"]);
-    /// # Ok::<(), tidegate::RuleError>(())
+    /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     #[must_use]
     pub fn paths_without_rule(&self) -> Vec<String> {

@@ -18,7 +18,7 @@ pub(crate) const MAX_QUOTAS: usize = 16;
 ///
 /// // A hundred in every second, not one in every hundredth of a second.
 /// assert_eq!(Quota::per_second(100), Quota::new(100, Duration::from_secs(1))?);
-/// # Ok::<(), tidegate::QuotaError>(())
+/// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quota {
@@ -31,10 +31,10 @@ pub struct Quota {
 
 impl Quota {
     /// The largest `max`: 15 digits, the most that a `RateLimit-Policy` field may carry.
-    pub const LARGEST_MAX: u64 = 999_999_999_999_999;
+    pub const MAX_UNITS: u64 = 999_999_999_999_999;
 
     /// The longest window: ten years of 365 days.
-    pub const LONGEST_WINDOW: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+    pub const MAX_WINDOW: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
     /// At most `max` units in any `window`.
     ///
@@ -43,16 +43,16 @@ impl Quota {
     ///
     /// # Errors
     ///
-    /// [`QuotaError`] if the window is zero or longer than [`Quota::LONGEST_WINDOW`], or if `max`
-    /// is above [`Quota::LARGEST_MAX`].
+    /// [`QuotaError`] if the window is zero or longer than [`Quota::MAX_WINDOW`], or if `max`
+    /// is above [`Quota::MAX_UNITS`].
     pub fn new(max: u64, window: Duration) -> Result<Self, QuotaError> {
         if window.is_zero() {
             return Err(QuotaError::ZeroWindow);
         }
-        if window > Self::LONGEST_WINDOW {
+        if window > Self::MAX_WINDOW {
             return Err(QuotaError::WindowTooLong);
         }
-        if max > Self::LARGEST_MAX {
+        if max > Self::MAX_UNITS {
             return Err(QuotaError::MaxTooLarge);
         }
         let millis = window.as_nanos().div_ceil(1_000_000);
@@ -66,15 +66,15 @@ impl Quota {
     /// # Errors
     ///
     /// [`QuotaError`] if the burst is 0, which would deny every request (a `max` of 0 says so), if
-    /// it takes longer than [`Quota::LONGEST_WINDOW`] to come back, or is above
-    /// [`Quota::LARGEST_MAX`].
+    /// it takes longer than [`Quota::MAX_WINDOW`] to come back, or is above
+    /// [`Quota::MAX_UNITS`].
     pub fn with_burst(mut self, burst: u64) -> Result<Self, QuotaError> {
         if burst == 0 {
             return Err(QuotaError::ZeroBurst);
         }
         self.burst = burst;
-        let longest = Self::LONGEST_WINDOW.as_micros() * u128::from(self.max.max(1));
-        if burst > Self::LARGEST_MAX || u128::from(burst) * u128::from(self.window) > longest {
+        let longest = Self::MAX_WINDOW.as_micros() * u128::from(self.max.max(1));
+        if burst > Self::MAX_UNITS || u128::from(burst) * u128::from(self.window) > longest {
             return Err(QuotaError::BurstTooLarge);
         }
         Ok(self)
@@ -184,16 +184,16 @@ pub enum QuotaError {
     /// The window is zero.
     #[error("the window is zero, expected at least 1 ms")]
     ZeroWindow,
-    /// The window is longer than [`Quota::LONGEST_WINDOW`].
+    /// The window is longer than [`Quota::MAX_WINDOW`].
     #[error("the window is too long, expected at most ten years (3650 days)")]
     WindowTooLong,
-    /// The count is above [`Quota::LARGEST_MAX`].
-    #[error("the max count is too large, expected at most {}", Quota::LARGEST_MAX)]
+    /// The count is above [`Quota::MAX_UNITS`].
+    #[error("the max count is too large, expected at most {}", Quota::MAX_UNITS)]
     MaxTooLarge,
     /// The burst is zero.
     #[error("the burst is zero and would deny every request, expected at least 1")]
     ZeroBurst,
-    /// The burst is above [`Quota::LARGEST_MAX`], or drains in more than [`Quota::LONGEST_WINDOW`].
+    /// The burst is above [`Quota::MAX_UNITS`], or drains in more than [`Quota::MAX_WINDOW`].
     #[error("the burst is too large, expected what comes back in at most ten years (3650 days)")]
     BurstTooLarge,
 }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(Quota::new(1, Duration::ZERO), Err(QuotaError::ZeroWindow));
         assert_eq!(Quota::new(1, Duration::MAX), Err(QuotaError::WindowTooLong));
         assert_eq!(Quota::new(u64::MAX, second), Err(QuotaError::MaxTooLarge));
-        assert!(Quota::new(Quota::LARGEST_MAX, Quota::LONGEST_WINDOW).is_ok());
+        assert!(Quota::new(Quota::MAX_UNITS, Quota::MAX_WINDOW).is_ok());
         assert!(Quota::new(0, second).is_ok());
         let burst = |max, burst| Quota::per_second(max).with_burst(burst);
         assert_eq!(burst(5, 0), Err(QuotaError::ZeroBurst));

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue, Value, cmd};
 use support::Redis as Server;
-use tidegate::{
-    Algorithm, Generation, Key, LimiterBackend, Lock, ManualClock, Quota, Rate, RateLimiter, Redis,
-    RedisStore, Rule, Store, StoreErrorKind, StoreExt, Take,
-};
+use tidegate::limiter::{Generation, LimiterBackend, Rate, RateLimiter};
+use tidegate::lock::Lock;
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
 
 const PAGE: &str = include_str!("../docs/security.md");
 /// More than any call takes on a busy machine.
@@ -105,13 +106,13 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
                 ))
             };
             let (old, new) = (rule(from)?, rule(to)?);
-            let mut tokens = Vec::new();
+            let mut receipts = Vec::new();
             for _ in 0..3 {
                 clock.set(clock.now() + 2_000);
-                tokens.extend(store.take_one(&old).await?.token());
+                receipts.extend(store.take_one(&old).await?.receipt());
             }
-            ensure!(store.refund(&old, &tokens[1]).await? == 1);
-            ensure!(store.refund(&old, &tokens[1]).await? == 0);
+            ensure!(store.refund(&old, &receipts[1]).await? == 1);
+            ensure!(store.refund(&old, &receipts[1]).await? == 0);
             let batch = [
                 new.clone(),
                 new.clone(),
@@ -120,9 +121,9 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
             ];
             let decisions = store.take(&batch).await?;
             ensure!(decisions[1].is_allowed() && !decisions[2].is_allowed());
-            let token = decisions[0].token().ok_or("it was charged")?;
+            let receipt = decisions[0].receipt().ok_or("it was charged")?;
             clock.set(clock.now() + 900_000);
-            store.refund(&new, &token).await?;
+            store.refund(&new, &receipt).await?;
             for _ in 0..3 {
                 clock.set(clock.now() + 600_000);
                 ensure!(store.take_one(&new).await?.is_allowed());
@@ -239,7 +240,7 @@ async fn use_locks(redis: &Redis) -> Result<(), Broken> {
     tokio::time::sleep(Duration::from_millis(400)).await;
     drop(guard);
 
-    let one_of_two = tidegate::ExclusiveLayer::new(redis, "slots")
+    let one_of_two = tidegate::lock::ExclusiveLayer::new(redis, "slots")
         .permits(2)
         .prefix("app:")
         .wait(PATIENCE);
@@ -403,14 +404,14 @@ async fn other_keys_are_refused() {
         );
     }
     let take = Take::new(rule, Key::default());
-    let token = store
+    let receipt = store
         .take_one(&take)
         .await
         .expect("it may")
-        .token()
+        .receipt()
         .expect("it was charged");
     let other = store.clone().prefix("Sessions:");
-    let error = other.refund(&take, &token).await.expect_err("it may not");
+    let error = other.refund(&take, &receipt).await.expect_err("it may not");
     assert_eq!(error.kind(), StoreErrorKind::Refused);
 
     let redis = Redis::connect(&url(&server, "primitives"))

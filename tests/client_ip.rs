@@ -4,10 +4,8 @@ use std::net::SocketAddr;
 
 use axum::extract::ConnectInfo;
 use http::{HeaderName, Request};
-use tidegate::{
-    ClientIp, Forwarding, Header, Joined, Key, KeyError, KeyErrorKind, KeyExtractor, MatchedPath,
-    PeerAddr, PeerIp,
-};
+use tidegate::key::{Forwarding, Joined, KeyError, KeyErrorKind, PeerAddr};
+use tidegate::{ClientIp, Header, Key, KeyExtractor, MatchedPath, PeerIp};
 
 /// The key of a request from this peer with these lines of a field.
 fn key(extractor: &impl KeyExtractor, peer: &str, field: &str, lines: &[&str]) -> String {

@@ -11,7 +11,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
-use tidegate::{Algorithm, Counting, Limits, MemoryStore, PeerAddr, Rules, Store};
+use tidegate::algorithm::Counting;
+use tidegate::key::PeerAddr;
+use tidegate::{Algorithm, Limits, MemoryStore, Rules, Store};
 use tower::ServiceExt;
 
 const EXAMPLE: &str = r#"

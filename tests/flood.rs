@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use peak_alloc::PeakAlloc;
-use tidegate::{
-    Algorithm, Decision, Key, ManualClock, MemoryStore, Quota, Rule, StoreError, StoreErrorKind,
-    StoreExt, Take,
-};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, StoreError, Take};
 
 /// Counts what is asked for; while something moves to a larger place, both places.
 #[global_allocator]

@@ -9,9 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tidegate::{
-    Algorithm, Count, Key, ManualClock, MemoryStore, Quota, Rule, Store, StoreExt, Take,
-};
+use tidegate::algorithm::Count;
+use tidegate::store::StoreExt;
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Key, MemoryStore, Quota, Rule, Store, Take};
 
 const WINDOW: Duration = Duration::from_millis(10);
 
@@ -32,9 +33,9 @@ fn use_in_turn(store: &MemoryStore, clock: &ManualClock, algorithm: Algorithm) {
             let take = take(algorithm, key);
             let answer = store.take_one(&take).now_or_never();
             let answer = answer.expect("memory answers at once");
-            let token = answer.ok().and_then(|decision| decision.token());
-            if let Some(token) = token.filter(|_| key == "b") {
-                let refund = store.refund(&take, &token).now_or_never();
+            let receipt = answer.ok().and_then(|decision| decision.receipt());
+            if let Some(receipt) = receipt.filter(|_| key == "b") {
+                let refund = store.refund(&take, &receipt).now_or_never();
                 assert!(refund.is_some_and(|units| units.is_ok()));
             }
         }
@@ -67,8 +68,8 @@ fn algorithms_take_over_from_each_other() {
             count.take(first, at * 2_000, &quotas[..1], 1);
         }
         let decision = count.take(second, 7_000, &quotas, 1);
-        if let Some(token) = decision.token() {
-            count.refund(7_500, &token, 1);
+        if let Some(receipt) = decision.receipt() {
+            count.refund(7_500, &receipt, 1);
         }
         assert!(count.take(second, 1_000_000, &quotas, 2).is_allowed());
         assert!(!count.take(second, 1_000_000, &quotas, 2).is_allowed());

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use shuttle::thread;
-use tidegate::{
-    Algorithm, Decision, Key, ManualClock, MemoryStore, Quota, Rule, Store, StoreError,
-    StoreErrorKind, StoreExt, Take, Token,
-};
+use tidegate::decision::Receipt;
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
 
 /// In microseconds.
 const WINDOW: u64 = 10_000;
@@ -59,7 +59,7 @@ struct Gate {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Charge {
     key: &'static str,
-    token: Token,
+    receipt: Receipt,
 }
 
 impl Gate {
@@ -91,7 +91,7 @@ impl Gate {
     /// What is charged for these takes of one unit, one after the other; there need not be room for their keys.
     fn charge(&self, keys: &[&'static str]) -> Vec<Charge> {
         let charge = |key: &&'static str| match self.ask(key, 1) {
-            Ok(decision) => decision.token().map(|token| Charge { key, token }),
+            Ok(decision) => decision.receipt().map(|receipt| Charge { key, receipt }),
             Err(error) => {
                 assert_eq!(error.kind(), StoreErrorKind::Full);
                 None
@@ -108,8 +108,8 @@ impl Gate {
 
     /// The units that come back.
     fn refund(&self, charge: Charge) -> u64 {
-        let take = self.of(charge.key, charge.token.units());
-        let refund = self.store.refund(&take, &charge.token).now_or_never();
+        let take = self.of(charge.key, charge.receipt.units());
+        let refund = self.store.refund(&take, &charge.receipt).now_or_never();
         let units = refund.expect("memory answers at once");
         units.expect("memory does not fail")
     }
@@ -133,7 +133,7 @@ impl Gate {
     /// At the end every key that counts is known to the store, and no other.
     fn expect_held(&self, charges: &[Charge]) {
         let now = self.clock.now();
-        let counts = |charge: &&Charge| charge.token.stamp() + WINDOW > now;
+        let counts = |charge: &&Charge| charge.receipt.stamp() + WINDOW > now;
         let keys: BTreeSet<_> = charges.iter().filter(counts).map(|it| it.key).collect();
         assert_eq!(self.store.len(), keys.len(), "{keys:?} of {charges:?}");
     }
@@ -156,8 +156,8 @@ fn join<T>(threads: impl IntoIterator<Item = thread::JoinHandle<Vec<T>>>) -> Vec
 fn expect_law_1(charges: &[Charge], max: usize) {
     for last in charges {
         let in_window = charges.iter().filter(|it| {
-            let stamps = it.token.stamp()..it.token.stamp() + WINDOW;
-            it.key == last.key && stamps.contains(&last.token.stamp())
+            let stamps = it.receipt.stamp()..it.receipt.stamp() + WINDOW;
+            it.key == last.key && stamps.contains(&last.receipt.stamp())
         });
         assert!(in_window.count() <= max, "{charges:?}");
     }
@@ -311,13 +311,13 @@ fn no_thread_takes_in_the_past_of_several() {
 
 /// Whoever asks for it: what was charged comes back once.
 #[test]
-fn a_token_gives_back_once_in_every_order() {
+fn a_receipt_gives_back_once_in_every_order() {
     for algorithm in Algorithm::ALL {
         always(1, move |set| {
             let gate = Gate::new(set, algorithm, 2, 10);
             let decision = gate.ask("a", 2).expect("there is room");
-            let token = decision.token().expect("it was charged");
-            let charge = Charge { key: "a", token };
+            let receipt = decision.receipt().expect("it was charged");
+            let charge = Charge { key: "a", receipt };
             let other = gate.refunding(charge);
             let mut given_back = [gate.refund(charge), other.join().expect("no panic")];
             given_back.sort_unstable();

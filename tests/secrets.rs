@@ -14,10 +14,10 @@ use axum::routing::get;
 use http::Request;
 use redis::cmd;
 use support::Redis as Server;
-use tidegate::{
-    ExclusiveLayer, Lock, Quota, Rate, RateLimitLayer, RateLimiter, Redis, RedisStore, Rule, Store,
-    StoreExt, Take,
-};
+use tidegate::limiter::{Rate, RateLimiter};
+use tidegate::lock::{ExclusiveLayer, Lock};
+use tidegate::store::StoreExt;
+use tidegate::{Quota, RateLimitLayer, Redis, RedisStore, Rule, Store, Take};
 use tower::ServiceExt;
 
 const SECRETS: [&str; 4] = ["s3cret", "wr0ng", "us3r", "n0body"];

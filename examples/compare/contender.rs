@@ -1,6 +1,7 @@
 //! Who is compared: every algorithm, and GCRA twice, as its burst is a setting of its own.
 
-use tidegate::{Algorithm, Quota, QuotaError};
+use tidegate::rule::QuotaError;
+use tidegate::{Algorithm, Quota};
 
 use crate::limit::{MAX, SMALL_BURST, WINDOW};
 

@@ -1,6 +1,6 @@
 //! One traffic through one algorithm.
 
-use tidegate::Count;
+use tidegate::algorithm::Count;
 
 use crate::contender::Contender;
 use crate::traffic::Take;

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tidegate::{BoxFuture, DegradeCallback, Denied};
+use tidegate::callback::BoxFuture;
+use tidegate::{DegradeCallback, Denied};
 use tokio::sync::watch;
 use tokio::time::sleep;
 

@@ -24,7 +24,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use settings::Settings;
-use tidegate::{Limits, MemoryStore, RedisStore, Resilient, Rule, Rules, Share, Store};
+use tidegate::rule::Share;
+use tidegate::{Limits, MemoryStore, RedisStore, Resilient, Rule, Rules, Store};
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::response::Response;
-use tidegate::{BoxFuture, Decision, ErrorCallback, Failed, Recovery};
+use tidegate::callback::BoxFuture;
+use tidegate::{Decision, ErrorCallback, Failed, Recovery};
 
 /// An outage that comes and goes is told of at most this often.
 const PAUSE: Duration = Duration::from_secs(1);

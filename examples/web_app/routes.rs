@@ -8,7 +8,8 @@ use axum::http::HeaderMap;
 use axum::middleware::map_response;
 use axum::response::{Html, Response};
 use axum::routing::get;
-use tidegate::{ErrorCallbackChain, KeyError, Limits, RateLimitLayer, Rules, StoreError};
+use tidegate::key::KeyError;
+use tidegate::{ErrorCallbackChain, Limits, RateLimitLayer, Rules, StoreError};
 
 use crate::export::Reports;
 use crate::outage::Outage;

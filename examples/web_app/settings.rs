@@ -2,7 +2,7 @@
 
 use std::env;
 
-use tidegate::Share;
+use tidegate::rule::Share;
 
 /// Found from wherever the app is started.
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/limits.toml");

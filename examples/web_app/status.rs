@@ -1,7 +1,8 @@
 //! What the page wants to know before it asks anything.
 
 use serde_json::{Value, json};
-use tidegate::{Policy, Rules};
+use tidegate::Rules;
+use tidegate::rule::Policy;
 
 use crate::routes::Route;
 

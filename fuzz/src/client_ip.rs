@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request};
 use ipnet::IpNet;
-use tidegate::{ClientIp, Forwarding, KeyExtractor, PeerAddr, PeerIp};
+use tidegate::key::{Forwarding, PeerAddr};
+use tidegate::{ClientIp, KeyExtractor, PeerIp};
 
 use super::input::Input;
 

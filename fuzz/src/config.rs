@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tidegate::{Key, ManualClock, MemoryStore, Quota, Rules, StoreExt, Take};
+use tidegate::store::StoreExt;
+use tidegate::test_util::ManualClock;
+use tidegate::{Key, MemoryStore, Quota, Rules, Take};
 
 pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
@@ -29,8 +31,8 @@ fn can_be_used(rules: &Rules) {
         assert!(!rule.path().is_empty());
         assert!((1..=16).contains(&rule.quotas().len()));
         for quota in rule.quotas() {
-            assert!(quota.max() <= Quota::LARGEST_MAX);
-            assert!(!quota.window().is_zero() && quota.window() <= Quota::LONGEST_WINDOW);
+            assert!(quota.max() <= Quota::MAX_UNITS);
+            assert!(!quota.window().is_zero() && quota.window() <= Quota::MAX_WINDOW);
         }
         for policy in rule.policies() {
             let name = policy.name();

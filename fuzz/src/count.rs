@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use tidegate::{Algorithm, Count, Counting, Decision, Quota, Token, Verdict};
+use tidegate::algorithm::{Count, Counting};
+use tidegate::decision::Receipt;
+use tidegate::decision::Verdict;
+use tidegate::{Algorithm, Decision, Quota};
 
 use super::input::{Input, tell};
 
@@ -65,12 +68,12 @@ pub fn run(bytes: &[u8]) {
                 let (at, units) = (input.byte(), input.likely());
                 history.refund(usize::from(at), units);
             }
-            // Nobody else makes tokens, but a store may be handed one of another time.
+            // Nobody else makes receipts, but a store may be handed one of another time.
             _ => {
-                let token = Token::new(input.likely(), input.likely(), input.likely());
+                let receipt = Receipt::new(input.likely(), input.likely(), input.likely());
                 let units = input.likely();
-                let back = history.count.clone().refund(history.now, &token, units);
-                assert!(back <= units.min(token.units()));
+                let back = history.count.clone().refund(history.now, &receipt, units);
+                assert!(back <= units.min(receipt.units()));
             }
         }
     }
@@ -87,7 +90,7 @@ struct History {
 }
 
 struct Charged {
-    token: Token,
+    receipt: Receipt,
     back: u64,
 }
 
@@ -123,18 +126,18 @@ impl History {
                         before.remaining().checked_sub(cost)
                     );
                 }
-                let token = decision.token();
+                let receipt = decision.receipt();
                 assert_eq!(
-                    token.map(|token| (token.stamp(), token.units())),
+                    receipt.map(|receipt| (receipt.stamp(), receipt.units())),
                     (cost > 0).then_some((self.now, cost))
                 );
                 if cost > 0 && self.algorithm != Some(counting.algorithm()) {
-                    // Another algorithm starts afresh: older tokens are not its own.
+                    // Another algorithm starts afresh: older receipts are not its own.
                     self.algorithm = Some(counting.algorithm());
                     self.charged.clear();
                 }
                 self.charged
-                    .extend(token.map(|token| Charged { token, back: 0 }));
+                    .extend(receipt.map(|receipt| Charged { receipt, back: 0 }));
             }
             Verdict::Denied { retry_after } => {
                 assert!(fits && cost > 0 && !retry_after.is_zero(), "{decision:?}");
@@ -178,14 +181,14 @@ impl History {
         let Some(charged) = self.charged.get_mut(at % number.max(1)) else {
             return;
         };
-        let back = self.count.refund(self.now, &charged.token, units);
+        let back = self.count.refund(self.now, &charged.receipt, units);
         tell(|| {
             format!(
                 "{}: refund {units} of {:?}: {back}",
-                self.now, charged.token
+                self.now, charged.receipt
             )
         });
-        assert!(back <= units.min(charged.token.units()));
+        assert!(back <= units.min(charged.receipt.units()));
         assert!(back == 0 || charged.back == 0, "given back twice");
         charged.back += back;
     }
@@ -195,10 +198,10 @@ impl History {
         for quota in quotas {
             let window = quota.window().as_micros();
             for (at, first) in self.charged.iter().enumerate() {
-                let age = u128::from(self.now - first.token.stamp());
+                let age = u128::from(self.now - first.receipt.stamp());
                 let since: u128 = self.charged[at..]
                     .iter()
-                    .map(|one| u128::from(one.token.units() - one.back))
+                    .map(|one| u128::from(one.receipt.units() - one.back))
                     .sum();
                 let most = match algorithm {
                     Algorithm::Gcra => {

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use axum_core::body::Body;
 use http::{HeaderMap, Request, Response};
-use tidegate::{
-    Decision, Decisions, Headers, Policy, QuotaState, RateLimitLayer, Rule, SharedRules, Source,
-    Store, StoreFuture, Take, Token, Verdict,
-};
+use tidegate::decision::Receipt;
+use tidegate::decision::{Decisions, QuotaState, Source, Verdict};
+use tidegate::rule::{Policy, SharedRules};
+use tidegate::store::StoreFuture;
+use tidegate::{Decision, Headers, RateLimitLayer, Rule, Store, Take};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -123,7 +124,7 @@ impl Store for Always {
         StoreFuture::ready(Ok(Decisions::from(self.0.clone())))
     }
 
-    fn refund(&self, _: &Take, _: &Token) -> StoreFuture<u64> {
+    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(0))
     }
 

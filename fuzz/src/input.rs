@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use tidegate::{Algorithm, Counting, Quota};
+use tidegate::algorithm::Counting;
+use tidegate::{Algorithm, Quota};
 
 /// Tells what an input does, line by line, where `TIDEGATE_STORY` is set.
 pub fn tell(line: impl FnOnce() -> String) {
@@ -52,7 +53,7 @@ impl<'a> Input<'a> {
             0,
             1,
             1 << 32,
-            Quota::LARGEST_MAX,
+            Quota::MAX_UNITS,
             1 << 50,
             1 << 51,
             1 << 52,
@@ -98,12 +99,12 @@ impl<'a> Input<'a> {
         let kind = self.byte();
         let max = match kind % 4 {
             0..=2 => u64::from(self.byte()),
-            _ => self.likely() % (Quota::LARGEST_MAX + 1),
+            _ => self.likely() % (Quota::MAX_UNITS + 1),
         };
         let window = match kind / 4 % 4 {
             0..=2 => Duration::from_millis(1 + u64::from(self.byte())),
             _ => {
-                let longest = Quota::LONGEST_WINDOW.as_micros() as u64;
+                let longest = Quota::MAX_WINDOW.as_micros() as u64;
                 Duration::from_micros(1 + self.likely() % longest)
             }
         };

@@ -6,7 +6,9 @@
 use std::sync::{Arc, Mutex};
 
 use redis::Value;
-use tidegate::{Key, ManualClock, Quota, RedisStore, Rule, Store, Take, Token};
+use tidegate::decision::Receipt;
+use tidegate::test_util::ManualClock;
+use tidegate::{Key, Quota, RedisStore, Rule, Store, Take};
 
 use super::input::Input;
 use super::server::{Reply, Server, allowed, encoded, is_refund, keys};
@@ -158,7 +160,7 @@ fn names(server: &Server, store: &RedisStore, path: &str, key: &Key) -> Names {
     server.block_on(async {
         let decided = store.take(std::slice::from_ref(&take)).await;
         assert!(decided.expect("a decision")[0].is_allowed());
-        let refunded = store.refund(&take, &Token::new(1, 1, 1)).await;
+        let refunded = store.refund(&take, &Receipt::new(1, 1, 1)).await;
         assert_eq!(refunded.expect("an answer"), 0);
     });
     let asked = std::mem::take(&mut *asked.lock().expect("no panic here"));

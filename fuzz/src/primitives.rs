@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use redis::Value;
-use tidegate::{Generation, Lock, Owner, Rate, RateLimiter, Redis};
+use tidegate::Redis;
+use tidegate::limiter::{Generation, Rate, RateLimiter};
+use tidegate::lock::{Lock, Owner};
 
 use super::input::{Input, tell};
 use super::replies::value;

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::{ServerError, Value};
-use tidegate::{
-    Algorithm, Decision, Decisions, Key, ManualClock, Quota, RedisStore, Rule, Store, StoreError,
-    StoreErrorKind, Take, Token,
-};
+use tidegate::decision::Decisions;
+use tidegate::decision::Receipt;
+use tidegate::store::StoreErrorKind;
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, StoreError, Take};
 use tokio::time::Instant;
 
 use super::input::{Input, tell};
@@ -30,7 +31,7 @@ pub fn run(bytes: &[u8]) {
         };
         let is_slice = input.byte() % 4 == 1;
         let takes = takes(&mut input);
-        let token = Token::new(input.likely(), input.likely(), input.likely());
+        let receipt = Receipt::new(input.likely(), input.likely(), input.likely());
         let has_raw_bytes = answer(server, input.rest(), &takes);
 
         server.block_on(async {
@@ -47,11 +48,11 @@ pub fn run(bytes: &[u8]) {
             }
             is_in_time(started);
             let started = Instant::now();
-            let answer = store.refund(&takes[0], &token).await;
+            let answer = store.refund(&takes[0], &receipt).await;
             tell(|| format!("refund: {answer:?}"));
             match answer {
                 Ok(units) => assert!(
-                    units <= token.units().min(takes[0].units()),
+                    units <= receipt.units().min(takes[0].units()),
                     "{units} given back"
                 ),
                 Err(error) => is_honest(&error),
@@ -102,7 +103,7 @@ fn check(answer: Result<Decisions, StoreError>, takes: &[Take]) {
 fn is_sound(decision: &Decision, take: &Take) {
     assert_eq!(decision.quotas().len(), take.quotas().len());
     let is_charged = decision.is_allowed() && take.units() > 0;
-    let charged = decision.token().map(|token| token.units());
+    let charged = decision.receipt().map(|receipt| receipt.units());
     assert_eq!(charged, is_charged.then_some(take.units()));
     for (state, quota) in decision.quotas().iter().zip(take.quotas()) {
         assert!(state.remaining() <= quota.max().max(quota.burst()));

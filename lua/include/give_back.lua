@@ -11,7 +11,7 @@
     for t = 1, #tallies do
       local tally = tallies[t]
       life = math.max(life, tally.life)
-      if token_stamp >= tally.begun then refunded = math.max(refunded, take_back(tally, later)) end
+      if receipt_stamp >= tally.begun then refunded = math.max(refunded, take_back(tally, later)) end
     end
     if refunded > 0 then
       local state = pack(HEADER, MARK, serial, newest)

@@ -3,29 +3,29 @@
   -- KEYS[1]  the count
   -- KEYS[2]  what was given back: a sorted set, scored by the stamps of the takes
   -- ARGV[1]  'refund'
-  -- ARGV[2]  the token: stamp, serial number and units of the take, big-endian integers of 7 bytes
+  -- ARGV[2]  the receipt: stamp, serial number and units of the take, big-endian integers of 7 bytes
   -- ARGV[3]  the most units to give back
   -- ARGV[4]  now in microseconds since the epoch, only in tests; without it the server's own clock
   --
   -- Reply: the units that were given back; 0 if that was done before, or if they count no longer
   --
-  -- A member of KEYS[2] is a token and the units given back. It stays for twice as long as a charge
+  -- A member of KEYS[2] is a receipt and the units given back. It stays for twice as long as a charge
   -- counts, unless there are too many: then the oldest go, and nothing as old is given back any
   -- more.
   --
-  -- Gives  key, token_stamp, stamp_text, token_serial, most units; and for the algorithm to fill
+  -- Gives  key, receipt_stamp, stamp_text, receipt_serial, most units; and for the algorithm to fill
   --        refunded, and life: how long a charge counts at most
-  local RECORD_SIZE, TOKEN_SIZE, MAX_RECORDS = 28, 21, 65536
-  local records, token = KEYS[2], ARGV[2]
-  local token_stamp, token_serial, charged = unpack('>I7I7I7', token)
-  local most, stamp_text = math.min(ARGV[3] + 0, charged), format('%.0f', token_stamp)
+  local RECORD_SIZE, RECEIPT_SIZE, MAX_RECORDS = 28, 21, 65536
+  local records, receipt = KEYS[2], ARGV[2]
+  local receipt_stamp, receipt_serial, charged = unpack('>I7I7I7', receipt)
+  local most, stamp_text = math.min(ARGV[3] + 0, charged), format('%.0f', receipt_stamp)
   local refunded, life = 0, 0
   key = KEYS[1]
 
   for _, record in ipairs(call('ZRANGEBYSCORE', records, stamp_text, stamp_text)) do
-    if sub(record, 1, TOKEN_SIZE) == token then return 0 end
+    if sub(record, 1, RECEIPT_SIZE) == receipt then return 0 end
   end
   if call('ZCARD', records) >= MAX_RECORDS then
     local oldest = call('ZRANGE', records, '0', '0', 'WITHSCORES')[2]
-    if token_stamp <= oldest + 0 then return 0 end
+    if receipt_stamp <= oldest + 0 then return 0 end
   end

@@ -3,12 +3,12 @@
   -- before it, running total with it }. An entry without any units goes, unless it is the only one;
   -- one that has left the window is left alone.
   --
-  -- Uses   now, token_stamp
+  -- Uses   now, receipt_stamp
   -- Gives  take_out
   local function take_out(entries, at_most, resolution, window, is_only)
     local first = entries[1]
     if not first or first[1] + window <= now then return 0 end
-    if floor(first[1] / resolution) ~= floor(token_stamp / resolution) then return 0 end
+    if floor(first[1] / resolution) ~= floor(receipt_stamp / resolution) then return 0 end
     local held = (first[3] - first[2]) % MODULUS
     local taken = math.min(at_most, held)
     for n, entry in ipairs(entries) do

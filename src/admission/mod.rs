@@ -5,12 +5,12 @@
 //! service only after the verdict, and only an instance that was polled ready.
 
 mod body;
-mod future;
 mod options;
 mod outcome;
+mod response_future;
 mod waiting;
 
-pub use future::ResponseFuture;
 pub(crate) use options::{Describe, Options};
 pub(crate) use outcome::{Admitted, Asked, Asker, Outcome, Question};
+pub use response_future::ResponseFuture;
 pub(crate) use waiting::{Waiter, Waiting};

@@ -1,7 +1,7 @@
 use super::refunds::{GivenBack, Refunds};
 use super::tallies::Tallies;
 use super::{Algorithm, Counting, FixedWindow, Gcra, SlidingLog, SlidingWindow};
-use crate::decision::{Decision, Token};
+use crate::decision::{Decision, Receipt};
 use crate::quota::Quota;
 
 /// What counts under one key: the state of the algorithm that charged it last, and what was given back.
@@ -14,19 +14,20 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Algorithm, Count, Quota};
+/// use tidegate::{Algorithm, Quota};
+/// use tidegate::algorithm::Count;
 ///
 /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
 /// let mut count = Count::default();
-/// let token = count.take(Algorithm::Gcra, 0, &quotas, 2).token().expect("it was charged");
+/// let receipt = count.take(Algorithm::Gcra, 0, &quotas, 2).receipt().expect("it was charged");
 /// let denied = count.take(Algorithm::Gcra, 1_000_000, &quotas, 1);
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(4)));
-/// assert_eq!(count.refund(1_000_000, &token, 2), 1, "one has drained by a part");
-/// assert_eq!(count.refund(1_000_000, &token, 2), 0, "that was given back already");
+/// assert_eq!(count.refund(1_000_000, &receipt, 2), 1, "one has drained by a part");
+/// assert_eq!(count.refund(1_000_000, &receipt, 2), 0, "that was given back already");
 ///
 /// // Another algorithm begins with nothing.
 /// assert_eq!(count.take(Algorithm::SlidingLog, 1_000_000, &quotas, 1).remaining(), 1);
-/// # Ok::<(), tidegate::QuotaError>(())
+/// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Count {
@@ -110,7 +111,7 @@ impl Count {
             refunds: Refunds::default(),
         };
         let decision = fresh.take(counting, now, quotas, cost);
-        if decision.token().is_some() {
+        if decision.receipt().is_some() {
             *self = fresh;
         }
         decision
@@ -120,17 +121,17 @@ impl Count {
     /// take is given back once; what of it has ceased to count is not given back. So many refunds are
     /// remembered at once: 65,536 of one key. Of more, the oldest are forgotten, and takes as old as those are
     /// given back no longer.
-    pub fn refund(&mut self, now: u64, token: &Token, units: u64) -> u64 {
-        if self.refunds.may_contain(token) {
+    pub fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
+        if self.refunds.may_contain(receipt) {
             return 0;
         }
-        let units = units.min(token.units());
-        let given_back = |of: &dyn Fn(u64) -> bool| self.refunds.units(token.stamp(), of);
-        let refunded = self.state.refund(now, token, units, &given_back);
+        let units = units.min(receipt.units());
+        let given_back = |of: &dyn Fn(u64) -> bool| self.refunds.units(receipt.stamp(), of);
+        let refunded = self.state.refund(now, receipt, units, &given_back);
         if refunded > 0 {
             let remembered = self.state.longest_life().saturating_mul(2);
             self.refunds
-                .add(*token, refunded, now.saturating_sub(remembered));
+                .add(*receipt, refunded, now.saturating_sub(remembered));
         }
         refunded
     }
@@ -160,12 +161,18 @@ macro_rules! of_any {
 }
 
 impl State {
-    fn refund(&mut self, now: u64, token: &Token, units: u64, given_back: &GivenBack<'_>) -> u64 {
+    fn refund(
+        &mut self,
+        now: u64,
+        receipt: &Receipt,
+        units: u64,
+        given_back: &GivenBack<'_>,
+    ) -> u64 {
         match self {
-            Self::Log(log) => log.refund(now, token, units),
-            Self::Window(SlidingWindow(tallies)) => tallies.refund(now, token, units, given_back),
-            Self::Gcra(Gcra(tallies)) => tallies.refund(now, token, units, given_back),
-            Self::Fixed(FixedWindow(tallies)) => tallies.refund(now, token, units, given_back),
+            Self::Log(log) => log.refund(now, receipt, units),
+            Self::Window(SlidingWindow(tallies)) => tallies.refund(now, receipt, units, given_back),
+            Self::Gcra(Gcra(tallies)) => tallies.refund(now, receipt, units, given_back),
+            Self::Fixed(FixedWindow(tallies)) => tallies.refund(now, receipt, units, given_back),
         }
     }
 

@@ -6,7 +6,7 @@ pub(crate) const MODULUS_MASK: u64 = (1 << 52) - 1;
 
 /// A refund that would have to rewrite more entries than this is not made: in Redis everybody else
 /// waits meanwhile.
-const MOST_REWRITTEN: usize = 4_096;
+const MAX_REWRITTEN: usize = 4_096;
 
 /// Admissions in the order of their stamps. Each entry carries the running total of all costs, so the sum
 /// inside any window is one subtraction.
@@ -152,7 +152,7 @@ impl Entries {
         let Some(entry) = self.get(at).filter(of_same_span) else {
             return 0;
         };
-        if !counts(entry.stamp) || self.len() - at > MOST_REWRITTEN {
+        if !counts(entry.stamp) || self.len() - at > MAX_REWRITTEN {
             return 0;
         }
         let before = at.checked_sub(1).and_then(|before| self.get(before));

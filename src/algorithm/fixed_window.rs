@@ -1,5 +1,5 @@
 use super::tallies::Tallies;
-use super::tally::{Look, MOST_UNITS, Tally, TallyRefund};
+use super::tally::{Look, MAX_USED, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -24,7 +24,8 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{FixedWindow, Quota};
+/// use tidegate::Quota;
+/// use tidegate::algorithm::FixedWindow;
 ///
 /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
 /// let mut window = FixedWindow::default();
@@ -35,7 +36,7 @@ use crate::quota::Quota;
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
 /// // The edge: three within a second.
 /// assert!(window.take(10_000_000, &quotas, 2).is_allowed());
-/// # Ok::<(), tidegate::QuotaError>(())
+/// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct FixedWindow(pub(super) Tallies<FixedTally>);
@@ -109,7 +110,7 @@ impl Tally for FixedTally {
         if look.used == 0 {
             self.start = now;
         }
-        self.units = MOST_UNITS.min(look.used + units);
+        self.units = MAX_USED.min(look.used + units);
         look.used + units - self.units
     }
 

@@ -29,7 +29,8 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Gcra, Quota};
+/// use tidegate::Quota;
+/// use tidegate::algorithm::Gcra;
 ///
 /// // One every second, and up to 3 at once.
 /// let quotas = [Quota::new(10, Duration::from_secs(10))?.with_burst(3)?];
@@ -40,7 +41,7 @@ use crate::quota::Quota;
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(1)));
 /// assert!(bucket.take(1_000_000, &quotas, 1).is_allowed());
 /// assert!(!bucket.take(1_999_999, &quotas, 1).is_allowed());
-/// # Ok::<(), tidegate::QuotaError>(())
+/// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Gcra(pub(super) Tallies<Bucket>);

@@ -1,11 +1,26 @@
-//! The algorithms: pure functions of a state, an instant, the quotas and a cost. No clock, no I/O.
+//! How takes are counted: pure functions of a state, an instant, the quotas and a cost. No clock, no
+//! I/O.
 //!
-//! Each has a Lua twin in the folder `lua/`, and both give the same decision for the same history.
-//! [`SlidingLog`] keeps one log for all quotas of a rule; the others keep a [`Tally`](tally::Tally) for each,
-//! and [`Tallies`](tallies::Tallies) does for them what they have in common. [`Count`] is whichever of them a
-//! key's rule asks for.
+//! ```
+//! use std::time::Duration;
+//! use tidegate::algorithm::Count;
+//! use tidegate::{Algorithm, Quota};
+//!
+//! let quotas = [Quota::new(2, Duration::from_secs(10))?];
+//! let mut count = Count::default();
+//! for expected in [true, true, false] {
+//!     let decision = count.take(Algorithm::SlidingLog, 1_000_000, &quotas, 1);
+//!     assert_eq!(decision.is_allowed(), expected);
+//! }
+//! # Ok::<(), tidegate::rule::QuotaError>(())
+//! ```
+//!
+//! [`Algorithm`] names them and says which to choose. Each algorithm has a script in
+//! the folder `lua/`, and both give the same decision for the same history. [`SlidingLog`] keeps one
+//! log for all quotas of a rule; the others keep a tally for each. [`Count`] is the state of whichever
+//! algorithm a key's rule asks for.
 
-mod choice;
+pub(crate) mod algorithm;
 mod count;
 mod entries;
 mod fixed_window;
@@ -17,7 +32,8 @@ mod sliding_window;
 mod tallies;
 mod tally;
 
-pub use choice::{Algorithm, Counting};
+pub(crate) use algorithm::Algorithm;
+pub use algorithm::Counting;
 pub use count::Count;
 #[cfg(feature = "redis")]
 pub(crate) use entries::MODULUS_MASK;

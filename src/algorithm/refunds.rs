@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use crate::decision::Token;
+use crate::decision::Receipt;
 
 /// Takes that were given back, for as long as they may be given back again: the oldest first.
 #[expect(
@@ -17,38 +17,38 @@ pub(super) type GivenBack<'a> = dyn Fn(&dyn Fn(u64) -> bool) -> u64 + 'a;
 const MOST: usize = 65_536;
 
 /// How many are looked through for units given back, from the oldest on; what the others gave back is left out.
-const MOST_LOOKED_AT: usize = 4_096;
+const MAX_LOOKED_AT: usize = 4_096;
 
 #[derive(Debug, Clone)]
 struct Refund {
-    token: Token,
+    receipt: Receipt,
     units: u64,
 }
 
 impl Refund {
     fn order(&self) -> (u64, u64, u64) {
-        order(&self.token)
+        order(&self.receipt)
     }
 }
 
-fn order(token: &Token) -> (u64, u64, u64) {
-    (token.stamp(), token.serial(), token.units())
+fn order(receipt: &Receipt) -> (u64, u64, u64) {
+    (receipt.stamp(), receipt.serial(), receipt.units())
 }
 
 impl Refunds {
     /// When the latest of those takes was charged.
     pub(super) fn newest(&self) -> Option<u64> {
         let newest = self.0.as_ref()?.back()?;
-        Some(newest.token.stamp())
+        Some(newest.receipt.stamp())
     }
 
     /// Whether this take may have been given back already.
-    pub(super) fn may_contain(&self, token: &Token) -> bool {
+    pub(super) fn may_contain(&self, receipt: &Receipt) -> bool {
         let Some(refunds) = &self.0 else {
             return false;
         };
-        let forgotten = refunds.len() >= MOST && token.stamp() <= refunds[0].token.stamp();
-        let found = refunds.binary_search_by_key(&order(token), Refund::order);
+        let forgotten = refunds.len() >= MOST && receipt.stamp() <= refunds[0].receipt.stamp();
+        let found = refunds.binary_search_by_key(&order(receipt), Refund::order);
         forgotten || found.is_ok()
     }
 
@@ -57,19 +57,19 @@ impl Refunds {
         let Some(refunds) = &self.0 else {
             return 0;
         };
-        let from = refunds.partition_point(|refund| refund.token.stamp() < since);
-        let refunds = refunds.range(from..).take(MOST_LOOKED_AT);
-        let refunds = refunds.filter(|refund| of(refund.token.serial()));
+        let from = refunds.partition_point(|refund| refund.receipt.stamp() < since);
+        let refunds = refunds.range(from..).take(MAX_LOOKED_AT);
+        let refunds = refunds.filter(|refund| of(refund.receipt.serial()));
         refunds.map(|refund| refund.units).sum()
     }
 
     /// Adds one, and forgets those of takes before `since`.
-    pub(super) fn add(&mut self, token: Token, units: u64, since: u64) {
+    pub(super) fn add(&mut self, receipt: Receipt, units: u64, since: u64) {
         let refunds = self.0.get_or_insert_default();
-        let refund = Refund { token, units };
+        let refund = Refund { receipt, units };
         let at = refunds.partition_point(|other| other.order() < refund.order());
         refunds.insert(at, refund);
-        let old = refunds.partition_point(|refund| refund.token.stamp() < since);
+        let old = refunds.partition_point(|refund| refund.receipt.stamp() < since);
         refunds.drain(..old.max(refunds.len().saturating_sub(MOST)));
     }
 }
@@ -81,22 +81,22 @@ mod tests {
     #[test]
     fn the_oldest_are_forgotten_and_given_back_no_more() {
         let mut refunds = Refunds::default();
-        let token = |at: usize| Token::new(at as u64, 7, 1);
+        let receipt = |at: usize| Receipt::new(at as u64, 7, 1);
         for at in (0..MOST).rev() {
-            assert!(!refunds.may_contain(&token(at)));
-            refunds.add(token(at), 1, 0);
+            assert!(!refunds.may_contain(&receipt(at)));
+            refunds.add(receipt(at), 1, 0);
         }
-        assert!(!refunds.may_contain(&token(MOST)));
-        refunds.add(token(MOST), 1, 0);
+        assert!(!refunds.may_contain(&receipt(MOST)));
+        refunds.add(receipt(MOST), 1, 0);
         assert!(
-            refunds.may_contain(&token(0)),
+            refunds.may_contain(&receipt(0)),
             "forgotten, but still refused"
         );
-        assert!((1..=MOST).all(|at| refunds.may_contain(&token(at))));
-        assert_eq!(refunds.units(0, &|_| true), MOST_LOOKED_AT as u64);
+        assert!((1..=MOST).all(|at| refunds.may_contain(&receipt(at))));
+        assert_eq!(refunds.units(0, &|_| true), MAX_LOOKED_AT as u64);
 
-        refunds.add(token(MOST + 2), 1, MOST as u64);
-        assert!(!refunds.may_contain(&token(MOST + 1)));
+        refunds.add(receipt(MOST + 2), 1, MOST as u64);
+        assert!(!refunds.may_contain(&receipt(MOST + 1)));
         assert_eq!(refunds.units(0, &|_| true), 2);
     }
 }

@@ -1,6 +1,6 @@
 use super::entries::{Entries, MODULUS_MASK};
 use super::ruling::{Ask, ruling};
-use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
+use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The millisecond, in the clock's unit: takes within the same one share an entry.
@@ -40,7 +40,8 @@ const MILLISECOND: u64 = 1_000;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Quota, SlidingLog};
+/// use tidegate::Quota;
+/// use tidegate::algorithm::SlidingLog;
 ///
 /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
 /// let mut log = SlidingLog::default();
@@ -52,7 +53,7 @@ const MILLISECOND: u64 = 1_000;
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(6)));
 /// assert!(log.take(10_000_000, &quotas, 1).is_allowed());
 /// assert!(!log.take(12_999_999, &quotas, 1).is_allowed());
-/// # Ok::<(), tidegate::QuotaError>(())
+/// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct SlidingLog {
@@ -133,14 +134,14 @@ impl SlidingLog {
         };
         let wait = |_| self.entries.wait(now, window, ask.limit, cost);
         let ruling = ruling(cost, &[ask], wait);
-        let mut token = None;
+        let mut receipt = None;
         if ruling == Ruling::Allowed && cost > 0 {
             self.charge(now, std::slice::from_ref(quota), cost);
             ask.used += cost;
-            token = Some(Token::new(now, self.serial, cost));
+            receipt = Some(Receipt::new(now, self.serial, cost));
         }
         let state = self.state(now, quota, ask);
-        Decision::of_one(ruling, Source::Local, state, token)
+        Decision::of_one(ruling, Source::Local, state, receipt)
     }
 
     fn take_from_all(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
@@ -156,16 +157,16 @@ impl SlidingLog {
             self.entries.wait(now, window, quota.max(), cost)
         });
 
-        let mut token = None;
+        let mut receipt = None;
         if ruling == Ruling::Allowed && cost > 0 {
             self.charge(now, quotas, cost);
             asks.iter_mut().for_each(|ask| ask.used += cost);
-            token = Some(Token::new(now, self.serial, cost));
+            receipt = Some(Receipt::new(now, self.serial, cost));
         }
 
         let states = quotas.iter().zip(&*asks);
         let states = states.map(|(quota, ask)| self.state(now, quota, *ask));
-        Decision::of_many(ruling, Source::Local, states, token)
+        Decision::of_many(ruling, Source::Local, states, receipt)
     }
 
     fn state(&self, now: u64, quota: &Quota, ask: Ask) -> QuotaState {
@@ -290,8 +291,8 @@ impl SlidingLog {
     }
 
     /// Gives back up to so many units of that take, and tells how many.
-    pub(super) fn refund(&mut self, now: u64, token: &Token, units: u64) -> u64 {
-        if self.newest() > now || self.is_forgotten(now) || token.stamp() < self.begun {
+    pub(super) fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
+        if self.newest() > now || self.is_forgotten(now) || receipt.stamp() < self.begun {
             return 0;
         }
         let long = self.long.filter(|(_, until)| *until > now);
@@ -302,7 +303,7 @@ impl SlidingLog {
             .map_or(0, |(long, _)| long.window)
             .max(self.horizon.window);
         let counts = |stamp: u64| stamp.saturating_add(window) > now;
-        self.entries.refund(token.stamp(), units, counts)
+        self.entries.refund(receipt.stamp(), units, counts)
     }
 }
 

@@ -1,6 +1,6 @@
 use super::entries::Entries;
 use super::tallies::Tallies;
-use super::tally::{Look, MOST_UNITS, Tally, TallyRefund};
+use super::tally::{Look, MAX_USED, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -25,7 +25,8 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Quota, SlidingWindow};
+/// use tidegate::Quota;
+/// use tidegate::algorithm::SlidingWindow;
 ///
 /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
 /// let mut window = SlidingWindow::default();
@@ -37,7 +38,7 @@ use crate::quota::Quota;
 /// let denied = window.take(4_000_000, &quotas, sub_windows, 1);
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(8)));
 /// assert!(window.take(12_000_000, &quotas, sub_windows, 2).is_allowed());
-/// # Ok::<(), tidegate::QuotaError>(())
+/// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct SlidingWindow(pub(super) Tallies<Sections>);
@@ -47,7 +48,7 @@ impl SlidingWindow {
     pub const DEFAULT_SUB_WINDOWS: u16 = 64;
 
     /// The most sub-windows that a window may have.
-    pub const MOST_SUB_WINDOWS: u16 = 1_024;
+    pub const MAX_SUB_WINDOWS: u16 = 1_024;
 
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
     /// all if so. A cost of 0 only looks, and is always allowed.
@@ -119,7 +120,7 @@ impl Tally for Sections {
     fn charge(&mut self, now: u64, look: Look, units: u64) -> u64 {
         let left = self.entries.outside(now, self.life());
         self.entries.drop_first(left);
-        let room = MOST_UNITS.saturating_sub(look.used);
+        let room = MAX_USED.saturating_sub(look.used);
         self.entries.push(now, units.min(room));
         units.saturating_sub(room)
     }

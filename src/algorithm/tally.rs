@@ -3,7 +3,7 @@ use std::fmt;
 use crate::quota::Quota;
 
 /// No tally holds more units: a rule that charges much may feed the tally of an earlier one.
-pub(super) const MOST_UNITS: u64 = 1 << 51;
+pub(super) const MAX_USED: u64 = 1 << 51;
 
 /// What an algorithm keeps for one quota, in constant memory.
 pub(super) trait Tally: fmt::Debug + Clone {

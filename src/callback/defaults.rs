@@ -11,7 +11,7 @@ use super::{
 /// of both callbacks.
 ///
 /// A denial is a 429 that names the quotas that are used up; a failed store is a 503; a request
-/// without a key is a 400 or 500, by the [kind](crate::KeyErrorKind) of the error. An error of the
+/// without a key is a 400 or 500, by the [kind](crate::key::KeyErrorKind) of the error. An error of the
 /// handler goes on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Problem;

@@ -28,7 +28,10 @@ pub struct Failed {
 /// What a [`Failed`] is about, for code to branch on.
 ///
 /// ```
-/// use tidegate::{Failed, FailureKind, KeyErrorKind, StoreErrorKind};
+/// use tidegate::Failed;
+/// use tidegate::callback::FailureKind;
+/// use tidegate::key::KeyErrorKind;
+/// use tidegate::store::StoreErrorKind;
 ///
 /// fn status(failed: &Failed) -> u16 {
 ///     match failed.kind() {
@@ -80,7 +83,7 @@ impl Failed {
         }
     }
 
-    /// What a [`Fallback`](crate::Fallback) decided in place of the store. It applies if the
+    /// What a [`Fallback`](crate::store::Fallback) decided in place of the store. It applies if the
     /// callback [propagates](super::Recovery::Propagate) the error.
     #[must_use]
     pub const fn fallback(&self) -> Option<&Decision> {

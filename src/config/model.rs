@@ -228,14 +228,14 @@ fn counting(algorithm: Algorithm, sub_windows: Option<Spanned<Number>>) -> Resul
         return wrong(number.span(), SUB_WINDOWS);
     }
     match u16::try_from(number.get_ref().0) {
-        Ok(sub_windows @ 1..=SlidingWindow::MOST_SUB_WINDOWS) => {
+        Ok(sub_windows @ 1..=SlidingWindow::MAX_SUB_WINDOWS) => {
             Ok(Counting::from(algorithm).sub_windows(sub_windows))
         }
         _ => wrong(
             number.span(),
             format!(
                 "expected 1 to {} sub-windows",
-                SlidingWindow::MOST_SUB_WINDOWS
+                SlidingWindow::MAX_SUB_WINDOWS
             ),
         ),
     }

@@ -46,7 +46,7 @@ impl Redis {
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);
 
     /// Connects to one server, to a cluster, or to a master that sentinels look after: see
-    /// [`RedisAddress`](crate::RedisAddress) for the URLs. For one server it is
+    /// [`RedisAddress`](crate::redis::RedisAddress) for the URLs. For one server it is
     /// `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature `tls`
     /// `rediss://...`.
     ///

@@ -15,11 +15,10 @@ mod address;
 mod clock;
 #[cfg(feature = "cluster")]
 mod cluster;
-#[expect(clippy::module_inception, reason = "the file is named after its type")]
 mod connection;
 mod errors;
 mod flight;
-mod handle;
+pub(crate) mod handle;
 pub(crate) mod hash_tag;
 mod link;
 mod node;
@@ -35,7 +34,7 @@ mod take_script;
 
 pub use address::{IntoRedisAddress, RedisAddress};
 pub(crate) use connection::Connection;
-pub use handle::Redis;
+pub(crate) use handle::Redis;
 #[cfg(feature = "lock")]
 pub(crate) use link::Link;
 pub(crate) use question::{AnswerFuture, TakeQuestion, late};

@@ -59,7 +59,7 @@ impl Header {
     }
 
     /// Makes a request without the field a [`KeyError`] of the kind
-    /// [`Client`](crate::KeyErrorKind::Client), for the error callbacks to answer.
+    /// [`Client`](crate::key::KeyErrorKind::Client), for the error callbacks to answer.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;

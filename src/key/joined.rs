@@ -12,7 +12,8 @@ use crate::error::KeyError;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tidegate::{Header, Joined, PeerIp};
+/// use tidegate::{Header, PeerIp};
+/// use tidegate::key::Joined;
 ///
 /// let key = Joined::new([
 ///     Arc::new(PeerIp) as Arc<dyn tidegate::KeyExtractor>,

@@ -3,21 +3,25 @@
 //! A [`KeyExtractor`] makes a [`Key`] from a request's head. Without one a rule counts everybody
 //! together.
 
-mod extract;
 mod hash;
-mod header;
-mod ip;
+pub(crate) mod header;
+pub(crate) mod ip;
 mod joined;
+pub(crate) mod key;
+pub(crate) mod key_extractor;
 #[cfg(feature = "axum")]
-mod matched_path;
-mod value;
+pub(crate) mod matched_path;
 
-pub use extract::{KeyExtractor, PathOnly};
 pub(crate) use hash::hash;
-pub use header::Header;
-pub use ip::{ClientIp, Forwarding, PeerAddr, PeerIp};
+pub(crate) use header::Header;
+pub(crate) use ip::{ClientIp, PeerIp};
+pub use ip::{Forwarding, PeerAddr};
 pub use joined::Joined;
+pub(crate) use key::Key;
+pub(crate) use key::escape;
+pub(crate) use key_extractor::KeyExtractor;
+pub use key_extractor::PathOnly;
 #[cfg(feature = "axum")]
-pub use matched_path::MatchedPath;
-pub use value::Key;
-pub(crate) use value::escape;
+pub(crate) use matched_path::MatchedPath;
+
+pub use crate::error::{KeyError, KeyErrorKind};

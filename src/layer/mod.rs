@@ -1,11 +1,13 @@
 //! The middleware: asks a store before the inner service runs.
 
-mod fields;
+pub(crate) mod headers;
 mod question;
-mod rate_limit_layer;
-mod service;
+mod rate_limit;
+pub(crate) mod rate_limit_layer;
 mod settings;
 
-pub use fields::Headers;
-pub use rate_limit_layer::RateLimitLayer;
-pub use service::RateLimit;
+pub(crate) use headers::Headers;
+pub use rate_limit::RateLimit;
+pub(crate) use rate_limit_layer::RateLimitLayer;
+
+pub use crate::admission::ResponseFuture;

@@ -116,7 +116,7 @@ impl RateLimitLayer {
         self
     }
 
-    /// What answers a denied request. Default: [`Problem`](crate::Problem), a 429.
+    /// What answers a denied request. Default: [`Problem`](crate::callback::Problem), a 429.
     pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
         self.change().options.degrade = Some(Arc::new(callback));
         self
@@ -124,8 +124,8 @@ impl RateLimitLayer {
 
     /// What answers a request for which no decision could be made, or whose handler failed.
     ///
-    /// Default: a 503 if the store failed, or what the rule's [`OnError`](crate::OnError) says; a
-    /// 400 or 500 if there is no key, by the [kind](crate::KeyErrorKind) of the error. Errors of
+    /// Default: a 503 if the store failed, or what the rule's [`OnError`](crate::rule::OnError) says; a
+    /// 400 or 500 if there is no key, by the [kind](crate::key::KeyErrorKind) of the error. Errors of
     /// the handler go on.
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
         self.change().options.on_error = Some(Arc::new(callback));

@@ -24,10 +24,10 @@ use crate::clock::Clock;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{MemoryLimiters, RateLimiter, RateType};
+/// use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), tidegate::LimiterError> {
+/// # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
 /// let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
 /// limiter.try_set_rate(RateType::Overall, 2, Duration::from_secs(1)).await?;
 /// assert!(limiter.try_acquire(2).await?);
@@ -70,7 +70,7 @@ impl MemoryLimiters {
     /// Reads the time from a clock that a test moves by hand. Waiting still goes by tokio's.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn with_clock(clock: crate::ManualClock) -> Self {
+    pub fn with_clock(clock: crate::test_util::ManualClock) -> Self {
         Self(Arc::new(Kept {
             clock: Clock::Manual(clock),
             ..Kept::default()

@@ -23,7 +23,7 @@ pub(super) struct OnRedis {
     redis: Redis,
     client: Arc<KeptClient>,
     #[cfg(feature = "test-util")]
-    clock: Option<crate::ManualClock>,
+    clock: Option<crate::test_util::ManualClock>,
 }
 
 /// The names that are asked for by one `Redis` handle.
@@ -49,7 +49,7 @@ impl OnRedis {
     }
 
     #[cfg(feature = "test-util")]
-    pub(super) fn with_clock(redis: &Redis, clock: crate::ManualClock) -> Self {
+    pub(super) fn with_clock(redis: &Redis, clock: crate::test_util::ManualClock) -> Self {
         let mut limiters = Self::new(redis);
         limiters.clock = Some(clock);
         limiters
@@ -57,7 +57,7 @@ impl OnRedis {
 
     #[cfg(feature = "test-util")]
     fn now(&self) -> Option<u64> {
-        self.clock.as_ref().map(crate::ManualClock::now)
+        self.clock.as_ref().map(crate::test_util::ManualClock::now)
     }
 
     #[cfg(not(feature = "test-util"))]

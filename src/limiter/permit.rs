@@ -33,9 +33,9 @@ impl Permit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tidegate::{MemoryLimiters, RateLimiter, RateType};
+    /// # use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tidegate::LimiterError> {
+    /// # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
     /// # let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
     /// limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(60)).await?;
     /// let permit = limiter.acquire_permit(3).await?;

@@ -18,14 +18,14 @@ pub enum RateType {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::Rate;
+/// use tidegate::limiter::Rate;
 ///
 /// let rate = Rate::overall(10, Duration::from_secs(1))?;
 /// assert_eq!(rate.permits(), 10);
 /// // Forgotten an hour after the last grant.
 /// let rate = rate.keep_alive(Duration::from_secs(3600))?;
 /// # let _ = rate;
-/// # Ok::<(), tidegate::LimiterError>(())
+/// # Ok::<(), tidegate::limiter::LimiterError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {

@@ -19,7 +19,8 @@ use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Permit, 
 #[cfg_attr(feature = "redis", doc = "```no_run")]
 #[cfg_attr(not(feature = "redis"), doc = "```ignore")]
 /// use std::time::Duration;
-/// use tidegate::{RateLimiter, RateType, Redis};
+/// use tidegate::Redis;
+/// use tidegate::limiter::{RateLimiter, RateType};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
@@ -415,7 +416,7 @@ impl From<crate::Redis> for LimiterBackend {
 impl LimiterBackend {
     /// Decides by a clock that a test moves by hand, instead of the server's. Waiting still goes by tokio's.
     #[must_use]
-    pub fn redis_with_clock(redis: &crate::Redis, clock: crate::ManualClock) -> Self {
+    pub fn redis_with_clock(redis: &crate::Redis, clock: crate::test_util::ManualClock) -> Self {
         Self(Arc::new(super::on_redis::OnRedis::with_clock(redis, clock)))
     }
 }

@@ -180,7 +180,7 @@ impl Claim {
     }
 
     /// For how long the same release may be tried by somebody who waits for it.
-    pub(super) const LONGEST_RELEASE: Duration = Duration::from_secs(10);
+    pub(super) const MAX_RELEASE: Duration = Duration::from_secs(10);
 
     /// How long Redis has to know what became of the request: a release, while somebody may wait for
     /// its reply; a request that was given up, as long as it may come late, over a connection of
@@ -188,10 +188,10 @@ impl Claim {
     fn memory(&self, token: Option<u64>) -> Duration {
         let timeout = self.target.connection.timeout();
         match token {
-            Some(_) => Self::LONGEST_RELEASE + timeout.min(Self::LONGEST_RELEASE),
+            Some(_) => Self::MAX_RELEASE + timeout.min(Self::MAX_RELEASE),
             None => {
-                let memory = self.lease.max(Self::LONGEST_RELEASE);
-                memory.saturating_add(timeout).min(Lock::LONGEST_LEASE)
+                let memory = self.lease.max(Self::MAX_RELEASE);
+                memory.saturating_add(timeout).min(Lock::MAX_LEASE)
             }
         }
     }

@@ -27,8 +27,8 @@ enum Reason {
 pub enum LockErrorKind {
     /// The lock was lost before it was given back: its lease ran out, or somebody took it away.
     NotHeld,
-    /// The lease is shorter than [`Lock::SHORTEST_LEASE`](super::Lock::SHORTEST_LEASE), or longer than
-    /// [`Lock::LONGEST_LEASE`](super::Lock::LONGEST_LEASE).
+    /// The lease is shorter than [`Lock::MIN_LEASE`](super::Lock::MIN_LEASE), or longer than
+    /// [`Lock::MAX_LEASE`](super::Lock::MAX_LEASE).
     Lease,
     /// Redis could not say. What an attempt may have taken is given back in the background.
     Store(StoreErrorKind),

@@ -53,7 +53,7 @@ impl LockGuard {
     ///
     /// ```no_run
     /// # async fn work() {}
-    /// # async fn run(guard: tidegate::LockGuard) {
+    /// # async fn run(guard: tidegate::lock::LockGuard) {
     /// tokio::select! {
     ///     () = work() => println!("done"),
     ///     () = guard.lost() => println!("somebody else may have it by now"),

@@ -49,7 +49,7 @@ impl Lease {
     /// Gives it back, with tries until the lease runs out, or for 10 s.
     pub(super) async fn release(mut self) -> Result<(), LockError> {
         let until = self.held.end();
-        let until = until.min(Instant::now() + Claim::LONGEST_RELEASE);
+        let until = until.min(Instant::now() + Claim::MAX_RELEASE);
         loop {
             let reply = self.held.release().await;
             let outcome = reply.and_then(|reply| self.held.read(&reply));

@@ -38,10 +38,10 @@ impl Lock {
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
     /// A shorter lease would be over before anybody could use it.
-    pub const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+    pub const MIN_LEASE: Duration = Duration::from_millis(10);
 
     /// The longest lease: ten years.
-    pub const LONGEST_LEASE: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+    pub const MAX_LEASE: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
     /// The lock of this name, which is also its key in Redis. Nothing is asked yet.
     pub fn new(redis: &Redis, name: &str) -> Self {
@@ -171,7 +171,7 @@ impl Lock {
     }
 
     fn claim(&self, lease: Duration) -> Result<Claim, LockError> {
-        match (Self::SHORTEST_LEASE..=Self::LONGEST_LEASE).contains(&lease) {
+        match (Self::MIN_LEASE..=Self::MAX_LEASE).contains(&lease) {
             true => Ok(Claim::new(&self.target, self.owner.as_ref(), lease)),
             false => Err(LockError::lease(&self.target.names.key, lease)),
         }

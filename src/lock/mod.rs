@@ -6,7 +6,8 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use tidegate::{Lock, Redis};
+//! use tidegate::Redis;
+//! use tidegate::lock::Lock;
 //!
 //! # async fn write_report(_: u64) -> Result<(), Box<dyn std::error::Error>> { Ok(()) }
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -121,7 +122,6 @@ mod guard;
 mod held;
 mod hold;
 mod lease;
-#[expect(clippy::module_inception, reason = "it is the lock itself")]
 mod lock;
 mod names;
 mod owner;

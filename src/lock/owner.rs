@@ -10,7 +10,8 @@ use super::hold::Holds;
 /// Clones are the same owner. An owner is of this process: none of another one is equal to it.
 ///
 /// ```no_run
-/// use tidegate::{Lock, Owner, Redis};
+/// use tidegate::Redis;
+/// use tidegate::lock::{Lock, Owner};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;

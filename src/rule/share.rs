@@ -4,7 +4,7 @@ use crate::quota::Quota;
 /// The part of every quota that one process may admit by itself: more than nothing, and at most all of it.
 ///
 /// ```
-/// use tidegate::Share;
+/// use tidegate::rule::Share;
 ///
 /// // Four processes run; each admits a quarter.
 /// assert_eq!(Share::of_processes(4), Share::new(1, 4));
@@ -84,7 +84,7 @@ impl Share {
         let whole = millis * u128::from(self.denominator);
         let rate = u128::from(quota.max()) * u128::from(self.numerator);
         let micros = whole.div_ceil(rate).checked_mul(1_000)?;
-        let is_window = micros <= Quota::LONGEST_WINDOW.as_micros();
+        let is_window = micros <= Quota::MAX_WINDOW.as_micros();
         u64::try_from(micros).ok().filter(|_| is_window)
     }
 }

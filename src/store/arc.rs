@@ -2,7 +2,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::{Store, StoreFuture, Take};
-use crate::decision::{Decisions, Token};
+use crate::decision::{Decisions, Receipt};
 
 /// The store behind the `Arc`, so that a store that is shared can be wrapped as well.
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -10,8 +10,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         S::take(self, takes)
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        S::refund(self, take, token)
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        S::refund(self, take, receipt)
     }
 
     fn name(&self) -> String {

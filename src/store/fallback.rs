@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::around::{Answer, Around};
 use super::{MemoryStore, Store, StoreFuture, Take};
-use crate::decision::{Decision, Decisions, Token};
+use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::StoreError;
 use crate::rule::{OnError, Share};
 use crate::trace;
@@ -12,8 +12,8 @@ use crate::trouble::Trouble;
 /// Answers from the memory of this process, by a share of each quota, whenever the store inside fails.
 ///
 /// Every take asks the store inside first, so that it decides again as soon as it can; put a
-/// [`CircuitBreaker`](crate::CircuitBreaker) between, and that costs no time while it cannot. A decision that was made
-/// here has the source [`Fallback`](crate::Source::Fallback) and the [failure](Decision::failure) that it was made for.
+/// [`CircuitBreaker`](crate::store::CircuitBreaker) between, and that costs no time while it cannot. A decision that was made
+/// here has the source [`Fallback`](crate::decision::Source::Fallback) and the [failure](Decision::failure) that it was made for.
 /// Takes whose rule says [`OnError::Respond`] or [`OnError::Proceed`] get the error instead.
 ///
 /// # What it may admit
@@ -21,7 +21,7 @@ use crate::trouble::Trouble;
 /// Here a quota of `max` units has `floor(max * share)`, and so has its burst under GCRA. Where that is less than the rule's
 /// [cost](crate::Rule::cost) of a request, it is that cost, in a window that is longer by as much as that is more:
 /// `window * cost / (max * share)`, rounded up to milliseconds. Where that would be more than
-/// [ten years](crate::Quota::LONGEST_WINDOW), where `max` is 0, and where one request costs more than all of `max`,
+/// [ten years](crate::Quota::MAX_WINDOW), where `max` is 0, and where one request costs more than all of `max`,
 /// nothing is admitted. A take that costs more than a quota has here, because its cost is not the rule's, is *never*
 /// allowed here.
 ///
@@ -33,13 +33,15 @@ use crate::trouble::Trouble;
 ///
 /// A take is charged in one place. Only if the outcome inside is unknown, after a time-out or a connection that broke, it
 /// may have been charged there as well: the quota is then kept more strictly than it had to be, never more loosely. A
-/// batch is answered as a whole, inside or here. A [refund](Store::refund) goes to the store that gave its token.
+/// batch is answered as a whole, inside or here. A [refund](Store::refund) goes to the store that gave its receipt.
 ///
-/// The memory is bounded: a [`MemoryStore`], whose error when it is [full](crate::StoreErrorKind::Full) is returned as it
+/// The memory is bounded: a [`MemoryStore`], whose error when it is [full](crate::store::StoreErrorKind::Full) is returned as it
 /// is.
 ///
 /// ```
-/// use tidegate::{Fallback, MemoryStore, Share};
+/// use tidegate::MemoryStore;
+/// use tidegate::rule::Share;
+/// use tidegate::store::Fallback;
 ///
 /// let store = Fallback::new(MemoryStore::new(), Share::of_processes(4)).max_keys(10_000);
 /// # let _ = store;
@@ -89,9 +91,13 @@ impl<S: Store> Fallback<S> {
     }
 
     /// Gives back what was charged here; nothing of what the store inside was charged.
-    pub(super) fn give_back(&self, take: &Take, token: &Token) -> Option<Result<u64, StoreError>> {
-        let token = token.marked()?;
-        Some(Ok(self.local.store.give_back(take, &token)))
+    pub(super) fn give_back(
+        &self,
+        take: &Take,
+        receipt: &Receipt,
+    ) -> Option<Result<u64, StoreError>> {
+        let receipt = receipt.marked()?;
+        Some(Ok(self.local.store.give_back(take, &receipt)))
     }
 }
 
@@ -113,8 +119,8 @@ impl Local {
     fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
         let shared = take.under(take.rule().of_share(self.share));
         let decision = self.store.decide(&shared)?;
-        let token = decision.token().map(Token::mark);
-        Ok(decision.because_of(failure.clone()).with_token(token))
+        let receipt = decision.receipt().map(Receipt::mark);
+        Ok(decision.because_of(failure.clone()).with_receipt(receipt))
     }
 
     fn decide_all(&self, takes: &[Take], failure: &StoreError) -> Result<Decisions, StoreError> {
@@ -169,9 +175,9 @@ impl<S: Store> Store for Fallback<S> {
         self.ask(takes, || self.inner.take(takes))
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        let given_back = self.give_back(take, token);
-        given_back.map_or_else(|| self.inner.refund(take, token), StoreFuture::ready)
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let given_back = self.give_back(take, receipt);
+        given_back.map_or_else(|| self.inner.refund(take, receipt), StoreFuture::ready)
     }
 
     fn name(&self) -> String {

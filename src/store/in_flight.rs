@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::around::{Answer, Around};
 use super::{Store, StoreFuture, Take};
-use crate::decision::{Decisions, Token};
+use crate::decision::{Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlightCounter, Permit};
 
@@ -16,7 +16,8 @@ use crate::in_flight_counter::{InFlightCounter, Permit};
 /// that is dropped gives its permit back. Clones share the permits.
 ///
 /// ```
-/// use tidegate::{InFlight, MemoryStore};
+/// use tidegate::MemoryStore;
+/// use tidegate::store::InFlight;
 ///
 /// let store = InFlight::new(MemoryStore::new(), 1_024);
 /// # let _ = store;
@@ -110,8 +111,8 @@ impl<S: Store> Store for InFlight<S> {
         hold(self.permit(takes), || self.inner.take(takes))
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        self.count(|| self.inner.refund(take, token))
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        self.count(|| self.inner.refund(take, receipt))
     }
 
     fn name(&self) -> String {

@@ -1,157 +1,39 @@
 //! Where the counts are kept.
 //!
-//! A [`Store`] answers takes. [`MemoryStore`] counts for one process, [`RedisStore`] for a fleet;
+//! A [`Store`] answers takes. [`MemoryStore`] counts for one process, `RedisStore` for a fleet;
 //! both give the same answers to the same questions. [`Timeout`], [`InFlight`], [`CircuitBreaker`]
-//! and [`Fallback`] are stores around another one, of any kind, and [`Resilient`] puts them
+//! and [`Fallback`] are stores around another one, of any kind, and [`Resilient`](crate::Resilient) puts them
 //! together.
 
 mod arc;
 mod around;
 mod breaker;
 mod fallback;
-mod future;
 mod in_flight;
-mod memory;
+pub(crate) mod memory;
 mod name;
 #[cfg(feature = "redis")]
-mod redis;
-mod resilient;
-mod take;
+pub(crate) mod redis;
+pub(crate) mod resilient;
+pub(crate) mod store;
+mod store_ext;
+mod store_future;
+pub(crate) mod take;
 mod timeout;
 
-use std::fmt::Debug;
-use std::time::Duration;
-
-pub(crate) use arc::shared;
 pub use breaker::CircuitBreaker;
 pub use fallback::Fallback;
-pub use future::StoreFuture;
 pub use in_flight::InFlight;
-pub use memory::MemoryStore;
-pub(crate) use name::Name;
-#[cfg(feature = "redis")]
-pub use redis::RedisStore;
-pub use resilient::Resilient;
-pub use take::{Take, TakePart};
+pub use store_ext::StoreExt;
+pub use store_future::StoreFuture;
+pub use take::TakePart;
 pub use timeout::Timeout;
 
-use crate::decision::{Decision, Decisions, Token};
-use crate::error::{StoreError, StoreErrorKind};
+pub use crate::error::StoreErrorKind;
 
-/// Keeps the counts and answers takes.
-///
-/// # Contract
-///
-/// - A take is atomic: it is charged to all quotas of its rule, or to none, whatever else is asked at
-///   the same time by anybody who shares the counts.
-/// - A denial is a [`Decision`], not an error. A denied take charges nothing and extends no expiry.
-/// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those that
-///   come with the take: when a rule changes, or two rules share a path, what was charged stays for as
-///   long as the window that it was charged under.
-/// - Every key expires once all its quotas are whole again.
-/// - The answers come in the order of the takes; neighbours of the same key are decided in it.
-pub trait Store: Debug + Send + Sync + 'static {
-    /// Decides these takes: a slice of independent questions, which a store may ask together.
-    ///
-    /// It is called once for each question, and the future is ready or pending. A question whose
-    /// future is dropped before it was sent is not charged; one that was sent may be.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if there is no decision. Whether something was charged is then unknown.
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions>;
-
-    /// Gives back what the take with this token was charged, at most as many units as `take` costs,
-    /// and tells how many. `take` is of the same rule and key.
-    ///
-    /// A token gives back once; a second time it is 0. What of it has ceased to count is not given
-    /// back, so no window ever holds more than its max of what was not given back. It is 0, too,
-    /// where the store cannot tell any more: after its data was lost or taken over by another
-    /// algorithm, as long as its clock is behind the last charge, and for takes older than the
-    /// oldest of 65,536 refunds of one key.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, StoreExt, Take};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let store = MemoryStore::new();
-    /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
-    /// let take = Take::new(rule, Key::from("alice")).cost(4);
-    /// // A handler behind the layer finds this in the extensions of its request.
-    /// let decision = store.take_one(&take).await?;
-    /// assert_eq!(decision.remaining(), 6);
-    ///
-    /// // The export failed, and alice is not to pay for it.
-    /// let token = decision.token().expect("it was allowed, and cost something");
-    /// assert_eq!(store.refund(&take, &token).await?, 4);
-    /// assert_eq!(store.peek(&take).await?.remaining(), 10);
-    ///
-    /// assert_eq!(store.refund(&take, &token).await?, 0, "only once");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if there is no answer. Whether something was given back is then unknown; it
-    /// is safe to ask again.
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64>;
-
-    /// What this store is, for people: `memory`, or an address without secrets.
-    fn name(&self) -> String;
-
-    /// Tells a store that nobody waits longer for its answers, so that it need not work on what
-    /// nobody hears: never a longer time than it has now. A store around another one passes it on;
-    /// an `Arc` does not, since what it holds is shared. Default: nothing changes.
-    #[must_use]
-    fn give_up_after(self, timeout: Duration) -> Self
-    where
-        Self: Sized,
-    {
-        let _ = timeout;
-        self
-    }
-
-    /// Whether a [`Fallback`] is in here, which answers takes whose rule leaves it to it. A store
-    /// around another one passes the question on. Default: no.
-    fn has_fallback(&self) -> bool {
-        false
-    }
-}
-
-/// What every [`Store`] can do besides.
-pub trait StoreExt: Store {
-    /// Decides one take.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if there is no decision.
-    fn take_one(&self, take: &Take) -> impl Future<Output = Result<Decision, StoreError>> + Send {
-        let decisions = self.take(std::slice::from_ref(take));
-        async { single(decisions.await?) }
-    }
-
-    /// How things stand for this rule and key, without charging anything: the decision on the same
-    /// take at a cost of 0.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if there is no decision.
-    fn peek(&self, take: &Take) -> impl Future<Output = Result<Decision, StoreError>> + Send {
-        let decisions = self.take(&[take.clone().cost(0)]);
-        async { single(decisions.await?) }
-    }
-}
-
-impl<S: Store + ?Sized> StoreExt for S {}
-
-/// The answer to a single take.
-pub(crate) fn single(decisions: Decisions) -> Result<Decision, StoreError> {
-    let number = decisions.len();
-    decisions.into_single().ok_or_else(|| {
-        let message = format!("the store gave {number} answers to one take");
-        StoreError::new(StoreErrorKind::Protocol, message)
-    })
-}
+pub(crate) use arc::shared;
+pub(crate) use memory::MemoryStore;
+pub(crate) use name::Name;
+pub(crate) use store::Store;
+pub(crate) use store_ext::single;
+pub(crate) use take::Take;

@@ -13,7 +13,7 @@ use crate::connection::{
     AnswerFuture, Connection, IntoRedisAddress, Preload, Redis, TakeQuestion, hash_tag, late,
     read_refund, script_of, write_refund,
 };
-use crate::decision::{Decision, Decisions, Token};
+use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
@@ -65,7 +65,7 @@ impl RedisStore {
     pub const CONNECT_TIMEOUT: Duration = Connection::CONNECT_TIMEOUT;
 
     /// Connects to one server, to a cluster, or to a master that sentinels look after: see
-    /// [`RedisAddress`](crate::RedisAddress) for the URLs. For one server it is
+    /// [`RedisAddress`](crate::redis::RedisAddress) for the URLs. For one server it is
     /// `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature `tls`
     /// `rediss://...`.
     ///
@@ -216,11 +216,11 @@ impl Store for RedisStore {
         }
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let name = Name::new(take, &self.prefix).to_box();
-        let max = take.units().min(token.units());
+        let max = take.units().min(receipt.units());
         let keys = [&*name, &*hash_tag::of_refunds(&name)];
-        let arguments = |command: &mut Cmd| write_refund(command, self.now(), token, max);
+        let arguments = |command: &mut Cmd| write_refund(command, self.now(), receipt, max);
         let script = script_of(take.rule());
         let reply = self.connection.call(script, &keys, arguments);
         let address = Arc::clone(self.connection.label());

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::around::Around;
 use super::{CircuitBreaker, Fallback, InFlight, MemoryStore, Store, StoreFuture, Take, Timeout};
-use crate::decision::{Decisions, Token};
+use crate::decision::{Decisions, Receipt};
 use crate::rule::Share;
 
 /// Puts stores around a store, so that it may do anything: requests are answered in bounded time, and by what was declared.
@@ -17,7 +17,8 @@ use crate::rule::Share;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{MemoryStore, RateLimitLayer, Resilient, Share};
+/// use tidegate::{MemoryStore, RateLimitLayer, Resilient};
+/// use tidegate::rule::Share;
 ///
 /// // In place of a RedisStore. Up to four processes run, and each admits a quarter while there is no Redis.
 /// let store = Resilient::around(MemoryStore::new())
@@ -129,13 +130,13 @@ impl Store for Guarded {
         self.around.ask(takes, || self.inner.take(takes))
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let (fallback, (breaker, in_flight)) = &self.around;
-        let here = fallback.as_ref().and_then(|it| it.give_back(take, token));
+        let here = fallback.as_ref().and_then(|it| it.give_back(take, receipt));
         if let Some(given_back) = here {
             return StoreFuture::ready(given_back);
         }
-        let ask = || self.inner.refund(take, token);
+        let ask = || self.inner.refund(take, receipt);
         let counted = || match in_flight {
             Some(in_flight) => in_flight.count(ask),
             None => ask(),

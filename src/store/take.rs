@@ -63,7 +63,7 @@ impl Take {
 
     /// The same, asked again by a caller that was denied and has waited.
     ///
-    /// Stores may answer repeats about one key together, and [`InFlight`](crate::InFlight) does not
+    /// Stores may answer repeats about one key together, and [`InFlight`](crate::store::InFlight) does not
     /// count them.
     #[must_use]
     pub fn repeat(mut self) -> Self {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Store, StoreFuture, Take};
-use crate::decision::{Decisions, Token};
+use crate::decision::{Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// One bound around everything that a store does for an answer.
@@ -15,7 +15,8 @@ use crate::error::{StoreError, StoreErrorKind};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{MemoryStore, Store, Timeout};
+/// use tidegate::{MemoryStore, Store};
+/// use tidegate::store::Timeout;
 ///
 /// let store = Timeout::new(MemoryStore::new(), Duration::from_millis(20));
 /// assert_eq!(store.name(), "memory");
@@ -59,8 +60,8 @@ impl<S: Store> Store for Timeout<S> {
         self.bounded(self.inner.take(takes))
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        self.bounded(self.inner.refund(take, token))
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        self.bounded(self.inner.refund(take, receipt))
     }
 
     fn name(&self) -> String {

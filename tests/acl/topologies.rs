@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::{Key, Quota, RedisStore, Rule, StoreError, StoreErrorKind, StoreExt, Take};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Key, Quota, RedisStore, Rule, StoreError, Take};
 
 use crate::support::cluster::{Cluster, Plan};
 use crate::support::process::Process;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidegate::{RedisStore, Store, StoreExt, Take};
+use tidegate::store::StoreExt;
+use tidegate::{RedisStore, Store, Take};
 use tokio::time::sleep;
 
 use crate::stalls::{Lost, Stalls};

@@ -9,10 +9,10 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::{Request, StatusCode};
-use tidegate::{
-    Algorithm, ManualClock, MemoryStore, Quota, RateLimitLayer, Rule, Rules, SharedRules, Store,
-    StoreErrorKind, StoreExt, Take,
-};
+use tidegate::rule::SharedRules;
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, MemoryStore, Quota, RateLimitLayer, Rule, Rules, Store, Take};
 use tower::ServiceExt;
 
 use crate::support::Redis;
@@ -54,9 +54,9 @@ async fn time_outs_at_their_ends() {
         store.take_one(&one).await.expect("a decision");
         let slice = vec![one.clone(); 1_000];
         assert_eq!(store.take(&slice).await.expect("decisions").len(), 1_000);
-        let token = store.take_one(&take(&one.rule().clone(), "x")).await;
-        let token = token.expect("a decision").token().expect("charged");
-        let refunded = store.refund(&take(one.rule(), "x"), &token).await;
+        let receipt = store.take_one(&take(&one.rule().clone(), "x")).await;
+        let receipt = receipt.expect("a decision").receipt().expect("charged");
+        let refunded = store.refund(&take(one.rule(), "x"), &receipt).await;
         assert_eq!(refunded.expect("an answer"), 1);
     }
 }
@@ -76,15 +76,15 @@ async fn numbers_at_their_ends() {
         millis(7),
         HOUR,
     ];
-    let windows = windows.into_iter().chain([Quota::LONGEST_WINDOW]);
-    let maxes = [0, 1, 2, Quota::LARGEST_MAX];
+    let windows = windows.into_iter().chain([Quota::MAX_WINDOW]);
+    let maxes = [0, 1, 2, Quota::MAX_UNITS];
     let costs = [
         0,
         1,
         2,
         u64::MAX,
-        Quota::LARGEST_MAX,
-        Quota::LARGEST_MAX + 1,
+        Quota::MAX_UNITS,
+        Quota::MAX_UNITS + 1,
         1 << 53,
         1,
     ];
@@ -96,7 +96,7 @@ async fn numbers_at_their_ends() {
                 let quota = Quota::new(max, window).expect("valid");
                 let rule = Rule::new(&format!("ends{number}"), [quota]).expect("valid");
                 let rule = Arc::new(rule.algorithm(algorithm));
-                let mut tokens = Vec::new();
+                let mut receipts = Vec::new();
                 for step in [0, 1, 999, 1_000, 7_000_000] {
                     clock.set(clock.now() + step);
                     for cost in costs {
@@ -112,12 +112,12 @@ async fn numbers_at_their_ends() {
                             let burst_fits = algorithm == Algorithm::Gcra && cost <= quota.burst();
                             assert!(answer.retry_after().is_none() || burst_fits, "{case}");
                         }
-                        if let (Some(ours), Some(theirs)) = (answer.token(), expected.token()) {
-                            tokens.push((take, ours, theirs));
+                        if let (Some(ours), Some(theirs)) = (answer.receipt(), expected.receipt()) {
+                            receipts.push((take, ours, theirs));
                         }
                     }
                 }
-                for (take, ours, theirs) in tokens {
+                for (take, ours, theirs) in receipts {
                     let ours = store.refund(&take, &ours).await.expect("an answer");
                     let theirs = memory.refund(&take, &theirs).await.expect("an answer");
                     assert_eq!(ours, theirs, "{algorithm:?} {max} in {window:?}");

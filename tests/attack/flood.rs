@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
-use tidegate::{Store, StoreErrorKind, StoreExt, Take};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Store, Take};
 use tokio::time::{sleep, timeout};
 
 use crate::latency::lost;

@@ -9,9 +9,11 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{HeaderName, HeaderValue, Request, StatusCode};
+use tidegate::key::KeyError;
+use tidegate::rule::{OnError, Share, SharedRules};
 use tidegate::{
-    ErrorCallbackChain, FailOpen, Failed, Header, KeyError, Limits, MemoryStore, OnError, PeerIp,
-    Quota, RateLimitLayer, Recovery, RedisStore, Resilient, Rule, Rules, Share, SharedRules, Store,
+    ErrorCallbackChain, FailOpen, Failed, Header, Limits, MemoryStore, PeerIp, Quota,
+    RateLimitLayer, Recovery, RedisStore, Resilient, Rule, Rules, Store,
 };
 use tower::ServiceExt;
 

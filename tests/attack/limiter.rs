@@ -13,7 +13,8 @@ mod witness;
 
 use std::time::{Duration, Instant};
 
-use tidegate::{LimiterError, LimiterErrorKind, RateLimiter, RateType, Redis};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterError, LimiterErrorKind, RateLimiter, RateType};
 use tokio::time::sleep;
 
 use crate::PATIENT;

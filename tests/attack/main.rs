@@ -23,7 +23,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::{Decision, Key, Quota, RedisStore, Rule, StoreError, StoreExt, Take};
+use tidegate::store::StoreExt;
+use tidegate::{Decision, Key, Quota, RedisStore, Rule, StoreError, Take};
 
 use support::Redis;
 use support::proxy::{Mode, Proxy};

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use tidegate::{
-    Algorithm, Decision, ManualClock, MemoryStore, Quota, RedisStore, Rule, Store, StoreErrorKind,
-    StoreExt, Take,
-};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Decision, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 use tokio::time::sleep;
 
 use crate::support::Redis;

@@ -1,7 +1,7 @@
 //! Law 13: a key that the server refuses costs nobody else a decision.
 
 use futures_util::future::join_all;
-use tidegate::{StoreErrorKind, StoreExt};
+use tidegate::store::{StoreErrorKind, StoreExt};
 use tokio::time::sleep;
 
 use crate::support::Redis;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidegate::{Store, StoreExt};
+use tidegate::Store;
+use tidegate::store::StoreExt;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 

@@ -9,9 +9,10 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::{Request, StatusCode};
-use tidegate::{
-    InFlight, RateLimitLayer, Resilient, Share, Source, Store, StoreErrorKind, StoreExt,
-};
+use tidegate::decision::Source;
+use tidegate::rule::Share;
+use tidegate::store::{InFlight, StoreErrorKind, StoreExt};
+use tidegate::{RateLimitLayer, Resilient, Store};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redis::cmd;
-use tidegate::{RedisStore, StoreErrorKind as Kind};
+use tidegate::RedisStore;
+use tidegate::store::StoreErrorKind as Kind;
 
 use crate::fault::Fault;
 use crate::support::Redis;

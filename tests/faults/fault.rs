@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate::{RedisStore, StoreErrorKind};
+use tidegate::RedisStore;
+use tidegate::store::StoreErrorKind;
 use tokio::time::{Instant, sleep};
 
 use crate::load::{Answer, Load, SHARED, TIMEOUT};

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use redis::InfoDict;
-use tidegate::{Key, Quota, RedisStore, Rule, StoreExt, Take};
+use tidegate::store::StoreExt;
+use tidegate::{Key, Quota, RedisStore, Rule, Take};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

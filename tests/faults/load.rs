@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tidegate::{
-    Decision, Key, Quota, RedisStore, Rule, Store, StoreErrorKind as Kind, StoreExt, Take,
-};
+use tidegate::store::{StoreErrorKind as Kind, StoreExt};
+use tidegate::{Decision, Key, Quota, RedisStore, Rule, Store, Take};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 

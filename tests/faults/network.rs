@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::{RedisStore, StoreErrorKind as Kind};
+use tidegate::RedisStore;
+use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::sleep;
 
 use crate::fault::Fault;

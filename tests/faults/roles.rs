@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::StoreErrorKind as Kind;
+use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::{Instant, sleep};
 
 use crate::fault::Fault;

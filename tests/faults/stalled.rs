@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::cmd;
-use tidegate::StoreErrorKind as Kind;
+use tidegate::store::StoreErrorKind as Kind;
 
 use crate::fault::Fault;
 use crate::run;

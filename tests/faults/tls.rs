@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use redis::{Client, TlsCertificates};
 use redis_test::utils::get_random_available_port;
 use tempfile::TempDir;
-use tidegate::{RedisStore, StoreErrorKind as Kind};
+use tidegate::RedisStore;
+use tidegate::redis::RedisAddress;
+use tidegate::store::StoreErrorKind as Kind;
 
 use crate::fault::Fault;
 use crate::support::Redis;
@@ -64,14 +65,10 @@ impl Server {
 
     /// A store that trusts the authority, and nobody else.
     fn store(&self, url: &str) -> RedisStore {
-        let root = std::fs::read(self.folder.path().join("authority.crt")).expect("a file");
-        let trusted = TlsCertificates {
-            client_tls: None,
-            root_cert: Some(root),
-        };
-        let client = Client::build_with_tls(url, trusted).expect("a valid address");
-        let info = client.get_connection_info().clone();
-        RedisStore::connect_lazy(info).expect("a valid address")
+        let authority = std::fs::read(self.folder.path().join("authority.crt")).expect("a file");
+        let address = RedisAddress::from_url(url).expect("a valid address");
+        let address = address.authority(authority).expect("a certificate");
+        RedisStore::connect_lazy(address).expect("a valid address")
     }
 }
 

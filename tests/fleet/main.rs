@@ -20,7 +20,8 @@ use monitor::Monitor;
 use oracle::fullest_window;
 use support::Redis;
 use support::workers::{instructions, number, outputs, start_worker};
-use tidegate::{Decision, Key, Quota, RateLimitLayer, RedisStore, Rule, Store, StoreExt, Take};
+use tidegate::store::StoreExt;
+use tidegate::{Decision, Key, Quota, RateLimitLayer, RedisStore, Rule, Store, Take};
 use tower::ServiceExt;
 
 const PROCESSES: usize = 4;

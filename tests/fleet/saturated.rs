@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Algorithm, Key, Quota, Rule, Store, StoreExt, Take};
+use tidegate::store::StoreExt;
+use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
 use tokio::time::Instant;
 
 use crate::oracle::{Grant, Limit, fullest_window, violation};
@@ -91,9 +92,9 @@ async fn ask(store: Arc<dyn Store>, limit: Limit, task: u64, until: Instant) -> 
         let cost = 1 + step % dearest;
         let decision = store.take_one(&take.clone().cost(cost)).await;
         let decision = decision.expect("a decision");
-        match decision.token() {
-            Some(token) => grants.push(Grant {
-                stamp: token.stamp(),
+        match decision.receipt() {
+            Some(receipt) => grants.push(Grant {
+                stamp: receipt.stamp(),
                 cost,
             }),
             None => tokio::time::sleep(decision.retry_after().unwrap_or_default()).await,

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, channel};
 
 use redis::Commands;
-use tidegate::ManualClock;
+use tidegate::test_util::ManualClock;
 
 use crate::calls::Calls;
 use crate::fleet::Language::Java;

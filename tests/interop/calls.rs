@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use tidegate::{
-    LimiterBackend, LimiterError, LimiterErrorKind, Lock, LockError, LockErrorKind, LockGuard,
-    ManualClock, Owner, RateLimiter, RateType, Redis,
-};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterBackend, LimiterError, LimiterErrorKind, RateLimiter, RateType};
+use tidegate::lock::{Lock, LockError, LockErrorKind, LockGuard, Owner};
+use tidegate::test_util::ManualClock;
 
 /// What a thread of Java is: an owner, and the holds that it has.
 pub(crate) struct Calls {

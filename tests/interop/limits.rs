@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{RateLimiter, RateType};
+use tidegate::limiter::{RateLimiter, RateType};
 
 use crate::fleet::Language::{Java, Rust};
 use crate::fleet::{Language, Process};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use tidegate::{RateLimiter, RateType};
+use tidegate::limiter::{RateLimiter, RateType};
 
 use crate::calls::{Calls, logged};
 use crate::fleet::Language::{Java, Rust};

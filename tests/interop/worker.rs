@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate::{Lock, RateLimiter, Redis};
+use tidegate::Redis;
+use tidegate::limiter::RateLimiter;
+use tidegate::lock::Lock;
 use tokio::task::JoinSet;
 
 use crate::calls::{Calls, logged};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate::{Algorithm, Count, Counting, Quota, Token};
+use tidegate::algorithm::{Count, Counting};
+use tidegate::decision::Receipt;
+use tidegate::{Algorithm, Quota};
 
 use crate::check::{for_each_algorithm, for_each_tally};
 
@@ -20,10 +22,10 @@ fn take(
     now: u64,
     quotas: &[Quota],
     cost: u64,
-) -> Token {
+) -> Receipt {
     let decision = count.take(counting, now, quotas, cost);
-    let token = decision.token();
-    token.unwrap_or_else(|| panic!("not charged at {now}: {decision:?}"))
+    let receipt = decision.receipt();
+    receipt.unwrap_or_else(|| panic!("not charged at {now}: {decision:?}"))
 }
 
 fn remaining(count: &Count, counting: impl Into<Counting>, now: u64, quotas: &[Quota]) -> Vec<u64> {
@@ -45,8 +47,8 @@ fn a_refund_under_another_rule_refills_nothing(algorithm: Algorithm) {
         take(&mut count, algorithm, 0, &long, long[0].max());
         let now = MILLI;
         let expected = remaining(&count, algorithm, now, &long);
-        let token = take(&mut count, algorithm, now, &short, units);
-        let back = count.refund(now, &token, units);
+        let receipt = take(&mut count, algorithm, now, &short, units);
+        let back = count.refund(now, &receipt, units);
         let remaining = remaining(&count, algorithm, now, &long);
         assert!(
             remaining <= expected,
@@ -65,8 +67,8 @@ fn a_refund_at_once_under_another_rule_is_complete(algorithm: Algorithm) {
         let mut count = Count::default();
         take(&mut count, algorithm, 0, &long, long[0].max());
         let before = remaining(&count, algorithm, MILLI, &short);
-        let token = take(&mut count, algorithm, MILLI, &short, 1);
-        let back = count.refund(MILLI, &token, 1);
+        let receipt = take(&mut count, algorithm, MILLI, &short, 1);
+        let back = count.refund(MILLI, &receipt, 1);
         let after = remaining(&count, algorithm, MILLI, &short);
         assert_eq!((back, after), (1, before), "{long:?}, then {short:?}");
     }
@@ -79,9 +81,9 @@ fn a_refund_takes_nothing_away() {
     let rule = rule([(3, 2), (2, 1)]);
     let mut count = Count::default();
     take(&mut count, by(2), 0, &rule, 2);
-    let token = take(&mut count, by(2), MILLI, &rule, 1);
+    let receipt = take(&mut count, by(2), MILLI, &rule, 1);
     let before = remaining(&count, by(16), MILLI, &rule);
-    assert_eq!(count.refund(MILLI, &token, 1), 1);
+    assert_eq!(count.refund(MILLI, &receipt, 1), 1);
     let after = remaining(&count, by(16), MILLI, &rule);
     assert!(
         before[0] <= after[0] && before[1] <= after[1],
@@ -97,9 +99,9 @@ fn a_refund_takes_nothing_away_from_a_bucket() {
     let next = [large.with_burst(2).expect("valid")];
     let mut count = Count::default();
     take(&mut count, Algorithm::Gcra, 0, &rule, 2);
-    let token = take(&mut count, Algorithm::Gcra, 806, &rule, 1);
+    let receipt = take(&mut count, Algorithm::Gcra, 806, &rule, 1);
     let before = remaining(&count, Algorithm::Gcra, 806, &next);
-    assert_eq!(count.refund(806, &token, 1), 1);
+    assert_eq!(count.refund(806, &receipt, 1), 1);
     let after = remaining(&count, Algorithm::Gcra, 806, &next);
     assert!(before <= after, "{before:?}, then {after:?}");
 }
@@ -110,12 +112,12 @@ fn a_refund_across_sub_windows_frees_nothing_else() {
     let rule = rule([(5, 8)]);
     let by = |sub_windows| Counting::from(Algorithm::SlidingWindow).sub_windows(sub_windows);
     let mut count = Count::default();
-    let token = take(&mut count, by(64), 333, &rule, 1);
+    let receipt = take(&mut count, by(64), 333, &rule, 1);
     take(&mut count, by(64), 333, &rule, 1);
     take(&mut count, by(64), 1_332, &rule, 1);
     take(&mut count, by(4), 8_333, &rule, 1);
     take(&mut count, by(64), 8_333, &rule, 1);
-    let back = count.refund(8_341, &token, 1);
+    let back = count.refund(8_341, &receipt, 1);
     // Those at 1,332 and 8,333.
     let remaining = remaining(&count, by(4), 8_341, &rule);
     assert!(
@@ -153,10 +155,10 @@ fn a_refund_after_the_clock_went_back_frees_nothing_else(algorithm: Algorithm) {
 fn a_receipt_from_before_the_clock_went_back_frees_nothing_of_a_log() {
     let rule = rule([(2, 2)]);
     let mut count = Count::default();
-    let token = take(&mut count, Algorithm::SlidingLog, 10_000, &rule, 1);
+    let receipt = take(&mut count, Algorithm::SlidingLog, 10_000, &rule, 1);
     take(&mut count, Algorithm::SlidingLog, 5_000, &rule, 1);
     take(&mut count, Algorithm::SlidingLog, 10_001, &rule, 2);
-    let back = count.refund(10_001, &token, 1);
+    let back = count.refund(10_001, &receipt, 1);
     let remaining = remaining(&count, Algorithm::SlidingLog, 10_001, &rule);
     assert_eq!((back, remaining[0]), (0, 0));
 }

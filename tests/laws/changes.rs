@@ -2,7 +2,9 @@
 //! window. A rule that changes its algorithm starts afresh.
 
 use proptest::prelude::*;
-use tidegate::{Algorithm, Count, Decision, Quota, Token};
+use tidegate::algorithm::Count;
+use tidegate::decision::Receipt;
+use tidegate::{Algorithm, Decision, Quota};
 
 use crate::check::{Broken, Seen, check, ensure, for_each, for_each_algorithm, story};
 use crate::history::{
@@ -76,7 +78,7 @@ struct Charge {
     units: u64,
     back: u64,
     rule: usize,
-    token: Token,
+    receipt: Receipt,
 }
 
 #[derive(Debug, Clone)]
@@ -139,13 +141,13 @@ impl Scene {
     fn take(&mut self, cost: u64) -> Decision {
         let rule = &self.rules[self.rule];
         let decision = self.count.take(rule.way, self.now, &rule.quotas, cost);
-        if let Some(token) = decision.token() {
+        if let Some(receipt) = decision.receipt() {
             self.charges.push(Charge {
                 stamp: self.now,
                 units: cost,
                 back: 0,
                 rule: self.rule,
-                token,
+                receipt,
             });
         }
         self.last = Some(decision.clone());
@@ -155,11 +157,11 @@ impl Scene {
     }
 
     fn refund(&mut self, index: usize, units: u64) -> u64 {
-        let token = self.charges[index].token;
-        let back = self.count.refund(self.now, &token, units);
+        let receipt = self.charges[index].receipt;
+        let back = self.count.refund(self.now, &receipt, units);
         self.charges[index].back += back;
         self.events
-            .push(Event::Refunded(self.now, token, units, back));
+            .push(Event::Refunded(self.now, receipt, units, back));
         back
     }
 
@@ -371,7 +373,7 @@ fn other_rules_refill_nothing(algorithm: Algorithm) {
                 );
                 seen.note_if(most < limit(rule.way, quota), "not whole");
             }
-            if scene.take(scene.cost(step)).token().is_some() {
+            if scene.take(scene.cost(step)).receipt().is_some() {
                 let rule = scene.current();
                 charged.retain(|(_, quota, _)| !rule.quotas.contains(quota));
                 charged.extend(
@@ -576,7 +578,7 @@ fn denials_leave_no_trace_across_changes(algorithm: Algorithm) {
             scene.go_on(step, seen);
             let cost = scene.cost(step);
             let decision = scene.take(cost);
-            if decision.token().is_some() {
+            if decision.receipt().is_some() {
                 let rule = scene.current();
                 let alike = quiet.take(rule.way, scene.now, &rule.quotas, cost);
                 ensure!(
@@ -616,7 +618,7 @@ fn what_is_forgotten_is_as_good_as_new(algorithm: Algorithm) {
                 "{}",
                 scene.tell(&format!("not as good as new: {expected:?}"))
             );
-            seen.note_if(got.token().is_some(), "charged");
+            seen.note_if(got.receipt().is_some(), "charged");
         }
         Ok(())
     });
@@ -645,7 +647,7 @@ fn another_algorithm_starts_afresh(algorithm: Algorithm) {
                     "{}",
                     scene.tell(&format!("{got:?} by {next:?}, afresh {expected:?}"))
                 );
-                if got.token().is_none() {
+                if got.receipt().is_none() {
                     let (before, after) = (format!("{:?}", scene.count), format!("{other:?}"));
                     ensure!(before == after, "{before} became {after}");
                     seen.note("left alone");

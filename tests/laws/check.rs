@@ -109,8 +109,8 @@ pub(crate) fn story(events: &[Event]) -> String {
             Event::Took(now, cost, decision) => {
                 writeln!(story, "  {now}: take {cost}: {decision:?}")
             }
-            Event::Refunded(now, token, units, back) => {
-                writeln!(story, "  {now}: refund {units} of {token:?}: {back}")
+            Event::Refunded(now, receipt, units, back) => {
+                writeln!(story, "  {now}: refund {units} of {receipt:?}: {back}")
             }
         };
         line.expect("a string takes all");

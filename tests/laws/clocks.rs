@@ -123,7 +123,7 @@ impl Playing {
         match self.player.act(step) {
             Act::Take(cost) => {
                 let decision = self.player.take_blindly(cost);
-                if decision.token().is_some() {
+                if decision.receipt().is_some() {
                     self.admitted.push((self.truth(), cost, 0));
                 }
                 Some((cost, decision))
@@ -210,7 +210,7 @@ fn admissions_resume_within_a_window(algorithm: Algorithm) {
         play(history, seen, |playing, decision| {
             let player = &playing.player;
             // Only a charge changes anything, so nobody knows before that the clock jumped.
-            let charged = decision.and_then(|(_, decision)| decision.token());
+            let charged = decision.and_then(|(_, decision)| decision.receipt());
             if playing.jumps == 0 || charged.is_none() {
                 return Ok(());
             }

@@ -1,6 +1,7 @@
 //! What is admitted, and what is denied: no unit too many, and no denial without a reason.
 
-use tidegate::{Algorithm, Decision, Verdict};
+use tidegate::decision::Verdict;
+use tidegate::{Algorithm, Decision};
 
 use crate::check::{self, Broken, Seen, check, check_some, ensure, for_each_algorithm, story};
 use crate::history::{Act, Player, Setup, Step, history, setup, steps};
@@ -115,7 +116,7 @@ fn verdict(
         }
         other => return Err(format!("no law for {other:?}")),
     }
-    let charged = decision.token().map_or(0, |token| token.units());
+    let charged = decision.receipt().map_or(0, |receipt| receipt.units());
     let expected = if decision.is_allowed() { cost } else { 0 };
     ensure!(charged == expected, "charged {charged}");
     ensure!(player.quotas.len() == decision.quotas().len(), "quotas");

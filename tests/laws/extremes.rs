@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::{Algorithm, Count, Quota, Token, Verdict};
+use tidegate::algorithm::Count;
+use tidegate::decision::{Receipt, Verdict};
+use tidegate::{Algorithm, Quota};
 
 use crate::check::{check, ensure, for_each_algorithm, for_each_tally};
 use crate::history::{quotas, way};
@@ -88,7 +90,7 @@ fn gcra_never_drifts() {
 
 #[test]
 fn gcra_never_drifts_at_any_rate() {
-    let max = prop_oneof![1..40_u64, 1..2_000_000_u64, 1..Quota::LARGEST_MAX];
+    let max = prop_oneof![1..40_u64, 1..2_000_000_u64, 1..Quota::MAX_UNITS];
     let millis = prop_oneof![1..40_u64, 1..100_000_u64, 1..86_400_000_u64];
     let rates = (max, millis, 1..50_u64, 1..50_u64);
     check(rates, |(max, millis, burst, cost), _| {
@@ -124,23 +126,23 @@ fn anything_may_be_asked(algorithm: Algorithm) {
     let histories = (rule(), rule(), prop::collection::vec(asked, 1..12));
     let seen = check(histories, |(first, second, asked), seen| {
         let mut count = Count::default();
-        let mut tokens = Vec::new();
+        let mut receipts = Vec::new();
         for (now, cost, serial, kind) in asked {
             let (way, quotas) = if kind % 3 == 0 { &second } else { &first };
             if kind < 2 {
-                let token = tokens.get(cost as usize % tokens.len().max(1));
-                let token = token.copied().unwrap_or(Token::new(now, serial, cost));
-                let back = count.refund(now, &token, cost);
+                let receipt = receipts.get(cost as usize % receipts.len().max(1));
+                let receipt = receipt.copied().unwrap_or(Receipt::new(now, serial, cost));
+                let back = count.refund(now, &receipt, cost);
                 ensure!(
-                    back <= token.units().min(cost),
-                    "{back} of {token:?} given back"
+                    back <= receipt.units().min(cost),
+                    "{back} of {receipt:?} given back"
                 );
-                let forged = Token::new(now, serial, cost);
+                let forged = Receipt::new(now, serial, cost);
                 count.clone().refund(now, &forged, serial);
                 continue;
             }
             let decision = count.take(*way, now, quotas, cost);
-            let units = decision.token().map_or(0, |token| token.units());
+            let units = decision.receipt().map_or(0, |receipt| receipt.units());
             ensure!(
                 units == if decision.is_allowed() { cost } else { 0 },
                 "{decision:?} for {cost}"
@@ -156,7 +158,7 @@ fn anything_may_be_asked(algorithm: Algorithm) {
             } else {
                 "denied"
             });
-            tokens.extend(decision.token());
+            receipts.extend(decision.receipt());
         }
         let _ = count.forgotten_at();
         Ok(())
@@ -167,19 +169,19 @@ fn anything_may_be_asked(algorithm: Algorithm) {
 
 /// In its life a count may be charged more than 64 bits of units.
 fn more_units_than_a_number_holds(algorithm: Algorithm) {
-    let most = quota(Quota::LARGEST_MAX, Duration::from_millis(1));
+    let most = quota(Quota::MAX_UNITS, Duration::from_millis(1));
     let mut count = Count::default();
     let mut now = 5;
     for round in 0..20_000 {
-        let decision = count.take(algorithm, now, &[most], Quota::LARGEST_MAX);
+        let decision = count.take(algorithm, now, &[most], Quota::MAX_UNITS);
         assert!(decision.is_allowed(), "round {round}: {decision:?}");
         let denied = count.take(algorithm, now, &[most], 1);
         assert!(denied.retry_after().is_some(), "round {round}: {denied:?}");
-        let token = decision.token().expect("it was charged");
+        let receipt = decision.receipt().expect("it was charged");
         if round % 100 == 0 {
-            let back = count.refund(now, &token, u64::MAX);
-            assert_eq!(back, Quota::LARGEST_MAX, "round {round}");
-            assert_eq!(count.refund(now, &token, u64::MAX), 0, "round {round}");
+            let back = count.refund(now, &receipt, u64::MAX);
+            assert_eq!(back, Quota::MAX_UNITS, "round {round}");
+            assert_eq!(count.refund(now, &receipt, u64::MAX), 0, "round {round}");
         }
         now += 1_000;
     }
@@ -187,20 +189,20 @@ fn more_units_than_a_number_holds(algorithm: Algorithm) {
 
 /// The last instants that a clock can show.
 fn the_end_of_time(algorithm: Algorithm) {
-    for window in [Duration::from_millis(1), Quota::LONGEST_WINDOW] {
-        for max in [1, Quota::LARGEST_MAX] {
+    for window in [Duration::from_millis(1), Quota::MAX_WINDOW] {
+        for max in [1, Quota::MAX_UNITS] {
             let rule = [quota(max, window)];
             let mut count = Count::default();
             for now in [u64::MAX - 1_000, u64::MAX - 1, u64::MAX] {
                 let first = count.clone().take(algorithm, u64::MAX - 1_000, &rule, max);
                 assert!(first.is_allowed() || now > u64::MAX - 1_000, "{first:?}");
                 let decision = count.take(algorithm, now, &rule, max);
-                let token = decision.token();
+                let receipt = decision.receipt();
                 count.take(algorithm, now, &rule, 1);
                 let _ = count.forgotten_at();
-                if let Some(token) = token {
+                if let Some(receipt) = receipt {
                     // At the very end everything is over at once.
-                    let back = count.refund(now, &token, 1);
+                    let back = count.refund(now, &receipt, 1);
                     assert!(back <= 1, "{decision:?}");
                 }
             }

@@ -1,7 +1,8 @@
 //! When nothing counts any more, a count is as good as new: a store may drop it.
 
 use proptest::prelude::*;
-use tidegate::{Algorithm, Count};
+use tidegate::Algorithm;
+use tidegate::algorithm::Count;
 
 use crate::check::{check, ensure, for_each_algorithm, story};
 use crate::history::{Act, Player, Setup, history, quotas, steps, way};
@@ -34,9 +35,9 @@ fn what_is_forgotten_is_as_good_as_new(algorithm: Algorithm) {
             let mut count = old.count.clone();
             // A log tells takes of one millisecond apart only while it lives.
             let earlier =
-                |taken: &&crate::history::Taken| taken.token.stamp() / 1_000 < start / 1_000;
+                |taken: &&crate::history::Taken| taken.receipt.stamp() / 1_000 < start / 1_000;
             for taken in old.taken.iter().filter(earlier) {
-                let back = count.clone().refund(start, &taken.token, u64::MAX);
+                let back = count.clone().refund(start, &taken.receipt, u64::MAX);
                 ensure!(
                     back == 0,
                     "{back} given back of what is forgotten: {:?}{}",
@@ -59,15 +60,15 @@ fn what_is_forgotten_is_as_good_as_new(algorithm: Algorithm) {
                     new.quotas,
                     story(&old.events) + &story(&new.events)
                 );
-                seen.note_if(expected.token().is_some(), "charged");
+                seen.note_if(expected.receipt().is_some(), "charged");
                 seen.note_if(!is_same, "by another rule");
             }
             // A store may have dropped it: an old receipt is none for what came since.
             // A log tells takes of one millisecond apart only while it lives.
             let earlier =
-                |taken: &&crate::history::Taken| taken.token.stamp() / 1_000 < start / 1_000;
+                |taken: &&crate::history::Taken| taken.receipt.stamp() / 1_000 < start / 1_000;
             for taken in old.taken.iter().filter(earlier) {
-                let back = new.count.refund(new.now, &taken.token, u64::MAX);
+                let back = new.count.refund(new.now, &taken.receipt, u64::MAX);
                 ensure!(
                     back == 0,
                     "{back} given back of something else: {:?}{}",
@@ -113,7 +114,7 @@ fn nothing_is_remembered_for_too_long(algorithm: Algorithm) {
             .quotas
             .iter()
             .map(|quota| span_of_memory(player.way, quota).max(window(quota)));
-        let latest = last.token.stamp() + spans.max().unwrap_or(0);
+        let latest = last.receipt.stamp() + spans.max().unwrap_or(0);
         let forgotten = player.count.forgotten_at();
         ensure!(
             forgotten <= latest,

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::{Algorithm, Count, Counting, Decision, Quota, Token};
+use tidegate::algorithm::{Count, Counting};
+use tidegate::decision::Receipt;
+use tidegate::{Algorithm, Decision, Quota};
 
 use crate::oracle::{self, Book};
 
@@ -50,7 +52,7 @@ pub(crate) enum Act {
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     Took(u64, u64, Decision),
-    Refunded(u64, Token, u64, u64),
+    Refunded(u64, Receipt, u64, u64),
 }
 
 pub(crate) fn way(algorithm: Algorithm) -> impl Strategy<Value = Way> {
@@ -68,7 +70,7 @@ pub(crate) fn quota() -> impl Strategy<Value = Quota> {
         2 => 9..120_u64,
         1 => Just(0),
         1 => prop::sample::select(vec![997, 1_000, 1_500, 65_537, 1_000_003]),
-        1 => prop::sample::select(vec![1_000_000_000_039, Quota::LARGEST_MAX - 1, Quota::LARGEST_MAX]),
+        1 => prop::sample::select(vec![1_000_000_000_039, Quota::MAX_UNITS - 1, Quota::MAX_UNITS]),
     ];
     let millis = prop_oneof![
         6 => 1..8_u64,
@@ -126,7 +128,7 @@ pub(crate) fn history(algorithm: Algorithm) -> impl Strategy<Value = (Setup, Vec
 /// A take that was charged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
-    pub(crate) token: Token,
+    pub(crate) receipt: Receipt,
     /// It was given back, or part of it.
     pub(crate) is_refunded: bool,
 }
@@ -170,7 +172,11 @@ impl Player {
     fn past(&self) -> Past {
         let last = self.last.as_ref();
         Past {
-            stamps: self.taken.iter().map(|taken| taken.token.stamp()).collect(),
+            stamps: self
+                .taken
+                .iter()
+                .map(|taken| taken.receipt.stamp())
+                .collect(),
             retry: last.and_then(Decision::retry_after),
             reset: last.map(Decision::reset_after),
         }
@@ -203,7 +209,7 @@ impl Player {
         let index = self.taken.len() - 1 - back;
         Act::Refund {
             index,
-            units: part_of(self.taken[index].token.units(), step.size),
+            units: part_of(self.taken[index].receipt.units(), step.size),
         }
     }
 
@@ -215,9 +221,12 @@ impl Player {
     /// Takes, and writes it down.
     pub(crate) fn take(&mut self, cost: u64) -> Decision {
         let decision = self.count.take(self.way, self.now, &self.quotas, cost);
-        if let Some(token) = decision.token() {
+        if let Some(receipt) = decision.receipt() {
             let is_refunded = false;
-            self.taken.push(Taken { token, is_refunded });
+            self.taken.push(Taken {
+                receipt,
+                is_refunded,
+            });
             for book in &mut self.books {
                 book.admit(self.now, cost);
             }
@@ -230,13 +239,13 @@ impl Player {
 
     /// Refunds, and writes it down.
     pub(crate) fn refund(&mut self, index: usize, units: u64) -> u64 {
-        let token = self.taken[index].token;
-        let back = self.count.refund(self.now, &token, units);
+        let receipt = self.taken[index].receipt;
+        let back = self.count.refund(self.now, &receipt, units);
         self.taken[index].is_refunded = true;
         for book in &mut self.books {
             book.give_back(self.now, index, back);
         }
-        let event = Event::Refunded(self.now, token, units, back);
+        let event = Event::Refunded(self.now, receipt, units, back);
         self.events.push(event);
         back
     }
@@ -244,9 +253,12 @@ impl Player {
     /// Takes while the clock may go anywhere: the books, which know of right clocks alone, are left out.
     pub(crate) fn take_blindly(&mut self, cost: u64) -> Decision {
         let decision = self.count.take(self.way, self.now, &self.quotas, cost);
-        if let Some(token) = decision.token() {
+        if let Some(receipt) = decision.receipt() {
             let is_refunded = false;
-            self.taken.push(Taken { token, is_refunded });
+            self.taken.push(Taken {
+                receipt,
+                is_refunded,
+            });
         }
         self.last = Some(decision.clone());
         let event = Event::Took(self.now, cost, decision.clone());
@@ -256,10 +268,10 @@ impl Player {
 
     /// Refunds while the clock may go anywhere.
     pub(crate) fn refund_blindly(&mut self, index: usize, units: u64) -> u64 {
-        let token = self.taken[index].token;
-        let back = self.count.refund(self.now, &token, units);
+        let receipt = self.taken[index].receipt;
+        let back = self.count.refund(self.now, &receipt, units);
         self.taken[index].is_refunded = true;
-        let event = Event::Refunded(self.now, token, units, back);
+        let event = Event::Refunded(self.now, receipt, units, back);
         self.events.push(event);
         back
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Algorithm, Count, Quota};
+use tidegate::algorithm::Count;
+use tidegate::{Algorithm, Quota};
 
 use crate::check::{Broken, Seen, check, ensure, for_each_algorithm, story};
 use crate::history::{Act, Player, history};
@@ -45,7 +46,7 @@ fn refund(player: &mut Player, index: usize, units: u64, seen: &Seen) -> Result<
     let back = player.refund(index, units);
     let after = player.would(player.now, 0);
     ensure!(
-        back <= taken.token.units().min(units),
+        back <= taken.receipt.units().min(units),
         "more than was charged"
     );
     if taken.is_refunded {
@@ -74,7 +75,10 @@ fn refund(player: &mut Player, index: usize, units: u64, seen: &Seen) -> Result<
         ensure!(after <= book.limit(), "{after} remain, more than the limit");
     }
     seen.note_if(back > 0, "refunds");
-    seen.note_if(back > 0 && back < taken.token.units(), "refunds of a part");
+    seen.note_if(
+        back > 0 && back < taken.receipt.units(),
+        "refunds of a part",
+    );
     seen.note_if(most == 0, "refunds of what has ceased to count");
     Ok(())
 }
@@ -85,7 +89,7 @@ fn many_takes_are_given_back_once_each(algorithm: Algorithm) {
     let quota = Quota::new(10_000, Duration::from_secs(1_000)).expect("within bounds");
     for stride in [1, 2, 250, TAKES - 1] {
         let mut count = Count::default();
-        let mut tokens = Vec::new();
+        let mut receipts = Vec::new();
         for take in 0..TAKES {
             // A bucket must not drain meanwhile.
             let now = if algorithm == Algorithm::Gcra {
@@ -94,23 +98,23 @@ fn many_takes_are_given_back_once_each(algorithm: Algorithm) {
                 take / 100
             };
             let decision = count.take(algorithm, now, &[quota], 1 + take % 3);
-            tokens.extend(decision.token());
+            receipts.extend(decision.receipt());
         }
-        let order = || (0..TAKES).map(|take| tokens[(take * stride % TAKES) as usize]);
-        for token in order() {
-            let back = count.refund(TAKES, &token, token.units());
-            assert_eq!(back, token.units(), "{token:?}, stride {stride}");
+        let order = || (0..TAKES).map(|take| receipts[(take * stride % TAKES) as usize]);
+        for receipt in order() {
+            let back = count.refund(TAKES, &receipt, receipt.units());
+            assert_eq!(back, receipt.units(), "{receipt:?}, stride {stride}");
             assert_eq!(
-                count.refund(TAKES, &token, 1),
+                count.refund(TAKES, &receipt, 1),
                 0,
-                "{token:?}, stride {stride}"
+                "{receipt:?}, stride {stride}"
             );
         }
-        for token in order() {
+        for receipt in order() {
             assert_eq!(
-                count.refund(TAKES, &token, 1),
+                count.refund(TAKES, &receipt, 1),
                 0,
-                "{token:?}, stride {stride}"
+                "{receipt:?}, stride {stride}"
             );
         }
         let whole = count.take(algorithm, TAKES, &[quota], 0);

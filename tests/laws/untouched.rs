@@ -1,6 +1,7 @@
 //! What leaves no trace: a denied take, a peek, and what was given back at once.
 
-use tidegate::{Algorithm, Decision, QuotaState, Verdict};
+use tidegate::decision::{QuotaState, Verdict};
+use tidegate::{Algorithm, Decision};
 
 use crate::check::{Broken, check, ensure, for_each_algorithm, story};
 use crate::history::{Act, Player, Step, history};
@@ -25,7 +26,7 @@ fn denials_and_peeks_leave_no_trace(algorithm: Algorithm) {
             match player.act(step) {
                 Act::Take(cost) => {
                     let decision = player.take(cost);
-                    if decision.token().is_some() {
+                    if decision.receipt().is_some() {
                         let alike = quiet.take(player.way, player.now, &player.quotas, cost);
                         ensure!(
                             alike == decision,
@@ -40,8 +41,8 @@ fn denials_and_peeks_leave_no_trace(algorithm: Algorithm) {
                 }
                 Act::Refund { index, units } => {
                     let back = player.refund(index, units);
-                    let token = player.taken[index].token;
-                    let alike = quiet.refund(player.now, &token, units);
+                    let receipt = player.taken[index].receipt;
+                    let alike = quiet.refund(player.now, &receipt, units);
                     ensure!(
                         alike == back,
                         "{alike} given back, had nobody asked: {:?}{}",
@@ -117,7 +118,7 @@ fn take_and_undo(player: &mut Player, steps: &[Step]) -> Result<usize, Broken> {
     let takes = indices.len();
     for step in steps.iter().take(takes) {
         let index = indices.remove(usize::from(step.size / 16) % indices.len());
-        let units = player.taken[index].token.units();
+        let units = player.taken[index].receipt.units();
         let back = player.refund(index, units);
         ensure!(
             back == units,

@@ -166,7 +166,10 @@ async fn the_store_is_asked_once() {
     struct Counting(Arc<dyn Store>, Arc<AtomicUsize>);
 
     impl Store for Counting {
-        fn take(&self, takes: &[tidegate::Take]) -> tidegate::StoreFuture<tidegate::Decisions> {
+        fn take(
+            &self,
+            takes: &[tidegate::Take],
+        ) -> tidegate::store::StoreFuture<tidegate::decision::Decisions> {
             self.1.fetch_add(1, Ordering::Relaxed);
             self.0.take(takes)
         }
@@ -174,9 +177,9 @@ async fn the_store_is_asked_once() {
         fn refund(
             &self,
             take: &tidegate::Take,
-            token: &tidegate::Token,
-        ) -> tidegate::StoreFuture<u64> {
-            self.0.refund(take, token)
+            receipt: &tidegate::decision::Receipt,
+        ) -> tidegate::store::StoreFuture<u64> {
+            self.0.refund(take, receipt)
         }
 
         fn name(&self) -> String {
@@ -288,6 +291,6 @@ fn types_are_nameable_clone_and_send() {
     fn is_good<T: Clone + Send + Sync + std::fmt::Debug + 'static>() {}
     fn is_send<T: Send>() {}
     is_good::<RateLimitLayer>();
-    is_good::<tidegate::RateLimit<Strict>>();
-    is_send::<tidegate::ResponseFuture<Strict, Body>>();
+    is_good::<tidegate::layer::RateLimit<Strict>>();
+    is_send::<tidegate::layer::ResponseFuture<Strict, Body>>();
 }

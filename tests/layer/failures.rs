@@ -8,10 +8,13 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, Response, StatusCode};
+use tidegate::callback::{FailureKind, Problem};
+use tidegate::key::KeyError;
+use tidegate::rule::OnError;
+use tidegate::store::StoreErrorKind;
 use tidegate::{
-    Decision, Denied, ErrorCallback, ErrorCallbackChain, FailOpen, Failed, FailureKind, Header,
-    Key, KeyError, MemoryStore, OnError, PeerIp, Problem, Quota, RateLimitLayer, Recovery, Rule,
-    Store, StoreError, StoreErrorKind,
+    Decision, Denied, ErrorCallback, ErrorCallbackChain, FailOpen, Failed, Header, Key,
+    MemoryStore, PeerIp, Quota, RateLimitLayer, Recovery, Rule, Store, StoreError,
 };
 use tower::timeout::TimeoutLayer;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};

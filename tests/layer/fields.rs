@@ -7,7 +7,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, Response};
-use tidegate::{Headers, ManualClock, MemoryStore, Policy, Quota, RateLimitLayer, Rule, Verdict};
+use tidegate::decision::Verdict;
+use tidegate::rule::Policy;
+use tidegate::test_util::ManualClock;
+use tidegate::{Headers, MemoryStore, Quota, RateLimitLayer, Rule};
 use tower::ServiceExt;
 
 use crate::stores::Always;

@@ -257,7 +257,10 @@ async fn callbacks_can_be_shared() {
     struct Counting(AtomicUsize);
 
     impl DegradeCallback for Counting {
-        fn degrade(&self, denied: Denied) -> tidegate::BoxFuture<'_, axum::response::Response> {
+        fn degrade(
+            &self,
+            denied: Denied,
+        ) -> tidegate::callback::BoxFuture<'_, axum::response::Response> {
             Box::pin(async move {
                 let number = self.0.fetch_add(1, Ordering::Relaxed);
                 axum::response::Response::new(Body::from(format!(

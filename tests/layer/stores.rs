@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::{
-    Decision, Decisions, MemoryStore, Source, Store, StoreFuture, Take, Token, Verdict,
-};
+use tidegate::decision::{Decisions, Receipt, Source, Verdict};
+use tidegate::store::StoreFuture;
+use tidegate::{Decision, MemoryStore, Store, Take};
 
 /// A memory store on tokio's clock, a round trip away. It keeps what it was asked.
 #[derive(Debug, Clone)]
@@ -45,8 +45,8 @@ impl Store for Far {
         })
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        self.memory.refund(take, token)
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        self.memory.refund(take, receipt)
     }
 
     fn name(&self) -> String {
@@ -64,7 +64,7 @@ impl Store for Always {
         StoreFuture::ready(Ok(takes.iter().map(|_| decision.clone()).collect()))
     }
 
-    fn refund(&self, _: &Take, _: &Token) -> StoreFuture<u64> {
+    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(0))
     }
 

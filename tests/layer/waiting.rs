@@ -9,7 +9,8 @@ use axum::body::Body;
 use axum::routing::get as on_get;
 use futures_util::future::{join_all, select};
 use http::{HeaderName, Request, Response, StatusCode};
-use tidegate::{Header, MemoryStore, RateLimitLayer, Store, Take, Verdict};
+use tidegate::decision::Verdict;
+use tidegate::{Header, MemoryStore, RateLimitLayer, Store, Take};
 use tokio::time::{Instant, sleep, timeout};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
@@ -133,8 +134,8 @@ async fn what_is_given_back_is_found_within_a_second() {
     let app = app(layer.wait(Duration::MAX));
     let first = send(&app, "/").await;
     let decision = first.extensions().get::<tidegate::Decision>();
-    let token = decision
-        .and_then(tidegate::Decision::token)
+    let receipt = decision
+        .and_then(tidegate::Decision::receipt)
         .expect("charged");
     let waits = tokio::spawn({
         let app = app.clone();
@@ -144,7 +145,7 @@ async fn what_is_given_back_is_found_within_a_second() {
     let quota = tidegate::Quota::new(1, 60 * SECOND).expect("valid");
     let rule = tidegate::Rule::new("paced", [quota]).expect("valid");
     let take = Take::new(Arc::new(rule), tidegate::Key::default());
-    assert_eq!(store.refund(&take, &token).await.expect("an answer"), 1);
+    assert_eq!(store.refund(&take, &receipt).await.expect("an answer"), 1);
     let answer = timeout(2 * SECOND, waits).await.expect("in time");
     assert_eq!(answer.expect("no panic"), OK);
 }

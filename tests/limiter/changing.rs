@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use tidegate::{LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType, Redis};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::fleet::lasts;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::RateLimiter;
+use tidegate::limiter::RateLimiter;
 use tokio::time::{Instant, sleep};
 
 use crate::oracle::Monitor;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Commands;
-use tidegate::{LimiterBackend, Rate, RateLimiter, RateType};
+use tidegate::limiter::{LimiterBackend, Rate, RateLimiter, RateType};
 use tokio::time::{Instant, sleep};
 
 use crate::oracle::Monitor;

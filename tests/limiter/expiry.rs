@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Commands;
-use tidegate::{LimiterErrorKind, Rate, RateType};
+use tidegate::limiter::{LimiterErrorKind, Rate, RateType};
 use tokio::time::sleep;
 
 use crate::{connect, limiter, support};

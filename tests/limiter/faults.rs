@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::{Commands, cmd};
-use tidegate::{LimiterError, LimiterErrorKind, RateLimiter, RateType, Redis, StoreErrorKind};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterError, LimiterErrorKind, RateLimiter, RateType};
+use tidegate::store::StoreErrorKind;
 use tokio::time::{Instant, sleep};
 
 use crate::support::proxy::{Mode, Proxy};

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate::{RateLimiter, RateType, Redis};
+use tidegate::Redis;
+use tidegate::limiter::{RateLimiter, RateType};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::oracle::Monitor;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::{LimiterBackend, LimiterErrorKind, Rate, RateLimiter, RateType, Redis};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterBackend, LimiterErrorKind, Rate, RateLimiter, RateType};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use tidegate::{
-    LimiterBackend, LimiterError, ManualClock, MemoryLimiters, Rate, RateLimiter, Redis,
-};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterBackend, LimiterError, MemoryLimiters, Rate, RateLimiter};
+use tidegate::test_util::ManualClock;
 
 use crate::support;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use redis::{Commands, cmd};
-use tidegate::{LimiterErrorKind, Rate, RateLimiter, RateType, StoreErrorKind};
+use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter, RateType};
+use tidegate::store::StoreErrorKind;
 
 use crate::{connect, limiter, support};
 
@@ -161,7 +162,7 @@ async fn foreign_values_are_typed_errors() {
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 60_000).await;
-    let kind = |error: tidegate::LimiterError| error.kind();
+    let kind = |error: tidegate::limiter::LimiterError| error.kind();
     let wrong_type = LimiterErrorKind::Store(StoreErrorKind::WrongType);
     for name in ["{partner}:value", "{partner}:permits"] {
         let _: () = connection.rpush(name, 1).expect("a list");

@@ -22,7 +22,8 @@ mod waiting;
 
 use std::time::Duration;
 
-use tidegate::{LimiterBackend, MemoryLimiters, RateLimiter, RateType, Redis};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterBackend, MemoryLimiters, RateLimiter, RateType};
 
 /// A limiter with a rate for all.
 async fn limiter(on: impl Into<LimiterBackend>, permits: u64, millis: u64) -> RateLimiter {
@@ -45,7 +46,7 @@ macro_rules! on_both {
         mod in_memory {
             $(#[tokio::test]
             async fn $check() {
-                super::$check(tidegate::MemoryLimiters::default().into()).await;
+                super::$check(tidegate::limiter::MemoryLimiters::default().into()).await;
             })+
         }
         mod on_redis {

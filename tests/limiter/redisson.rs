@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Script;
-use tidegate::{Rate, RateLimiter};
+use tidegate::limiter::{Rate, RateLimiter};
 use tokio::time::{Instant, sleep};
 
 use crate::oracle::Monitor;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, select};
-use tidegate::{LimiterErrorKind, RateLimiter, StoreErrorKind};
+use tidegate::limiter::{LimiterErrorKind, RateLimiter};
+use tidegate::store::StoreErrorKind;
 use tokio::runtime::Runtime;
 
 use crate::{connect, limiter, support};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{
+use tidegate::limiter::{
     Generation, LimiterBackend, LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType,
 };
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::{join_all, select};
-use tidegate::{LimiterBackend, MemoryLimiters, RateLimiter, RateType};
+use tidegate::limiter::{LimiterBackend, MemoryLimiters, RateLimiter, RateType};
 use tokio::time::{Instant, sleep};
 
 use crate::{limiter, on_both};

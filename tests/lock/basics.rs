@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use redis::{Commands, cmd};
-use tidegate::{Lock, LockErrorKind, Owner, StoreErrorKind};
+use tidegate::lock::{Lock, LockErrorKind, Owner};
+use tidegate::store::StoreErrorKind;
 
 use crate::support::Redis;
 use crate::{HICCUP, eventually, is_free_soon, process};
@@ -253,11 +254,11 @@ async fn leases_that_cannot_be() {
             LockErrorKind::Lease
         );
     }
-    let guard = lock.lock_for(Lock::LONGEST_LEASE).await.expect("a lock");
+    let guard = lock.lock_for(Lock::MAX_LEASE).await.expect("a lock");
     assert!(guard.is_held());
     guard.release().await.expect("it was held");
     let guard = lock
-        .lease(Lock::LONGEST_LEASE)
+        .lease(Lock::MAX_LEASE)
         .try_lock_for(Duration::MAX)
         .await;
     drop(guard);

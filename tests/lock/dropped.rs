@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redis::cmd;
-use tidegate::{Lock, Owner};
+use tidegate::lock::{Lock, Owner};
 
 use crate::support::Redis;
 use crate::{HICCUP, eventually, is_free_soon, process};

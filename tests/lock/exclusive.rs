@@ -14,9 +14,8 @@ use futures_util::StreamExt;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use redis::Commands;
-use tidegate::{
-    Denied, ExclusiveLayer, FailOpen, Failed, Header, PeerIp, Recovery, Redis as Handle, StoreError,
-};
+use tidegate::lock::ExclusiveLayer;
+use tidegate::{Denied, FailOpen, Failed, Header, PeerIp, Recovery, Redis as Handle, StoreError};
 use tokio::sync::Notify;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use tidegate::{Lock, Owner};
+use tidegate::lock::{Lock, Owner};
 use tokio::sync::Mutex;
 
 use crate::support::Redis;

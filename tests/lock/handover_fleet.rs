@@ -4,7 +4,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tidegate::{Lock, Redis};
+use tidegate::Redis;
+use tidegate::lock::Lock;
 use tokio::time::Instant;
 
 use crate::support;

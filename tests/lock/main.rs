@@ -18,7 +18,8 @@ mod watchdog;
 
 use std::time::Duration;
 
-use tidegate::{Lock, Redis as Handle};
+use tidegate::Redis as Handle;
+use tidegate::lock::Lock;
 
 use support::Redis;
 

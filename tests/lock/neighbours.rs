@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use redis::Script;
-use tidegate::{Lock, Owner};
+use tidegate::lock::{Lock, Owner};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 

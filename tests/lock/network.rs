@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use redis::{Commands, cmd};
-use tidegate::{ExclusiveLayer, Lock, LockErrorKind, Owner, Redis as Handle, StoreErrorKind};
+use tidegate::Redis as Handle;
+use tidegate::lock::{ExclusiveLayer, Lock, LockErrorKind, Owner};
+use tidegate::store::StoreErrorKind;
 use tower::ServiceExt;
 
 use crate::mute::Mute;

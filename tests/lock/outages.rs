@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use tidegate::{Lock, LockErrorKind, Owner, StoreErrorKind};
+use tidegate::lock::{Lock, LockErrorKind, Owner};
+use tidegate::store::StoreErrorKind;
 
 use crate::support::Redis;
 use crate::{HICCUP, at, eventually, process};
@@ -87,7 +88,7 @@ async fn a_time_out_without_end() {
     for owner in [None, Some(Owner::new())] {
         let lock = Lock::new(&redis, "l");
         let lock = owner.map_or(lock.clone(), |owner| lock.by(&owner));
-        for lease in [lease, Lock::LONGEST_LEASE] {
+        for lease in [lease, Lock::MAX_LEASE] {
             drop(lock.lock_for(lease).await.expect("a lock"));
             let guard = lock.try_lock_for(Duration::MAX).await.expect("an answer");
             guard

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Commands;
-use tidegate::{Lock, LockErrorKind, Owner};
+use tidegate::lock::{Lock, LockErrorKind, Owner};
 
 use crate::support::Redis;
 use crate::{HICCUP, at, eventually, process};

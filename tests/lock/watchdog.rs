@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis::{Commands, cmd};
-use tidegate::{Lock, LockErrorKind, LockGuard};
+use tidegate::lock::{Lock, LockErrorKind, LockGuard};
 
 use crate::support::Redis;
 use crate::{HICCUP, at, eventually, is_free_soon, process};

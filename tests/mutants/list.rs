@@ -41,7 +41,7 @@ const GCRA: &str = "src/algorithm/gcra.rs";
 const FIXED: &str = "src/algorithm/fixed_window.rs";
 const TALLIES: &str = "src/algorithm/tallies/mod.rs";
 const RULING: &str = "src/algorithm/ruling.rs";
-const CHOICE: &str = "src/algorithm/choice.rs";
+const CHOICE: &str = "src/algorithm/algorithm.rs";
 const COUNT: &str = "src/algorithm/count.rs";
 const LOG_LUA: &str = "lua/sliding_log.lua";
 const WINDOW_LUA: &str = "lua/sliding_window.lua";
@@ -270,22 +270,22 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "counts",
         "another algorithm's denial replaces a state",
         COUNT,
-        "        if decision.token().is_some() {\n            *self = fresh;",
-        "        if true || decision.token().is_some() {\n            *self = fresh;",
+        "        if decision.receipt().is_some() {\n            *self = fresh;",
+        "        if true || decision.receipt().is_some() {\n            *self = fresh;",
     ),
     mutant(
         "refunds",
-        "a token gives back twice",
+        "a receipt gives back twice",
         COUNT,
-        "if self.refunds.may_contain(token) {",
-        "if false && self.refunds.may_contain(token) {",
+        "if self.refunds.may_contain(receipt) {",
+        "if false && self.refunds.may_contain(receipt) {",
     ),
     mutant(
         "refunds",
         "more than was charged",
         COUNT,
-        "let units = units.min(token.units());",
-        "let units = units.max(token.units());",
+        "let units = units.min(receipt.units());",
+        "let units = units.max(receipt.units());",
     ),
     mutant(
         "log, Lua",
@@ -415,10 +415,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "refunds, Lua",
-        "a token gives back twice",
+        "a receipt gives back twice",
         REFUND_LUA,
-        "if sub(record, 1, TOKEN_SIZE) == token then return 0 end",
-        "if sub(record, 1, TOKEN_SIZE) == token then break end",
+        "if sub(record, 1, RECEIPT_SIZE) == receipt then return 0 end",
+        "if sub(record, 1, RECEIPT_SIZE) == receipt then break end",
     ),
     mutant(
         "refunds, Lua",

@@ -6,9 +6,11 @@ use std::time::Duration;
 use axum::routing::get;
 use axum::{Extension, Router};
 use http::HeaderName;
+use tidegate::decision::Source;
+use tidegate::rule::{OnError, Share};
 use tidegate::{
-    Algorithm, Decision, Header, Limits, OnError, Quota, RateLimitLayer, RedisStore, Resilient,
-    Rule, Rules, Share, Source, Store,
+    Algorithm, Decision, Header, Limits, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Rules,
+    Store,
 };
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -139,7 +141,7 @@ fn router(store: Arc<dyn Store>) -> Router {
 
 /// When it was charged, and by whom.
 async fn charged(Extension(decision): Extension<Decision>) -> String {
-    let stamp = decision.token().map_or(0, |token| token.stamp());
+    let stamp = decision.receipt().map_or(0, |receipt| receipt.stamp());
     format!(
         "{stamp} {}",
         u8::from(decision.source() == Source::Fallback)

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tidegate::decision::{Decisions, Receipt, Verdict};
+use tidegate::rule::Share;
+use tidegate::store::{Fallback, StoreErrorKind, StoreExt, StoreFuture};
+use tidegate::test_util::ManualClock;
 use tidegate::{
-    Algorithm, Decision, Decisions, Fallback, Key, ManualClock, MemoryStore, Quota, Resilient,
-    Rule, Share, Store, StoreError, StoreErrorKind, StoreExt, StoreFuture, Take, Token, Verdict,
+    Algorithm, Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, StoreError, Take,
 };
 
 use crate::support::Redis;
@@ -100,11 +103,11 @@ impl Store for Later {
         })
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        let (store, take, token) = (Arc::clone(&self.0), take.clone(), *token);
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let (store, take, receipt) = (Arc::clone(&self.0), take.clone(), *receipt);
         StoreFuture::boxed(async move {
             tokio::task::yield_now().await;
-            store.refund(&take, &token).await
+            store.refund(&take, &receipt).await
         })
     }
 
@@ -128,7 +131,7 @@ impl Store for Gone {
         StoreFuture::ready(Err(Self::error()))
     }
 
-    fn refund(&self, _: &Take, _: &Token) -> StoreFuture<u64> {
+    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
         StoreFuture::ready(Err(Self::error()))
     }
 
@@ -417,17 +420,17 @@ async fn an_edge_admits_twice(context: &Context) {
 async fn what_is_given_back_is_there_again(context: &Context) {
     let take = context.take("p", &[quota(6, 10 * SECOND), quota(9, 60 * SECOND)]);
     let store = &*context.store;
-    let mut tokens: Vec<Token> = Vec::new();
+    let mut receipts: Vec<Receipt> = Vec::new();
     for cost in [1, 2, 3] {
         let decision = ask(store, &take.clone().cost(cost)).await;
-        tokens.push(decision.token().expect("it was charged"));
+        receipts.push(decision.receipt().expect("it was charged"));
     }
     assert!(!ask(store, &take).await.is_allowed());
-    for (token, units) in [(&tokens[2], 3), (&tokens[0], 1), (&tokens[1], 2)] {
+    for (receipt, units) in [(&receipts[2], 3), (&receipts[0], 1), (&receipts[1], 2)] {
         let whole = take.clone().cost(u64::MAX);
-        assert_eq!(store.refund(&whole, token).await.expect("answers"), units);
+        assert_eq!(store.refund(&whole, receipt).await.expect("answers"), units);
         assert_eq!(
-            store.refund(&whole, token).await.expect("answers"),
+            store.refund(&whole, receipt).await.expect("answers"),
             0,
             "again"
         );
@@ -437,7 +440,7 @@ async fn what_is_given_back_is_there_again(context: &Context) {
     assert_eq!(state.quotas()[1].remaining(), 9);
     assert_eq!(state.reset_after(), Duration::ZERO);
 
-    let five = ask(store, &take.clone().cost(5)).await.token();
+    let five = ask(store, &take.clone().cost(5)).await.receipt();
     let (part, five) = (take.clone().cost(2), five.expect("it was charged"));
     assert_eq!(store.refund(&part, &five).await.expect("answers"), 2);
     assert_eq!(peek(context, &take).await.remaining(), 3);
@@ -448,17 +451,17 @@ async fn what_is_given_back_is_there_again(context: &Context) {
 async fn nothing_is_given_back_too_late(context: &Context) {
     let take = context.take("p", &[quota(4, SECOND)]);
     let store = &*context.store;
-    let token = ask(store, &take.clone().cost(4)).await.token();
-    let token = token.expect("it was charged");
+    let receipt = ask(store, &take.clone().cost(4)).await.receipt();
+    let receipt = receipt.expect("it was charged");
     context.advance(SECOND);
     assert_eq!(allowed(store, &take, 9).await, 4);
-    assert_eq!(store.refund(&take, &token).await.expect("answers"), 0);
+    assert_eq!(store.refund(&take, &receipt).await.expect("answers"), 0);
     assert_eq!(allowed(store, &take, 9).await, 0);
 
-    let unknown = Token::new(token.stamp(), token.serial() + 77, 1);
+    let unknown = Receipt::new(receipt.stamp(), receipt.serial() + 77, 1);
     assert_eq!(store.refund(&take, &unknown).await.expect("answers"), 0);
     let other = context.take("other", &[quota(4, SECOND)]);
-    assert_eq!(store.refund(&other, &token).await.expect("answers"), 0);
+    assert_eq!(store.refund(&other, &receipt).await.expect("answers"), 0);
 }
 
 /// Each algorithm has a count of its own: a rule that changes its algorithm starts afresh, and one that changes back finds
@@ -470,16 +473,16 @@ async fn each_algorithm_has_a_count_of_its_own(context: &Context) {
         Take::new(Arc::new(rule), Key::default())
     };
     let store = &*context.store;
-    let mut tokens = Vec::new();
+    let mut receipts = Vec::new();
     for algorithm in Algorithm::ALL {
-        tokens.push(ask(store, &by(algorithm)).await.token().expect("charged"));
+        receipts.push(ask(store, &by(algorithm)).await.receipt().expect("charged"));
         assert_eq!(allowed(store, &by(algorithm), 5).await, 2, "{algorithm:?}");
     }
     context.advance(SECOND);
-    for (algorithm, token) in Algorithm::ALL.into_iter().zip(tokens) {
+    for (algorithm, receipt) in Algorithm::ALL.into_iter().zip(receipts) {
         let take = by(algorithm);
         assert_eq!(allowed(store, &take, 5).await, 0, "{algorithm:?}");
-        let back = store.refund(&take, &token).await.expect("answers");
+        let back = store.refund(&take, &receipt).await.expect("answers");
         assert!(back <= 1, "{back}");
         assert_eq!(
             allowed(store, &take, 5).await,

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use tidegate::{
-    Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, StoreErrorKind, StoreExt, Take,
-};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, Take};
 
 use crate::flights::script_calls;
 use crate::support::Redis;
@@ -189,7 +188,7 @@ async fn the_longest_timeouts_decide() {
         let store = server.store().await.timeout(timeout);
         let take = take("p", &[Quota::per_hour(100)]);
         assert!(ask(&store, &take).await.is_allowed(), "{timeout:?}");
-        let token = ask(&store, &take).await.token().expect("charged");
-        assert_eq!(store.refund(&take, &token).await.expect("answers"), 1);
+        let receipt = ask(&store, &take).await.receipt().expect("charged");
+        assert_eq!(store.refund(&take, &receipt).await.expect("answers"), 1);
     }
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use proptest::prelude::*;
 use redis::cmd;
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::test_util::ManualClock;
 use tidegate::{
-    Algorithm, Decision, Key, ManualClock, MemoryStore, Quota, RedisStore, Rule, Store, StoreError,
-    StoreErrorKind, StoreExt, Take,
+    Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, StoreError, Take,
 };
 
 use crate::support::Redis;
@@ -44,7 +45,8 @@ pub(crate) async fn together(
         .map(|take| store.take(std::slice::from_ref(take)))
         .collect();
     let answers = join_all(answers).await;
-    let one = |answer: Result<tidegate::Decisions, _>| answer.map(|answers| answers[0].clone());
+    let one =
+        |answer: Result<tidegate::decision::Decisions, _>| answer.map(|answers| answers[0].clone());
     answers.into_iter().map(one).collect()
 }
 

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use redis::{Connection, cmd};
-use tidegate::{
-    Algorithm, Count, Counting, Key, ManualClock, Policy, Quota, RedisStore, Rule, StoreErrorKind,
-    Take,
-};
+use tidegate::algorithm::{Count, Counting};
+use tidegate::rule::Policy;
+use tidegate::store::StoreErrorKind;
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Take};
 
 use crate::flights::together;
 use crate::support::Redis;
@@ -47,7 +48,7 @@ const KEYS: usize = 80;
 const RULES: usize = 3;
 
 fn quota() -> impl Strategy<Value = Quota> {
-    let max = prop_oneof![6 => 0..9_u64, 3 => 9..200_u64, 1 => Just(Quota::LARGEST_MAX)];
+    let max = prop_oneof![6 => 0..9_u64, 3 => 9..200_u64, 1 => Just(Quota::MAX_UNITS)];
     let millis = prop::sample::select(vec![1, 3, 1_000, 60_000]);
     let burst = prop_oneof![3 => Just(None), 1 => (0..20_u64).prop_map(Some)];
     (max, millis, burst).prop_map(|(max, millis, burst)| {
@@ -179,7 +180,7 @@ async fn play(
             let expected = count.take(rule.counting(), now, rule.quotas(), row.cost);
             prop_assert_eq!(decision.verdict(), expected.verdict());
             prop_assert_eq!(decision.quotas(), expected.quotas());
-            prop_assert_eq!(decision.token(), expected.token());
+            prop_assert_eq!(decision.receipt(), expected.receipt());
         }
     }
     for (key, before) in history.keys.iter().enumerate() {

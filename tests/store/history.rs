@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use proptest::prelude::*;
-use tidegate::{
-    Algorithm, Count, Counting, Decision, Key, ManualClock, MemoryStore, Policy, Quota, RedisStore,
-    Rule, Store, Take, Token,
-};
+use tidegate::algorithm::{Count, Counting};
+use tidegate::decision::Receipt;
+use tidegate::rule::Policy;
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 
 use crate::support::Redis;
 
@@ -52,8 +53,8 @@ fn quota() -> impl Strategy<Value = Quota> {
     let max = prop_oneof![
         6 => 0..12_u64,
         2 => 20..200_u64,
-        1 => Just(Quota::LARGEST_MAX),
-        1 => Just(Quota::LARGEST_MAX - 6),
+        1 => Just(Quota::MAX_UNITS),
+        1 => Just(Quota::MAX_UNITS - 6),
     ];
     let burst = prop_oneof![3 => Just(None), 1 => (1..20_u64).prop_map(Some)];
     (max, windows, burst).prop_map(|(max, millis, burst)| {
@@ -81,7 +82,7 @@ fn cost() -> impl Strategy<Value = u64> {
         8 => Just(1_u64),
         4 => 0..8_u64,
         1 => 50..150_u64,
-        1 => Just(Quota::LARGEST_MAX),
+        1 => Just(Quota::MAX_UNITS),
         1 => Just(u64::MAX),
     ]
 }
@@ -184,15 +185,19 @@ impl Three {
         Ok(pure)
     }
 
-    async fn refund(&mut self, take: &Take, token: &Token) -> Result<(), TestCaseError> {
+    async fn refund(&mut self, take: &Take, receipt: &Receipt) -> Result<(), TestCaseError> {
         let algorithm = take.rule().counting().algorithm();
         let state = self.pure.entry(algorithm).or_default();
-        let pure = state.refund(self.clock.now(), token, take.units());
+        let pure = state.refund(self.clock.now(), receipt, take.units());
         if let Some(memory) = &self.memory {
-            let memory = memory.refund(take, token).await.expect("memory answers");
+            let memory = memory.refund(take, receipt).await.expect("memory answers");
             prop_assert_eq!(pure, memory, "memory, refund");
         }
-        let redis = self.redis.refund(take, token).await.expect("redis answers");
+        let redis = self
+            .redis
+            .refund(take, receipt)
+            .await
+            .expect("redis answers");
         prop_assert_eq!(pure, redis, "redis, refund");
         Ok(())
     }
@@ -201,14 +206,14 @@ impl Three {
 /// All but who decided.
 fn facts(decision: &Decision) -> impl PartialEq + std::fmt::Debug + use<> {
     let quotas = decision.quotas().to_vec();
-    (decision.verdict(), quotas, decision.token())
+    (decision.verdict(), quotas, decision.receipt())
 }
 
 async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError> {
     let mut three = Three::new(redis);
     let mut take = three.question(&history.quotas, history.algorithm);
     let mut retry_after = 0;
-    let mut tokens = Vec::new();
+    let mut receipts = Vec::new();
     for step in &history.steps {
         let now = three.clock.now();
         let decisions = match step {
@@ -238,17 +243,17 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
                 continue;
             }
             Step::Refund(which, units) => {
-                if let Some((algorithm, token)) = tokens.iter().rev().nth(*which) {
+                if let Some((algorithm, receipt)) = receipts.iter().rev().nth(*which) {
                     let take = three.question(take.quotas(), *algorithm);
-                    three.refund(&take.cost(*units), token).await?;
+                    three.refund(&take.cost(*units), receipt).await?;
                 }
                 continue;
             }
             Step::Take(cost) => three.take(&take, &[*cost]).await?,
             Step::Batch(costs) => three.take(&take, costs).await?,
         };
-        let charged = decisions.iter().filter_map(Decision::token);
-        tokens.extend(charged.map(|token| (take.rule().counting(), token)));
+        let charged = decisions.iter().filter_map(Decision::receipt);
+        receipts.extend(charged.map(|receipt| (take.rule().counting(), receipt)));
         let last = decisions.last().expect("at least one cost");
         let wait = last.retry_after().unwrap_or_default();
         retry_after = i64::try_from(wait.as_micros()).expect("ten years of microseconds");
@@ -323,17 +328,17 @@ fn large_buckets_drain_alike() {
     let server = Redis::start();
     let redis = runtime.block_on(server.store());
     for millis in [7, 997, 59_999, 3_600_001] {
-        let quota = Quota::new(Quota::LARGEST_MAX - 6, Duration::from_millis(millis));
+        let quota = Quota::new(Quota::MAX_UNITS - 6, Duration::from_millis(millis));
         let quotas = vec![quota.expect("valid")];
         let waits = (0..60).map(|step| Step::Wait(1 + millis * 1_000 * (step % 7) / 101));
-        let takes = [1, 77, 1_000_003, Quota::LARGEST_MAX / 3];
+        let takes = [1, 77, 1_000_003, Quota::MAX_UNITS / 3];
         let takes = takes.iter().cycle().map(|cost| Step::Take(*cost));
         let steps = takes.zip(waits).flat_map(|(take, wait)| [wait, take]);
         let history = History {
             quotas,
             algorithm: Algorithm::Gcra.into(),
             keeps_algorithm: true,
-            steps: [Step::Take(Quota::LARGEST_MAX - 6)]
+            steps: [Step::Take(Quota::MAX_UNITS - 6)]
                 .into_iter()
                 .chain(steps)
                 .collect(),

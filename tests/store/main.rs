@@ -15,7 +15,8 @@ mod redis_url;
 
 use std::sync::Arc;
 
-use tidegate::{Decision, Key, Quota, Rule, Store, StoreExt, Take};
+use tidegate::store::StoreExt;
+use tidegate::{Decision, Key, Quota, Rule, Store, Take};
 
 /// A take of 1 by nobody in particular.
 fn take(path: &str, quotas: &[Quota]) -> Take {

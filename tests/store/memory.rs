@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate::{Key, ManualClock, MemoryStore, Quota, Store, StoreErrorKind, StoreExt, Take};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::test_util::ManualClock;
+use tidegate::{Key, MemoryStore, Quota, Store, Take};
 
 use crate::{allowed, ask, take};
 

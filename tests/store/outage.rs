@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use tidegate::{Quota, RedisStore, Store, StoreErrorKind, StoreExt};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Quota, RedisStore, Store};
 
 use crate::support::Redis;
 use crate::support::proxy::Proxy;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Commands, cmd};
-use tidegate::{
-    Algorithm, Key, ManualClock, Quota, RedisStore, Rule, Store, StoreErrorKind, StoreExt, Take,
-    Token,
-};
+use tidegate::decision::Receipt;
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
 
 use crate::support::Redis;
 use crate::{allowed, ask, take};
@@ -73,17 +73,17 @@ fn take_by(algorithm: Algorithm, path: &str, quotas: &[Quota]) -> Take {
 }
 
 /// Charges a take of 1.
-async fn charged(store: &RedisStore, take: &Take) -> Token {
-    ask(store, take).await.token().expect("it was charged")
+async fn charged(store: &RedisStore, take: &Take) -> Receipt {
+    ask(store, take).await.receipt().expect("it was charged")
 }
 
 /// Charges 2 and gives them back; a bucket keeps that one of which a part has drained.
-async fn charged_and_given_back(store: &RedisStore, take: &Take) -> Token {
+async fn charged_and_given_back(store: &RedisStore, take: &Take) -> Receipt {
     let take = take.clone().cost(2);
-    let token = charged(store, &take).await;
-    let back = store.refund(&take, &token).await.expect("answers");
+    let receipt = charged(store, &take).await;
+    let back = store.refund(&take, &receipt).await.expect("answers");
     assert!((1..=2).contains(&back), "{back}");
-    token
+    receipt
 }
 
 /// How long a key stays, in milliseconds.
@@ -244,7 +244,7 @@ async fn records_of_refunds_are_bounded() {
     let mut connection = server.connection();
     let take = take("p", &[quota(5, 60_000)]);
     let pause = || tokio::time::sleep(Duration::from_millis(5));
-    let token = ask(&store, &take).await.token().expect("it was charged");
+    let receipt = ask(&store, &take).await.receipt().expect("it was charged");
     pause().await;
 
     let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut connection).expect("a time");
@@ -258,11 +258,11 @@ async fn records_of_refunds_are_bounded() {
     pipeline.exec(&mut connection).expect("are added");
     pause().await;
 
-    let older = store.refund(&take, &token).await.expect("an answer");
+    let older = store.refund(&take, &receipt).await.expect("an answer");
     assert_eq!(older, 0, "older than all that is remembered");
-    let token = ask(&store, &take).await.token().expect("it was charged");
+    let receipt = ask(&store, &take).await.receipt().expect("it was charged");
     for expected in [1, 0] {
-        let refunded = store.refund(&take, &token).await.expect("an answer");
+        let refunded = store.refund(&take, &receipt).await.expect("an answer");
         assert_eq!(refunded, expected);
         let records: u64 = connection
             .zcard("{CurrentLimiter:p}:refunds")
@@ -389,11 +389,11 @@ async fn the_clock_is_the_servers(algorithm: Algorithm) {
     };
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
     let before = time();
-    let token = charged_and_given_back(&store, &take).await;
+    let receipt = charged_and_given_back(&store, &take).await;
     let after = time();
-    assert!((before..=after).contains(&token.stamp()), "{token:?}");
+    assert!((before..=after).contains(&receipt.stamp()), "{receipt:?}");
     let stamp = newest_stamp(&mut server.connection(), algorithm, &key_by(algorithm, "p"));
-    assert_eq!(stamp, token.stamp(), "what is stored");
+    assert_eq!(stamp, receipt.stamp(), "what is stored");
 
     // What is given back is recorded under the take's own stamp.
     let records: Vec<(Vec<u8>, f64)> = server
@@ -401,7 +401,7 @@ async fn the_clock_is_the_servers(algorithm: Algorithm) {
         .zrange_withscores(format!("{{{}}}:refunds", key_by(algorithm, "p")), 0, -1)
         .expect("a set");
     let scores: Vec<u64> = records.iter().map(|(_, score)| *score as u64).collect();
-    assert_eq!(scores, [token.stamp()]);
+    assert_eq!(scores, [receipt.stamp()]);
 }
 
 /// When something was charged last: a log's largest score, or the second number of another state.
@@ -436,7 +436,7 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
         call.expect("the call")
     };
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
-    let token = charged(&store, &take).await;
+    let receipt = charged(&store, &take).await;
     // A quota of 5 in 60,000,000 us, what the algorithm has to know of it besides, and the expiry.
     let quota = r"\x05\x00\x00\x00\x00\x00\x00\x00\x87\x93\x03\x00\x00\x00";
     let besides = match algorithm {
@@ -473,12 +473,12 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
         number(&unescaped(deadline))
     };
     let asked = call();
-    let time_left = deadline(&asked, r"\x01") - token.stamp();
+    let time_left = deadline(&asked, r"\x01") - receipt.stamp();
     // A bit less than the time-out was left when it was charged.
     assert!((10_000_000..30_000_000).contains(&time_left), "{asked}");
 
-    // The token, which ends with the units that were charged, and those to give back.
-    store.refund(&take, &token).await.expect("answers");
+    // The receipt, which ends with the units that were charged, and those to give back.
+    store.refund(&take, &receipt).await.expect("answers");
     let expected = r#"\x00\x00\x00\x00\x00\x00\x01" "1""#;
     let asked = call();
     let keys = format!(r#" "2" "{key}" "{{{key}}}:refunds" "refund" "#);
@@ -639,8 +639,8 @@ async fn another_type_is_a_typed_error(algorithm: Algorithm) {
     let take = take_by(algorithm, "p", &[quota(5, 60_000)]);
     let error = store.take_one(&take).await.expect_err("a list is no state");
     assert_eq!(error.kind(), StoreErrorKind::WrongType);
-    let token = Token::new(1, 1, 1);
-    let error = store.refund(&take, &token).await.expect_err("no state");
+    let receipt = Receipt::new(1, 1, 1);
+    let error = store.refund(&take, &receipt).await.expect_err("no state");
     assert_eq!(error.kind(), StoreErrorKind::WrongType);
     let value: Vec<String> = connection.lrange(&key, 0, -1).expect("still there");
     assert_eq!(value, ["mine"]);
@@ -747,7 +747,7 @@ async fn damaged_states_heal() {
     for algorithm in Algorithm::ALL {
         let rule = Rule::new("p", [quota(5, 300)]).expect("valid");
         let take = Take::new(Arc::new(rule.algorithm(algorithm)), Key::default());
-        let token = ask(&store, &take).await.token().expect("it was charged");
+        let receipt = ask(&store, &take).await.receipt().expect("it was charged");
         let key = key_by(algorithm, "p");
         for mark in [247_u8, 248, 249, 250] {
             for (length, filling) in [
@@ -769,7 +769,7 @@ async fn damaged_states_heal() {
                     Ok(_) => {}
                     Err(error) => assert_eq!(error.kind(), StoreErrorKind::WrongType, "{error}"),
                 }
-                let back = store.refund(&take, &token).await;
+                let back = store.refund(&take, &receipt).await;
                 assert!(back.is_ok_and(|back| back <= 1) || algorithm == Algorithm::SlidingLog);
             }
         }

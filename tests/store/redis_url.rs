@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use tidegate::{Quota, RedisStore, StoreErrorKind};
+use tidegate::store::StoreErrorKind;
+use tidegate::{Quota, RedisStore};
 
 use crate::support::Redis;
 use crate::{ask, take};

@@ -1,6 +1,8 @@
 //! URLs and what they mean, without a server.
 
-use tidegate::{IntoRedisAddress, RedisAddress, RedisStore, StoreErrorKind};
+use tidegate::RedisStore;
+use tidegate::redis::{IntoRedisAddress, RedisAddress};
+use tidegate::store::StoreErrorKind;
 
 fn shown(url: &str) -> String {
     let address = url.into_redis_address().expect("a valid URL");

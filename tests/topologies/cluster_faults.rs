@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::{Redis, RedisStore, Store, StoreErrorKind, StoreExt};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Redis, RedisStore, Store};
 
 use crate::load::{HICCUP, Load, Report, TIMEOUT};
 use crate::support::cluster::{Cluster, Plan};
@@ -364,7 +365,7 @@ async fn a_lazy_store_waits_for_its_cluster() {
     let store = store.timeout(TIMEOUT);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let dynamic: &dyn tidegate::Store = &store;
-    let error = tidegate::StoreExt::take_one(dynamic, &take("p", 3)).await;
+    let error = tidegate::store::StoreExt::take_one(dynamic, &take("p", 3)).await;
     assert_eq!(
         error.expect_err("no cluster").kind(),
         StoreErrorKind::Unavailable

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate::{Redis, RedisAddress, RedisStore, Store, StoreErrorKind, StoreExt};
+use tidegate::redis::RedisAddress;
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Redis, RedisStore, Store};
 
 use crate::support::cluster::{Cluster, Plan};
 use crate::support::process::Process;
@@ -85,7 +87,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let node = (cluster.owner("CurrentLimiter:p") + 1) % 3;
     let store = store(cluster.nodes[node].url()).await;
     let dynamic: &dyn tidegate::Store = &store;
-    let error = tidegate::StoreExt::take_one(dynamic, &take("p", 3)).await;
+    let error = tidegate::store::StoreExt::take_one(dynamic, &take("p", 3)).await;
     let error = error.expect_err("another node has it");
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
@@ -308,7 +310,7 @@ async fn a_user_that_may_not_load_scripts_can_call_them() {
     // What the user may not do is told without its name.
     server.run::<()>("ACL SETUSER gate -eval -evalsha");
     let dynamic: &dyn tidegate::Store = &store;
-    let error = tidegate::StoreExt::take_one(dynamic, &take("p", 3)).await;
+    let error = tidegate::store::StoreExt::take_one(dynamic, &take("p", 3)).await;
     let error = error.expect_err("not allowed");
     assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
     let all = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
@@ -376,7 +378,7 @@ async fn back_after_a_stuck_attempt(
     let short = store.clone().timeout(Duration::from_millis(50));
     let dynamic: &dyn tidegate::Store = &short;
     for _ in 0..10 {
-        let late = tidegate::StoreExt::take_one(dynamic, &take("p", 3)).await;
+        let late = tidegate::store::StoreExt::take_one(dynamic, &take("p", 3)).await;
         assert_eq!(
             late.expect_err("nobody answers").kind(),
             StoreErrorKind::Timeout
@@ -389,7 +391,7 @@ async fn back_after_a_stuck_attempt(
 
 async fn until_decided(store: &dyn tidegate::Store) -> Duration {
     let begun = Instant::now();
-    while tidegate::StoreExt::take_one(store, &take("p", 1_000))
+    while tidegate::store::StoreExt::take_one(store, &take("p", 1_000))
         .await
         .is_err()
     {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tidegate::{RedisStore, Store, StoreErrorKind, StoreExt, Take};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{RedisStore, Store, Take};
 use tokio::task::JoinHandle;
 
 /// What a store may take for an answer, where servers are hurt.

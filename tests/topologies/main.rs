@@ -15,7 +15,9 @@ mod together;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::{IntoRedisAddress, Key, Quota, RedisStore, Rule, Store, StoreError, StoreExt, Take};
+use tidegate::redis::IntoRedisAddress;
+use tidegate::store::StoreExt;
+use tidegate::{Key, Quota, RedisStore, Rule, Store, StoreError, Take};
 
 /// Longer than any hiccup of a busy machine: for what is not about time.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::{Redis, RedisStore, Store, StoreErrorKind, StoreExt};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Redis, RedisStore, Store};
 
 use crate::load::Load;
 use crate::support::cluster::{Cluster, Plan};
@@ -213,10 +214,10 @@ async fn several_keys_of_a_moving_slot() {
         .await
         .expect("a running cluster");
     let store = RedisStore::of(&redis);
-    let limiter = tidegate::RateLimiter::new(&redis, "limiter");
+    let limiter = tidegate::limiter::RateLimiter::new(&redis, "limiter");
     let hour = Duration::from_secs(3_600);
     limiter
-        .try_set_rate(tidegate::RateType::Overall, 100, hour)
+        .try_set_rate(tidegate::limiter::RateType::Overall, 100, hour)
         .await
         .expect("a rate");
     assert!(limiter.try_acquire(40).await.expect("an answer"));

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use tidegate::{
-    Algorithm, Key, Lock, Quota, RateLimiter, Redis, RedisStore, Rule, Store, StoreErrorKind,
-    StoreExt, Take,
-};
+use tidegate::limiter::RateLimiter;
+use tidegate::lock::Lock;
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
 
 use crate::support::cluster::{Cluster, Plan};
 use crate::support::process::Process;
@@ -45,8 +45,8 @@ async fn takes_and_refunds(store: &RedisStore) {
         assert_eq!(allowed.count(), 600, "{algorithm:?}");
         // The last of three that were allowed.
         for (take, decision) in batch.iter().zip(&decisions).skip(2).step_by(5) {
-            let token = decision.token().expect("it was charged");
-            let back = dynamic.refund(take, &token).await.expect("an answer");
+            let receipt = decision.receipt().expect("it was charged");
+            let back = dynamic.refund(take, &receipt).await.expect("an answer");
             assert_eq!(back, 1, "{algorithm:?}");
         }
         let again = dynamic.take(&batch[..5]).await.expect("decisions");
@@ -60,7 +60,7 @@ async fn limiter_and_lock(url: &str, name: &str) {
     let (here, there) = (handle(url).await, handle(url).await);
     let limiter = RateLimiter::new(&here, name);
     limiter
-        .try_set_rate(tidegate::RateType::Overall, 5, HOUR)
+        .try_set_rate(tidegate::limiter::RateType::Overall, 5, HOUR)
         .await
         .expect("a rate");
     let mut granted = 0;
@@ -220,9 +220,9 @@ async fn braces_in_names() {
         let dynamic: &dyn Store = &store;
         let take = take("p", 3);
         let decision = dynamic.take_one(&take).await.expect("a decision");
-        let token = decision.token().expect("it was charged");
+        let receipt = decision.receipt().expect("it was charged");
         dynamic
-            .refund(&take, &token)
+            .refund(&take, &receipt)
             .await
             .map_err(|error| error.kind())
     };
@@ -243,7 +243,7 @@ async fn braces_in_names() {
     let error = error.to_string();
     assert!(error.contains("several slots of the cluster"), "{error}");
     let error = RateLimiter::new(&redis, "a{b")
-        .try_set_rate(tidegate::RateType::Overall, 1, HOUR)
+        .try_set_rate(tidegate::limiter::RateType::Overall, 1, HOUR)
         .await;
     let error = error.expect_err("two slots").to_string();
     assert!(error.contains("several slots of the cluster"), "{error}");
@@ -284,7 +284,7 @@ async fn no_permit_is_granted_twice() {
     let cluster = Cluster::start(&Plan::default());
     let redis = handle(&cluster.url()).await;
     let limiter = RateLimiter::new(&redis, "limiter");
-    let set = limiter.try_set_rate(tidegate::RateType::Overall, 1_000, HOUR);
+    let set = limiter.try_set_rate(tidegate::limiter::RateType::Overall, 1_000, HOUR);
     set.await.expect("a rate");
     let node = &cluster.nodes[cluster.owner("limiter")];
     let ask = async || limiter.try_acquire(1).await.map(drop);

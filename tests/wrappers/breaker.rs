@@ -4,9 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use futures_util::future::poll_immediate;
-use tidegate::{
-    CircuitBreaker, MemoryStore, Quota, Rule, Store, StoreError, StoreErrorKind as Kind, StoreExt,
-};
+use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind, StoreExt};
+use tidegate::{MemoryStore, Quota, Rule, Store, StoreError};
 use tokio::time::{Instant, sleep};
 
 use crate::line::Mode;
@@ -269,8 +268,8 @@ async fn closed_passes_everything_on() {
     let store = CircuitBreaker::new(MemoryStore::new());
     assert!(at_once(&store, &take()).is_some());
     let decision = ask(&store, &take()).await;
-    let token = decision.token().expect("charged");
-    assert_eq!(store.refund(&take(), &token).await.expect("an answer"), 1);
+    let receipt = decision.receipt().expect("charged");
+    assert_eq!(store.refund(&take(), &receipt).await.expect("an answer"), 1);
     let store = CircuitBreaker::new(Line::new(Mode::Works));
     assert!(at_once(&store, &take()).is_none());
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::{CircuitBreaker, StoreErrorKind as Kind};
+use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::sleep;
 

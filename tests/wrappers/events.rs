@@ -6,7 +6,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::Request;
-use tidegate::{OnError, RateLimitLayer, Resilient, Share, Store, StoreErrorKind as Kind};
+use tidegate::rule::{OnError, Share};
+use tidegate::store::StoreErrorKind as Kind;
+use tidegate::{RateLimitLayer, Resilient, Store};
 use tokio::time::sleep;
 use tower::ServiceExt;
 

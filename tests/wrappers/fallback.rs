@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use tidegate::{
-    Algorithm, Decision, Fallback, Key, ManualClock, MemoryStore, OnError, Quota, Rule, Share,
-    Source, Store, StoreErrorKind as Kind, StoreExt, Take, Verdict,
-};
+use tidegate::decision::{Source, Verdict};
+use tidegate::rule::{OnError, Share};
+use tidegate::store::{Fallback, StoreErrorKind as Kind, StoreExt};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
 
 use crate::line::Mode;
 use crate::{Line, SECOND, ask, quota, rule, take_of};
@@ -228,14 +229,14 @@ async fn a_batch_is_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_refund_goes_where_the_token_is_from() {
+async fn a_refund_goes_where_the_receipt_is_from() {
     let line = gone();
     let (store, _) = fallback(&line, Share::of_processes(1));
     let take = take_of(rule(quota(10, 60 * SECOND)));
-    let here = ask(&store, &take.clone().cost(4)).await.token();
+    let here = ask(&store, &take.clone().cost(4)).await.receipt();
     let here = here.expect("charged here");
     line.set(Mode::Works);
-    let there = ask(&store, &take.clone().cost(5)).await.token();
+    let there = ask(&store, &take.clone().cost(5)).await.receipt();
     let there = there.expect("charged there");
     let look = take.clone().cost(0);
 
@@ -252,7 +253,7 @@ async fn a_refund_goes_where_the_token_is_from() {
 
     line.set(Mode::Fails(Kind::Timeout));
     assert_eq!(ask(&store, &look).await.remaining(), 10);
-    let again = ask(&store, &take).await.token().expect("charged here");
+    let again = ask(&store, &take).await.receipt().expect("charged here");
     assert_eq!(store.refund(&take, &again).await.expect("answers"), 1);
     let lost = store.refund(&take, &there).await;
     assert_eq!(lost.expect_err("nobody there").kind(), Kind::Timeout);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::poll_immediate;
-use tidegate::{CircuitBreaker, Store, StoreErrorKind as Kind, StoreExt, Token};
+use tidegate::Store;
+use tidegate::decision::Receipt;
+use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind, StoreExt};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::breaker::open;
@@ -126,8 +128,8 @@ async fn looks_and_refunds_do_not_close_it() {
     assert!(dynamic.peek(&take()).await.is_ok());
     assert!(dynamic.peek(&take()).await.is_ok());
     line.set(Mode::Works);
-    let token = Token::new(1, 1, 1);
-    assert_eq!(store.refund(&take(), &token).await.expect("answered"), 0);
+    let receipt = Receipt::new(1, 1, 1);
+    assert_eq!(store.refund(&take(), &receipt).await.expect("answered"), 0);
     line.set(Mode::Writes(Kind::ReadOnly));
     assert_eq!(kind(&store).await, Kind::ReadOnly, "one is enough");
     assert_eq!(kind(&store).await, Kind::Unavailable, "open again");

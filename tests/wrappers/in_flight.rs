@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::{join_all, poll_immediate};
-use tidegate::{InFlight, MemoryStore, Store, StoreErrorKind, StoreExt, Token};
+use tidegate::decision::Receipt;
+use tidegate::store::{InFlight, StoreErrorKind, StoreExt};
+use tidegate::{MemoryStore, Store};
 
 use crate::line::Mode;
 use crate::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
@@ -42,17 +44,17 @@ async fn a_dropped_future_gives_its_permit_back() {
     let line = Line::new(Mode::Hangs);
     let store = InFlight::new(line.clone(), 3);
     let takes = [take(), take(), take()];
-    let token = Token::new(1, 1, 1);
+    let receipt = Receipt::new(1, 1, 1);
     for round in 0..99 {
         let unpolled = store.take(&takes);
         assert_eq!((store.under_way(), line.under_way()), (1, 1));
         let mut polled = Box::pin(store.take(&takes));
-        let mut refund = Box::pin(store.refund(&takes[0], &token));
+        let mut refund = Box::pin(store.refund(&takes[0], &receipt));
         assert!(poll_immediate(&mut polled).await.is_none());
         assert!(poll_immediate(&mut refund).await.is_none());
         assert_eq!((store.under_way(), line.under_way()), (3, 3));
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
-        let refused = store.refund(&takes[0], &token).await;
+        let refused = store.refund(&takes[0], &receipt).await;
         let refused = refused.expect_err("one too many").kind();
         assert_eq!(refused, StoreErrorKind::Overloaded);
         match round % 3 {
@@ -76,12 +78,12 @@ async fn a_dropped_future_gives_its_permit_back() {
 /// Also around a store whose answers are ready.
 #[tokio::test]
 async fn a_first_question_needs_a_permit() {
-    let token = Token::new(1, 1, 1);
+    let receipt = Receipt::new(1, 1, 1);
     for mode in [Mode::Memory, Mode::Works] {
         let line = Line::new(mode);
         let store = InFlight::new(line.clone(), 0);
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
-        let refund = store.refund(&take(), &token).await;
+        let refund = store.refund(&take(), &receipt).await;
         let refused = refund.expect_err("it needs one, too").kind();
         assert_eq!(refused, StoreErrorKind::Overloaded);
         assert_eq!((line.asked(), line.memory().len()), (0, 0));

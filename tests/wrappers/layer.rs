@@ -8,10 +8,14 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use tidegate::callback::FailureKind;
+use tidegate::decision::Source;
+use tidegate::key::KeyError;
+use tidegate::rule::{OnError, Share};
+use tidegate::store::{Fallback, StoreErrorKind as Kind};
 use tidegate::{
-    Decision, ErrorCallbackChain, Failed, FailureKind, Fallback, KeyError, Limits, MemoryStore,
-    OnError, PeerIp, RateLimitLayer, Recovery, Share, Source, Store, StoreError,
-    StoreErrorKind as Kind,
+    Decision, ErrorCallbackChain, Failed, Limits, MemoryStore, PeerIp, RateLimitLayer, Recovery,
+    Store, StoreError,
 };
 use tower::{Layer, ServiceExt, service_fn};
 

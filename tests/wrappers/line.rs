@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::{
-    Decisions, MemoryStore, Store, StoreError, StoreErrorKind, StoreFuture, Take, Token,
-};
+use tidegate::decision::{Decisions, Receipt};
+use tidegate::store::{StoreErrorKind, StoreFuture};
+use tidegate::{MemoryStore, Store, StoreError, Take};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -182,11 +182,11 @@ impl Store for Line {
         }
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        let (question, take, token) = (self.question(false), take.clone(), *token);
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let (question, take, receipt) = (self.question(false), take.clone(), *receipt);
         StoreFuture::boxed(async move {
             question.comes_through().await?;
-            question.line.0.memory.refund(&take, &token).await
+            question.line.0.memory.refund(&take, &receipt).await
         })
     }
 

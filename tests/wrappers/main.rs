@@ -21,7 +21,8 @@ mod timeout;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Decision, Key, Quota, Rule, Store, StoreError, StoreErrorKind, StoreExt, Take};
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Decision, Key, Quota, Rule, Store, StoreError, Take};
 
 use line::Line;
 

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidegate::{
-    CircuitBreaker, Decisions, Fallback, InFlight, MemoryStore, Resilient, Share, Store,
-    StoreError, StoreErrorKind as Kind, StoreFuture, Take, Timeout, Token,
+use tidegate::decision::{Decisions, Receipt};
+use tidegate::rule::Share;
+use tidegate::store::{
+    CircuitBreaker, Fallback, InFlight, StoreErrorKind as Kind, StoreFuture, Timeout,
 };
+use tidegate::{MemoryStore, Resilient, Store, StoreError, Take};
 
 use crate::{SECOND, take};
 
@@ -78,9 +80,9 @@ impl Store for Counting {
         self.answer.give(decisions.expect("there is room"))
     }
 
-    fn refund(&self, _: &Take, token: &Token) -> StoreFuture<u64> {
+    fn refund(&self, _: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         self.refunds.fetch_add(1, Ordering::Relaxed);
-        self.answer.give(token.units())
+        self.answer.give(receipt.units())
     }
 
     fn name(&self) -> String {
@@ -126,7 +128,7 @@ async fn the_store_inside_is_asked_once() {
             let again = store.take(&[take().repeat()]);
             assert_eq!(again.await.is_ok(), has_decision);
             assert_eq!(inner.calls(), (5, 0), "{name} {answer:?}: a repeat");
-            let refund = store.refund(&take(), &Token::new(1, 1, 1));
+            let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
             assert_eq!(refund.await.is_ok(), !answer.fails);
             assert_eq!(inner.calls(), (5, 1), "{name} {answer:?}: a refund");
         }
@@ -141,7 +143,7 @@ async fn what_is_ready_inside_is_ready_outside() {
             let store = wrap(Counting::new(answer));
             let is_ready = store.take(&[take()]).now().is_ok();
             assert_eq!(is_ready, answer.is_ready, "{name} {answer:?}");
-            let refund = store.refund(&take(), &Token::new(1, 1, 1));
+            let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
             let is_ready = refund.now().is_ok();
             assert_eq!(is_ready, answer.is_ready, "{name} {answer:?}");
         }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use tidegate::{
-    Decision, RedisStore, Resilient, Share, Source, Store, StoreError, StoreErrorKind as Kind,
-    StoreExt,
-};
+use tidegate::decision::Source;
+use tidegate::rule::Share;
+use tidegate::store::{StoreErrorKind as Kind, StoreExt};
+use tidegate::{Decision, RedisStore, Resilient, Store, StoreError};
 use tokio::time::sleep;
 
 use crate::support::Redis;
@@ -138,20 +138,20 @@ async fn a_server_without_memory() {
     println!("back after {:?}", until(&*store, is_from_redis).await);
 }
 
-/// A refund finds the store that gave the token, while that is there.
+/// A refund finds the store that gave the receipt, while that is there.
 #[tokio::test]
-async fn tokens_of_both_are_told_apart() {
+async fn receipts_of_both_are_told_apart() {
     let mut server = Redis::start();
     let store = store(&server, PATIENCE).await;
     let take = take_of(rule(quota(40, 60 * SECOND)));
     let there = ask(&store, &take).await;
     assert_eq!(there.source(), Source::Redis);
-    let there = there.token().expect("charged");
+    let there = there.receipt().expect("charged");
     server.kill();
     sleep(300 * MILLISECOND).await;
     let here = ask(&store, &take).await;
     assert_eq!((here.source(), here.remaining()), (Source::Fallback, 9));
-    let here = here.token().expect("charged");
+    let here = here.receipt().expect("charged");
     assert_eq!(store.refund(&take, &here).await.expect("at hand"), 1);
     assert_eq!(store.refund(&take, &here).await.expect("at hand"), 0);
     assert!(

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tidegate::{MemoryStore, Resilient, Share, Source, Store, StoreErrorKind as Kind, StoreExt};
+use tidegate::decision::Source;
+use tidegate::rule::Share;
+use tidegate::store::{StoreErrorKind as Kind, StoreExt};
+use tidegate::{MemoryStore, Resilient, Store};
 use tokio::time::{Instant, sleep};
 
 use crate::line::Mode;

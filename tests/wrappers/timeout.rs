@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate::{
-    CircuitBreaker, Fallback, InFlight, MemoryStore, Share, Store, StoreErrorKind, StoreExt,
-    Timeout, Token,
-};
+use tidegate::decision::Receipt;
+use tidegate::rule::Share;
+use tidegate::store::{CircuitBreaker, Fallback, InFlight, StoreErrorKind, StoreExt, Timeout};
+use tidegate::{MemoryStore, Store};
 use tokio::time::Instant;
 
 use crate::line::Mode;
@@ -26,7 +26,7 @@ async fn an_answer_comes_in_time_or_not_at_all() {
     assert_eq!(line.under_way(), 0, "nobody works for nobody");
 
     let began = Instant::now();
-    let refund = store.refund(&take(), &Token::new(1, 1, 1)).await;
+    let refund = store.refund(&take(), &Receipt::new(1, 1, 1)).await;
     assert_eq!(refund.expect_err("late").kind(), StoreErrorKind::Timeout);
     assert_eq!(began.elapsed(), BOUND);
 

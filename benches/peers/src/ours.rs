@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use axum::Router;
 use http::HeaderName;
-use tidegate::{
-    Algorithm, Header, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store,
-    StoreExt, Take,
-};
+use tidegate::{Algorithm, Header, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store, Take};
+use tidegate::store::StoreExt;
 
 use crate::Result;
 use crate::contenders::{KEY_FIELD, Traffic, routes};

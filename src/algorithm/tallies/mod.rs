@@ -5,11 +5,11 @@ use smallvec::SmallVec;
 use super::entries::MODULUS_MASK;
 use super::ruling::{Ask, ruling};
 use super::tally::{Look, Tally};
-use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
+use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The most tallies of earlier quotas that are kept beside those of the rule.
-const MOST_EARLIER: usize = 16;
+const MAX_EARLIER: usize = 16;
 
 /// The tallies of one key: those of its rule's quotas, and those of earlier quotas for as long as what was
 /// charged under them still counts.
@@ -93,7 +93,7 @@ impl<T: Tally> Tallies<T> {
             used: look.used,
         };
         let ruling = ruling(cost, &[ask], |_| tally.wait(now, ask.limit, cost));
-        let mut token = None;
+        let mut receipt = None;
         if ruling == Ruling::Allowed && cost > 0 {
             tally.goes_on(quota);
             tally.charge(now, look, cost);
@@ -104,10 +104,10 @@ impl<T: Tally> Tallies<T> {
             }
             self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
             self.newest = now;
-            token = Some(Token::new(now, self.serial, cost));
+            receipt = Some(Receipt::new(now, self.serial, cost));
         }
         let state = ask.state(now, || self.kept[0].tally.over_at());
-        Decision::of_one(ruling, Source::Local, state, token)
+        Decision::of_one(ruling, Source::Local, state, receipt)
     }
 
     fn take_from_any(
@@ -163,8 +163,8 @@ impl<T: Tally> Tallies<T> {
         asks.iter_mut().for_each(|ask| ask.used += cost);
         let over_at = |ask: usize| self.kept[places[ask]].tally.over_at();
         let states = states(asks, now, over_at);
-        let token = Some(Token::new(now, self.serial, cost));
-        Decision::of_many(ruling, Source::Local, states, token)
+        let receipt = Some(Receipt::new(now, self.serial, cost));
+        Decision::of_many(ruling, Source::Local, states, receipt)
     }
 
     fn charge(
@@ -233,7 +233,7 @@ impl<T: Tally> Tallies<T> {
             std::cmp::Reverse((kept.ends(), quota.window_micros(), quota.max()))
         });
         let needed = |at: &&usize| self.kept[**at].ends() > now;
-        let kept = earlier.iter().take(MOST_EARLIER).take_while(needed).count();
+        let kept = earlier.iter().take(MAX_EARLIER).take_while(needed).count();
         let mut dropped = earlier.split_off(kept);
         dropped.sort_unstable();
         for at in dropped.into_iter().rev() {

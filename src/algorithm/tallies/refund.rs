@@ -4,7 +4,7 @@ use super::Tallies;
 use crate::algorithm::entries::MODULUS_MASK;
 use crate::algorithm::refunds::GivenBack;
 use crate::algorithm::tally::{Tally, TallyRefund};
-use crate::decision::Token;
+use crate::decision::Receipt;
 
 impl<T: Tally> Tallies<T> {
     /// How long a charge counts at most, in microseconds.
@@ -23,7 +23,7 @@ impl<T: Tally> Tallies<T> {
     pub(in crate::algorithm) fn refund(
         &mut self,
         now: u64,
-        token: &Token,
+        receipt: &Receipt,
         units: u64,
         given_back: &GivenBack<'_>,
     ) -> u64 {
@@ -31,14 +31,14 @@ impl<T: Tally> Tallies<T> {
             return 0;
         }
         let charged_since = |serial: u64| self.serial.wrapping_sub(serial) & MODULUS_MASK;
-        let later = charged_since(token.serial());
+        let later = charged_since(receipt.serial());
         let refund = TallyRefund {
-            stamp: token.stamp(),
+            stamp: receipt.stamp(),
             units,
             later: later.saturating_sub(given_back(&|serial| charged_since(serial) < later)),
         };
         let knowing = self.kept.iter_mut();
-        let knowing = knowing.filter(|kept| kept.begun <= token.stamp());
+        let knowing = knowing.filter(|kept| kept.begun <= receipt.stamp());
         let refunds = knowing.map(|kept| kept.tally.refund(now, &refund));
         refunds.max().unwrap_or(0)
     }

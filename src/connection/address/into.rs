@@ -1,9 +1,7 @@
-use redis::ConnectionInfo;
-
-use super::{RedisAddress, Topology};
+use super::RedisAddress;
 use crate::error::StoreError;
 
-/// What says where Redis is: a [`RedisAddress`], one of its URLs, or a [`ConnectionInfo`] of the Redis client.
+/// What says where Redis is: a [`RedisAddress`], or one of its URLs.
 ///
 /// Implement it for the settings of your own service, if you like.
 pub trait IntoRedisAddress {
@@ -11,7 +9,7 @@ pub trait IntoRedisAddress {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::StoreErrorKind::Configuration) if it makes no sense.
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if it makes no sense.
     fn into_redis_address(self) -> Result<RedisAddress, StoreError>;
 }
 
@@ -42,12 +40,5 @@ impl IntoRedisAddress for &String {
 impl IntoRedisAddress for String {
     fn into_redis_address(self) -> Result<RedisAddress, StoreError> {
         RedisAddress::from_url(self)
-    }
-}
-
-/// One server.
-impl IntoRedisAddress for ConnectionInfo {
-    fn into_redis_address(self) -> Result<RedisAddress, StoreError> {
-        Ok(RedisAddress::of(Topology::Single, vec![self]))
     }
 }

@@ -1,3 +1,5 @@
+#[cfg(feature = "tls")]
+mod certificates;
 mod into;
 mod url;
 
@@ -31,7 +33,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// `Debug` and `Display` show hosts and ports, and never a user or a password.
 ///
 /// ```
-/// use tidegate::RedisAddress;
+/// use tidegate::redis::RedisAddress;
 ///
 /// # fn main() -> Result<(), tidegate::StoreError> {
 /// let address = RedisAddress::single("redis://limits.example:6379")?.username("gate").password("s3cret");
@@ -46,7 +48,10 @@ pub struct RedisAddress {
     pub(super) seeds: Vec<ConnectionInfo>,
     /// Who we are to the servers that hold the data.
     data: RedisConnectionInfo,
-    tls: Tls,
+    /// Whether the servers that hold the data are talked to over TLS.
+    is_tls: bool,
+    #[cfg(feature = "tls")]
+    certificates: certificates::Certificates,
 }
 
 /// What the addresses are of.
@@ -58,15 +63,6 @@ pub(super) enum Topology {
     /// Of the master with this name.
     #[cfg(feature = "sentinel")]
     Sentinel(Box<str>),
-}
-
-/// How the servers that hold the data are talked to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Tls {
-    None,
-    Verified,
-    /// Any certificate will do: of a [`ConnectionInfo`] that says so, for no URL does.
-    Insecure,
 }
 
 impl RedisAddress {
@@ -85,7 +81,7 @@ impl RedisAddress {
     ///
     /// ```
     /// # fn main() -> Result<(), tidegate::StoreError> {
-    /// let address = tidegate::RedisAddress::cluster(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
+    /// let address = tidegate::redis::RedisAddress::cluster(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
     /// assert_eq!(address.to_string(), "redis cluster at 10.0.0.1:7000, 10.0.0.2:7000");
     /// # Ok(())
     /// # }
@@ -108,7 +104,7 @@ impl RedisAddress {
     /// ```
     /// # fn main() -> Result<(), tidegate::StoreError> {
     /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
-    /// let address = tidegate::RedisAddress::sentinel(sentinels, "limits")?.password("s3cret").db(2);
+    /// let address = tidegate::redis::RedisAddress::sentinel(sentinels, "limits")?.password("s3cret").db(2);
     /// # assert!(address.to_string().starts_with("redis master limits of the sentinels at 10.0.0.1:26379, "));
     /// # Ok(())
     /// # }
@@ -130,7 +126,7 @@ impl RedisAddress {
         let sentinels = url::each(urls)?;
         let mut address = Self::of(Topology::Sentinel(master.into()), sentinels);
         address.data = RedisConnectionInfo::default();
-        address.tls = Tls::None;
+        address.is_tls = false;
         Ok(address)
     }
 
@@ -146,15 +142,13 @@ impl RedisAddress {
 
     fn of(topology: Topology, seeds: Vec<ConnectionInfo>) -> Self {
         let first = seeds.first().expect("there is at least one");
-        let tls = match first.addr() {
-            ConnectionAddr::TcpTls { insecure: true, .. } => Tls::Insecure,
-            ConnectionAddr::TcpTls { .. } => Tls::Verified,
-            _ => Tls::None,
-        };
+        let is_tls = matches!(first.addr(), ConnectionAddr::TcpTls { .. });
         Self {
             topology,
             data: first.redis_settings().clone(),
-            tls,
+            is_tls,
+            #[cfg(feature = "tls")]
+            certificates: certificates::Certificates::default(),
             seeds,
         }
     }
@@ -185,7 +179,44 @@ impl RedisAddress {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self) -> Self {
-        self.tls = Tls::Verified;
+        self.is_tls = true;
+        self
+    }
+
+    /// Trusts this certificate authority alone, PEM, for servers and sentinels that are talked to over
+    /// TLS. Default: what the system trusts.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](StoreErrorKind::Configuration) if there is no certificate in it.
+    #[cfg(feature = "tls")]
+    pub fn authority(mut self, certificate: impl AsRef<[u8]>) -> Result<Self, StoreError> {
+        self.certificates.set_authority(certificate.as_ref())?;
+        Ok(self.certified())
+    }
+
+    /// Shows this certificate, with its private key, both PEM, to servers and sentinels that are talked
+    /// to over TLS. Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](StoreErrorKind::Configuration) if there is no certificate or no
+    /// key in them.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(
+        mut self,
+        certificate: impl AsRef<[u8]>,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Self, StoreError> {
+        self.certificates
+            .set_client(certificate.as_ref(), key.as_ref())?;
+        Ok(self.certified())
+    }
+
+    #[cfg(feature = "tls")]
+    fn certified(mut self) -> Self {
+        let seeds = self.seeds.into_iter();
+        self.seeds = seeds.map(|seed| self.certificates.apply(seed)).collect();
         self
     }
 
@@ -202,20 +233,19 @@ impl RedisAddress {
     }
 
     fn talked_to(&self, addr: ConnectionAddr) -> ConnectionInfo {
-        let insecure = self.tls == Tls::Insecure;
-        let addr = match (self.tls, addr) {
-            (Tls::Verified | Tls::Insecure, ConnectionAddr::Tcp(host, port)) => {
-                ConnectionAddr::TcpTls {
-                    host,
-                    port,
-                    insecure,
-                    tls_params: None,
-                }
-            }
-            (_, addr) => addr,
+        let addr = match addr {
+            ConnectionAddr::Tcp(host, port) if self.is_tls => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            },
+            addr => addr,
         };
-        let info = self.seeds[0].clone();
-        info.set_addr(addr).set_redis_settings(self.data.clone())
+        let info = self.seeds[0].clone().set_addr(addr);
+        #[cfg(feature = "tls")]
+        let info = self.certificates.apply(info);
+        info.set_redis_settings(self.data.clone())
     }
 
     /// What can only be told once all is set.

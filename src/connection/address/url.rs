@@ -118,7 +118,7 @@ fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, StoreError> {
     let mut address = RedisAddress::sentinel(sentinels, master)?;
     // The host is of no matter: its login and database are those of the data.
     let data = RedisAddress::single(format!("{scheme}://{}localhost/{db}", parts.login))?;
-    (address.data, address.tls) = (data.data, data.tls);
+    (address.data, address.is_tls) = (data.data, data.is_tls);
     Ok(address)
 }
 
@@ -201,7 +201,7 @@ pub(super) fn servers<U: AsRef<str>>(
 ))]
 mod tests {
     use super::*;
-    use crate::StoreErrorKind;
+    use crate::store::StoreErrorKind;
 
     /// Runs where the features are not there.
     #[test]

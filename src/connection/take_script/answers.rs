@@ -3,7 +3,7 @@ use smallvec::SmallVec;
 
 use super::{Batch, Row};
 use crate::algorithm::{Algorithm, MODULUS_MASK, Pace};
-use crate::decision::{Decision, QuotaState, Ruling, Source, Token};
+use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
 use crate::quota::Quota;
 
 /// The answer to one take.
@@ -106,7 +106,7 @@ struct Group<'a> {
     cost: u64,
     ruling: Ruling,
     /// What tells the last take from others of the same instant, if it was charged.
-    token: Option<Token>,
+    receipt: Option<Receipt>,
     /// After the last take.
     states: SmallVec<[State; 1]>,
 }
@@ -155,14 +155,14 @@ impl<'a> Group<'a> {
             batch,
             cost: row.cost,
             ruling,
-            token: is_charged.then(|| Token::new(now, number, row.cost)),
+            receipt: is_charged.then(|| Receipt::new(now, number, row.cost)),
             states,
         })
     }
 
     /// The decision on the take that has so many of the group behind it.
     fn decision(&self, behind: u64) -> Decision {
-        let later = match self.token {
+        let later = match self.receipt {
             Some(_) => behind.saturating_mul(self.cost),
             None => 0,
         };
@@ -170,11 +170,11 @@ impl<'a> Group<'a> {
         let states = self.states.iter().zip(self.batch.rule.quotas());
         let states =
             states.map(|(state, quota)| state.before(quota, algorithm.limit(quota), later));
-        let token = self.token.map(|last| {
+        let receipt = self.receipt.map(|last| {
             let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
-            Token::new(last.stamp(), serial, self.cost)
+            Receipt::new(last.stamp(), serial, self.cost)
         });
-        Decision::of_many(self.ruling, Source::Redis, states, token)
+        Decision::of_many(self.ruling, Source::Redis, states, receipt)
     }
 }
 

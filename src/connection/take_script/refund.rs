@@ -1,11 +1,11 @@
 use redis::{Cmd, Value};
 
-use crate::decision::Token;
+use crate::decision::Receipt;
 
-/// Asks to give back up to `max` units of what was charged with this token.
-pub(crate) fn write_refund(command: &mut Cmd, now: Option<u64>, token: &Token, max: u64) {
+/// Asks to give back up to `max` units of what was charged with this receipt.
+pub(crate) fn write_refund(command: &mut Cmd, now: Option<u64>, receipt: &Receipt, max: u64) {
     let mut bytes = Vec::with_capacity(21);
-    for number in [token.stamp(), token.serial(), token.units()] {
+    for number in [receipt.stamp(), receipt.serial(), receipt.units()] {
         bytes.extend_from_slice(&number.to_be_bytes()[1..]);
     }
     command.arg("refund").arg(bytes).arg(max);

@@ -6,9 +6,9 @@ use http::{HeaderMap, HeaderName, header};
 use super::canonical;
 
 /// More hops than any real chain of proxies; the rest of a field is not looked at.
-const MOST_HOPS: usize = 64;
+const MAX_HOPS: usize = 64;
 /// As far to the left as a field is looked at.
-const MOST_BYTES: usize = 8 * 1024;
+const MAX_BYTES: usize = 8 * 1024;
 
 /// The one field in which trusted proxies record where a request came from.
 ///
@@ -37,12 +37,12 @@ impl Forwarding {
             .iter()
             .map(http::HeaderValue::as_bytes)
             .collect();
-        let mut budget = MOST_BYTES;
+        let mut budget = MAX_BYTES;
         lines
             .into_iter()
             .rev()
             .flat_map(elements_from_the_right)
-            .take(MOST_HOPS)
+            .take(MAX_HOPS)
             .take_while(move |element| {
                 let fits = element.len() < budget;
                 budget = budget.saturating_sub(element.len() + 1);
@@ -234,8 +234,8 @@ mod tests {
     #[test]
     fn bounds() {
         let many = vec!["1.1.1.1"; 100].join(",");
-        assert_eq!(hops(Forwarding::XForwardedFor, &[&many]).len(), MOST_HOPS);
-        let wide = format!("1.1.1.1,{},2.2.2.2", "x".repeat(MOST_BYTES));
+        assert_eq!(hops(Forwarding::XForwardedFor, &[&many]).len(), MAX_HOPS);
+        let wide = format!("1.1.1.1,{},2.2.2.2", "x".repeat(MAX_BYTES));
         assert_eq!(
             hops(Forwarding::XForwardedFor, &[&wide]),
             some(&["2.2.2.2"])

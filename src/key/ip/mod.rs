@@ -1,12 +1,13 @@
 //! Addresses as keys: the socket's peer, and the client behind trusted proxies.
 
-mod client;
+pub(crate) mod client_ip;
 mod field;
-mod peer;
+pub(crate) mod peer_ip;
 
-pub use client::ClientIp;
+pub(crate) use client_ip::ClientIp;
 pub use field::Forwarding;
-pub use peer::{PeerAddr, PeerIp};
+pub use peer_ip::PeerAddr;
+pub(crate) use peer_ip::PeerIp;
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -31,7 +31,8 @@ use crate::lock::Lock;
 /// ```no_run
 /// use std::time::Duration;
 /// use axum::{Router, routing::get};
-/// use tidegate::{ExclusiveLayer, PeerIp, Redis};
+/// use tidegate::{PeerIp, Redis};
+/// use tidegate::lock::ExclusiveLayer;
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
@@ -101,9 +102,9 @@ impl ExclusiveLayer {
     ///
     /// # Panics
     ///
-    /// If it is shorter than [`Lock::SHORTEST_LEASE`] or longer than [`Lock::LONGEST_LEASE`].
+    /// If it is shorter than [`Lock::MIN_LEASE`] or longer than [`Lock::MAX_LEASE`].
     pub fn lease(mut self, lease: Duration) -> Self {
-        let possible = Lock::SHORTEST_LEASE..=Lock::LONGEST_LEASE;
+        let possible = Lock::MIN_LEASE..=Lock::MAX_LEASE;
         assert!(
             possible.contains(&lease),
             "a lease of {lease:?}, expected 10 ms to 10 years"
@@ -121,12 +122,12 @@ impl ExclusiveLayer {
     }
 
     /// What answers a request for which there is no permit. Default:
-    /// [`Problem`](crate::Problem), a 429.
+    /// [`Problem`](crate::callback::Problem), a 429.
     ///
     /// The callback's [`Decision`](crate::Decision) has one quota, of the permits, with none
     /// remaining. Its retry-after and reset-after are the lease: a permit is free by then even if
     /// the process that holds it has just died, and mostly much earlier. With no permits at all the
-    /// verdict is [`Never`](crate::Verdict::Never).
+    /// verdict is [`Never`](crate::decision::Verdict::Never).
     ///
     /// The response gets `Retry-After: 1` unless the callback set the field itself. That is an
     /// estimate: how long the requests in flight will take is not known. It gets no `RateLimit`
@@ -138,7 +139,7 @@ impl ExclusiveLayer {
 
     /// What answers a request when Redis cannot be asked, when there is no key, or whose handler
     /// failed. Default: a 503 without Redis; a 400 or 500 without a key, by the
-    /// [kind](crate::KeyErrorKind) of the error; errors of the handler go on.
+    /// [kind](crate::key::KeyErrorKind) of the error; errors of the handler go on.
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
         self.change().options.on_error = Some(Arc::new(callback));
         self

@@ -97,7 +97,7 @@ pub(super) fn write_retry_after(_: &Rule, decision: Decision, response: &mut Res
 ///
 /// If the path is empty.
 pub(super) fn rule(path: &str, permits: u32, lease: Duration) -> Arc<Rule> {
-    let quota = Quota::new(permits.into(), lease.min(Quota::LONGEST_WINDOW));
+    let quota = Quota::new(permits.into(), lease.min(Quota::MAX_WINDOW));
     let quota =
         quota.expect("the lease is checked, and there are fewer permits than quotas may have");
     let rule = Rule::new(path, [quota]).unwrap_or_else(|error| panic!("{error}"));

@@ -256,7 +256,7 @@ impl Waiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::StoreErrorKind;
+    use crate::store::StoreErrorKind;
 
     const CALLER: Caller = Caller {
         owner: None,

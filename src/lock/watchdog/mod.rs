@@ -20,7 +20,7 @@ use super::held::Held;
 
 /// So many calls at once: enough for ten thousand leases in a fraction of a second, and little beside what else goes
 /// over the connection.
-const MOST_AT_ONCE: usize = 64;
+const MAX_AT_ONCE: usize = 64;
 /// More releases than these wait for the task: the questions of others need room in the queue.
 const MAX_SENT: usize = 1_024;
 
@@ -102,7 +102,7 @@ async fn run(queue: Arc<Queue>) {
     let _ended = Ended(&queue);
     let mut calls = FuturesUnordered::new();
     loop {
-        let mut room = MOST_AT_ONCE - calls.len();
+        let mut room = MAX_AT_ONCE - calls.len();
         while let Some(work) = (room > 0).then(|| queue.pop(Instant::now())).flatten() {
             calls.push(caught(work.go_on()));
             room -= 1;

@@ -46,7 +46,7 @@ enum What {
 
 impl Work {
     const FIRST_PAUSE: Duration = Duration::from_millis(50);
-    const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+    const MAX_PAUSE: Duration = Duration::from_secs(1);
 
     pub(super) fn release(held: Arc<Held>, until: Instant, sent: Option<Sent>) -> Self {
         Self::until(What::Held(held), until, sent)
@@ -110,7 +110,7 @@ impl Release {
             }
         };
         // Even if it is late: one call hardly costs anything, and the lease in Redis ends a bit later than here.
-        let until = self.until.max(Instant::now() + Work::LONGEST_PAUSE);
+        let until = self.until.max(Instant::now() + Work::MAX_PAUSE);
         let done = timeout_at(until, call).await;
         let again = Instant::now() + self.pause;
         let is_done = done.is_ok_and(|done| match done {
@@ -121,7 +121,7 @@ impl Release {
         if is_done || again >= self.until {
             return None;
         }
-        self.pause = (2 * self.pause).min(Work::LONGEST_PAUSE);
+        self.pause = (2 * self.pause).min(Work::MAX_PAUSE);
         Some((again, Work::Release(self)))
     }
 }

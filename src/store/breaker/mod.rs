@@ -12,7 +12,7 @@ use self::core::{Call, Core, Health};
 use self::probe::{Errand, Prober};
 use super::around::{Answer, Around};
 use super::{Store, StoreFuture, Take};
-use crate::decision::{Decisions, Token};
+use crate::decision::{Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Leaves a store alone after it has failed several times in a row, so that its failures cost no request any time.
@@ -34,14 +34,15 @@ use crate::error::{StoreError, StoreErrorKind};
 /// A decision is one on a take that costs something, allowed or denied. What was asked before the breaker opened or closed
 /// changes nothing after it.
 ///
-/// The store inside must give up by itself, as `RedisStore` and [`Timeout`](crate::Timeout) do; a
+/// The store inside must give up by itself, as `RedisStore` and [`Timeout`](crate::store::Timeout) do; a
 /// request that is dropped while it waits is no failure. Clones share the state. The task ends with the last clone. It runs on
 /// the runtime in which the breaker opened, which has to be driven. Where there is none, or it has ended, a request goes through
 /// after the time instead.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{CircuitBreaker, MemoryStore};
+/// use tidegate::MemoryStore;
+/// use tidegate::store::CircuitBreaker;
 ///
 /// let store = CircuitBreaker::new(MemoryStore::new())
 ///     .failures(20)
@@ -180,8 +181,8 @@ impl<S: Store> Store for CircuitBreaker<S> {
         self.ask(takes, || self.inner.take(takes))
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        self.through(take, || self.inner.refund(take, token))
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        self.through(take, || self.inner.refund(take, receipt))
     }
 
     fn name(&self) -> String {

@@ -16,7 +16,7 @@ use sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
 use super::name::Name;
 use super::{Store, StoreFuture, Take};
 use crate::clock::Clock;
-use crate::decision::{Decision, Decisions, Token};
+use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in this process: for one process, for tests, and until Redis is set up.
@@ -86,7 +86,7 @@ impl MemoryStore {
     /// Reads the time from a clock that a test moves by hand.
     #[cfg(feature = "test-util")]
     #[must_use]
-    pub fn clock(mut self, clock: crate::ManualClock) -> Self {
+    pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
         self.clock = Clock::Manual(clock);
         self
     }
@@ -150,12 +150,12 @@ impl MemoryStore {
     }
 
     /// The units that were given back.
-    pub(super) fn give_back(&self, take: &Take, token: &Token) -> u64 {
+    pub(super) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
         let name = Name::new(take, "");
         let (hash, shard) = self.place(name);
         let mut shard = lock(shard);
         let now = self.clock.now();
-        shard.refund(hash, name, now, token, take.units())
+        shard.refund(hash, name, now, receipt, take.units())
     }
 
     /// Counts one more key if that is allowed.
@@ -208,8 +208,8 @@ impl Store for MemoryStore {
         })
     }
 
-    fn refund(&self, take: &Take, token: &Token) -> StoreFuture<u64> {
-        StoreFuture::ready(Ok(self.give_back(take, token)))
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        StoreFuture::ready(Ok(self.give_back(take, receipt)))
     }
 
     fn name(&self) -> String {

@@ -4,7 +4,7 @@ use super::due::Due;
 use super::once::Once;
 use super::slots::Slots;
 use crate::algorithm::Count;
-use crate::decision::{Decision, Token};
+use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 use crate::store::Take;
 use crate::store::name::Name;
@@ -113,7 +113,7 @@ impl Shard {
             count = Count::default();
         }
         let decision = charge(&mut count, now, take);
-        if decision.token().is_none() {
+        if decision.receipt().is_none() {
             return decision;
         }
         if is_forgotten {
@@ -158,18 +158,18 @@ impl Shard {
         hash: u32,
         name: Name<'_>,
         now: u64,
-        token: &Token,
+        receipt: &Receipt,
         units: u64,
     ) -> u64 {
         let Some(at) = self.find(hash, name) else {
             return 0;
         };
         match self.slots.get_mut(at).map(|slot| &mut slot.kept) {
-            Some(Kept::Whole { whole, .. }) => whole.count.refund(now, token, units),
+            Some(Kept::Whole { whole, .. }) => whole.count.refund(now, receipt, units),
             Some(Kept::Once { once, .. }) => {
                 let mut count = once.count();
                 let due = count.forgotten_at();
-                let refunded = count.refund(now, token, units);
+                let refunded = count.refund(now, receipt, units);
                 if refunded > 0 {
                     self.keep(at, |hash| Kept::whole(hash, count, due));
                 }

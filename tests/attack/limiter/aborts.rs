@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidegate::{MemoryLimiters, RateLimiter};
+use tidegate::limiter::{MemoryLimiters, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidegate::{LimiterErrorKind, RateLimiter, RateType, Redis, StoreErrorKind};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterErrorKind, RateLimiter, RateType};
+use tidegate::store::StoreErrorKind;
 use tokio::time::{sleep, timeout};
 
 use super::{available, check_expiries, handle, kind, limiter};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidegate::{LimiterErrorKind, Rate, RateLimiter, RateType};
+use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter, RateType};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidegate::{Generation, RateLimiter};
+use tidegate::limiter::{Generation, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tidegate::{LimiterErrorKind, RateLimiter, RateType, Redis};
+use tidegate::Redis;
+use tidegate::limiter::{LimiterErrorKind, RateLimiter, RateType};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

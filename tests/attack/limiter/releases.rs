@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tidegate::{Permit, RateLimiter};
+use tidegate::limiter::{Permit, RateLimiter};
 use tokio::time::{sleep, timeout};
 
 use super::witness::Witness;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate::{LimiterBackend, ManualClock, RateLimiter};
+use tidegate::limiter::{LimiterBackend, RateLimiter};
+use tidegate::test_util::ManualClock;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 

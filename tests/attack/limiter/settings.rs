@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::{
-    LimiterBackend, LimiterErrorKind, ManualClock, MemoryLimiters, Rate, RateLimiter, RateType,
-    Redis,
+use tidegate::Redis;
+use tidegate::limiter::{
+    LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter, RateType,
 };
+use tidegate::test_util::ManualClock;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::StoreErrorKind;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
+use tidegate::store::StoreErrorKind;
 use tokio::time::timeout;
 
 use super::is_free;

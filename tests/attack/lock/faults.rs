@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use tidegate::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
-use tidegate::{Redis, StoreErrorKind};
+use tidegate::store::StoreErrorKind;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -41,7 +41,7 @@ async fn renewed_beside_hostile_time_outs() {
         let redis: Redis = redis.clone().timeout(time_out);
         let name = ["kept", "owned", "hostile"][at % 3];
         hostile.spawn(async move {
-            let lock = Lock::new(&redis, name).lease(Lock::LONGEST_LEASE);
+            let lock = Lock::new(&redis, name).lease(Lock::MAX_LEASE);
             let lock = if at % 2 == 0 {
                 lock.by(&Owner::new())
             } else {
@@ -98,8 +98,8 @@ async fn leases_at_their_ends() {
     let wrong = [
         Duration::ZERO,
         nano,
-        Lock::SHORTEST_LEASE - nano,
-        Lock::LONGEST_LEASE + nano,
+        Lock::MIN_LEASE - nano,
+        Lock::MAX_LEASE + nano,
         Duration::MAX,
     ];
     for lease in wrong {
@@ -125,7 +125,7 @@ async fn leases_at_their_ends() {
         }
         assert!(!lock.is_locked().await.expect("an answer"));
     }
-    for lease in [Lock::SHORTEST_LEASE, Lock::LONGEST_LEASE] {
+    for lease in [Lock::MIN_LEASE, Lock::MAX_LEASE] {
         let guard = lock.clone().lease(lease).lock().await.expect("free");
         guard.release().await.expect("held");
     }
@@ -134,7 +134,7 @@ async fn leases_at_their_ends() {
         guard.expect("free").release().await.expect("held");
     }
     // A shortest lease that nobody renews is over, and its guard knows before anybody else gets it.
-    let short = lock.lock_for(Lock::SHORTEST_LEASE).await.expect("free");
+    let short = lock.lock_for(Lock::MIN_LEASE).await.expect("free");
     let next = lock.lock().await.expect("over");
     assert!(!short.is_held());
     assert_eq!(

@@ -193,8 +193,8 @@ async fn inner_leases() {
     tokio::join!(
         inner(HOUR, "long", true),
         inner(HOUR, "long, kept", false),
-        inner(Lock::SHORTEST_LEASE, "short", true),
-        inner(Lock::SHORTEST_LEASE, "short, kept", false),
+        inner(Lock::MIN_LEASE, "short", true),
+        inner(Lock::MIN_LEASE, "short, kept", false),
     );
 }
 

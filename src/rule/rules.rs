@@ -14,7 +14,7 @@ use super::Rule;
 /// assert!(rules.get("getId").is_some());
 /// assert!(rules.get("healthz").is_none());
 /// assert!(rules.enabled(false).get("getId").is_none());
-/// # Ok::<(), tidegate::RuleError>(())
+/// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Rules {

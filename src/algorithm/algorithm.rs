@@ -6,10 +6,10 @@ use crate::quota::Quota;
 ///
 /// | | admits in any window | keeps for a key | a unit is there again | choose it |
 /// |---|---|---|---|---|
-/// | [`SlidingLog`](crate::SlidingLog) | at most max | an entry for each millisecond of traffic, at most max | one window after its take | where the limit is a promise: money, contracts, partners' quotas |
-/// | [`SlidingWindow`](crate::SlidingWindow) | at most max | at most 66 entries, whatever the rate | up to a 64th of the window later | for large counts: the same promise in constant memory |
-/// | [`Gcra`](crate::Gcra) | burst + max; in a span `s` burst + `s * max / window` | a few numbers | evenly, one every window / max | to smooth traffic: what comes after a burst comes evenly |
-/// | [`FixedWindow`](crate::FixedWindow) | up to twice max, at an edge | a few numbers | at the end of the window, all at once | for the lowest cost, where twice does no harm |
+/// | [`SlidingLog`](crate::algorithm::SlidingLog) | at most max | an entry for each millisecond of traffic, at most max | one window after its take | where the limit is a promise: money, contracts, partners' quotas |
+/// | [`SlidingWindow`](crate::algorithm::SlidingWindow) | at most max | at most 66 entries, whatever the rate | up to a 64th of the window later | for large counts: the same promise in constant memory |
+/// | [`Gcra`](crate::algorithm::Gcra) | burst + max; in a span `s` burst + `s * max / window` | a few numbers | evenly, one every window / max | to smooth traffic: what comes after a burst comes evenly |
+/// | [`FixedWindow`](crate::algorithm::FixedWindow) | up to twice max, at an edge | a few numbers | at the end of the window, all at once | for the lowest cost, where twice does no harm |
 ///
 /// All of them take costs, check and charge several quotas together, give an exact retry-after, answer batches,
 /// and give back what is refunded. A rule may change its quotas while it runs: what still counts goes on
@@ -18,7 +18,8 @@ use crate::quota::Quota;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Algorithm, Count, Quota};
+/// use tidegate::{Algorithm, Quota};
+/// use tidegate::algorithm::Count;
 ///
 /// let quotas = [Quota::new(100, Duration::from_secs(10))?];
 /// // Half at once, half after 4 s: what is there again at 11 s?
@@ -32,19 +33,19 @@ use crate::quota::Quota;
 /// assert_eq!(there_again(Algorithm::SlidingWindow), 50, "the same, by sixty-fourths of it");
 /// assert_eq!(there_again(Algorithm::Gcra), 100, "60 counted at 4 s, and 10 drain in a second");
 /// assert_eq!(there_again(Algorithm::FixedWindow), 100, "a new window began at 10 s");
-/// # Ok::<(), tidegate::QuotaError>(())
+/// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Exact: a log of all takes, [`SlidingLog`](crate::SlidingLog). The default.
+    /// Exact: a log of all takes, [`SlidingLog`](crate::algorithm::SlidingLog). The default.
     #[default]
     SlidingLog,
     /// Never above the limit, late by less than a sub-window, in constant memory: [`SlidingWindow`].
     SlidingWindow,
-    /// Smooth: a bucket that drains evenly, with a burst apart from the rate, [`Gcra`](crate::Gcra).
+    /// Smooth: a bucket that drains evenly, with a burst apart from the rate, [`Gcra`](crate::algorithm::Gcra).
     Gcra,
-    /// The cheapest: a counter that starts anew, [`FixedWindow`](crate::FixedWindow); at an edge it admits up
+    /// The cheapest: a counter that starts anew, [`FixedWindow`](crate::algorithm::FixedWindow); at an edge it admits up
     /// to twice as much.
     FixedWindow,
 }
@@ -100,7 +101,8 @@ impl Algorithm {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Algorithm, Count, Counting, Quota};
+/// use tidegate::{Algorithm, Quota};
+/// use tidegate::algorithm::{Count, Counting};
 ///
 /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
 /// // Of 5 s each, instead of a 64th of the window.
@@ -110,7 +112,7 @@ impl Algorithm {
 /// count.take(coarse, 4_000_000, &quotas, 1);
 /// let denied = count.take(coarse, 4_000_000, &quotas, 1);
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(10)), "both as of the later one");
-/// # Ok::<(), tidegate::QuotaError>(())
+/// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Counting {
@@ -120,11 +122,11 @@ pub struct Counting {
 
 impl Counting {
     /// For [`Algorithm::SlidingWindow`]: how many sub-windows a window has, from 1 to
-    /// [`MOST_SUB_WINDOWS`](SlidingWindow::MOST_SUB_WINDOWS); other numbers become the nearest of these.
+    /// [`MAX_SUB_WINDOWS`](SlidingWindow::MAX_SUB_WINDOWS); other numbers become the nearest of these.
     /// Default: 64.
     #[must_use]
     pub fn sub_windows(mut self, sub_windows: u16) -> Self {
-        self.sub_windows = sub_windows.clamp(1, SlidingWindow::MOST_SUB_WINDOWS);
+        self.sub_windows = sub_windows.clamp(1, SlidingWindow::MAX_SUB_WINDOWS);
         self
     }
 

@@ -3,7 +3,7 @@ use std::fmt::{self, Write as _};
 use sha2::{Digest, Sha256};
 
 /// Longer parts are hashed, so that a client cannot fill a store with one header.
-const LONGEST_PLAIN_PART: usize = 64;
+const MAX_PLAIN_PART: usize = 64;
 
 /// Who is asking, as zero or more parts.
 ///
@@ -30,7 +30,7 @@ impl Key {
     #[must_use]
     pub fn with(mut self, part: impl AsRef<[u8]>) -> Self {
         let part = part.as_ref();
-        if part.len() > LONGEST_PLAIN_PART {
+        if part.len() > MAX_PLAIN_PART {
             return self.with_secret(part);
         }
         self.separate();

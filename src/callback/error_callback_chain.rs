@@ -10,7 +10,8 @@ use super::{BoxFuture, ErrorCallback, Failed, Recovery};
 ///
 /// ```
 /// use http::StatusCode;
-/// use tidegate::{ErrorCallbackChain, Failed, KeyError, Recovery, StoreError};
+/// use tidegate::{ErrorCallbackChain, Failed, Recovery, StoreError};
+/// use tidegate::key::KeyError;
 ///
 /// let chain = ErrorCallbackChain::new()
 ///     .on::<KeyError>(async |_: Failed| (StatusCode::BAD_REQUEST, "who are you?"))

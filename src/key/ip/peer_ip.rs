@@ -19,7 +19,7 @@ pub struct PeerAddr(pub SocketAddr);
 ///
 /// The address comes from axum's `ConnectInfo<SocketAddr>`, or from a [`PeerAddr`] in the request's
 /// extensions. Where a request has neither, the server was set up without them: a [`KeyError`] of
-/// the kind [`Server`](crate::KeyErrorKind::Server).
+/// the kind [`Server`](crate::key::KeyErrorKind::Server).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PeerIp;
 

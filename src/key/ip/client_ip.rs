@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use http::request::Parts;
 use ipnet::IpNet;
 
-use super::peer::peer;
+use super::peer_ip::peer;
 use super::{Forwarding, IPV6_PREFIX, canonical, key_of};
 use crate::error::KeyError;
 use crate::key::{Key, KeyExtractor};

@@ -17,7 +17,7 @@ use crate::quota::{MAX_QUOTAS, Quota};
 /// let rule = Rule::new("login", [Quota::per_minute(5), Quota::per_day(50)])?.key(PeerIp);
 /// assert_eq!(rule.path(), "login");
 /// assert_eq!(rule.policies()[1].name(), "login-1d");
-/// # Ok::<(), tidegate::RuleError>(())
+/// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
 #[derive(Clone)]
 pub struct Rule {
@@ -122,7 +122,8 @@ impl Rule {
     /// changes back finds what still counts of before.
     ///
     /// ```
-    /// use tidegate::{Algorithm, Counting, Quota, Rule};
+    /// use tidegate::{Algorithm, Quota, Rule};
+    /// use tidegate::algorithm::Counting;
     ///
     /// let smooth = Quota::per_second(100).with_burst(20)?;
     /// let search = Rule::new("search", [smooth])?.algorithm(Algorithm::Gcra);

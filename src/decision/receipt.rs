@@ -2,13 +2,13 @@
 ///
 /// It belongs to the rule and key of its take, and to the store that gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Token {
+pub struct Receipt {
     stamp: u64,
     serial: u64,
     units: u64,
 }
 
-impl Token {
+impl Receipt {
     pub(super) const NONE: Self = Self::new(0, 0, 0);
 
     /// For stores: the take was charged so many units at `stamp`, microseconds of the store's clock, and no

@@ -8,7 +8,7 @@ use super::{BoxFuture, Failed};
 ///
 /// One callback may serve many routes: pass it on as an `Arc`. Asynchronous closures are callbacks
 /// too; they return a [`Recovery`] or a response. Several callbacks, each for a type of error, make
-/// an [`ErrorCallbackChain`](super::ErrorCallbackChain). A panic is answered with a 500.
+/// an [`ErrorCallbackChain`](crate::ErrorCallbackChain). A panic is answered with a 500.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,8 +37,8 @@ pub enum Recovery {
     /// The client gets this response.
     Respond(Response),
     /// The error goes on. An error of the handler reaches the caller unchanged. For a failed store
-    /// the decision of a [`Fallback`](crate::Fallback) applies, or the rule's
-    /// [`OnError`](crate::OnError). A request without a key is answered with a 400 or 500.
+    /// the decision of a [`Fallback`](crate::store::Fallback) applies, or the rule's
+    /// [`OnError`](crate::rule::OnError). A request without a key is answered with a 400 or 500.
     Propagate,
 }
 

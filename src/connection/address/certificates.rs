@@ -1,0 +1,88 @@
+use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertificates};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::configuration;
+use crate::error::StoreError;
+
+/// Which authority a TLS connection trusts, and which certificate it shows.
+#[derive(Clone, Default)]
+pub(super) struct Certificates {
+    authority: Option<Vec<u8>>,
+    /// With its private key.
+    client: Option<(Vec<u8>, Vec<u8>)>,
+    /// An address with both of them, as the client has read them.
+    read: Option<ConnectionAddr>,
+}
+
+impl Certificates {
+    pub(super) fn set_authority(&mut self, authority: &[u8]) -> Result<(), StoreError> {
+        // The client takes a text without any, and then trusts nobody.
+        let mut certificates = CertificateDer::pem_slice_iter(authority).peekable();
+        if certificates.peek().is_none() || certificates.any(|certificate| certificate.is_err()) {
+            return Err(unreadable());
+        }
+        self.authority = Some(authority.into());
+        self.read()
+    }
+
+    pub(super) fn set_client(&mut self, certificate: &[u8], key: &[u8]) -> Result<(), StoreError> {
+        self.client = Some((certificate.into(), key.into()));
+        self.read()
+    }
+
+    fn read(&mut self) -> Result<(), StoreError> {
+        let client_tls = self.client.clone();
+        let client_tls = client_tls.map(|(client_cert, client_key)| ClientTlsConfig {
+            client_cert,
+            client_key,
+        });
+        let certificates = TlsCertificates {
+            client_tls,
+            root_cert: self.authority.clone(),
+        };
+        let client = Client::build_with_tls("rediss://localhost", certificates);
+        let client = client.map_err(|_| unreadable())?;
+        self.read = Some(client.get_connection_info().addr().clone());
+        Ok(())
+    }
+
+    /// The same address, with these if it is one over TLS.
+    pub(super) fn apply(&self, info: ConnectionInfo) -> ConnectionInfo {
+        let (Some(ConnectionAddr::TcpTls { tls_params, .. }), ConnectionAddr::TcpTls { .. }) =
+            (&self.read, info.addr())
+        else {
+            return info;
+        };
+        let mut addr = info.addr().clone();
+        if let ConnectionAddr::TcpTls {
+            tls_params: params, ..
+        } = &mut addr
+        {
+            params.clone_from(tls_params);
+        }
+        info.set_addr(addr)
+    }
+}
+
+/// What could not be read is a part of a certificate or of a key: it is not repeated.
+fn unreadable() -> StoreError {
+    configuration("expected certificates, and keys with them, as PEM")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_certificate_is_an_error_that_does_not_repeat_it() {
+        for garbage in ["", "s3cret", "-----BEGIN CERTIFICATE-----\ns3cret"] {
+            let error = Certificates::default().set_authority(garbage.as_bytes());
+            let error = error.expect_err("no certificate").to_string();
+            assert!(error.contains("expected certificates"), "{error}");
+            assert!(!error.contains("s3cret"), "{error}");
+            let error = Certificates::default().set_client(garbage.as_bytes(), b"s3cret");
+            assert!(!error.expect_err("no key").to_string().contains("s3cret"));
+        }
+    }
+}

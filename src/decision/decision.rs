@@ -1,0 +1,295 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Receipt;
+use crate::error::StoreError;
+
+/// The answer to one take: allowed or denied, what remains, and when to come back.
+///
+/// The layer puts it into the extensions of the request and of the response.
+///
+/// Every number is of the instant at which the store decided, after the take was charged if it was
+/// allowed. All durations have a resolution of one microsecond.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Decision {
+    states: States,
+    /// `None` as a cost of 0.
+    receipt: Receipt,
+    ruling: Ruling,
+    source: Source,
+}
+
+/// A [`Verdict`] as stores come to it, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ruling {
+    Allowed,
+    Denied { retry_after: u64 },
+    Never,
+}
+
+/// What a store found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It fits, and was charged.
+    Allowed,
+    /// It does not fit now.
+    Denied {
+        /// When it will, if nobody else asks.
+        retry_after: Duration,
+    },
+    /// It costs more than a quota's max: no wait helps.
+    Never,
+}
+
+impl From<Verdict> for Ruling {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Allowed => Self::Allowed,
+            Verdict::Denied { retry_after } => Self::Denied {
+                retry_after: micros(retry_after),
+            },
+            Verdict::Never => Self::Never,
+        }
+    }
+}
+
+/// Rounded up: a promise is not broken by a part of a microsecond.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+/// Most rules have one quota, and that one must not cost an allocation.
+#[derive(Clone, PartialEq, Eq)]
+enum States {
+    One(QuotaState),
+    Many(Arc<[QuotaState]>),
+    /// Rare: a decision does not get larger for it.
+    Fallback(Arc<Fallen>),
+}
+
+/// What a fallback found, and why it was asked.
+struct Fallen {
+    states: Box<[QuotaState]>,
+    failure: StoreError,
+}
+
+/// Failures are the same that say the same.
+impl PartialEq for Fallen {
+    fn eq(&self, other: &Self) -> bool {
+        let (mine, others) = (&self.failure, &other.failure);
+        self.states == other.states
+            && mine.kind() == others.kind()
+            && mine.to_string() == others.to_string()
+    }
+}
+
+impl Eq for Fallen {}
+
+/// Decisions are copied at every step of a request.
+const _: () = assert!(size_of::<Decision>() <= 72);
+
+/// Who made a [`Decision`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// Redis, for the whole fleet.
+    Redis,
+    /// The memory of this process.
+    Local,
+    /// The memory of this process, for as long as the store that should have decided cannot: a
+    /// [`Fallback`](crate::store::Fallback). [`Decision::failure`] says why.
+    Fallback,
+}
+
+/// What a [`Decision`] knows of one quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaState {
+    remaining: u64,
+    /// In microseconds.
+    reset_after: u64,
+}
+
+impl QuotaState {
+    /// Response fields carry no integer of more than 15 digits, and no quota is larger.
+    const MAX_REMAINING: u64 = 999_999_999_999_999;
+
+    /// `remaining` units, of which more than any [`Quota`](crate::Quota) has count as the most that one can have, and whole
+    /// again after `reset_after`.
+    #[must_use]
+    pub fn new(remaining: u64, reset_after: Duration) -> Self {
+        Self::from_micros(remaining.min(Self::MAX_REMAINING), micros(reset_after))
+    }
+
+    pub(crate) const fn from_micros(remaining: u64, reset_after: u64) -> Self {
+        Self {
+            remaining,
+            reset_after,
+        }
+    }
+
+    /// Units that still fit into this quota's window now.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// How long until this quota is whole again, if nobody asks; zero if it is.
+    #[must_use]
+    pub const fn reset_after(&self) -> Duration {
+        Duration::from_micros(self.reset_after)
+    }
+}
+
+impl Decision {
+    /// A decision of a store: its verdict, and the state of each quota after it, in the rule's
+    /// order.
+    pub fn new(
+        verdict: Verdict,
+        source: Source,
+        states: impl ExactSizeIterator<Item = QuotaState>,
+    ) -> Self {
+        Self::of_many(verdict.into(), source, states, None)
+    }
+
+    pub(crate) fn of_many(
+        ruling: Ruling,
+        source: Source,
+        mut states: impl ExactSizeIterator<Item = QuotaState>,
+        receipt: Option<Receipt>,
+    ) -> Self {
+        let states = match (states.len(), states.next()) {
+            (1, Some(state)) => States::One(state),
+            (_, first) => States::Many(first.into_iter().chain(states).collect()),
+        };
+        Self {
+            states,
+            receipt: receipt.unwrap_or(Receipt::NONE),
+            ruling,
+            source,
+        }
+    }
+
+    pub(crate) fn of_one(
+        ruling: Ruling,
+        source: Source,
+        state: QuotaState,
+        receipt: Option<Receipt>,
+    ) -> Self {
+        Self {
+            states: States::One(state),
+            receipt: receipt.unwrap_or(Receipt::NONE),
+            ruling,
+            source,
+        }
+    }
+
+    /// The same with the receipt of what was charged. Default: nothing was.
+    #[must_use]
+    pub fn with_receipt(mut self, receipt: Option<Receipt>) -> Self {
+        self.receipt = receipt.unwrap_or(Receipt::NONE);
+        self
+    }
+
+    /// The receipt, if something was charged: the take was allowed and cost more than 0.
+    #[must_use]
+    pub fn receipt(&self) -> Option<Receipt> {
+        (self.receipt.units() > 0).then_some(self.receipt)
+    }
+
+    /// Whether the request may go on. It was charged then, and only then.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self.ruling, Ruling::Allowed)
+    }
+
+    /// When the same take would be allowed if nobody else asks: exactly then, not a microsecond
+    /// earlier.
+    ///
+    /// `None` if it was allowed, and if it can never be, because it costs more than a quota's max.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self.verdict() {
+            Verdict::Denied { retry_after } => Some(retry_after),
+            Verdict::Allowed | Verdict::Never => None,
+        }
+    }
+
+    /// Units that the tightest quota still has.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        let remaining = self.quotas().iter().map(QuotaState::remaining);
+        remaining.min().unwrap_or(0)
+    }
+
+    /// How long until all quotas are whole again, if nobody asks.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        let resets = self.quotas().iter().map(QuotaState::reset_after);
+        resets.max().unwrap_or_default()
+    }
+
+    /// The state of each quota, in the rule's order.
+    #[must_use]
+    pub fn quotas(&self) -> &[QuotaState] {
+        match &self.states {
+            States::One(state) => std::slice::from_ref(state),
+            States::Many(states) => states,
+            States::Fallback(fallen) => &fallen.states,
+        }
+    }
+
+    /// What the store found.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        match self.ruling {
+            Ruling::Allowed => Verdict::Allowed,
+            Ruling::Denied { retry_after } => Verdict::Denied {
+                retry_after: Duration::from_micros(retry_after),
+            },
+            Ruling::Never => Verdict::Never,
+        }
+    }
+
+    /// Who decided.
+    #[must_use]
+    pub const fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Why the store did not decide, where a [`Fallback`](crate::store::Fallback) did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&StoreError> {
+        match &self.states {
+            States::Fallback(fallen) => Some(&fallen.failure),
+            States::One(_) | States::Many(_) => None,
+        }
+    }
+
+    /// The same as a fallback's, asked because of this failure.
+    pub(crate) fn because_of(self, failure: StoreError) -> Self {
+        let states = self.quotas().into();
+        let fallen = Fallen { states, failure };
+        Self {
+            states: States::Fallback(Arc::new(fallen)),
+            source: Source::Fallback,
+            ..self
+        }
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut decision = f.debug_struct("Decision");
+        decision
+            .field("verdict", &self.verdict())
+            .field("source", &self.source)
+            .field("quotas", &self.quotas())
+            .field("receipt", &self.receipt());
+        if let Some(failure) = self.failure() {
+            decision.field("failure", failure);
+        }
+        decision.finish()
+    }
+}

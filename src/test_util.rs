@@ -1,0 +1,13 @@
+//! For tests: a clock that is moved by hand.
+//!
+//! ```
+//! use tidegate::MemoryStore;
+//! use tidegate::test_util::ManualClock;
+//!
+//! let clock = ManualClock::default();
+//! let store = MemoryStore::new().clock(clock.clone());
+//! clock.set(1_000_000);
+//! # let _ = store;
+//! ```
+
+pub use crate::clock::ManualClock;
