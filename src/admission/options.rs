@@ -17,7 +17,7 @@ use crate::store::Take;
 use crate::trace;
 
 /// Writes a decision into a response, for the client.
-pub(crate) type Describe = fn(&Rule, Decision, &mut Response);
+pub(crate) type Describe = Arc<dyn Fn(&Arc<Rule>, Decision, &mut Response) + Send + Sync>;
 
 /// The settings that both layers have.
 #[derive(Clone)]
@@ -74,11 +74,11 @@ impl Options {
     }
 
     pub(crate) fn admit(&self, rule: Arc<Rule>) -> Admitted {
-        Admitted::new(rule, self.describe, self.on_error.clone())
+        Admitted::new(rule, Arc::clone(&self.describe), self.on_error.clone())
     }
 
     pub(crate) fn deny(&self, take: Take, decision: Decision) -> Outcome {
-        let describe = self.describe;
+        let describe = Arc::clone(&self.describe);
         let Some(callback) = self.degrade.clone() else {
             let mut response = quota_exceeded(take.rule(), &decision, take.units());
             describe(take.rule(), decision, &mut response);

@@ -15,7 +15,7 @@ use crate::callback::{BoxFuture, ErrorCallback, recover_inner, reduced_capacity}
 use crate::decision::{Decision, Decisions};
 use crate::error::StoreError;
 use crate::rule::Rule;
-use crate::store::{StoreFuture, Take};
+use crate::store::{Charge, Charges, StoreFuture, Take};
 
 /// What becomes of a request.
 pub(crate) enum Outcome {
@@ -71,6 +71,8 @@ pub(crate) struct Admitted {
     pub(super) rule: Arc<Rule>,
     /// Missing if the request was admitted without one.
     pub(crate) decision: Option<Decision>,
+    /// Missing if nothing was charged.
+    pub(crate) charge: Option<Charge>,
     /// Is dropped with the body of the response.
     pub(crate) permit: Option<Box<dyn Any + Send>>,
     pub(super) describe: Describe,
@@ -81,8 +83,8 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// Without decision and permit, for the time being.
-    pub(super) const fn new(
+    /// Without decision, charge and permit, for the time being.
+    pub(super) fn new(
         rule: Arc<Rule>,
         describe: Describe,
         on_error: Option<Arc<dyn ErrorCallback>>,
@@ -90,6 +92,7 @@ impl Admitted {
         Self {
             rule,
             decision: None,
+            charge: None,
             permit: None,
             describe,
             on_error,
@@ -120,6 +123,9 @@ impl Admitted {
             None => response.map(Body::new),
             Some(permit) => response.map(|body| Body::new(PermitBody::new(body, permit))),
         };
+        if let Some(charge) = self.charge {
+            Charges::add_outer(charge, response.extensions_mut());
+        }
         if let Some(decision) = self.decision {
             (self.describe)(&self.rule, decision, &mut response);
         }

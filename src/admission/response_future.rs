@@ -18,7 +18,7 @@ use super::outcome::Recovered;
 use super::{Admitted, Asked, Asker, Outcome, Question};
 use crate::callback::BoxFuture;
 use crate::decision::Decisions;
-use crate::store::StoreFuture;
+use crate::store::{Charges, StoreFuture};
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::layer::RateLimit) and of `Exclusive`.
@@ -161,13 +161,16 @@ where
     }
 
     fn call(service: &mut S, mut request: Request<B>, mut admitted: Admitted) -> Self {
+        if let Some(decision) = &admitted.decision {
+            request.extensions_mut().insert(decision.clone());
+        }
+        if let Some(charge) = &admitted.charge {
+            Charges::add_inner(charge, request.extensions_mut());
+        }
         // Axum's services never fail.
         let may_fail = TypeId::of::<S::Error>() != TypeId::of::<Infallible>();
         if may_fail && admitted.on_error.is_some() {
             admitted.head = Some(Box::new(head(&request)));
-        }
-        if let Some(decision) = &admitted.decision {
-            request.extensions_mut().insert(decision.clone());
         }
         Self::Calling {
             response: service.call(request),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Asked;
 use crate::decision::Decision;
 use crate::jitter;
-use crate::store::{Name, Take};
+use crate::store::{KeyName, Take};
 
 /// Keeps a request from asking without a pause where a store gives no useful retry-after.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
@@ -72,7 +72,7 @@ impl Waiting {
     }
 
     fn new_waiter(&self, take: &Take, deadline: Option<Instant>) -> Option<Waiter> {
-        let key = Name::new(take, "").to_box();
+        let key = KeyName::of(take, "").to_box();
         let mut waiters = lock(&self.waiters);
         let of_key = waiters.by_key.get(&key).copied().unwrap_or(0);
         if waiters.number >= self.max || of_key >= (self.max / 4).max(1) {

@@ -1,5 +1,7 @@
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use axum_core::response::Response;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -44,25 +46,73 @@ pub enum Headers {
 impl Headers {
     pub(super) fn writer(self) -> Describe {
         match self {
-            Self::Draft11 => |rule, decision, to| write(Some(draft_11), rule, decision, to),
-            Self::Draft7 => |rule, decision, to| write(Some(draft_7), rule, decision, to),
-            Self::Legacy => |rule, decision, to| write(Some(legacy), rule, decision, to),
-            Self::None => |rule, decision, to| write(None, rule, decision, to),
+            Self::Draft11 => {
+                let policies = PolicyField::default();
+                Arc::new(move |rule, decision, to| {
+                    let fields = |decision: &_, to: &mut _| draft_11(rule, &policies, decision, to);
+                    write(Some(fields), decision, to);
+                })
+            }
+            Self::Draft7 => Arc::new(|rule, decision, to| {
+                let fields = |decision: &_, to: &mut _| draft_7(rule, decision, to);
+                write(Some(fields), decision, to);
+            }),
+            Self::Legacy => Arc::new(|rule, decision, to| {
+                let fields = |decision: &_, to: &mut _| legacy(rule, decision, to);
+                write(Some(fields), decision, to);
+            }),
+            Self::None => Arc::new(|_, decision, to| write(None::<fn(&_, &mut _)>, decision, to)),
         }
     }
 }
 
-type Fields = fn(&Rule, &Decision, &mut HeaderMap);
+/// The value of `RateLimit-Policy` for the rule that a layer had last: a rule hardly ever changes.
+#[derive(Default)]
+struct PolicyField(ArcSwapOption<(Arc<Rule>, HeaderValue)>);
+
+impl PolicyField {
+    fn of(&self, rule: &Arc<Rule>) -> HeaderValue {
+        if let Some(known) = &*self.0.load()
+            && Arc::ptr_eq(&known.0, rule)
+        {
+            return known.1.clone();
+        }
+        let value = policy_list(rule.policies());
+        let known = (Arc::clone(rule), value.clone());
+        self.0.store(Some(Arc::new(known)));
+        value
+    }
+}
+
+/// A list of the structured field `RateLimit-Policy`: `"getId";q=5;w=10`.
+///
+/// `w` is in whole seconds; a window of another length is left out rather than misstated.
+fn policy_list(policies: &[Policy]) -> HeaderValue {
+    let items = policies.iter().map(|policy| {
+        let (name, quota) = (policy.name(), policy.quota());
+        let window = quota.window();
+        match window.subsec_nanos() {
+            0 => format!("\"{name}\";q={};w={}", quota.max(), window.as_secs()),
+            _ => format!("\"{name}\";q={}", quota.max()),
+        }
+    });
+    let list = items.collect::<Vec<_>>().join(",");
+    HeaderValue::try_from(list).expect(PRINTABLE)
+}
 
 /// Writes the decision into a response: the fields, and the extension.
 ///
 /// Fields that are no lists, and the extension, are left as an inner layer set them.
-fn write(fields: Option<Fields>, rule: &Rule, decision: Decision, response: &mut Response) {
+fn write(
+    fields: Option<impl FnOnce(&Decision, &mut HeaderMap)>,
+    decision: Decision,
+    response: &mut Response,
+) {
     if let Some(fields) = fields {
         let headers = response.headers_mut();
         // A store of one's own may tell nothing about the quotas.
         if !decision.quotas().is_empty() {
-            fields(rule, &decision, headers);
+            fields(&decision, headers);
         }
         if let Some(retry_after) = decision.retry_after() {
             let seconds = HeaderValue::from(whole_seconds(retry_after));
@@ -75,7 +125,12 @@ fn write(fields: Option<Fields>, rule: &Rule, decision: Decision, response: &mut
     }
 }
 
-fn draft_11(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+fn draft_11(
+    rule: &Arc<Rule>,
+    policies: &PolicyField,
+    decision: &Decision,
+    headers: &mut HeaderMap,
+) {
     let quotas = || rule.policies().iter().zip(decision.quotas());
     let length = |(policy, state): (&Policy, &QuotaState)| {
         let digits = digits(state.remaining()) + digits(reset(state, decision));
@@ -96,7 +151,7 @@ fn draft_11(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
         items.extend_from_slice(b";t=");
         items.extend_from_slice(number.format(reset(state, decision)).as_bytes());
     }
-    headers.append(RATELIMIT_POLICY, rule.policy_field().clone());
+    headers.append(RATELIMIT_POLICY, policies.of(rule));
     let items = HeaderValue::from_maybe_shared(Bytes::from(items)).expect(PRINTABLE);
     headers.append(RATELIMIT, items);
 }

@@ -12,7 +12,7 @@ use crate::callback::{Cause, caught};
 use crate::decision::{Decision, Decisions};
 use crate::error::StoreError;
 use crate::rule::{OnError, Rule};
-use crate::store::{Take, single};
+use crate::store::{Charge, Take, single};
 
 impl Settings {
     /// Whether some code needs the request's head before the store is asked.
@@ -97,7 +97,11 @@ impl Settings {
 
     fn allowed_or_denied(self: &Arc<Self>, mut asked: Asked, decision: Decision) -> Outcome {
         if decision.is_allowed() {
-            let mut admitted = self.options.admit(asked.take.into_rule());
+            let mut admitted = self.options.admit(Arc::clone(asked.take.rule()));
+            admitted.charge = decision.receipt().map(|receipt| {
+                let store = Arc::clone(self.store());
+                Charge::new(store, asked.take, receipt)
+            });
             admitted.decision = Some(decision);
             return Outcome::Admit(admitted);
         }

@@ -62,8 +62,8 @@ impl Settings {
         }
     }
 
-    pub(super) fn store(&self) -> &dyn Store {
-        &**self.store.get_or_init(|| Arc::new(MemoryStore::new()))
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        self.store.get_or_init(|| Arc::new(MemoryStore::new()))
     }
 
     /// Logs changes only.

@@ -1,5 +1,3 @@
-use http::HeaderValue;
-
 use crate::key::escape;
 use crate::quota::{Quota, ShortWindow};
 
@@ -40,15 +38,6 @@ impl Policy {
         Self { name, quota }
     }
 
-    fn item(&self) -> String {
-        let Self { name, quota } = self;
-        let window = quota.window();
-        match window.subsec_nanos() {
-            0 => format!("\"{name}\";q={};w={}", quota.max(), window.as_secs()),
-            _ => format!("\"{name}\";q={}", quota.max()),
-        }
-    }
-
     /// The name: printable ASCII without quotes and backslashes.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -60,13 +49,4 @@ impl Policy {
     pub const fn quota(&self) -> Quota {
         self.quota
     }
-}
-
-/// The policies as a list of the structured field `RateLimit-Policy`: `"getId";q=5;w=10`.
-///
-/// `w` is in whole seconds; a window of another length is left out rather than misstated.
-pub(super) fn field(policies: &[Policy]) -> HeaderValue {
-    let items: Vec<_> = policies.iter().map(Policy::item).collect();
-    let list = items.join(",");
-    HeaderValue::try_from(list).expect("names of policies and numbers are printable")
 }

@@ -1,9 +1,6 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use http::HeaderValue;
-
-use super::policy;
 use super::{OnError, Policy, Share};
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
@@ -31,8 +28,6 @@ pub struct Rule {
     quotas: Box<[Quota]>,
     /// How long a charge counts at most, in microseconds.
     life: u64,
-    /// The policies as a header field has them, made once.
-    policy_field: HeaderValue,
     key: Option<Arc<dyn KeyExtractor>>,
     cost: u64,
     counting: Counting,
@@ -90,7 +85,6 @@ impl Rule {
             prefix: None,
             life: longest_life(Algorithm::default(), &quotas),
             quotas,
-            policy_field: policy::field(&policies),
             policies,
             key: None,
             cost: 1,
@@ -208,11 +202,6 @@ impl Rule {
         self.question.get_or_init(|| encode(self))
     }
 
-    /// The value of `RateLimit-Policy`.
-    pub(crate) const fn policy_field(&self) -> &HeaderValue {
-        &self.policy_field
-    }
-
     pub(crate) fn extractor(&self) -> Option<&dyn KeyExtractor> {
         self.key.as_deref()
     }
@@ -257,7 +246,6 @@ impl Rule {
         let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
         Self {
             life: longest_life(algorithm, &quotas),
-            policy_field: policy::field(&policies),
             quotas,
             policies,
             question: OnceLock::new(),

@@ -38,9 +38,10 @@ where
 fn a_ready_answer_costs_no_allocation_but_what_shows_it() {
     let layer = RateLimitLayer::new("p", WINDOW, 1_000_000).store(MemoryStore::new());
     let bare = allocations(service_fn(ok));
-    // The extensions of the request and of the response: a map, its table and a box each.
+    // The extensions of the request and of the response: a map, its table, and a box each for the
+    // decision and the charges; and the charge.
     let silent = allocations(layer.clone().headers(Headers::None).layer(service_fn(ok)));
-    assert_eq!(silent - bare, 6);
+    assert_eq!(silent - bare, 9);
     // The fields: the map of header fields, and the value of `RateLimit`.
     let shown = allocations(layer.layer(service_fn(ok)));
     assert!(shown - silent <= 4, "{shown} after {silent}");

@@ -182,6 +182,14 @@ async fn the_store_is_asked_once() {
             self.0.refund(take, receipt)
         }
 
+        fn reset(
+            &self,
+            rule: &Arc<tidegate::Rule>,
+            key: &tidegate::Key,
+        ) -> tidegate::store::StoreFuture<()> {
+            self.0.reset(rule, key)
+        }
+
         fn name(&self) -> String {
             self.0.name()
         }

@@ -6,6 +6,7 @@ mod log;
 mod support;
 
 mod allocations;
+mod charges;
 mod contract;
 mod events;
 mod failures;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::decision::{Decisions, Receipt, Source, Verdict};
 use tidegate::store::StoreFuture;
-use tidegate::{Decision, MemoryStore, Store, Take};
+use tidegate::{Decision, Key, MemoryStore, Rule, Store, Take};
 
 /// A memory store on tokio's clock, a round trip away. It keeps what it was asked.
 #[derive(Debug, Clone)]
@@ -49,6 +49,10 @@ impl Store for Far {
         self.memory.refund(take, receipt)
     }
 
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        self.memory.reset(rule, key)
+    }
+
     fn name(&self) -> String {
         "far".to_owned()
     }
@@ -66,6 +70,10 @@ impl Store for Always {
 
     fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(0))
+    }
+
+    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
     }
 
     fn name(&self) -> String {

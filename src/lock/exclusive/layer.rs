@@ -68,7 +68,7 @@ impl ExclusiveLayer {
             permits,
             lease,
             wait: Duration::ZERO,
-            options: Options::new(write_retry_after),
+            options: Options::new(Arc::new(write_retry_after)),
         };
         Self {
             settings: Arc::new(settings),

@@ -84,7 +84,7 @@ impl Settings {
 }
 
 /// One second is an estimate: how long the requests in flight will take is not known.
-pub(super) fn write_retry_after(_: &Rule, decision: Decision, response: &mut Response) {
+pub(super) fn write_retry_after(_: &Arc<Rule>, decision: Decision, response: &mut Response) {
     if decision.retry_after().is_some() {
         let second = HeaderValue::from_static("1");
         response.headers_mut().entry(RETRY_AFTER).or_insert(second);

@@ -1,0 +1,165 @@
+use std::ops::Deref;
+use std::sync::Arc;
+
+use http::Extensions;
+use smallvec::SmallVec;
+
+use super::{Store, Take};
+use crate::decision::Receipt;
+use crate::error::StoreError;
+
+/// What one layer charged an allowed request, and where: it can be refunded once.
+///
+/// The layer puts it into [`Charges`]. Code that asks a store by itself makes one of the take and the
+/// receipt of its decision.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::store::{Charge, StoreExt};
+/// use tidegate::{Key, MemoryStore, Quota, Rule, Take};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = Arc::new(MemoryStore::new());
+/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+/// let take = Take::new(rule, Key::from("alice")).cost(4);
+/// let decision = store.take_one(&take).await?;
+///
+/// let receipt = decision.receipt().expect("the take was allowed, and its cost is not 0");
+/// let charge = Charge::new(store, take, receipt);
+/// assert_eq!(charge.refund().await?, 4);
+/// assert_eq!(charge.refund().await?, 0, "only once");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Charge(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Arc<dyn Store>,
+    take: Take,
+    receipt: Receipt,
+}
+
+impl Charge {
+    /// The charge of this take, with the receipt that the store gave for it.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, take: Take, receipt: Receipt) -> Self {
+        let inner = Inner {
+            store,
+            take,
+            receipt,
+        };
+        Self(Arc::new(inner))
+    }
+
+    /// The take that was allowed: its rule, key and cost.
+    #[must_use]
+    pub fn take(&self) -> &Take {
+        &self.0.take
+    }
+
+    /// The store's receipt.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        self.0.receipt
+    }
+
+    /// The store that was charged.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    /// Gives all units back that still count, and returns their number. Clones are the same charge: a
+    /// second refund returns 0.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store gives no answer. Whether units were given back is then unknown; it
+    /// is safe to ask again.
+    pub async fn refund(&self) -> Result<u64, StoreError> {
+        let Inner {
+            store,
+            take,
+            receipt,
+        } = &*self.0;
+        store.refund(take, receipt).await
+    }
+}
+
+/// What the layers around a handler charged its request, the outermost layer's charge first.
+///
+/// Each [`RateLimitLayer`](crate::RateLimitLayer) that allows a request adds its [`Charge`] to the
+/// `Charges` in the extensions of the request, where the handler finds the charges of all layers, and
+/// in the extensions of the response, where code outside of the layers finds them. There are none if
+/// no layer charged anything: no rule matched, the cost was 0, or the request was admitted without a
+/// decision.
+///
+/// ```
+/// use axum::Extension;
+/// use axum::http::StatusCode;
+/// use tidegate::store::Charges;
+///
+/// async fn export(Extension(charges): Extension<Charges>) -> Result<String, StatusCode> {
+///     let Ok(report) = write_report().await else {
+///         // Nobody pays for a report that was not written.
+///         charges.refund().await.ok();
+///         return Err(StatusCode::BAD_GATEWAY);
+///     };
+///     Ok(report)
+/// }
+/// # async fn write_report() -> Result<String, std::fmt::Error> { Ok(String::new()) }
+/// # let _ = export;
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Charges(SmallVec<[Charge; 1]>);
+
+impl Charges {
+    /// Refunds every charge, the outermost layer's first, and returns the number of units.
+    ///
+    /// # Errors
+    ///
+    /// The first [`StoreError`], after all charges were tried. It is safe to ask again.
+    pub async fn refund(&self) -> Result<u64, StoreError> {
+        let mut refunded = Ok(0_u64);
+        for charge in &self.0 {
+            match (charge.refund().await, &mut refunded) {
+                (Ok(units), Ok(all)) => *all = all.saturating_add(units),
+                (Err(error), Ok(_)) => refunded = Err(error),
+                (_, Err(_)) => {}
+            }
+        }
+        refunded
+    }
+
+    /// Adds the charge of a layer to a request that goes inwards.
+    pub(crate) fn add_inner(charge: &Charge, request: &mut Extensions) {
+        let charges = request.get_or_insert_default::<Self>();
+        charges.0.push(charge.clone());
+    }
+
+    /// Adds the charge of a layer to a response that goes outwards.
+    pub(crate) fn add_outer(charge: Charge, response: &mut Extensions) {
+        let charges = response.get_or_insert_default::<Self>();
+        charges.0.insert(0, charge);
+    }
+}
+
+impl Deref for Charges {
+    type Target = [Charge];
+
+    fn deref(&self) -> &[Charge] {
+        &self.0
+    }
+}
+
+impl<'a> IntoIterator for &'a Charges {
+    type Item = &'a Charge;
+    type IntoIter = std::slice::Iter<'a, Charge>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

@@ -1,0 +1,162 @@
+//! What a handler, an error callback and code around the layers find of a charge, and give back.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::{Request, Response, StatusCode};
+use tidegate::rule::{Policy, SharedRules};
+use tidegate::store::{Charges, StoreExt};
+use tidegate::{
+    FailOpen, Failed, Key, MemoryStore, Quota, RateLimitLayer, Recovery, Rule, Rules, Store, Take,
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::stores::Far;
+use crate::{Stores, WINDOW, no_store, send};
+
+fn rule(path: &str, max: u64) -> Rule {
+    Rule::new(path, [Quota::new(max, WINDOW).expect("valid")]).expect("valid")
+}
+
+async fn remaining(store: &dyn Store, rule: &Rule) -> u64 {
+    let take = Take::new(Arc::new(rule.clone()), Key::default());
+    store.peek(&take).await.expect("a decision").remaining()
+}
+
+#[tokio::test]
+async fn a_handler_gives_back_what_its_request_was_charged() {
+    for store in &Stores::start().await.all {
+        let rule = rule("export", 5).cost(2);
+        let layer = RateLimitLayer::from_rule(rule.clone()).store(Arc::clone(store));
+        let fails = get(async |Extension(charges): Extension<Charges>| {
+            assert_eq!(charges.len(), 1);
+            assert_eq!(charges[0].take().rule().path(), "export");
+            assert_eq!(charges[0].receipt().units(), 2);
+            assert_eq!(charges.refund().await.expect("an answer"), 2);
+            assert_eq!(charges.refund().await.expect("an answer"), 0, "once");
+            StatusCode::BAD_GATEWAY
+        });
+        let app = Router::new().route("/", fails.layer(layer));
+        for _ in 0..4 {
+            assert_eq!(send(&app, "/").await.status(), StatusCode::BAD_GATEWAY);
+        }
+        assert_eq!(remaining(&**store, &rule).await, 5);
+    }
+}
+
+/// Three layers, the middle one by the request's header: the list has their order on the way in, and
+/// the same one on the way out.
+#[tokio::test]
+async fn the_outermost_layer_comes_first() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let layer = |path| RateLimitLayer::from_rule(rule(path, 5)).store(Arc::clone(&store));
+    let paths = |charges: &Charges| {
+        let paths = charges
+            .iter()
+            .map(|charge| charge.take().rule().path().to_owned());
+        paths.collect::<Vec<_>>()
+    };
+    let handler =
+        get(move |Extension(charges): Extension<Charges>| async move { paths(&charges).join(" ") });
+    let middle = layer("middle").key(|_: &http::request::Parts| Ok(Key::from("tenant")));
+    let app = Router::new().route("/", handler.layer(layer("inner")));
+    let app = app.layer(middle).layer(layer("outer"));
+    let response = send(&app, "/").await;
+    let charges = response.extensions().get::<Charges>().cloned();
+    let charges = charges.expect("three layers charged");
+    assert_eq!(paths(&charges), ["outer", "middle", "inner"]);
+    assert_eq!(crate::text(response).await, "outer middle inner");
+
+    assert_eq!(charges.refund().await.expect("an answer"), 3);
+    for path in ["outer", "inner"] {
+        assert_eq!(remaining(&*store, &rule(path, 5)).await, 5);
+    }
+}
+
+/// The inner layer denies: what the outer one charged can still be given back.
+#[tokio::test]
+async fn a_denied_request_shows_what_the_outer_layer_charged() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let layer = |path, max| RateLimitLayer::from_rule(rule(path, max)).store(Arc::clone(&store));
+    let app = Router::new().route("/", get(async || "1").layer(layer("inner", 0)));
+    let app = app.layer(layer("outer", 5));
+    let response = send(&app, "/").await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    let charges = response
+        .extensions()
+        .get::<Charges>()
+        .expect("one layer charged");
+    assert_eq!(charges.len(), 1);
+    assert_eq!(charges.refund().await.expect("an answer"), 1);
+    assert_eq!(remaining(&*store, &rule("outer", 5)).await, 5);
+}
+
+#[tokio::test]
+async fn nothing_is_shown_where_nothing_was_charged() {
+    let free = RateLimitLayer::from_rule(rule("free", 5).cost(0));
+    let open = RateLimitLayer::from_rule(rule("open", 5))
+        .store(no_store())
+        .on_error(FailOpen);
+    let none = RateLimitLayer::from_rules(&SharedRules::new(Rules::default()), "p", no_store());
+    let exempt = RateLimitLayer::new("exempt", WINDOW, 5).exempt(|_| true);
+    let denied = RateLimitLayer::new("denied", WINDOW, 0);
+    for layer in [free, open, none, exempt, denied] {
+        let handler = get(async |charges: Option<Extension<Charges>>| {
+            assert!(charges.is_none());
+        });
+        let response = send(&Router::new().route("/", handler.layer(layer)), "/").await;
+        assert!(response.extensions().get::<Charges>().is_none());
+    }
+}
+
+/// A request that waited, and one whose handler fails with an error of its own.
+#[tokio::test]
+async fn the_error_callback_finds_the_charge() {
+    let store = Far::new(Duration::ZERO);
+    let fails = service_fn(async |_: Request<Body>| Err::<Response<Body>, _>("broken"));
+    let layer = RateLimitLayer::new("p", WINDOW, 5).store(store);
+    let layer = layer.on_error(async |failed: Failed| {
+        let charges = failed
+            .head
+            .extensions
+            .get::<Charges>()
+            .expect("it was charged");
+        assert_eq!(charges.refund().await.expect("an answer"), 1);
+        Recovery::Propagate
+    });
+    let service = layer.layer(fails);
+    for _ in 0..20 {
+        let answer = service.clone().oneshot(crate::get("/")).await;
+        assert_eq!(answer.map(|_| ()), Err("broken"));
+    }
+}
+
+/// A service that is called with a request which it answers itself has no charge of another request.
+#[tokio::test]
+async fn a_charge_is_of_its_own_request() {
+    let quota = Quota::new(5, WINDOW).expect("valid");
+    let named = Rule::with_policies("p", [Policy::new("daily", quota)]).expect("valid");
+    let layer = RateLimitLayer::from_rule(named);
+    let ok = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let service = layer.layer(ok);
+    let mut receipts = Vec::new();
+    for _ in 0..5 {
+        let response = service
+            .clone()
+            .oneshot(crate::get("/"))
+            .await
+            .expect("never fails");
+        let charges = response
+            .extensions()
+            .get::<Charges>()
+            .expect("it was charged");
+        receipts.push(charges[0].receipt());
+    }
+    receipts.sort_by_key(|receipt| (receipt.stamp(), receipt.serial()));
+    receipts.dedup();
+    assert_eq!(receipts.len(), 5);
+}
