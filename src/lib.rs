@@ -47,8 +47,8 @@
 //! The decision that allows a request charges it to all quotas of its rule at once. A denied request
 //! is charged nothing. A request whose decision timed out is charged only if Redis decided in time
 //! and the answer was lost or late. A request whose future was dropped while the store was asked may
-//! have been charged. Nothing is refunded by itself if the handler fails: [`Store::refund`] gives back
-//! what the [receipt](decision::Receipt) of a [`Decision`] says.
+//! have been charged. Nothing is refunded by itself if the handler fails:
+//! [`Charges`](store::Charges), in the extensions of the request and of the response, gives back what was charged.
 //!
 //! # The order of layers
 //!
@@ -146,7 +146,7 @@ pub use limits::Limits;
 pub use quota::Quota;
 pub use rule::rule::Rule;
 pub use rule::rules::Rules;
-pub use store::memory::MemoryStore;
+pub use store::memory::memory_store::MemoryStore;
 #[cfg(feature = "redis")]
 pub use store::redis::RedisStore;
 pub use store::resilient::Resilient;

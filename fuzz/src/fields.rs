@@ -12,7 +12,7 @@ use tidegate::decision::Receipt;
 use tidegate::decision::{Decisions, QuotaState, Source, Verdict};
 use tidegate::rule::{Policy, SharedRules};
 use tidegate::store::StoreFuture;
-use tidegate::{Decision, Headers, RateLimitLayer, Rule, Store, Take};
+use tidegate::{Decision, Headers, Key, RateLimitLayer, Rule, Store, Take};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -126,6 +126,10 @@ impl Store for Always {
 
     fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
         StoreFuture::ready(Ok(0))
+    }
+
+    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
     }
 
     fn name(&self) -> String {

@@ -50,6 +50,10 @@ scripts! {
     FIXED_WINDOW = "fixed_window.lua";
 }
 
+/// Forgets what counts under one key of a store. It is called rarely, so it is not loaded ahead.
+pub(crate) static RESET: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../lua/reset.lua")));
+
 #[cfg(feature = "limiter")]
 scripts! {
     OF_LIMITERS:

@@ -101,6 +101,8 @@ pub enum Source {
     /// The memory of this process, for as long as the store that should have decided cannot: a
     /// [`Fallback`](crate::store::Fallback). [`Decision::failure`] says why.
     Fallback,
+    /// A store of your own; [`Store::name`](crate::Store::name) says which.
+    Other,
 }
 
 /// What a [`Decision`] knows of one quota.

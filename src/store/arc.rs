@@ -3,6 +3,8 @@ use std::sync::Arc;
 
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decisions, Receipt};
+use crate::key::Key;
+use crate::rule::Rule;
 
 /// The store behind the `Arc`, so that a store that is shared can be wrapped as well.
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -12,6 +14,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         S::refund(self, take, receipt)
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        S::reset(self, rule, key)
     }
 
     fn name(&self) -> String {

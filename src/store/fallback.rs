@@ -5,7 +5,8 @@ use super::around::{Answer, Around};
 use super::{MemoryStore, Store, StoreFuture, Take};
 use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::StoreError;
-use crate::rule::{OnError, Share};
+use crate::key::Key;
+use crate::rule::{OnError, Rule, Share};
 use crate::trace;
 use crate::trouble::Trouble;
 
@@ -34,6 +35,7 @@ use crate::trouble::Trouble;
 /// A take is charged in one place. Only if the outcome inside is unknown, after a time-out or a connection that broke, it
 /// may have been charged there as well: the quota is then kept more strictly than it had to be, never more loosely. A
 /// batch is answered as a whole, inside or here. A [refund](Store::refund) goes to the store that gave its receipt.
+/// A [reset](Store::reset) forgets the key here in any case, and its answer is that of the store inside.
 ///
 /// The memory is bounded: a [`MemoryStore`], whose error when it is [full](crate::store::StoreErrorKind::Full) is returned as it
 /// is.
@@ -88,6 +90,11 @@ impl<S: Store> Fallback<S> {
     pub fn local(mut self, local: MemoryStore) -> Self {
         Arc::make_mut(&mut self.local).store = Arc::new(local);
         self
+    }
+
+    /// Forgets what was charged here.
+    pub(super) fn forget(&self, rule: &Arc<Rule>, key: &Key) {
+        self.local.store.forget(rule, key);
     }
 
     /// Gives back what was charged here; nothing of what the store inside was charged.
@@ -178,6 +185,11 @@ impl<S: Store> Store for Fallback<S> {
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let given_back = self.give_back(take, receipt);
         given_back.map_or_else(|| self.inner.refund(take, receipt), StoreFuture::ready)
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        self.forget(rule, key);
+        self.inner.reset(rule, key)
     }
 
     fn name(&self) -> String {

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::around::{Answer, Around};
@@ -5,6 +6,8 @@ use super::{Store, StoreFuture, Take};
 use crate::decision::{Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlightCounter, Permit};
+use crate::key::Key;
+use crate::rule::Rule;
 
 /// A bound on how many questions are under way: those beyond are not asked.
 ///
@@ -113,6 +116,10 @@ impl<S: Store> Store for InFlight<S> {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         self.count(|| self.inner.refund(take, receipt))
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        self.count(|| self.inner.reset(rule, key))
     }
 
     fn name(&self) -> String {

@@ -8,10 +8,11 @@
 mod arc;
 mod around;
 mod breaker;
+mod charge;
 mod fallback;
 mod in_flight;
+mod key_name;
 pub(crate) mod memory;
-mod name;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod resilient;
@@ -22,8 +23,10 @@ pub(crate) mod take;
 mod timeout;
 
 pub use breaker::CircuitBreaker;
+pub use charge::{Charge, Charges};
 pub use fallback::Fallback;
 pub use in_flight::InFlight;
+pub use key_name::KeyName;
 pub use store_ext::StoreExt;
 pub use store_future::StoreFuture;
 pub use take::TakePart;
@@ -33,7 +36,6 @@ pub use crate::error::StoreErrorKind;
 
 pub(crate) use arc::shared;
 pub(crate) use memory::MemoryStore;
-pub(crate) use name::Name;
 pub(crate) use store::Store;
 pub(crate) use store_ext::single;
 pub(crate) use take::Take;

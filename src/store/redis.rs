@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::name::Name;
-use super::{Store, StoreFuture, Take};
+use super::{KeyName, Store, StoreFuture, Take};
 use crate::connection::{
-    AnswerFuture, Connection, IntoRedisAddress, Preload, Redis, TakeQuestion, hash_tag, late,
-    read_refund, script_of, write_refund,
+    AnswerFuture, Connection, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion, hash_tag,
+    late, read_refund, script_of, write_refund,
 };
 use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::rule::Rule;
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
@@ -170,7 +171,7 @@ impl RedisStore {
     fn ask(&self, take: &Take) -> AnswerFuture<Decision> {
         let question = TakeQuestion {
             rule: Arc::clone(take.rule()),
-            name: Name::new(take, &self.prefix).to_box(),
+            name: KeyName::of(take, &self.prefix).to_box(),
             cost: take.units(),
             now: self.now(),
         };
@@ -217,7 +218,7 @@ impl Store for RedisStore {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let name = Name::new(take, &self.prefix).to_box();
+        let name = KeyName::of(take, &self.prefix).to_box();
         let max = take.units().min(receipt.units());
         let keys = [&*name, &*hash_tag::of_refunds(&name)];
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), receipt, max);
@@ -230,6 +231,13 @@ impl Store for RedisStore {
                 StoreError::new(StoreErrorKind::Protocol, message)
             })
         })
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        let name = KeyName::new(rule, key, &self.prefix).to_box();
+        let keys = [&*name, &*hash_tag::of_refunds(&name)];
+        let reply = self.connection.call(&RESET, &keys, |_| {});
+        StoreFuture::boxed(async move { reply.await.map(drop) })
     }
 
     fn name(&self) -> String {

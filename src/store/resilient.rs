@@ -4,7 +4,8 @@ use std::time::Duration;
 use super::around::Around;
 use super::{CircuitBreaker, Fallback, InFlight, MemoryStore, Store, StoreFuture, Take, Timeout};
 use crate::decision::{Decisions, Receipt};
-use crate::rule::Share;
+use crate::key::Key;
+use crate::rule::{Rule, Share};
 
 /// Puts stores around a store, so that it may do anything: requests are answered in bounded time, and by what was declared.
 ///
@@ -136,15 +137,17 @@ impl Store for Guarded {
         if let Some(given_back) = here {
             return StoreFuture::ready(given_back);
         }
-        let ask = || self.inner.refund(take, receipt);
-        let counted = || match in_flight {
-            Some(in_flight) => in_flight.count(ask),
-            None => ask(),
-        };
-        match breaker {
-            Some(breaker) => breaker.through(take, counted),
-            None => counted(),
+        let refund = || self.inner.refund(take, receipt);
+        through(breaker, in_flight, take, refund)
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        let (fallback, (breaker, in_flight)) = &self.around;
+        if let Some(fallback) = fallback {
+            fallback.forget(rule, key);
         }
+        let take = Take::new(Arc::clone(rule), key.clone());
+        through(breaker, in_flight, &take, || self.inner.reset(rule, key))
     }
 
     fn name(&self) -> String {
@@ -153,5 +156,22 @@ impl Store for Guarded {
 
     fn has_fallback(&self) -> bool {
         self.around.0.is_some() || self.inner.has_fallback()
+    }
+}
+
+/// Asks the store inside, through those that are around it.
+fn through<T: Send + 'static>(
+    breaker: &Option<CircuitBreaker<Inner>>,
+    in_flight: &Option<InFlight<Inner>>,
+    take: &Take,
+    ask: impl FnOnce() -> StoreFuture<T>,
+) -> StoreFuture<T> {
+    let counted = || match in_flight {
+        Some(in_flight) => in_flight.count(ask),
+        None => ask(),
+    };
+    match breaker {
+        Some(breaker) => breaker.through(take, counted),
+        None => counted(),
     }
 }

@@ -1,8 +1,11 @@
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{StoreFuture, Take};
 use crate::decision::{Decisions, Receipt};
+use crate::key::Key;
+use crate::rule::Rule;
 
 /// Keeps the counts and answers takes.
 ///
@@ -65,6 +68,19 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// [`StoreError`](crate::StoreError) if there is no answer. Whether something was given back is then unknown; it
     /// is safe to ask again.
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
+
+    /// Forgets what counts for this key under this rule, and what was given back of it: the next take
+    /// finds nothing charged. For operators and tests; [`peek`](crate::store::StoreExt::peek) shows
+    /// what there is. Other rules of the same path and algorithm, whose counts these are as well,
+    /// begin anew, too; counts of other algorithms stay.
+    ///
+    /// Receipts of earlier takes give nothing back afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer. Whether anything was forgotten is then
+    /// unknown; it is safe to ask again.
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()>;
 
     /// What this store is, for people: `memory`, or an address without secrets.
     fn name(&self) -> String;

@@ -4,6 +4,8 @@ use std::time::Duration;
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::rule::Rule;
 
 /// One bound around everything that a store does for an answer.
 ///
@@ -62,6 +64,10 @@ impl<S: Store> Store for Timeout<S> {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         self.bounded(self.inner.refund(take, receipt))
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        self.bounded(self.inner.reset(rule, key))
     }
 
     fn name(&self) -> String {

@@ -6,7 +6,7 @@ use tidegate::decision::{Source, Verdict};
 use tidegate::rule::{OnError, Share};
 use tidegate::store::{Fallback, StoreErrorKind as Kind, StoreExt};
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 
 use crate::line::Mode;
 use crate::{Line, SECOND, ask, quota, rule, take_of};
@@ -257,6 +257,33 @@ async fn a_refund_goes_where_the_receipt_is_from() {
     assert_eq!(store.refund(&take, &again).await.expect("answers"), 1);
     let lost = store.refund(&take, &there).await;
     assert_eq!(lost.expect_err("nobody there").kind(), Kind::Timeout);
+}
+
+/// The error says that the store inside may count on; what was counted here is forgotten.
+#[tokio::test]
+async fn a_reset_forgets_here_and_inside() {
+    for resilient in [false, true] {
+        let line = Line::new(Mode::Works);
+        let store: Arc<dyn Store> = match resilient {
+            false => Arc::new(fallback(&line, Share::of_processes(1)).0),
+            true => Resilient::around(line.clone())
+                .fallback(Share::of_processes(1))
+                .failures(None)
+                .build(),
+        };
+        let take = take_of(rule(quota(3, 60 * SECOND)));
+        assert_eq!(allowed(&*store, &take, 5).await, 3);
+        line.set(Mode::FailsAtOnce(Kind::Unavailable));
+        assert_eq!(allowed(&*store, &take, 5).await, 3);
+        let reset = store.reset(take.rule(), take.key()).await;
+        assert_eq!(reset.expect_err("a failure").kind(), Kind::Unavailable);
+        assert_eq!(allowed(&*store, &take, 5).await, 3, "forgotten here");
+        line.set(Mode::Works);
+        assert_eq!(allowed(&*store, &take, 5).await, 0, "not inside");
+        let reset = store.reset(take.rule(), take.key()).await;
+        reset.expect("an answer");
+        assert_eq!(allowed(&*store, &take, 5).await, 3);
+    }
 }
 
 #[tokio::test]

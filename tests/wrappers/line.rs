@@ -190,6 +190,14 @@ impl Store for Line {
         })
     }
 
+    fn reset(&self, rule: &Arc<tidegate::Rule>, key: &tidegate::Key) -> StoreFuture<()> {
+        let (question, rule, key) = (self.question(false), Arc::clone(rule), key.clone());
+        StoreFuture::boxed(async move {
+            question.comes_through().await?;
+            question.line.0.memory.reset(&rule, &key).await
+        })
+    }
+
     fn name(&self) -> String {
         "line".to_owned()
     }

@@ -85,6 +85,11 @@ impl Store for Counting {
         self.answer.give(receipt.units())
     }
 
+    fn reset(&self, _: &Arc<tidegate::Rule>, _: &tidegate::Key) -> StoreFuture<()> {
+        self.refunds.fetch_add(1, Ordering::Relaxed);
+        self.answer.give(())
+    }
+
     fn name(&self) -> String {
         "counting".to_owned()
     }
@@ -131,6 +136,9 @@ async fn the_store_inside_is_asked_once() {
             let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
             assert_eq!(refund.await.is_ok(), !answer.fails);
             assert_eq!(inner.calls(), (5, 1), "{name} {answer:?}: a refund");
+            let reset = store.reset(take().rule(), take().key());
+            assert_eq!(reset.await.is_ok(), !answer.fails);
+            assert_eq!(inner.calls(), (5, 2), "{name} {answer:?}: a reset");
         }
     }
 }

@@ -14,6 +14,8 @@ use super::around::{Answer, Around};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::rule::Rule;
 
 /// Leaves a store alone after it has failed several times in a row, so that its failures cost no request any time.
 ///
@@ -183,6 +185,11 @@ impl<S: Store> Store for CircuitBreaker<S> {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         self.through(take, || self.inner.refund(take, receipt))
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        let take = Take::new(Arc::clone(rule), key.clone());
+        self.through(&take, || self.inner.reset(rule, key))
     }
 
     fn name(&self) -> String {

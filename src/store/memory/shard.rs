@@ -6,8 +6,8 @@ use super::slots::Slots;
 use crate::algorithm::Count;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
+use crate::store::KeyName;
 use crate::store::Take;
-use crate::store::name::Name;
 
 /// A part of the keys, under one lock.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Shard {
     pub(super) fn take(
         &mut self,
         hash: u32,
-        name: Name<'_>,
+        name: KeyName<'_>,
         now: u64,
         take: &Take,
         reserve: impl FnOnce() -> bool,
@@ -87,7 +87,7 @@ impl Shard {
     fn take_first(
         &mut self,
         hash: u32,
-        name: Name<'_>,
+        name: KeyName<'_>,
         now: u64,
         take: &Take,
         reserve: impl FnOnce() -> bool,
@@ -156,7 +156,7 @@ impl Shard {
     pub(super) fn refund(
         &mut self,
         hash: u32,
-        name: Name<'_>,
+        name: KeyName<'_>,
         now: u64,
         receipt: &Receipt,
         units: u64,
@@ -179,13 +179,19 @@ impl Shard {
         }
     }
 
-    fn find(&self, hash: u32, name: Name<'_>) -> Option<u32> {
+    /// Drops a key, and says whether it was there.
+    pub(super) fn forget(&mut self, hash: u32, name: KeyName<'_>) -> bool {
+        let found = self.find(hash, name);
+        found.inspect(|at| self.remove(*at)).is_some()
+    }
+
+    fn find(&self, hash: u32, name: KeyName<'_>) -> Option<u32> {
         let slots = &self.slots;
         let is_it = |at: &u32| slots.get(*at).is_some_and(|slot| name.is(&slot.name));
         self.by_name.find(widened(hash), is_it).copied()
     }
 
-    fn insert(&mut self, hash: u32, name: Name<'_>, now: u64, take: &Take, count: Count) {
+    fn insert(&mut self, hash: u32, name: KeyName<'_>, now: u64, take: &Take, count: Count) {
         let due = count.forgotten_at();
         let at = self.slots.insert(Slot {
             name: name.to_box(),

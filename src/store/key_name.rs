@@ -1,30 +1,49 @@
 use super::Take;
-use crate::key::hash;
+use crate::key::{Key, hash};
+use crate::rule::Rule;
 
-/// What a take's count is called: the prefix, the rule's id, and the key's parts, joined by `:`.
+/// The name under which a store keeps the count of a rule and key: the prefix, the rule's
+/// [id](Rule::id), and the key's parts, joined by `:`.
 ///
-/// Neither id nor parts hold a bare `:`, so two different takes never share a name.
+/// Neither ids nor parts of keys hold a bare `:`, so two different counts never share a name.
+///
+/// ```
+/// use tidegate::store::KeyName;
+/// use tidegate::{Algorithm, Key, Quota, Rule};
+///
+/// let rule = Rule::new("login", [Quota::per_minute(5)])?.algorithm(Algorithm::Gcra);
+/// let key = Key::from("alice");
+/// let name = KeyName::new(&rule, &key, "CurrentLimiter:");
+/// assert_eq!(name.to_string(), "CurrentLimiter:login~gcra:alice");
+/// # Ok::<(), tidegate::rule::RuleError>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Name<'a> {
+pub struct KeyName<'a> {
     prefix: &'a str,
     id: &'a str,
     id_hash: u64,
-    /// With its separator; `None` where nobody in particular is asking.
+    /// `None` for a rule without a key: then there is no separator behind the id, either.
     key: Option<&'a str>,
 }
 
-impl<'a> Name<'a> {
-    pub(crate) fn new(take: &'a Take, default_prefix: &'a str) -> Self {
-        let rule = take.rule();
+impl<'a> KeyName<'a> {
+    /// The name of this rule's and key's count. `default_prefix` is for rules that have no
+    /// [prefix](Rule::prefix) of their own.
+    #[must_use]
+    pub fn new(rule: &'a Rule, key: &'a Key, default_prefix: &'a str) -> Self {
         Self {
             prefix: rule.key_prefix().unwrap_or(default_prefix),
             id: rule.id(),
             id_hash: rule.id_hash(),
-            key: (!take.key().is_empty()).then(|| take.key().as_str()),
+            key: (!key.is_empty()).then(|| key.as_str()),
         }
     }
 
-    /// Of what tells names apart; prefixes hardly do.
+    pub(crate) fn of(take: &'a Take, default_prefix: &'a str) -> Self {
+        Self::new(take.rule(), take.key(), default_prefix)
+    }
+
+    /// A hash of the id and the key: prefixes hardly ever tell two names apart.
     pub(crate) fn hash(&self) -> u64 {
         match self.key {
             None => self.id_hash,
@@ -65,7 +84,7 @@ impl<'a> Name<'a> {
     }
 }
 
-impl std::fmt::Display for Name<'_> {
+impl std::fmt::Display for KeyName<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.prefix)?;
         f.write_str(self.id)?;

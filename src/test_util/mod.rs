@@ -1,4 +1,4 @@
-//! For tests: a clock that is moved by hand.
+//! For tests: a clock that is moved by hand, and the [laws](conformance) that every store keeps.
 //!
 //! ```
 //! use tidegate::MemoryStore;
@@ -9,5 +9,7 @@
 //! clock.set(1_000_000);
 //! # let _ = store;
 //! ```
+
+pub mod conformance;
 
 pub use crate::clock::ManualClock;

@@ -1,0 +1,238 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::shard::{Answer, Shard};
+use super::sync::atomic::{AtomicUsize, Ordering};
+use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
+
+use crate::clock::Clock;
+use crate::decision::{Decision, Decisions, Receipt};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::rule::Rule;
+use crate::store::{KeyName, Store, StoreFuture, Take};
+
+/// Keeps the counts in this process: for one process, for tests, and until Redis is set up.
+///
+/// It answers at once. Its clock is monotonic and the process's own: the processor's time-stamp counter where that can
+/// be trusted, at the pace that was measured when the first store was made (that takes up to 200 ms), some tens of
+/// microseconds a second off the system's. Tests that pause time want [`tokio_clock`](MemoryStore::tokio_clock).
+///
+/// Memory is bounded: it holds at most a given number of keys, and drops a key once all its quotas
+/// are whole again. It never drops a key that still counts; when it is full of those, a take of a
+/// new key is a [`StoreError`] of the kind [`Full`](StoreErrorKind::Full), so that a flood of keys
+/// cannot lift anybody's limit.
+///
+/// A key that was charged once takes at most 85 bytes and its name, which is the rule's path and the key: some 100 bytes
+/// for an IPv4 address and 125 for an IPv6 network, before the allocator rounds up. So a flood of a million keys fills
+/// 128 MB. Once it is charged again a key takes about 170 bytes more, and for each entry of a log 16; so it does at
+/// once under a rule of several quotas, of a window longer than 49 days, or of more than four billion units. What
+/// dropped keys took is kept for others, and given back when none is left.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tidegate::{MemoryStore, RateLimitLayer};
+///
+/// let store = Arc::new(MemoryStore::with_max_keys(10_000));
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
+/// # let _ = layer;
+/// ```
+pub struct MemoryStore {
+    shards: Box<[Mutex<Shard>]>,
+    clock: Clock,
+    keys: AtomicUsize,
+    max_keys: usize,
+}
+
+impl MemoryStore {
+    /// How many keys [`MemoryStore::new`] holds at most.
+    pub const DEFAULT_MAX_KEYS: usize = 100_000;
+
+    /// An empty store for at most [`DEFAULT_MAX_KEYS`](Self::DEFAULT_MAX_KEYS) keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_max_keys(Self::DEFAULT_MAX_KEYS)
+    }
+
+    /// An empty store for at most so many keys.
+    #[must_use]
+    pub fn with_max_keys(max_keys: usize) -> Self {
+        let threads = available_parallelism().map_or(1, usize::from);
+        let shards = (4 * threads).next_power_of_two().min(64);
+        Self {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            clock: Clock::default(),
+            keys: AtomicUsize::new(0),
+            max_keys,
+        }
+    }
+
+    /// Reads the time from tokio's clock, so that `tokio::time::pause` and `advance` work on it; that takes about
+    /// ten nanoseconds longer.
+    #[must_use]
+    pub fn tokio_clock(mut self) -> Self {
+        self.clock = Clock::tokio();
+        self
+    }
+
+    /// Reads the time from a clock that a test moves by hand.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
+        self.clock = Clock::Manual(clock);
+        self
+    }
+
+    /// How many keys count for something now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let now = self.clock.now();
+        for shard in &self.shards {
+            self.freed(lock(shard).drop_forgotten(now, usize::MAX));
+        }
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing counts now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The name's hash in its shard, and the shard that it belongs to.
+    fn place(&self, name: KeyName<'_>) -> (u32, &Mutex<Shard>) {
+        let hash = name.hash();
+        // The upper bits: a shard uses the lower half.
+        let at = (hash >> 48) as usize & (self.shards.len() - 1);
+        (hash as u32, &self.shards[at])
+    }
+
+    /// Decides one take.
+    pub(in crate::store) fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
+        let answer = self.ask(take);
+        answer.unwrap_or_else(|| self.decide_in_full(take))
+    }
+
+    fn ask(&self, take: &Take) -> Answer {
+        let name = KeyName::of(take, "");
+        let (hash, shard) = self.place(name);
+        let mut shard = lock(shard);
+        // Not before the lock: who has to wait for it would come with an instant that is past.
+        let now = self.clock.now();
+        if shard.is_due(now) {
+            // Two a take: keys go at least as fast as they come.
+            self.freed(shard.drop_forgotten(now, 2));
+        }
+        shard.take(hash, name, now, take, || self.reserve())
+    }
+
+    /// With a new key, for which there is no room.
+    #[cold]
+    fn decide_in_full(&self, take: &Take) -> Result<Decision, StoreError> {
+        loop {
+            let dropped = self.make_room();
+            // Even if nothing was: another thread may just have dropped what was looked for.
+            if let Some(answer) = self.ask(take) {
+                return answer;
+            }
+            if !dropped {
+                return Err(self.full());
+            }
+        }
+    }
+
+    /// The units that were given back.
+    pub(in crate::store) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
+        let name = KeyName::of(take, "");
+        let (hash, shard) = self.place(name);
+        let mut shard = lock(shard);
+        let now = self.clock.now();
+        shard.refund(hash, name, now, receipt, take.units())
+    }
+
+    /// Drops what is kept of a key.
+    pub(in crate::store) fn forget(&self, rule: &Rule, key: &Key) {
+        let name = KeyName::new(rule, key, "");
+        let (hash, shard) = self.place(name);
+        self.freed(usize::from(lock(shard).forget(hash, name)));
+    }
+
+    /// Counts one more key if that is allowed.
+    fn reserve(&self) -> bool {
+        let add = |keys| (keys < self.max_keys).then_some(keys + 1);
+        let relaxed = Ordering::Relaxed;
+        self.keys.fetch_update(relaxed, relaxed, add).is_ok()
+    }
+
+    fn freed(&self, keys: usize) {
+        if keys > 0 {
+            self.keys.fetch_sub(keys, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks through all shards for a key that counts no longer.
+    fn make_room(&self) -> bool {
+        let now = self.clock.now();
+        let mut shards = self.shards.iter();
+        shards.any(|shard| {
+            let mut shard = lock(shard);
+            let dropped = shard.drop_forgotten(now, usize::MAX);
+            // Under the lock: who finds nothing left to drop here finds the room.
+            self.freed(dropped);
+            dropped > 0
+        })
+    }
+
+    fn full(&self) -> StoreError {
+        StoreError::new(
+            StoreErrorKind::Full,
+            format!(
+                "the in-memory store holds its {} keys and all still count; a new key is refused",
+                self.max_keys
+            ),
+        )
+    }
+}
+
+/// A shard's state is whole between any two statements, so a panic elsewhere does not harm it.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for MemoryStore {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        StoreFuture::ready(match takes {
+            [take] => self.decide(take).map(Into::into),
+            takes => takes.iter().map(|take| self.decide(take)).collect(),
+        })
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        StoreFuture::ready(Ok(self.give_back(take, receipt)))
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        self.forget(rule, key);
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("keys", &self.keys)
+            .field("max_keys", &self.max_keys)
+            .finish_non_exhaustive()
+    }
+}

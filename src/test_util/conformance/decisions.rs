@@ -1,0 +1,266 @@
+//! What a store has to answer to takes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::subject::{MICROSECOND, SECOND, Subject, allowed, quota};
+use crate::decision::{Decision, Verdict};
+use crate::key::Key;
+use crate::store::Take;
+
+/// Law 1, at its simplest: `max` in a window, and not one more.
+pub(super) async fn never_more_than_max(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(5, 10 * SECOND)]);
+    assert_eq!(subject.allowed(&take, 12).await, 5);
+    subject.advance(10 * SECOND - MICROSECOND);
+    assert_eq!(subject.allowed(&take, 12).await, 0);
+    subject.advance(MICROSECOND);
+    assert_eq!(subject.allowed(&take, 12).await, 5);
+}
+
+/// Law 1, in every window and not only in aligned ones.
+pub(super) async fn every_window_holds(subject: &Subject<'_>) {
+    let window = 10 * SECOND;
+    let take = subject.take("p", &[quota(7, window)]);
+    let mut admissions: Vec<(u64, u64)> = Vec::new();
+    for step in 0..400_u64 {
+        subject.advance(Duration::from_micros(37_013 * (step % 11)));
+        let cost = 1 + step % 3;
+        if subject.ask(&take.clone().cost(cost)).await.is_allowed() {
+            admissions.push((subject.elapsed(), cost));
+        }
+    }
+    assert!(admissions.len() > 20);
+    let micros = 10_000_000;
+    for (end, _) in &admissions {
+        let inside = admissions
+            .iter()
+            .filter(|(at, _)| at <= end && at + micros > *end);
+        assert!(inside.map(|(_, cost)| cost).sum::<u64>() <= 7);
+    }
+}
+
+/// Law 2: a take that is denied changes nothing, however often it comes.
+pub(super) async fn denied_means_untouched(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(2, SECOND)]);
+    subject.allowed(&take, 2).await;
+    subject.advance(SECOND / 2);
+    let first = subject.ask(&take).await;
+    for _ in 0..50 {
+        assert_eq!(subject.ask(&take).await, first);
+    }
+    subject.advance(SECOND / 2);
+    assert_eq!(subject.allowed(&take, 3).await, 2);
+}
+
+/// Law 3: allowed exactly at the announced instant, denied a microsecond before.
+pub(super) async fn retry_after_is_the_truth(subject: &Subject<'_>) {
+    let quotas = [quota(10, SECOND), quota(15, 7 * SECOND)];
+    let take = subject.take("p", &quotas);
+    let mut denials = 0;
+    for step in 0..300_u64 {
+        subject.advance(Duration::from_micros(7_919 * (step % 17)));
+        let take = take.clone().cost(1 + step % 6);
+        let decision = subject.ask(&take).await;
+        if let Some(retry_after) = decision.retry_after() {
+            denials += 1;
+            subject.advance(retry_after - MICROSECOND);
+            let early = subject.ask(&take).await;
+            assert_eq!(early.retry_after(), Some(MICROSECOND));
+            subject.advance(MICROSECOND);
+            assert!(subject.ask(&take).await.is_allowed());
+        }
+    }
+    assert!(denials > 20);
+}
+
+pub(super) async fn reset_after_is_the_truth(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(3, SECOND)]);
+    subject.ask(&take).await;
+    subject.advance(SECOND / 4);
+    let decision = subject.ask(&take).await;
+    assert_eq!((decision.remaining(), decision.reset_after()), (1, SECOND));
+    subject.advance(SECOND - MICROSECOND);
+    let before = subject.peek(&take).await;
+    assert_eq!((before.remaining(), before.reset_after()), (2, MICROSECOND));
+    subject.advance(MICROSECOND);
+    let after = subject.peek(&take).await;
+    assert_eq!(
+        (after.remaining(), after.reset_after()),
+        (3, Duration::ZERO)
+    );
+}
+
+pub(super) async fn peeking_charges_nothing(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(2, SECOND)]);
+    for _ in 0..5 {
+        let decision = subject.peek(&take).await;
+        assert!(decision.is_allowed());
+        assert_eq!(decision.remaining(), 2);
+    }
+    assert_eq!(subject.allowed(&take, 5).await, 2);
+    assert_eq!(subject.peek(&take).await.remaining(), 0);
+}
+
+/// Also after a quota was lowered: looking is always allowed.
+pub(super) async fn peeking_is_never_denied(subject: &Subject<'_>) {
+    let five = subject.take("p", &[quota(5, SECOND)]);
+    assert_eq!(subject.allowed(&five, 5).await, 5);
+    let two = subject.take("p", &[quota(2, SECOND)]);
+    let decision = subject.peek(&two).await;
+    assert!(decision.is_allowed());
+    assert_eq!(decision.remaining(), 0);
+}
+
+pub(super) async fn costs_are_weights(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(10, SECOND)]);
+    let six = take.clone().cost(6);
+    assert!(subject.ask(&six).await.is_allowed());
+    let denied = subject.ask(&six).await;
+    assert_eq!((denied.is_allowed(), denied.remaining()), (false, 4));
+    assert_eq!(subject.allowed(&take, 10).await, 4);
+}
+
+pub(super) async fn what_can_never_be_has_no_retry_after(subject: &Subject<'_>) {
+    let five = subject.take("five", &[quota(5, SECOND)]);
+    let never = subject.ask(&five.clone().cost(6)).await;
+    assert_eq!(never.verdict(), Verdict::Never);
+    assert_eq!((never.retry_after(), never.remaining()), (None, 5));
+
+    let none = subject.take("none", &[quota(0, SECOND)]);
+    assert_eq!(subject.ask(&none).await.verdict(), Verdict::Never);
+    let huge = five.cost(u64::MAX);
+    assert_eq!(subject.ask(&huge).await.verdict(), Verdict::Never);
+}
+
+/// All quotas are charged, or none: a take that the second one denies must not use up the first.
+pub(super) async fn quotas_are_charged_together(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(3, SECOND), quota(5, 60 * SECOND)]);
+    assert_eq!(subject.allowed(&take, 9).await, 3);
+    subject.advance(SECOND);
+    assert_eq!(subject.allowed(&take, 9).await, 2);
+    let denied = subject.ask(&take).await;
+    let remaining: Vec<_> = denied
+        .quotas()
+        .iter()
+        .map(|state| state.remaining())
+        .collect();
+    assert_eq!(remaining, [1, 0]);
+    assert_eq!(denied.retry_after(), Some(59 * SECOND));
+}
+
+pub(super) async fn keys_and_paths_are_counted_apart(subject: &Subject<'_>) {
+    let one = subject.take("one", &[quota(1, SECOND)]);
+    let of = |key: Key| Take::new(Arc::clone(one.rule()), key);
+    let keys = [
+        Key::default(),
+        Key::from(""),
+        Key::from("a"),
+        Key::from("a").with("b"),
+        Key::from("a:b"),
+    ];
+    for key in keys {
+        assert_eq!(subject.allowed(&of(key), 3).await, 1);
+    }
+    assert_eq!(
+        subject
+            .allowed(&subject.take("one:a", &[quota(1, SECOND)]), 3)
+            .await,
+        1
+    );
+}
+
+/// A batch is answered as if each take had come alone, in order.
+pub(super) async fn batches_are_in_order(subject: &Subject<'_>) {
+    let take_one = subject.take("p", &[quota(4, SECOND)]);
+    let other = subject.take("q", &[quota(1, SECOND)]);
+    let takes = [
+        take_one.clone().cost(3),
+        take_one.clone().cost(2),
+        take_one.clone(),
+        other.clone(),
+        other,
+        take_one.clone().cost(0),
+        take_one,
+    ];
+    let decisions = subject.store.take(&takes).await.expect("decisions");
+    let verdicts: Vec<_> = decisions.iter().map(Decision::is_allowed).collect();
+    assert_eq!(verdicts, [true, false, true, true, false, true, false]);
+    let empty = subject.store.take(&[]).await.expect("no decisions");
+    assert!(empty.is_empty());
+}
+
+/// A rule that changes keeps what was counted.
+pub(super) async fn a_changed_rule_keeps_the_count(subject: &Subject<'_>) {
+    let five = subject.take("p", &[quota(5, 10 * SECOND)]);
+    assert_eq!(subject.allowed(&five, 9).await, 5);
+    let eight = subject.take("p", &[quota(8, 10 * SECOND)]);
+    assert_eq!(subject.allowed(&eight, 9).await, 3);
+    let two = subject.take("p", &[quota(2, 10 * SECOND)]);
+    assert_eq!(subject.ask(&two).await.remaining(), 0);
+    let longer = subject.take("p", &[quota(8, 60 * SECOND)]);
+    subject.advance(9 * SECOND);
+    assert_eq!(subject.ask(&longer).await.retry_after(), Some(51 * SECOND));
+}
+
+/// A day's quota beside a second's on one count, or a day that becomes a second and a day again: the
+/// day's is not refilled.
+pub(super) async fn a_longer_window_is_not_forgotten(subject: &Subject<'_>) {
+    let day = subject.take("p", &[quota(3, 86_400 * SECOND)]);
+    let second = subject.take("p", &[quota(100, SECOND)]);
+    assert_eq!(subject.allowed(&day, 5).await, 3);
+    for _ in 0..20 {
+        subject.advance(3600 * SECOND + 77 * MICROSECOND);
+        assert_eq!(subject.allowed(&second, 150).await, 100);
+        assert_eq!(subject.allowed(&day, 2).await, 0);
+    }
+    // A day after its last charge nothing of it is left.
+    subject.advance(5 * 3600 * SECOND);
+    assert_eq!(subject.allowed(&day, 5).await, 3);
+}
+
+/// Law 1 under concurrency: many tasks on many threads, and exactly `max` get through.
+pub(super) async fn exact_under_concurrency(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(100, 3600 * SECOND)]);
+    let admitted = Arc::new(AtomicUsize::new(0));
+    let tasks = (0..64).map(|_| {
+        let (store, take) = (Arc::clone(&subject.store), take.clone());
+        let admitted = Arc::clone(&admitted);
+        tokio::spawn(async move {
+            let mine = allowed(&*store, &take, 20).await;
+            admitted.fetch_add(mine, Ordering::Relaxed);
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("no panic");
+    }
+    assert_eq!(admitted.load(Ordering::Relaxed), 100);
+}
+
+/// Every minute a unit, after a burst.
+pub(super) async fn a_burst_and_then_the_rate(subject: &Subject<'_>) {
+    let smooth = quota(60, 3600 * SECOND).with_burst(10).expect("valid");
+    let take = subject.take("p", &[smooth]);
+    assert_eq!(subject.allowed(&take, 20).await, 10);
+    for _ in 0..5 {
+        let denied = subject.ask(&take).await;
+        assert_eq!(denied.retry_after(), Some(60 * SECOND));
+        subject.advance(60 * SECOND - MICROSECOND);
+        assert_eq!(subject.allowed(&take, 2).await, 0);
+        subject.advance(MICROSECOND);
+        assert_eq!(subject.allowed(&take, 2).await, 1);
+    }
+    let eleven = subject.ask(&take.clone().cost(11)).await;
+    assert_eq!(eleven.verdict(), Verdict::Never);
+}
+
+/// What its docs warn of.
+pub(super) async fn an_edge_admits_twice(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(5, 10 * SECOND)]);
+    assert_eq!(subject.allowed(&take, 1).await, 1);
+    subject.advance(10 * SECOND - MICROSECOND);
+    assert_eq!(subject.allowed(&take, 12).await, 4);
+    subject.advance(MICROSECOND);
+    assert_eq!(subject.allowed(&take, 12).await, 5);
+}

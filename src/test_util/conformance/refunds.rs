@@ -1,0 +1,118 @@
+//! What a store has to give back and to forget.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::subject::{SECOND, Subject, quota};
+use crate::algorithm::Algorithm;
+use crate::decision::Receipt;
+use crate::key::Key;
+use crate::rule::Rule;
+use crate::store::Take;
+
+/// In any order, whole and in part, once and again.
+pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(6, 10 * SECOND), quota(9, 60 * SECOND)]);
+    let store = &*subject.store;
+    let mut receipts: Vec<Receipt> = Vec::new();
+    for cost in [1, 2, 3] {
+        let decision = subject.ask(&take.clone().cost(cost)).await;
+        receipts.push(decision.receipt().expect("it was charged"));
+    }
+    assert!(!subject.ask(&take).await.is_allowed());
+    for (receipt, units) in [(&receipts[2], 3), (&receipts[0], 1), (&receipts[1], 2)] {
+        let whole = take.clone().cost(u64::MAX);
+        assert_eq!(store.refund(&whole, receipt).await.expect("answers"), units);
+        assert_eq!(
+            store.refund(&whole, receipt).await.expect("answers"),
+            0,
+            "again"
+        );
+    }
+    let state = subject.peek(&take).await;
+    assert_eq!(state.quotas()[0].remaining(), 6);
+    assert_eq!(state.quotas()[1].remaining(), 9);
+    assert_eq!(state.reset_after(), Duration::ZERO);
+
+    let five = subject.ask(&take.clone().cost(5)).await.receipt();
+    let (part, five) = (take.clone().cost(2), five.expect("it was charged"));
+    assert_eq!(store.refund(&part, &five).await.expect("answers"), 2);
+    assert_eq!(subject.peek(&take).await.remaining(), 3);
+    assert_eq!(subject.allowed(&take, 9).await, 3);
+}
+
+/// What counts no longer is not given back, so that nobody gets more than the quota.
+pub(super) async fn nothing_is_given_back_too_late(subject: &Subject<'_>) {
+    let take = subject.take("p", &[quota(4, SECOND)]);
+    let store = &*subject.store;
+    let receipt = subject.ask(&take.clone().cost(4)).await.receipt();
+    let receipt = receipt.expect("it was charged");
+    subject.advance(SECOND);
+    assert_eq!(subject.allowed(&take, 9).await, 4);
+    assert_eq!(store.refund(&take, &receipt).await.expect("answers"), 0);
+    assert_eq!(subject.allowed(&take, 9).await, 0);
+
+    let unknown = Receipt::new(receipt.stamp(), receipt.serial() + 77, 1);
+    assert_eq!(store.refund(&take, &unknown).await.expect("answers"), 0);
+    let other = subject.take("other", &[quota(4, SECOND)]);
+    assert_eq!(store.refund(&other, &receipt).await.expect("answers"), 0);
+}
+
+/// Each algorithm has a count of its own: a rule that changes its algorithm starts afresh, and one that changes back finds
+/// what it had counted.
+pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &Subject<'_>) {
+    let quotas = [quota(3, 86_400 * SECOND)];
+    let by = |algorithm| {
+        let rule = Rule::new("p", quotas).expect("valid").algorithm(algorithm);
+        Take::new(Arc::new(rule), Key::default())
+    };
+    let store = &*subject.store;
+    let mut receipts = Vec::new();
+    for algorithm in Algorithm::ALL {
+        receipts.push(
+            subject
+                .ask(&by(algorithm))
+                .await
+                .receipt()
+                .expect("charged"),
+        );
+        assert_eq!(subject.allowed(&by(algorithm), 5).await, 2, "{algorithm:?}");
+    }
+    subject.advance(SECOND);
+    for (algorithm, receipt) in Algorithm::ALL.into_iter().zip(receipts) {
+        let take = by(algorithm);
+        assert_eq!(subject.allowed(&take, 5).await, 0, "{algorithm:?}");
+        let back = store.refund(&take, &receipt).await.expect("answers");
+        assert!(back <= 1, "{back}");
+        assert_eq!(
+            subject.allowed(&take, 5).await,
+            back as usize,
+            "{algorithm:?}"
+        );
+    }
+}
+
+/// A reset forgets the charges of one key, and what was given back of them.
+pub(super) async fn a_reset_forgets_one_key(subject: &Subject<'_>) {
+    let store = &*subject.store;
+    let rule = subject.rule("p", &[quota(3, 60 * SECOND)]);
+    let of = |name: &str| Take::new(Arc::clone(&rule), Key::from(name));
+    let (alice, bob) = (of("alice"), of("bob"));
+    let receipt = subject.ask(&alice).await.receipt().expect("it was charged");
+    assert_eq!(subject.allowed(&alice, 5).await, 2);
+    assert_eq!(subject.allowed(&bob, 5).await, 3);
+    assert_eq!(store.refund(&alice, &receipt).await.expect("answers"), 1);
+
+    store.reset(&rule, alice.key()).await.expect("answers");
+    assert_eq!(subject.peek(&alice).await.remaining(), 3);
+    assert_eq!(subject.peek(&bob).await.remaining(), 0);
+    assert_eq!(store.refund(&alice, &receipt).await.expect("answers"), 0);
+    assert_eq!(subject.allowed(&alice, 5).await, 3);
+    assert_eq!(subject.allowed(&bob, 5).await, 0);
+
+    store
+        .reset(&rule, &Key::from("nobody"))
+        .await
+        .expect("answers");
+    assert_eq!(subject.peek(&bob).await.remaining(), 0);
+}
