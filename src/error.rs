@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// Why a store could not decide. A denial is not one of these: it is a
 /// [`Decision`](crate::Decision).
 ///
-/// Cheap to clone, so that one failure can be told to many.
+/// It is cheap to clone: one failure of a store is the answer to many questions.
 #[derive(Debug, Clone)]
 pub struct StoreError {
     kind: StoreErrorKind,
@@ -19,16 +19,16 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// No answer within the configured time. The take may still have been charged.
     Timeout,
-    /// The store cannot be reached, or was given up for now: a [`CircuitBreaker`](crate::store::CircuitBreaker)
-    /// that is open.
+    /// The store cannot be reached, or its [`CircuitBreaker`](crate::store::CircuitBreaker) is
+    /// open.
     Unavailable,
-    /// As many questions are under way as [may be](crate::store::InFlight): this one was not asked.
+    /// As many questions wait for answers as [may](crate::store::InFlight): this one was not asked.
     Overloaded,
     /// The store refused: a wrong password, or a missing permission.
     Refused,
     /// The store takes no writes: a replica, or a master that lost its replicas.
     ReadOnly,
-    /// The key holds something of another kind.
+    /// The key holds a value of another type.
     WrongType,
     /// The store's memory is used up.
     OutOfMemory,
@@ -36,7 +36,7 @@ pub enum StoreErrorKind {
     Full,
     /// An answer that makes no sense.
     Protocol,
-    /// The store was set up in a way that cannot work, such as with an address that is none.
+    /// The store's settings cannot work: for example, an invalid address.
     Configuration,
 }
 
@@ -50,14 +50,14 @@ impl StoreError {
         }
     }
 
-    /// The same error with what caused it.
+    /// The same error with its cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));
         self
     }
 
-    /// What went wrong, for code to branch on.
+    /// What went wrong.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind
@@ -76,7 +76,7 @@ impl Error for StoreError {
     }
 }
 
-/// Why a [`KeyExtractor`](crate::KeyExtractor) could not tell who is asking.
+/// Why a [`KeyExtractor`](crate::KeyExtractor) found no key in a request.
 #[derive(Debug, Clone)]
 pub struct KeyError {
     kind: KeyErrorKind,
@@ -122,13 +122,14 @@ impl KeyError {
         }
     }
 
-    /// Whose mistake it is, for code to branch on.
+    /// Whose mistake it is.
     #[must_use]
     pub const fn kind(&self) -> KeyErrorKind {
         self.kind
     }
 
-    /// The same error with what caused it, for error callbacks that are told apart by it.
+    /// The same error with its cause, by which an [`ErrorCallbackChain`](crate::ErrorCallbackChain)
+    /// can choose a callback.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));

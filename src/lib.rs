@@ -44,11 +44,12 @@
 //!
 //! # When a request is charged
 //!
-//! The decision that allows a request charges it to all quotas of its rule at once. A denied request
-//! is charged nothing. A request whose decision timed out is charged only if Redis decided in time
-//! and the answer was lost or late. A request whose future was dropped while the store was asked may
-//! have been charged. Nothing is refunded by itself if the handler fails:
-//! [`Charges`](store::Charges), in the extensions of the request and of the response, gives back what was charged.
+//! The decision that allows a request charges it to all quotas of its rule at once. A denied
+//! request is charged nothing. A request whose decision timed out is charged only if Redis decided
+//! in time and the answer was lost or late. A request whose future was dropped while the store was
+//! asked may have been charged. Nothing is refunded by itself if the handler fails:
+//! [`Charges`](store::Charges), in the extensions of the request and of the response, gives back
+//! what was charged.
 //!
 //! # The order of layers
 //!
@@ -61,8 +62,8 @@
 //! - `axum` (default): axum's `ConnectInfo` as the peer's address, `MatchedPath` as a key;
 //! - `config` (default): rules from TOML;
 //! - `redis` (default): `RedisStore`;
-//! - `limiter`: `RateLimiter`, a budget that code asks for permits and waits for, in memory, and with
-//!   `redis` for a fleet;
+//! - `limiter`: `RateLimiter`, a budget that code asks for permits and waits for, in memory, and
+//!   with `redis` for a fleet;
 //! - `lock`: `Lock` and `ExclusiveLayer`;
 //! - `cluster`: Redis Cluster;
 //! - `sentinel`: a master that Redis Sentinel looks after;

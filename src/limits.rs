@@ -56,8 +56,8 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`](crate::config::ConfigError) if the file cannot be read, or with the file, the line,
-    /// the key and what was expected, if something in it is wrong.
+    /// [`ConfigError`](crate::config::ConfigError) if the file cannot be read, or with the file,
+    /// the line, the key and what was expected, if something in it is wrong.
     #[cfg(feature = "config")]
     pub fn from_file(
         path: impl AsRef<std::path::Path>,

@@ -6,7 +6,7 @@ pub(crate) const MAX_QUOTAS: usize = 16;
 
 /// A limit over a window: at most `max` units in any `window`.
 ///
-/// A quota that exists is valid, so nothing that takes one has to check it again.
+/// A `Quota` is always valid: its constructors check it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Quota {
     max: u64,
     /// Whole milliseconds, kept in microseconds: the unit of every store's clock.
     window: u64,
-    /// For GCRA alone.
+    /// Only GCRA reads it.
     burst: u64,
 }
 
@@ -60,14 +60,13 @@ impl Quota {
         Ok(Self::of_micros(max, window))
     }
 
-    /// At most so many units at once under [`Algorithm::Gcra`](crate::Algorithm::Gcra), however long nothing
-    /// was asked; other algorithms do not look at it. Default: `max`.
+    /// At most `burst` units at once under [`Algorithm::Gcra`](crate::Algorithm::Gcra), however
+    /// long no take came; other algorithms ignore it. Default: `max`.
     ///
     /// # Errors
     ///
-    /// [`QuotaError`] if the burst is 0, which would deny every request (a `max` of 0 says so), if
-    /// it takes longer than [`Quota::MAX_WINDOW`] to come back, or is above
-    /// [`Quota::MAX_UNITS`].
+    /// [`QuotaError`] if the burst is 0 (use a `max` of 0 to deny every request), if it takes
+    /// longer than [`Quota::MAX_WINDOW`] to come back, or if it is above [`Quota::MAX_UNITS`].
     pub fn with_burst(mut self, burst: u64) -> Result<Self, QuotaError> {
         if burst == 0 {
             return Err(QuotaError::ZeroBurst);
@@ -84,7 +83,7 @@ impl Quota {
         Self::of_micros(self.max, self.window)
     }
 
-    /// With a window that is known to be valid, in microseconds.
+    /// A quota with a valid window, in microseconds.
     pub(crate) const fn of_micros(max: u64, window: u64) -> Self {
         Self {
             max,
@@ -93,7 +92,7 @@ impl Quota {
         }
     }
 
-    /// The quota that has these.
+    /// A quota of valid parts.
     pub(crate) const fn of_parts(max: u64, window: u64, burst: u64) -> Self {
         Self { max, window, burst }
     }

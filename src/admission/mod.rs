@@ -1,8 +1,9 @@
-//! What the layers of this crate share: from a request to the inner service or to another answer.
+//! What the layers of this crate share: the way of a request to the inner service or to an answer.
 //!
-//! A layer asks its store and says what becomes of the request: an [`Outcome`]. The
-//! [`ResponseFuture`] acts on it. Both layers answer denials and failures alike, and call the inner
-//! service only after the verdict, and only an instance that was polled ready.
+//! A layer asks its store and turns the answer into an [`Outcome`]. The [`ResponseFuture`] acts on
+//! it, in one `match`: it calls the inner service, waits, or answers by a callback. Both layers
+//! answer denials and failures in the same way. They call the inner service only after the
+//! decision, and only the instance that was polled ready.
 
 mod body;
 mod options;
@@ -10,7 +11,7 @@ mod outcome;
 mod response_future;
 mod waiting;
 
-pub(crate) use options::{Describe, Options};
-pub(crate) use outcome::{Admitted, Asked, Asker, Outcome, Question};
+pub(crate) use options::{Options, WriteDecision};
+pub(crate) use outcome::{Admitted, AnswerHandler, AskedTake, Outcome, Question};
 pub use response_future::ResponseFuture;
-pub(crate) use waiting::{Waiter, Waiting};
+pub(crate) use waiting::{WaitLimits, Waiter};

@@ -17,7 +17,7 @@ use crate::store::Take;
 use crate::trace;
 
 /// Writes a decision into a response, for the client.
-pub(crate) type Describe = Arc<dyn Fn(&Arc<Rule>, Decision, &mut Response) + Send + Sync>;
+pub(crate) type WriteDecision = Arc<dyn Fn(&Arc<Rule>, Decision, &mut Response) + Send + Sync>;
 
 /// The settings that both layers have.
 #[derive(Clone)]
@@ -25,18 +25,18 @@ pub(crate) struct Options {
     pub(crate) key: Option<Arc<dyn KeyExtractor>>,
     pub(crate) degrade: Option<Arc<dyn DegradeCallback>>,
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
-    pub(crate) describe: Describe,
-    /// Whether it was logged that the server is set up without what the key is made of.
+    pub(crate) write_decision: WriteDecision,
+    /// Whether the log was told that the server does not provide what the key is made of.
     is_key_error_logged: Arc<OnceLock<()>>,
 }
 
 impl Options {
-    pub(crate) fn new(describe: Describe) -> Self {
+    pub(crate) fn new(write_decision: WriteDecision) -> Self {
         Self {
             key: None,
             degrade: None,
             on_error: None,
-            describe,
+            write_decision,
             is_key_error_logged: Arc::default(),
         }
     }
@@ -63,7 +63,7 @@ impl Options {
         }
     }
 
-    /// A client's mistake is not logged: clients could fill the log.
+    /// Logs the server's mistakes. Clients could fill the log with theirs.
     fn log_key_error(&self, path: &str, error: &KeyError) {
         if error.kind() == KeyErrorKind::Server {
             self.is_key_error_logged.get_or_init(|| {
@@ -74,14 +74,18 @@ impl Options {
     }
 
     pub(crate) fn admit(&self, rule: Arc<Rule>) -> Admitted {
-        Admitted::new(rule, Arc::clone(&self.describe), self.on_error.clone())
+        Admitted::new(
+            rule,
+            Arc::clone(&self.write_decision),
+            self.on_error.clone(),
+        )
     }
 
     pub(crate) fn deny(&self, take: Take, decision: Decision) -> Outcome {
-        let describe = Arc::clone(&self.describe);
+        let write_decision = Arc::clone(&self.write_decision);
         let Some(callback) = self.degrade.clone() else {
             let mut response = quota_exceeded(take.rule(), &decision, take.units());
-            describe(take.rule(), decision, &mut response);
+            write_decision(take.rule(), decision, &mut response);
             return Outcome::Respond(response);
         };
         Outcome::Deny(Box::new(move |head| {
@@ -91,18 +95,19 @@ impl Options {
                 let response =
                     guarded("degrade callback", rule.path(), || callback.degrade(denied));
                 let mut response = response.await.unwrap_or_else(Into::into);
-                describe(&rule, decision, &mut response);
+                write_decision(&rule, decision, &mut response);
                 response
             })
         }))
     }
 
-    /// `otherwise` applies where there is no error callback, and if it propagates the error.
+    /// Calls the error callback. Without one, and if it propagates the error, the outcome is
+    /// `otherwise`.
     pub(crate) fn fail(&self, rule: Arc<Rule>, cause: Cause, otherwise: Outcome) -> Outcome {
         let Some(callback) = self.on_error.clone() else {
             return otherwise;
         };
-        // Without a key it must not: a client would get past its limit by leaving its key out.
+        // A request without a key may not: a client could lift its limit by leaving the key out.
         let may_proceed = !matches!(cause, Cause::Key(_));
         let proceed = self.admit(Arc::clone(&rule));
         Outcome::Fail(Box::new(move |head| {

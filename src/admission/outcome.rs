@@ -10,7 +10,7 @@ use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use super::body::PermitBody;
-use super::{Describe, Waiter};
+use super::{Waiter, WriteDecision};
 use crate::callback::{BoxFuture, ErrorCallback, recover_inner, reduced_capacity};
 use crate::decision::{Decision, Decisions};
 use crate::error::StoreError;
@@ -23,13 +23,13 @@ pub(crate) enum Outcome {
     Admit(Admitted),
     /// The store's answer is pending. It stands beside its request without an allocation.
     Ask(Question),
-    /// This says more later. Meanwhile the request keeps no instance of the inner service ready.
+    /// The outcome comes later. Meanwhile the request keeps no instance of the inner service ready.
     Wait(BoxFuture<'static, Outcome>),
     /// The degrade callback answers.
     Deny(Callback<Response>),
-    /// The error callback answers, or says how to go on.
+    /// The error callback answers or chooses the next outcome.
     Fail(Callback<Outcome>),
-    /// The client gets this.
+    /// The client gets this response.
     Respond(Response),
 }
 
@@ -45,23 +45,27 @@ impl Outcome {
 
 /// A question to a store.
 pub(crate) struct Question {
-    pub(crate) asker: Arc<dyn Asker>,
-    pub(crate) asked: Asked,
+    pub(crate) handler: Arc<dyn AnswerHandler>,
+    pub(crate) asked: AskedTake,
     pub(crate) answer: StoreFuture<Decisions>,
 }
 
-/// What a store was asked.
-pub(crate) struct Asked {
+/// A take that a store was asked.
+pub(crate) struct AskedTake {
     pub(crate) take: Take,
-    /// When; `None` where no request may wait.
+    /// When it was asked; `None` where no request may wait.
     pub(crate) at: Option<Instant>,
     /// The waiter, if the request has waited already.
     pub(crate) waiter: Option<Waiter>,
 }
 
-/// Knows what a store's answer means for a request: a layer, which this module does not import.
-pub(crate) trait Asker: Send + Sync {
-    fn answered(self: Arc<Self>, asked: Asked, answer: Result<Decisions, StoreError>) -> Outcome;
+/// Turns a store's answer into an outcome. The layers implement it.
+pub(crate) trait AnswerHandler: Send + Sync {
+    fn answered(
+        self: Arc<Self>,
+        asked: AskedTake,
+        answer: Result<Decisions, StoreError>,
+    ) -> Outcome;
 }
 
 pub(super) type Recovered<E> = BoxFuture<'static, Result<Response, E>>;
@@ -75,10 +79,10 @@ pub(crate) struct Admitted {
     pub(crate) charge: Option<Charge>,
     /// Is dropped with the body of the response.
     pub(crate) permit: Option<Box<dyn Any + Send>>,
-    pub(super) describe: Describe,
-    /// Hears of errors of the inner service.
+    pub(super) write_decision: WriteDecision,
+    /// Is called for errors of the inner service.
     pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
-    /// For that callback, once the inner service has the request.
+    /// The request's head for that callback, kept while the inner service has the request.
     pub(super) head: Option<Box<Parts>>,
 }
 
@@ -86,7 +90,7 @@ impl Admitted {
     /// Without decision, charge and permit, for the time being.
     pub(super) fn new(
         rule: Arc<Rule>,
-        describe: Describe,
+        write_decision: WriteDecision,
         on_error: Option<Arc<dyn ErrorCallback>>,
     ) -> Self {
         Self {
@@ -94,13 +98,13 @@ impl Admitted {
             decision: None,
             charge: None,
             permit: None,
-            describe,
+            write_decision,
             on_error,
             head: None,
         }
     }
 
-    /// What the error callback makes of an error of the inner service, which does not run any more.
+    /// Lets the error callback answer an error of the inner service, which has ended.
     pub(super) fn recover<E>(&mut self, error: E) -> Result<Recovered<E>, E>
     where
         E: Send + Sync + 'static,
@@ -127,7 +131,7 @@ impl Admitted {
             Charges::add_outer(charge, response.extensions_mut());
         }
         if let Some(decision) = self.decision {
-            (self.describe)(&self.rule, decision, &mut response);
+            (self.write_decision)(&self.rule, decision, &mut response);
         }
         response
     }

@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::outcome::Recovered;
-use super::{Admitted, Asked, Asker, Outcome, Question};
+use super::{Admitted, AnswerHandler, AskedTake, Outcome, Question};
 use crate::callback::BoxFuture;
 use crate::decision::Decisions;
 use crate::store::{Charges, StoreFuture};
@@ -43,7 +43,7 @@ pin_project! {
         Asking {
             #[pin]
             answer: StoreFuture<Decisions>,
-            question: Option<(Arc<dyn Asker>, Asked)>,
+            question: Option<(Arc<dyn AnswerHandler>, AskedTake)>,
             held: Option<Held<S, B>>,
         },
         /// The request waits, or the error callback says how to go on.
@@ -135,12 +135,12 @@ where
                 held: Some(held),
             },
             Outcome::Ask(Question {
-                asker,
+                handler,
                 asked,
                 answer,
             }) => Self::Asking {
                 answer,
-                question: Some((asker, asked)),
+                question: Some((handler, asked)),
                 held: Some(held),
             },
             Outcome::Wait(outcome) => Self::Waiting {
@@ -218,8 +218,8 @@ where
                     held,
                 } => {
                     let answer = ready!(answer.poll(cx));
-                    let (asker, asked) = question.take().expect(DONE);
-                    State::after(asker.answered(asked, answer), held.take().expect(DONE))
+                    let (handler, asked) = question.take().expect(DONE);
+                    State::after(handler.answered(asked, answer), held.take().expect(DONE))
                 }
                 StateProj::Waiting { outcome, held } => {
                     let outcome = ready!(outcome.as_mut().poll(cx));

@@ -6,42 +6,42 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Asked;
+use super::AskedTake;
 use crate::decision::Decision;
 use crate::jitter;
 use crate::store::{KeyName, Take};
 
-/// Keeps a request from asking without a pause where a store gives no useful retry-after.
+/// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 /// How long requests may wait, and how many. Clones share the count.
 ///
-/// No queue stands in front of a first question: only a request that was denied waits.
+/// Every request asks when it arrives: only a request that was denied waits.
 #[derive(Debug, Clone)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitLimits {
     pub(crate) up_to: Duration,
     pub(crate) max: usize,
-    waiters: Arc<Mutex<Waiters>>,
+    waiters: Arc<Mutex<WaiterCounts>>,
 }
 
 #[derive(Debug, Default)]
-struct Waiters {
+struct WaiterCounts {
     number: usize,
     by_key: HashMap<Box<str>, usize>,
 }
 
-/// A request that waits, for as long as this is not dropped.
+/// A request that waits, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    /// `None` for a request that waits as long as it takes.
+    /// `None` for a request that waits without a limit.
     deadline: Option<Instant>,
-    /// Whether the error callback has heard why a fallback decided.
+    /// Whether the error callback was told why a fallback decided.
     pub(crate) is_failure_reported: bool,
-    waiters: Arc<Mutex<Waiters>>,
+    waiters: Arc<Mutex<WaiterCounts>>,
     key: Box<str>,
 }
 
-impl Waiting {
+impl WaitLimits {
     const DEFAULT_MAX: usize = 1_024;
 
     /// The instant at which a question is asked. `None` where no request may wait: reading the
@@ -50,10 +50,10 @@ impl Waiting {
         (!self.up_to.is_zero()).then(Instant::now)
     }
 
-    /// When to ask again for a request that was denied, as a waiter from now on. `None` if it is
-    /// denied for good: it may not wait, its deadline comes before its retry-after, or too many
-    /// requests wait.
-    pub(crate) fn wake(&self, asked: &mut Asked, decision: &Decision) -> Option<Instant> {
+    /// When to ask again for a denied request, which is a waiter from now on. `None` if it stays
+    /// denied: it may not wait, its deadline comes before its retry-after, or too many requests
+    /// wait.
+    pub(crate) fn wake_at(&self, asked: &mut AskedTake, decision: &Decision) -> Option<Instant> {
         let at = asked.at?;
         let retry_after = decision.retry_after()?.max(MIN_SLEEP);
         let deadline = match &asked.waiter {
@@ -90,14 +90,14 @@ impl Waiting {
 }
 
 impl Waiter {
-    /// The error callback has heard of this decision's failure, if it has one.
+    /// The error callback was told of this decision's failure, if there is one.
     pub(crate) fn reported(mut self, decision: &Decision) -> Self {
         self.is_failure_reported |= decision.failure().is_some();
         self
     }
 }
 
-impl Default for Waiting {
+impl Default for WaitLimits {
     fn default() -> Self {
         Self {
             up_to: Duration::ZERO,
@@ -121,6 +121,6 @@ impl Drop for Waiter {
 }
 
 /// Nothing panics while the counts are locked.
-fn lock(waiters: &Mutex<Waiters>) -> MutexGuard<'_, Waiters> {
+fn lock(waiters: &Mutex<WaiterCounts>) -> MutexGuard<'_, WaiterCounts> {
     waiters.lock().unwrap_or_else(PoisonError::into_inner)
 }

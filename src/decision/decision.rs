@@ -20,7 +20,7 @@ pub struct Decision {
     source: Source,
 }
 
-/// A [`Verdict`] as stores come to it, in microseconds.
+/// A [`Verdict`] with its time in microseconds, as stores compute it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ruling {
     Allowed,
@@ -36,7 +36,7 @@ pub enum Verdict {
     Allowed,
     /// It does not fit now.
     Denied {
-        /// When it will, if nobody else asks.
+        /// How long until it fits, if no other take is charged before.
         retry_after: Duration,
     },
     /// It costs more than a quota's max: no wait helps.
@@ -66,17 +66,17 @@ enum States {
     One(QuotaState),
     Many(Arc<[QuotaState]>),
     /// Rare: a decision does not get larger for it.
-    Fallback(Arc<Fallen>),
+    Fallback(Arc<FallbackStates>),
 }
 
 /// What a fallback found, and why it was asked.
-struct Fallen {
+struct FallbackStates {
     states: Box<[QuotaState]>,
     failure: StoreError,
 }
 
 /// Failures are the same that say the same.
-impl PartialEq for Fallen {
+impl PartialEq for FallbackStates {
     fn eq(&self, other: &Self) -> bool {
         let (mine, others) = (&self.failure, &other.failure);
         self.states == other.states
@@ -85,12 +85,12 @@ impl PartialEq for Fallen {
     }
 }
 
-impl Eq for Fallen {}
+impl Eq for FallbackStates {}
 
 /// Decisions are copied at every step of a request.
 const _: () = assert!(size_of::<Decision>() <= 72);
 
-/// Who made a [`Decision`].
+/// Which store made a [`Decision`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
@@ -117,8 +117,8 @@ impl QuotaState {
     /// Response fields carry no integer of more than 15 digits, and no quota is larger.
     const MAX_REMAINING: u64 = 999_999_999_999_999;
 
-    /// `remaining` units, of which more than any [`Quota`](crate::Quota) has count as the most that one can have, and whole
-    /// again after `reset_after`.
+    /// `remaining` units, of which more than any [`Quota`](crate::Quota) has count as the most that
+    /// one can have, and whole again after `reset_after`.
     #[must_use]
     pub fn new(remaining: u64, reset_after: Duration) -> Self {
         Self::from_micros(remaining.min(Self::MAX_REMAINING), micros(reset_after))
@@ -137,7 +137,8 @@ impl QuotaState {
         self.remaining
     }
 
-    /// How long until this quota is whole again, if nobody asks; zero if it is.
+    /// How long until all units of this quota are available again, if no take is charged before;
+    /// zero if they are.
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
         Duration::from_micros(self.reset_after)
@@ -225,7 +226,7 @@ impl Decision {
         remaining.min().unwrap_or(0)
     }
 
-    /// How long until all quotas are whole again, if nobody asks.
+    /// How long until all units of all quotas are available again, if no take is charged before.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         let resets = self.quotas().iter().map(QuotaState::reset_after);
@@ -238,7 +239,7 @@ impl Decision {
         match &self.states {
             States::One(state) => std::slice::from_ref(state),
             States::Many(states) => states,
-            States::Fallback(fallen) => &fallen.states,
+            States::Fallback(fallback) => &fallback.states,
         }
     }
 
@@ -254,7 +255,7 @@ impl Decision {
         }
     }
 
-    /// Who decided.
+    /// Which store decided.
     #[must_use]
     pub const fn source(&self) -> Source {
         self.source
@@ -264,17 +265,17 @@ impl Decision {
     #[must_use]
     pub fn failure(&self) -> Option<&StoreError> {
         match &self.states {
-            States::Fallback(fallen) => Some(&fallen.failure),
+            States::Fallback(fallback) => Some(&fallback.failure),
             States::One(_) | States::Many(_) => None,
         }
     }
 
     /// The same as a fallback's, asked because of this failure.
-    pub(crate) fn because_of(self, failure: StoreError) -> Self {
+    pub(crate) fn with_failure(self, failure: StoreError) -> Self {
         let states = self.quotas().into();
-        let fallen = Fallen { states, failure };
+        let fallback = FallbackStates { states, failure };
         Self {
-            states: States::Fallback(Arc::new(fallen)),
+            states: States::Fallback(Arc::new(fallback)),
             source: Source::Fallback,
             ..self
         }

@@ -11,8 +11,9 @@ pub struct Receipt {
 impl Receipt {
     pub(super) const NONE: Self = Self::new(0, 0, 0);
 
-    /// For stores: the take was charged so many units at `stamp`, microseconds of the store's clock, and no
-    /// other take of that instant has this serial number, which is below 2^52.
+    /// For stores: the receipt of a take that was charged `units` at the instant `stamp`, in
+    /// microseconds of the store's clock. `serial` is below 2^52, and no other take of that instant
+    /// has it.
     #[must_use]
     pub const fn new(stamp: u64, serial: u64, units: u64) -> Self {
         Self {
@@ -22,35 +23,35 @@ impl Receipt {
         }
     }
 
-    /// When it was charged, in microseconds of the store's clock: of Redis's since 1970, of the memory
-    /// store's since some epoch of its own.
+    /// The instant of the charge, in microseconds of the store's clock: since 1970 for Redis, since
+    /// an epoch of its own for the memory store.
     #[must_use]
     pub const fn stamp(&self) -> u64 {
         self.stamp
     }
 
-    /// What tells it from other takes of the same instant.
+    /// The number that distinguishes takes of the same instant.
     #[must_use]
     pub const fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// What it was charged, in units.
+    /// The units that were charged.
     #[must_use]
     pub const fn units(&self) -> u64 {
         self.units
     }
 
-    /// Above all serial numbers: says that a fallback's own store has given it.
+    /// A bit above all serial numbers: it marks receipts of a fallback's own store.
     const FALLBACK: u64 = 1 << 63;
 
-    /// A fallback's own store's, as it is shown to those who do not know of that store.
-    pub(crate) const fn mark(self) -> Self {
+    /// The receipt of a fallback's own store, with the mark.
+    pub(crate) const fn of_fallback(self) -> Self {
         Self::new(self.stamp, self.serial | Self::FALLBACK, self.units)
     }
 
-    /// What was marked, as the fallback's own store has given it.
-    pub(crate) const fn marked(&self) -> Option<Self> {
+    /// The receipt of a fallback's own store, without the mark; `None` if it has none.
+    pub(crate) const fn from_fallback(&self) -> Option<Self> {
         match self.serial & Self::FALLBACK {
             0 => None,
             _ => Some(Self::new(

@@ -6,7 +6,7 @@ use axum_core::response::Response;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use crate::admission::Describe;
+use crate::admission::WriteDecision;
 use crate::decision::{Decision, QuotaState};
 use crate::rule::{Policy, Rule};
 
@@ -44,7 +44,7 @@ pub enum Headers {
 }
 
 impl Headers {
-    pub(super) fn writer(self) -> Describe {
+    pub(super) fn writer(self) -> WriteDecision {
         match self {
             Self::Draft11 => {
                 let policies = PolicyField::default();

@@ -7,7 +7,7 @@ use http::request::Parts;
 use tokio::time::sleep_until;
 
 use super::settings::Settings;
-use crate::admission::{Asked, Asker, Outcome, Question, Waiter};
+use crate::admission::{AnswerHandler, AskedTake, Outcome, Question, Waiter};
 use crate::callback::{Cause, caught};
 use crate::decision::{Decision, Decisions};
 use crate::error::StoreError;
@@ -51,13 +51,13 @@ impl Settings {
     pub(super) fn ask(self: &Arc<Self>, take: Take, waiter: Option<Waiter>) -> Outcome {
         let at = self.waiting.now();
         let answer = self.store().take(slice::from_ref(&take)).now();
-        let asked = Asked { take, at, waiter };
+        let asked = AskedTake { take, at, waiter };
         match answer {
             Ok(answer) => self.outcome(asked, answer),
             Err(answer) => {
-                let asker = Arc::clone(self) as _;
+                let handler = Arc::clone(self) as _;
                 Outcome::Ask(Question {
-                    asker,
+                    handler,
                     asked,
                     answer,
                 })
@@ -65,7 +65,11 @@ impl Settings {
         }
     }
 
-    fn outcome(self: &Arc<Self>, asked: Asked, answer: Result<Decisions, StoreError>) -> Outcome {
+    fn outcome(
+        self: &Arc<Self>,
+        asked: AskedTake,
+        answer: Result<Decisions, StoreError>,
+    ) -> Outcome {
         let answer = answer.and_then(single);
         self.log_answer(asked.take.rule().path(), &answer);
         match answer {
@@ -79,11 +83,11 @@ impl Settings {
         }
     }
 
-    fn decided(self: &Arc<Self>, asked: Asked, decision: Decision) -> Outcome {
+    fn decided(self: &Arc<Self>, asked: AskedTake, decision: Decision) -> Outcome {
         let Some(failure) = decision.failure().cloned() else {
             return self.allowed_or_denied(asked, decision);
         };
-        // A fallback decided. The error callback hears of the first failure of a request only.
+        // A fallback decided. The error callback is told of the first failure of a request only.
         let waiter = asked.waiter.as_ref();
         let is_reported = waiter.is_some_and(|waiter| waiter.is_failure_reported);
         let rule = Arc::clone(asked.take.rule());
@@ -95,7 +99,7 @@ impl Settings {
         }
     }
 
-    fn allowed_or_denied(self: &Arc<Self>, mut asked: Asked, decision: Decision) -> Outcome {
+    fn allowed_or_denied(self: &Arc<Self>, mut asked: AskedTake, decision: Decision) -> Outcome {
         if decision.is_allowed() {
             let mut admitted = self.options.admit(Arc::clone(asked.take.rule()));
             admitted.charge = decision.receipt().map(|receipt| {
@@ -105,7 +109,7 @@ impl Settings {
             admitted.decision = Some(decision);
             return Outcome::Admit(admitted);
         }
-        let Some(wake) = self.waiting.wake(&mut asked, &decision) else {
+        let Some(wake) = self.waiting.wake_at(&mut asked, &decision) else {
             return self.options.deny(asked.take, decision);
         };
         let settings = Arc::clone(self);
@@ -127,8 +131,12 @@ impl Settings {
     }
 }
 
-impl Asker for Settings {
-    fn answered(self: Arc<Self>, asked: Asked, answer: Result<Decisions, StoreError>) -> Outcome {
+impl AnswerHandler for Settings {
+    fn answered(
+        self: Arc<Self>,
+        asked: AskedTake,
+        answer: Result<Decisions, StoreError>,
+    ) -> Outcome {
         self.outcome(asked, answer)
     }
 }

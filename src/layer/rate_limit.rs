@@ -49,7 +49,7 @@ where
         let Some(rule) = settings.rule() else {
             return ResponseFuture::unlimited(self.inner.call(request));
         };
-        // A request whose head nobody reads stays in one piece: taking it apart and putting it
+        // A request whose head is not read stays in one piece: taking it apart and putting it
         // together again is a good part of what a decision costs.
         let outcome = match settings.reads_heads(&rule) {
             false => Some(settings.ask(Take::new(rule, Key::default()), None)),

@@ -84,22 +84,21 @@ impl RateLimitLayer {
         self
     }
 
-    /// Who is counted together. Default: what the rule says, and that is everybody unless it says
-    /// something else.
+    /// Which requests are counted together: those with the same key. Default: the rule's key;
+    /// without one, all requests of the path.
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
         self.change().options.key = Some(Arc::new(key));
         self
     }
 
-    /// What a request costs, in units. A request of cost 0 is always charged nothing. A panic is
-    /// answered with a 500. Default: what the rule says, and that is 1 unless it says something
-    /// else.
+    /// What a request costs, in units. A request of cost 0 is always allowed and charged nothing. A
+    /// panic is answered with a 500. Default: the rule's cost, which is 1 by default.
     pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.change().cost = Some(Arc::new(cost));
         self
     }
 
-    /// Requests that pass as if there were no limit: CORS preflights, for example. A panic is
+    /// Requests that pass without being limited: CORS preflights, for example. A panic is
     /// answered with a 500. Default: none.
     ///
     /// ```
@@ -124,9 +123,9 @@ impl RateLimitLayer {
 
     /// What answers a request for which no decision could be made, or whose handler failed.
     ///
-    /// Default: a 503 if the store failed, or what the rule's [`OnError`](crate::rule::OnError) says; a
-    /// 400 or 500 if there is no key, by the [kind](crate::key::KeyErrorKind) of the error. Errors of
-    /// the handler go on.
+    /// Default: a 503 if the store failed, or what the rule's [`OnError`](crate::rule::OnError)
+    /// says; a 400 or 500 if there is no key, by the [kind](crate::key::KeyErrorKind) of the error.
+    /// Errors of the handler go on.
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
         self.change().options.on_error = Some(Arc::new(callback));
         self
@@ -134,7 +133,7 @@ impl RateLimitLayer {
 
     /// Which fields the responses get. Default: [`Headers::Draft11`].
     pub fn headers(mut self, headers: Headers) -> Self {
-        self.change().options.describe = headers.writer();
+        self.change().options.write_decision = headers.writer();
         self
     }
 

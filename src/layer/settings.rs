@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use http::request::Parts;
 
 use super::Headers;
-use crate::admission::{Options, Waiting};
+use crate::admission::{Options, WaitLimits};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::rule::{OnError, Rule, SharedRules};
@@ -21,7 +21,7 @@ pub(super) struct Settings {
     pub(super) options: Options,
     pub(super) cost: Option<Arc<Cost>>,
     pub(super) exempt: Option<Arc<Exempt>>,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: WaitLimits,
     pub(super) log: Arc<StoreLog>,
 }
 
@@ -49,12 +49,12 @@ impl Settings {
             options: Options::new(Headers::default().writer()),
             cost: None,
             exempt: None,
-            waiting: Waiting::default(),
+            waiting: WaitLimits::default(),
             log: Arc::default(),
         }
     }
 
-    /// The rule as it stands now; none means that nothing is limited.
+    /// The path's rule now; without one nothing is limited.
     pub(super) fn rule(&self) -> Option<Arc<Rule>> {
         match &self.rule {
             RuleSource::Fixed(rule) => Some(Arc::clone(rule)),

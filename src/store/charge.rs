@@ -10,8 +10,8 @@ use crate::error::StoreError;
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///
-/// The layer puts it into [`Charges`]. Code that asks a store by itself makes one of the take and the
-/// receipt of its decision.
+/// The layer puts it into [`Charges`]. Code that asks a store by itself makes one of the take and
+/// the receipt of its decision.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -72,13 +72,13 @@ impl Charge {
         &self.0.store
     }
 
-    /// Gives all units back that still count, and returns their number. Clones are the same charge: a
-    /// second refund returns 0.
+    /// Gives all units back that still count, and returns their number. Clones are the same charge:
+    /// a second refund returns 0.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the store gives no answer. Whether units were given back is then unknown; it
-    /// is safe to ask again.
+    /// [`StoreError`] if the store gives no answer. Whether units were given back is then unknown;
+    /// it is safe to ask again.
     pub async fn refund(&self) -> Result<u64, StoreError> {
         let Inner {
             store,
@@ -92,10 +92,10 @@ impl Charge {
 /// What the layers around a handler charged its request, the outermost layer's charge first.
 ///
 /// Each [`RateLimitLayer`](crate::RateLimitLayer) that allows a request adds its [`Charge`] to the
-/// `Charges` in the extensions of the request, where the handler finds the charges of all layers, and
-/// in the extensions of the response, where code outside of the layers finds them. There are none if
-/// no layer charged anything: no rule matched, the cost was 0, or the request was admitted without a
-/// decision.
+/// `Charges` in the extensions of the request, where the handler finds the charges of all layers,
+/// and in the extensions of the response, where code outside of the layers finds them. There are
+/// none if no layer charged anything: no rule matched, the cost was 0, or the request was admitted
+/// without a decision.
 ///
 /// ```
 /// use axum::Extension;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::around::{Answer, Around};
+use super::wrapper::{Answer, Wrapper};
 use super::{MemoryStore, Store, StoreFuture, Take};
 use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::StoreError;
@@ -10,35 +10,40 @@ use crate::rule::{OnError, Rule, Share};
 use crate::trace;
 use crate::trouble::Trouble;
 
-/// Answers from the memory of this process, by a share of each quota, whenever the store inside fails.
+/// Answers from the memory of this process, by a share of each quota, whenever the store inside
+/// fails.
 ///
-/// Every take asks the store inside first, so that it decides again as soon as it can; put a
-/// [`CircuitBreaker`](crate::store::CircuitBreaker) between, and that costs no time while it cannot. A decision that was made
-/// here has the source [`Fallback`](crate::decision::Source::Fallback) and the [failure](Decision::failure) that it was made for.
-/// Takes whose rule says [`OnError::Respond`] or [`OnError::Proceed`] get the error instead.
+/// Every take asks the store inside first, so that it decides again as soon as it can. Put a
+/// [`CircuitBreaker`](crate::store::CircuitBreaker) between the two, so that asking costs no time
+/// while the store inside fails. A decision of the fallback has the source
+/// [`Fallback`](crate::decision::Source::Fallback) and the [failure](Decision::failure) that caused
+/// it. Takes whose rule says [`OnError::Respond`] or [`OnError::Proceed`] get the error instead.
 ///
 /// # What it may admit
 ///
-/// Here a quota of `max` units has `floor(max * share)`, and so has its burst under GCRA. Where that is less than the rule's
-/// [cost](crate::Rule::cost) of a request, it is that cost, in a window that is longer by as much as that is more:
-/// `window * cost / (max * share)`, rounded up to milliseconds. Where that would be more than
-/// [ten years](crate::Quota::MAX_WINDOW), where `max` is 0, and where one request costs more than all of `max`,
-/// nothing is admitted. A take that costs more than a quota has here, because its cost is not the rule's, is *never*
-/// allowed here.
+/// The fallback limits a quota of `max` units to `floor(max * share)`, and so its burst under GCRA.
+/// If that is less than the [cost](crate::Rule::cost) of one request, it admits that cost in a
+/// window that is longer by the same factor: `window * cost / (max * share)`, rounded up to
+/// milliseconds. It admits nothing if that window is longer than [ten
+/// years](crate::Quota::MAX_WINDOW), if `max` is 0, and if one request costs more than `max`. A
+/// take that costs more than the share, because its cost is not the rule's, is *never* allowed
+/// here.
 ///
-/// The counts here go on while the store inside comes and goes. So however often it does, with `n` processes no window holds
-/// more than what the store inside admitted in it, at most `max`, and what they admitted here, at most
-/// `n * floor(max * share)`, or `n` requests where that is less than one each. With [`Share::of_processes`] that is
-/// `max` in a window in which only the fallbacks decided, and up to twice `max` in one in which both did. Where the
-/// [algorithm](crate::Algorithm) itself admits more than `max`, that is shared alike.
+/// The fallback keeps its counts while the store inside comes and goes. So however often that
+/// happens, a window of `n` processes holds at most `max` of what the store inside admitted in it,
+/// and at most `n * floor(max * share)` of what the fallbacks admitted, or `n` requests where a
+/// share is less than one request. With [`Share::of_processes`] that is `max` in a window in which
+/// only the fallbacks decided, and up to twice `max` in a window in which both did. Where the
+/// [algorithm](crate::Algorithm) itself admits more than `max`, its share is larger alike.
 ///
-/// A take is charged in one place. Only if the outcome inside is unknown, after a time-out or a connection that broke, it
-/// may have been charged there as well: the quota is then kept more strictly than it had to be, never more loosely. A
-/// batch is answered as a whole, inside or here. A [refund](Store::refund) goes to the store that gave its receipt.
-/// A [reset](Store::reset) forgets the key here in any case, and its answer is that of the store inside.
+/// A take is charged in one place. Only if the outcome inside is unknown, after a time-out or a
+/// broken connection, may it have been charged there as well: the quota is then kept more strictly,
+/// never more loosely. A batch is answered as a whole, inside or here. A [refund](Store::refund)
+/// goes to the store that gave its receipt. A [reset](Store::reset) forgets the key here in any
+/// case, and its answer is that of the store inside.
 ///
-/// The memory is bounded: a [`MemoryStore`], whose error when it is [full](crate::store::StoreErrorKind::Full) is returned as it
-/// is.
+/// The memory is bounded: the fallback counts in a [`MemoryStore`], and passes on its error when it
+/// is [full](crate::store::StoreErrorKind::Full).
 ///
 /// ```
 /// use tidegate::MemoryStore;
@@ -51,13 +56,13 @@ use crate::trouble::Trouble;
 #[derive(Debug, Clone)]
 pub struct Fallback<S> {
     inner: S,
-    local: Arc<Local>,
+    local: Arc<FallbackState>,
 }
 
-/// What a pending answer needs of the fallback.
+/// The fallback's part of a pending answer.
 #[derive(Debug, Clone)]
-pub(super) struct Local {
-    /// Of the store inside.
+pub(super) struct FallbackState {
+    /// The name of the store inside.
     name: Arc<str>,
     share: Share,
     store: Arc<MemoryStore>,
@@ -69,7 +74,7 @@ impl<S: Store> Fallback<S> {
     #[must_use]
     pub fn new(inner: S, share: Share) -> Self {
         Self {
-            local: Arc::new(Local {
+            local: Arc::new(FallbackState {
                 name: inner.name().into(),
                 share,
                 store: Arc::default(),
@@ -85,7 +90,8 @@ impl<S: Store> Fallback<S> {
         self.local(MemoryStore::with_max_keys(max_keys))
     }
 
-    /// The store that answers here, for example one that reads the time elsewhere. Default: [`MemoryStore::new`].
+    /// The store that answers here, for example one that reads the time elsewhere. Default:
+    /// [`MemoryStore::new`].
     #[must_use]
     pub fn local(mut self, local: MemoryStore) -> Self {
         Arc::make_mut(&mut self.local).store = Arc::new(local);
@@ -93,30 +99,30 @@ impl<S: Store> Fallback<S> {
     }
 
     /// Forgets what was charged here.
-    pub(super) fn forget(&self, rule: &Arc<Rule>, key: &Key) {
+    pub(super) fn reset_here(&self, rule: &Arc<Rule>, key: &Key) {
         self.local.store.forget(rule, key);
     }
 
     /// Gives back what was charged here; nothing of what the store inside was charged.
-    pub(super) fn give_back(
+    pub(super) fn refund_here(
         &self,
         take: &Take,
         receipt: &Receipt,
     ) -> Option<Result<u64, StoreError>> {
-        let receipt = receipt.marked()?;
+        let receipt = receipt.from_fallback()?;
         Some(Ok(self.local.store.give_back(take, &receipt)))
     }
 }
 
-impl Local {
-    fn works(&self) {
+impl FallbackState {
+    fn log_recovery(&self) {
         if self.trouble.ends() {
             let store = &*self.name;
             trace::event!(warn: store, "the store decides again");
         }
     }
 
-    fn fails(&self, error: &StoreError) {
+    fn log_failure(&self, error: &StoreError) {
         if self.trouble.begins() {
             let (store, error) = (&*self.name, error.to_string());
             trace::event!(warn: store, error, "the fallback decides, in the memory of this process");
@@ -126,8 +132,8 @@ impl Local {
     fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
         let shared = take.under(take.rule().of_share(self.share));
         let decision = self.store.decide(&shared)?;
-        let receipt = decision.receipt().map(Receipt::mark);
-        Ok(decision.because_of(failure.clone()).with_receipt(receipt))
+        let receipt = decision.receipt().map(Receipt::of_fallback);
+        Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
     }
 
     fn decide_all(&self, takes: &[Take], failure: &StoreError) -> Result<Decisions, StoreError> {
@@ -140,19 +146,19 @@ impl Local {
         }
     }
 
-    /// The answer that is given, after the store inside has given this one.
-    fn settle(
+    /// The answer to the caller, made of the inner store's.
+    fn answer(
         &self,
         takes: &[Take],
         answer: Result<Decisions, StoreError>,
     ) -> Result<Decisions, StoreError> {
         match answer {
             Ok(decisions) => {
-                self.works();
+                self.log_recovery();
                 Ok(decisions)
             }
-            Err(failure) if takes.iter().all(is_ours) => {
-                self.fails(&failure);
+            Err(failure) if takes.iter().all(may_fall_back) => {
+                self.log_failure(&failure);
                 self.decide_all(takes, &failure)
             }
             Err(failure) => Err(failure),
@@ -160,20 +166,20 @@ impl Local {
     }
 }
 
-/// Whether the take's rule leaves it to a fallback.
-fn is_ours(take: &Take) -> bool {
+/// Whether the take's rule lets a fallback decide.
+fn may_fall_back(take: &Take) -> bool {
     matches!(take.rule().error_policy(), None | Some(OnError::Fallback))
 }
 
-impl<S> Around for Fallback<S> {
-    type Asking = Arc<Local>;
+impl<S> Wrapper for Fallback<S> {
+    type Pending = Arc<FallbackState>;
 
-    fn begin(&self, _: &[Take]) -> Result<Self::Asking, Answer> {
+    fn before(&self, _: &[Take]) -> Result<Self::Pending, Answer> {
         Ok(Arc::clone(&self.local))
     }
 
-    fn end(local: Self::Asking, takes: &[Take], answer: Answer) -> Answer {
-        local.settle(takes, answer)
+    fn after(local: Self::Pending, takes: &[Take], answer: Answer) -> Answer {
+        local.answer(takes, answer)
     }
 }
 
@@ -183,12 +189,12 @@ impl<S: Store> Store for Fallback<S> {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let given_back = self.give_back(take, receipt);
-        given_back.map_or_else(|| self.inner.refund(take, receipt), StoreFuture::ready)
+        let refunded = self.refund_here(take, receipt);
+        refunded.map_or_else(|| self.inner.refund(take, receipt), StoreFuture::ready)
     }
 
     fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.forget(rule, key);
+        self.reset_here(rule, key);
         self.inner.reset(rule, key)
     }
 

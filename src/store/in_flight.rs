@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::around::{Answer, Around};
+use super::wrapper::{Answer, Wrapper};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
@@ -9,14 +9,14 @@ use crate::in_flight_counter::{InFlightCounter, Permit};
 use crate::key::Key;
 use crate::rule::Rule;
 
-/// A bound on how many questions are under way: those beyond are not asked.
+/// Bounds how many questions wait for a store's answer at once: it does not ask more.
 ///
 /// They are answered immediately with a [`StoreError`] of the kind
 /// [`Overloaded`](StoreErrorKind::Overloaded), so that a store that has become slow does not gather
-/// requests that would all be too late. A question is a call of [`Store::take`], be it of one take or
-/// of a batch, or of [`Store::refund`]. Each needs a permit, also where the store inside answers
-/// immediately, except a call with nothing but [repeats](Take::repeat) of callers that wait. A future
-/// that is dropped gives its permit back. Clones share the permits.
+/// requests that would all be too late. A question is a call of [`Store::take`], be it of one take
+/// or of a batch, or of [`Store::refund`]. Each needs a permit, also where the store inside answers
+/// immediately, except a call with nothing but [repeats](Take::repeat) of callers that wait. A
+/// future that is dropped gives its permit back. Clones share the permits.
 ///
 /// ```
 /// use tidegate::MemoryStore;
@@ -28,36 +28,36 @@ use crate::rule::Rule;
 #[derive(Debug, Clone)]
 pub struct InFlight<S> {
     inner: S,
-    most: usize,
+    max: usize,
     under_way: InFlightCounter,
     overloaded: StoreError,
 }
 
 impl<S: Store> InFlight<S> {
-    /// How many it is good to have: at a time-out of 50 ms, a store that answers in the last moment still gives
-    /// 20,000 answers a second.
-    pub const DEFAULT_MOST: usize = 1_024;
+    /// The default of [`Resilient`](crate::Resilient): 1,024. At a time-out of 50 ms, a store that
+    /// answers in the last moment still gives 20,000 answers a second.
+    pub const DEFAULT_MAX: usize = 1_024;
 
-    /// At most `most` questions under way; with 0 only repeats are asked.
+    /// At max `max` questions under way; with 0 only repeats are asked.
     #[must_use]
-    pub fn new(inner: S, most: usize) -> Self {
+    pub fn new(inner: S, max: usize) -> Self {
         let name = inner.name();
-        let message = format!("{name} was not asked, it still has {most} questions to answer");
+        let message = format!("{name} was not asked, it still has {max} questions to answer");
         Self {
             inner,
-            most,
+            max,
             under_way: InFlightCounter::default(),
             overloaded: StoreError::new(StoreErrorKind::Overloaded, message),
         }
     }
 
-    /// How many questions are under way.
+    /// How many questions wait for an answer now.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way.number()
     }
 
-    /// Asks, if there is a permit. An answer that is ready gives it back immediately.
+    /// Asks the inner store something else than takes, with a permit.
     pub(super) fn count<T: Send + 'static>(
         &self,
         ask: impl FnOnce() -> StoreFuture<T>,
@@ -74,7 +74,7 @@ impl<S: Store> InFlight<S> {
     }
 
     fn acquire(&self) -> Result<Permit, StoreError> {
-        let permit = self.under_way.try_acquire(self.most);
+        let permit = self.under_way.try_acquire(self.max);
         permit.ok_or_else(|| self.overloaded.clone())
     }
 }
@@ -97,14 +97,14 @@ fn hold<T: Send + 'static>(
     }
 }
 
-impl<S: Store> Around for InFlight<S> {
-    type Asking = Option<Permit>;
+impl<S: Store> Wrapper for InFlight<S> {
+    type Pending = Option<Permit>;
 
-    fn begin(&self, takes: &[Take]) -> Result<Self::Asking, Answer> {
+    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer> {
         self.permit(takes).map_err(Err)
     }
 
-    fn end(_: Self::Asking, _: &[Take], answer: Answer) -> Answer {
+    fn after(_: Self::Pending, _: &[Take], answer: Answer) -> Answer {
         answer
     }
 }

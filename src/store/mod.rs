@@ -1,12 +1,35 @@
 //! Where the counts are kept.
 //!
 //! A [`Store`] answers takes. [`MemoryStore`] counts for one process, `RedisStore` for a fleet;
-//! both give the same answers to the same questions. [`Timeout`], [`InFlight`], [`CircuitBreaker`]
-//! and [`Fallback`] are stores around another one, of any kind, and [`Resilient`](crate::Resilient) puts them
-//! together.
+//! both give the same answers to the same questions. The layer asks a store for you; code can ask
+//! one, too:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tidegate::store::StoreExt;
+//! use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = MemoryStore::new();
+//! let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+//! let take = Take::new(rule, Key::from("alice")).cost(4);
+//!
+//! let decision = store.take_one(&take).await?;
+//! assert!(decision.is_allowed());
+//! assert_eq!(store.peek(&take).await?.remaining(), 6);
+//! store.reset(take.rule(), take.key()).await?;
+//! assert_eq!(store.peek(&take).await?.remaining(), 10);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Timeout`], [`InFlight`], [`CircuitBreaker`] and [`Fallback`] are stores around another store
+//! of any kind; [`Resilient`](crate::Resilient) puts them together. A store of your own implements
+//! [`Store`], may count by [`Count`](crate::algorithm::Count) under the name [`KeyName`], and is
+//! tested by the suite in `test_util::conformance` (feature `test-util`).
 
 mod arc;
-mod around;
 mod breaker;
 mod charge;
 mod fallback;
@@ -21,6 +44,7 @@ mod store_ext;
 mod store_future;
 pub(crate) mod take;
 mod timeout;
+mod wrapper;
 
 pub use breaker::CircuitBreaker;
 pub use charge::{Charge, Charges};

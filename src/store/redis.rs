@@ -19,27 +19,26 @@ use crate::rule::Rule;
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
-/// Takes of all callers travel together: while some are under way, new ones wait for the next
-/// flight, a pipeline of script calls with up to 64 keys each. A take that is alone is sent
-/// immediately. Redis decides alone and by its own clock, so processes may come and go and their
-/// clocks may be wrong.
+/// Redis decides alone and by its own clock, so processes may come and go, and their clocks may be
+/// wrong. Takes of all callers travel together in *flights*, pipelines of script calls with up to
+/// 64 keys each: a take is sent immediately, or with the next flight while others are in progress.
 ///
 /// A decision takes at most the [time-out](RedisStore::timeout), whatever Redis does; then it is a
-/// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). Redis is told with each take
-/// until when that is, by its own clock, and charges nothing when it gets to it later. So a take
-/// that timed out is charged only where Redis decided in time and its answer was lost or late.
+/// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). Each take carries its deadline
+/// in the server's time, and Redis refuses it afterwards. So a take that timed out is charged only
+/// if Redis decided in time and its answer was lost or late.
 ///
 /// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
-/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms.
-/// What was given back of it stands beside it, in `{CurrentLimiter:getId}:refunds`. Both expire a
-/// second or two after they have ceased to matter.
+/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. Its
+/// refunds are recorded in a second key, `{CurrentLimiter:getId}:refunds`. Both expire one or two
+/// seconds after nothing in them counts any more.
 ///
-/// A slice of takes enters 64 at a time, in turns with other callers, and has the time-out as a
-/// whole.
+/// A slice of takes is asked 64 at a time, in turns with other callers. The time-out is for the
+/// whole slice.
 ///
-/// Connections that break are made anew in the background, by tasks of the runtime in which the
-/// store was made: when that runtime ends, every later answer is an error of the kind
-/// [`Unavailable`](StoreErrorKind::Unavailable). Takes need a tokio runtime with its timer enabled.
+/// Tasks of the runtime in which the store was made renew broken connections: when that runtime
+/// ends, every later answer is an error of the kind [`Unavailable`](StoreErrorKind::Unavailable).
+/// Takes need a tokio runtime with its timer enabled.
 ///
 /// ```no_run
 /// use std::sync::Arc;

@@ -1,13 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::around::Around;
+use super::wrapper::Wrapper;
 use super::{CircuitBreaker, Fallback, InFlight, MemoryStore, Store, StoreFuture, Take, Timeout};
 use crate::decision::{Decisions, Receipt};
 use crate::key::Key;
 use crate::rule::{Rule, Share};
 
-/// Puts stores around a store, so that it may do anything: requests are answered in bounded time, and by what was declared.
+/// Puts wrappers around a store, so that requests are answered in bounded time, and as declared,
+/// whatever the store does.
 ///
 /// | from outside in | what it does | default | switched off by |
 /// |---|---|---|---|
@@ -41,12 +42,12 @@ pub struct Resilient<S> {
 }
 
 impl<S: Store> Resilient<S> {
-    /// Around this store, with the defaults.
+    /// Wrapper this store, with the defaults.
     pub fn around(store: S) -> Self {
         Self {
             store,
             timeout: None,
-            in_flight: Some(InFlight::<S>::DEFAULT_MOST),
+            in_flight: Some(InFlight::<S>::DEFAULT_MAX),
             failures: Some(CircuitBreaker::<S>::DEFAULT_FAILURES),
             probe_every: CircuitBreaker::<S>::DEFAULT_PROBE_EVERY,
             fallback: None,
@@ -54,33 +55,36 @@ impl<S: Store> Resilient<S> {
         }
     }
 
-    /// How long an answer of the store may take. Default: as long as the store lets it. A `RedisStore` tells its server so, unless it
-    /// stands behind an `Arc`: set `RedisStore::timeout` before it is shared.
+    /// How long an answer of the store may take. A `RedisStore` passes the time on to its server,
+    /// unless it is behind an `Arc`: set `RedisStore::timeout` before you share it. Default: the
+    /// store's own time-out.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
         self
     }
 
-    /// How many questions to the store may be under way; `None`: any number. Default: 1,024.
+    /// How many questions may wait for the store's answer at once; `None`: any number. Default:
+    /// 1,024.
     pub fn in_flight(mut self, most: impl Into<Option<usize>>) -> Self {
         self.in_flight = most.into();
         self
     }
 
-    /// After how many failures in a row the store is left alone; `None`: never. Default: 10.
+    /// After how many failures in a row the store is no longer asked; `None`: it is always asked.
+    /// Default: 10.
     pub fn failures(mut self, failures: impl Into<Option<u32>>) -> Self {
         self.failures = failures.into();
         self
     }
 
-    /// The pause between two looks after a store that is left alone. Default: 100 ms.
+    /// The pause between two probes of a store that is no longer asked. Default: 100 ms.
     pub fn probe_every(mut self, pause: Duration) -> Self {
         self.probe_every = pause;
         self
     }
 
-    /// The share of each quota by which this process answers while the store does not; `None`: it does not answer.
-    /// Default: `None`.
+    /// The share of each quota that this process admits while the store fails; `None`: there is no
+    /// fallback. Default: `None`.
     pub fn fallback(mut self, share: impl Into<Option<Share>>) -> Self {
         self.fallback = share.into();
         self
@@ -92,7 +96,7 @@ impl<S: Store> Resilient<S> {
         self
     }
 
-    /// The store with all that around it.
+    /// The store with its wrappers.
     #[must_use]
     pub fn build(self) -> Arc<dyn Store> {
         let inner: Arc<dyn Store> = match self.timeout {
@@ -109,8 +113,8 @@ impl<S: Store> Resilient<S> {
         let fallback = self
             .fallback
             .map(|share| Fallback::new(Arc::clone(&inner), share).max_keys(self.fallback_keys));
-        Arc::new(Guarded {
-            around: (fallback, (breaker, in_flight)),
+        Arc::new(ResilientStore {
+            wrappers: (fallback, (breaker, in_flight)),
             inner,
         })
     }
@@ -119,35 +123,37 @@ impl<S: Store> Resilient<S> {
 type Inner = Arc<dyn Store>;
 type BreakerAndInFlight = (Option<CircuitBreaker<Inner>>, Option<InFlight<Inner>>);
 
-/// A store with what was put around it, in one future for each question.
+/// A store and the wrappers around it, with one future for each question.
 #[derive(Debug)]
-struct Guarded {
-    around: (Option<Fallback<Inner>>, BreakerAndInFlight),
+struct ResilientStore {
+    wrappers: (Option<Fallback<Inner>>, BreakerAndInFlight),
     inner: Inner,
 }
 
-impl Store for Guarded {
+impl Store for ResilientStore {
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        self.around.ask(takes, || self.inner.take(takes))
+        self.wrappers.ask(takes, || self.inner.take(takes))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (fallback, (breaker, in_flight)) = &self.around;
-        let here = fallback.as_ref().and_then(|it| it.give_back(take, receipt));
+        let (fallback, (breaker, in_flight)) = &self.wrappers;
+        let here = fallback
+            .as_ref()
+            .and_then(|it| it.refund_here(take, receipt));
         if let Some(given_back) = here {
             return StoreFuture::ready(given_back);
         }
         let refund = || self.inner.refund(take, receipt);
-        through(breaker, in_flight, take, refund)
+        ask_guarded(breaker, in_flight, take, refund)
     }
 
     fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let (fallback, (breaker, in_flight)) = &self.around;
+        let (fallback, (breaker, in_flight)) = &self.wrappers;
         if let Some(fallback) = fallback {
-            fallback.forget(rule, key);
+            fallback.reset_here(rule, key);
         }
         let take = Take::new(Arc::clone(rule), key.clone());
-        through(breaker, in_flight, &take, || self.inner.reset(rule, key))
+        ask_guarded(breaker, in_flight, &take, || self.inner.reset(rule, key))
     }
 
     fn name(&self) -> String {
@@ -155,12 +161,12 @@ impl Store for Guarded {
     }
 
     fn has_fallback(&self) -> bool {
-        self.around.0.is_some() || self.inner.has_fallback()
+        self.wrappers.0.is_some() || self.inner.has_fallback()
     }
 }
 
-/// Asks the store inside, through those that are around it.
-fn through<T: Send + 'static>(
+/// Asks the inner store something else than takes, through its wrappers.
+fn ask_guarded<T: Send + 'static>(
     breaker: &Option<CircuitBreaker<Inner>>,
     in_flight: &Option<InFlight<Inner>>,
     take: &Take,
@@ -171,7 +177,7 @@ fn through<T: Send + 'static>(
         None => ask(),
     };
     match breaker {
-        Some(breaker) => breaker.through(take, counted),
+        Some(breaker) => breaker.guard(take, counted),
         None => counted(),
     }
 }

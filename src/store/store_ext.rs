@@ -2,7 +2,7 @@ use super::{Store, Take};
 use crate::decision::{Decision, Decisions};
 use crate::error::{StoreError, StoreErrorKind};
 
-/// What every [`Store`] can do besides.
+/// Questions that every [`Store`] answers by [`Store::take`].
 pub trait StoreExt: Store {
     /// Decides one take.
     ///
@@ -14,8 +14,8 @@ pub trait StoreExt: Store {
         async { single(decisions.await?) }
     }
 
-    /// How things stand for this rule and key, without charging anything: the decision on the same
-    /// take at a cost of 0.
+    /// The state of this rule and key: the decision on the same take at a cost of 0, which charges
+    /// nothing.
     ///
     /// # Errors
     ///

@@ -63,8 +63,8 @@ impl Take {
 
     /// The same, asked again by a caller that was denied and has waited.
     ///
-    /// Stores may answer repeats about one key together, and [`InFlight`](crate::store::InFlight) does not
-    /// count them.
+    /// Stores may answer repeats about one key together, and [`InFlight`](crate::store::InFlight)
+    /// does not count them.
     #[must_use]
     pub fn repeat(mut self) -> Self {
         self.is_repeat = true;

@@ -7,13 +7,14 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::Rule;
 
-/// One bound around everything that a store does for an answer.
+/// Bounds the time of a store's answers.
 ///
-/// After it the answer is a [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). The store inside is
-/// [told](Store::give_up_after) that nobody waits longer, unless it stands behind an `Arc` or in a breaker that was cloned: who shares a
-/// store sets its own time-out first. A `RedisStore` has one; this is for other stores, and for what is between.
+/// After that time the answer is a [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout).
+/// The store inside is [told](Store::give_up_after) the time, unless it is behind an `Arc` or in a
+/// breaker that was cloned: set the time-out of such a store before you share it. A `RedisStore`
+/// has a time-out of its own; this one is for other stores, and for wrappers between.
 ///
-/// It needs a tokio runtime with its timer enabled, unless the store inside answers at once.
+/// It needs a tokio runtime with its timer enabled, unless the store inside answers immediately.
 ///
 /// ```
 /// use std::time::Duration;

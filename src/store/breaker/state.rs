@@ -4,32 +4,33 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a trial may take until another request gets its turn: its future may be kept without being polled.
-pub(super) const TRIAL: Duration = Duration::from_secs(1);
+/// How long a trial may take before another request is tried: its future may never be polled.
+pub(super) const MAX_TRIAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct State {
     phase: Phase,
-    /// Counts the changes of phase: what began before one says nothing about what is after it.
+    /// Counts the changes of phase. A result from before a change says nothing about the phase
+    /// after it.
     generation: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Requests go through; so many have failed since the last decision.
+    /// Requests pass. `failures` of them have failed since the last decision.
     Closed { failures: u32 },
-    /// No request goes through: somebody looks whether the store answers. From `try_at` on nobody does any more, and
-    /// then a request has to find out.
+    /// No request passes, and a task probes the store. With `try_at` there is no such task: from
+    /// then on one request is tried.
     Open { try_at: Option<Instant> },
-    /// The store answers again. One request at a time goes through, and its outcome decides.
+    /// The store answers again. One request at a time passes as a trial, and its result decides.
     HalfOpen { trial: Option<Instant> },
 }
 
-/// A request that may go through.
+/// The permission for one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) generation: u64,
-    /// Since when it is the one that goes through.
+    /// When the request began as the trial, if it is one.
     pub(super) trial: Option<Instant>,
 }
 
@@ -49,14 +50,14 @@ impl State {
         self.generation
     }
 
-    /// Lets a request through, or not.
+    /// The permission for a request, if it may pass.
     pub(super) fn admit(&mut self, now: Instant) -> Option<Ticket> {
         match self.phase {
             Phase::Closed { .. } => return Some(self.ticket(None)),
             Phase::HalfOpen { trial: None } => {
                 self.phase = Phase::HalfOpen { trial: Some(now) };
             }
-            Phase::HalfOpen { trial: Some(began) } if now >= began + TRIAL => {
+            Phase::HalfOpen { trial: Some(began) } if now >= began + MAX_TRIAL => {
                 self.phase = Phase::HalfOpen { trial: Some(now) };
             }
             Phase::Open { try_at: Some(at) } if now >= at => {
@@ -67,8 +68,8 @@ impl State {
         Some(self.ticket(Some(now)))
     }
 
-    /// A request was decided. Whether that closes the breaker.
-    pub(super) fn succeeds(&mut self, ticket: Ticket) -> bool {
+    /// A request was decided. Returns whether that closes the breaker.
+    pub(super) fn record_success(&mut self, ticket: Ticket) -> bool {
         if ticket.generation != self.generation {
             return false;
         }
@@ -80,11 +81,12 @@ impl State {
         closes
     }
 
-    /// A request failed. Whether that opens the breaker: the first of `most` in a row do not.
-    pub(super) fn fails(&mut self, ticket: Ticket, most: u32) -> bool {
+    /// A request failed. Returns whether that opens the breaker, as failure number `max_failures`
+    /// in a row does.
+    pub(super) fn record_failure(&mut self, ticket: Ticket, max_failures: u32) -> bool {
         match self.phase {
             _ if ticket.generation != self.generation => return false,
-            Phase::Closed { failures } if failures + 1 < most => {
+            Phase::Closed { failures } if failures + 1 < max_failures => {
                 self.phase = Phase::Closed {
                     failures: failures + 1,
                 };
@@ -96,8 +98,8 @@ impl State {
         true
     }
 
-    /// A trial has ended and nothing is known by it: another one may begin.
-    pub(super) fn says_nothing(&mut self, ticket: Ticket) {
+    /// A trial ended without a result: another request may be tried.
+    pub(super) fn abandon_trial(&mut self, ticket: Ticket) {
         let its = Phase::HalfOpen {
             trial: ticket.trial,
         };
@@ -106,15 +108,15 @@ impl State {
         }
     }
 
-    /// Who looked since the breaker opened, at this generation, was answered.
-    pub(super) fn answers(&mut self, generation: u64) {
+    /// The store answered a probe. The breaker had opened at this generation.
+    pub(super) fn store_answered(&mut self, generation: u64) {
         if generation == self.generation {
             self.enter(Phase::HalfOpen { trial: None });
         }
     }
 
-    /// Nobody looks any more since the breaker opened at this generation.
-    pub(super) fn is_left_alone(&mut self, generation: u64, try_at: Instant) {
+    /// The probes ended without an answer. The breaker had opened at this generation.
+    pub(super) fn stop_probing(&mut self, generation: u64, try_at: Instant) {
         if generation == self.generation {
             let try_at = Some(try_at);
             self.phase = Phase::Open { try_at };
@@ -138,7 +140,7 @@ impl State {
 mod tests {
     use super::*;
 
-    const MOST: u32 = 3;
+    const MAX_FAILURES: u32 = 3;
 
     fn admitted(state: &mut State, now: Instant) -> Ticket {
         state.admit(now).expect("it goes through")
@@ -147,10 +149,10 @@ mod tests {
     /// A breaker that opened just now.
     fn open(now: Instant) -> State {
         let mut state = State::new();
-        let opened: Vec<_> = (0..MOST)
+        let opened: Vec<_> = (0..MAX_FAILURES)
             .map(|_| {
                 let ticket = admitted(&mut state, now);
-                state.fails(ticket, MOST)
+                state.record_failure(ticket, MAX_FAILURES)
             })
             .collect();
         assert_eq!(opened, [false, false, true]);
@@ -159,7 +161,7 @@ mod tests {
 
     fn half_open(now: Instant) -> State {
         let mut state = open(now);
-        state.answers(state.generation());
+        state.store_answered(state.generation());
         state
     }
 
@@ -169,9 +171,9 @@ mod tests {
         let mut state = State::new();
         let ticket = admitted(&mut state, now);
         for _ in 0..100 {
-            assert!(!state.fails(ticket, MOST));
-            assert!(!state.fails(ticket, MOST));
-            assert!(!state.succeeds(ticket));
+            assert!(!state.record_failure(ticket, MAX_FAILURES));
+            assert!(!state.record_failure(ticket, MAX_FAILURES));
+            assert!(!state.record_success(ticket));
         }
         assert_eq!(state.phase(), Phase::Closed { failures: 0 });
     }
@@ -183,9 +185,9 @@ mod tests {
         let later = now + Duration::from_secs(3600);
         assert_eq!(state.admit(later), None);
         let generation = state.generation();
-        state.answers(generation - 1);
+        state.store_answered(generation - 1);
         assert_eq!(state.admit(later), None, "that was before it opened");
-        state.answers(generation);
+        state.store_answered(generation);
         assert!(admitted(&mut state, later).trial.is_some());
     }
 
@@ -195,12 +197,12 @@ mod tests {
         let mut state = half_open(now);
         let trial = admitted(&mut state, now);
         assert_eq!(state.admit(now), None);
-        assert!(state.succeeds(trial));
+        assert!(state.record_success(trial));
         assert!(admitted(&mut state, now).trial.is_none());
 
         let mut state = half_open(now);
         let trial = admitted(&mut state, now);
-        assert!(state.fails(trial, MOST), "one is enough");
+        assert!(state.record_failure(trial, MAX_FAILURES), "one is enough");
         assert_eq!(state.admit(now), None);
         assert_eq!(state.phase(), Phase::Open { try_at: None });
     }
@@ -210,10 +212,10 @@ mod tests {
         let now = Instant::now();
         let mut state = half_open(now);
         let trial = admitted(&mut state, now);
-        state.says_nothing(trial);
+        state.abandon_trial(trial);
         let trial = admitted(&mut state, now);
         assert_eq!(state.admit(now), None);
-        assert!(state.succeeds(trial));
+        assert!(state.record_success(trial));
     }
 
     #[test]
@@ -221,13 +223,17 @@ mod tests {
         let now = Instant::now();
         let mut state = half_open(now);
         let stuck = admitted(&mut state, now);
-        assert_eq!(state.admit(now + TRIAL - Duration::from_nanos(1)), None);
-        let next = admitted(&mut state, now + TRIAL);
-        state.says_nothing(stuck);
-        assert_eq!(state.admit(now + TRIAL), None, "there is still the other");
+        assert_eq!(state.admit(now + MAX_TRIAL - Duration::from_nanos(1)), None);
+        let next = admitted(&mut state, now + MAX_TRIAL);
+        state.abandon_trial(stuck);
+        assert_eq!(
+            state.admit(now + MAX_TRIAL),
+            None,
+            "there is still the other"
+        );
         // Answers that always take longer than that are answers all the same.
-        assert!(state.succeeds(stuck));
-        assert!(!state.fails(next, MOST) && !state.succeeds(next));
+        assert!(state.record_success(stuck));
+        assert!(!state.record_failure(next, MAX_FAILURES) && !state.record_success(next));
     }
 
     /// What began before the breaker opened, or closed, changes nothing after it.
@@ -237,24 +243,27 @@ mod tests {
         let mut state = State::new();
         let early = admitted(&mut state, now);
         let ticket = admitted(&mut state, now);
-        for _ in 0..MOST {
-            state.fails(ticket, MOST);
+        for _ in 0..MAX_FAILURES {
+            state.record_failure(ticket, MAX_FAILURES);
         }
         let is_open = |state: &State| state.phase() == Phase::Open { try_at: None };
-        assert!(!state.succeeds(early) && is_open(&state));
-        assert!(!state.fails(early, MOST) && is_open(&state));
+        assert!(!state.record_success(early) && is_open(&state));
+        assert!(!state.record_failure(early, MAX_FAILURES) && is_open(&state));
         let generation = state.generation();
-        state.answers(generation);
-        assert!(!state.succeeds(early) && !state.fails(early, MOST));
+        state.store_answered(generation);
+        assert!(!state.record_success(early) && !state.record_failure(early, MAX_FAILURES));
         let trial = admitted(&mut state, now);
-        state.says_nothing(early);
+        state.abandon_trial(early);
         assert_eq!(state.admit(now), None);
-        assert!(state.succeeds(trial));
-        for _ in 0..2 * MOST {
-            assert!(!state.fails(early, MOST) && !state.fails(trial, MOST));
+        assert!(state.record_success(trial));
+        for _ in 0..2 * MAX_FAILURES {
+            assert!(
+                !state.record_failure(early, MAX_FAILURES)
+                    && !state.record_failure(trial, MAX_FAILURES)
+            );
         }
-        state.answers(generation);
-        state.is_left_alone(generation, now);
+        state.store_answered(generation);
+        state.stop_probing(generation, now);
         assert_eq!(state.phase(), Phase::Closed { failures: 0 });
     }
 
@@ -263,12 +272,12 @@ mod tests {
         let now = Instant::now();
         let mut state = open(now);
         let at = now + Duration::from_millis(100);
-        state.is_left_alone(state.generation(), at);
+        state.stop_probing(state.generation(), at);
         assert_eq!(state.admit(at - Duration::from_nanos(1)), None);
         let trial = admitted(&mut state, at);
         assert!(trial.trial.is_some());
         assert_eq!(state.admit(at), None);
-        assert!(state.fails(trial, MOST));
+        assert!(state.record_failure(trial, MAX_FAILURES));
         assert_eq!(state.admit(at + Duration::from_secs(9)), None);
     }
 }

@@ -12,22 +12,25 @@ use crate::key::Key;
 use crate::rule::Rule;
 use crate::store::{KeyName, Store, StoreFuture, Take};
 
-/// Keeps the counts in this process: for one process, for tests, and until Redis is set up.
+/// Keeps the counts in the memory of this process: for services of one process, and for tests.
 ///
-/// It answers at once. Its clock is monotonic and the process's own: the processor's time-stamp counter where that can
-/// be trusted, at the pace that was measured when the first store was made (that takes up to 200 ms), some tens of
-/// microseconds a second off the system's. Tests that pause time want [`tokio_clock`](MemoryStore::tokio_clock).
+/// It answers immediately. Its clock is monotonic: the processor's time-stamp counter, or the
+/// system's clock where the counter cannot be trusted. The counter's pace is measured when the
+/// process makes its first store, which takes up to 200 ms; it is off the system's clock by some
+/// tens of microseconds a second. Tests that pause time use
+/// [`tokio_clock`](MemoryStore::tokio_clock).
 ///
 /// Memory is bounded: it holds at most a given number of keys, and drops a key once all its quotas
 /// are whole again. It never drops a key that still counts; when it is full of those, a take of a
 /// new key is a [`StoreError`] of the kind [`Full`](StoreErrorKind::Full), so that a flood of keys
 /// cannot lift anybody's limit.
 ///
-/// A key that was charged once takes at most 85 bytes and its name, which is the rule's path and the key: some 100 bytes
-/// for an IPv4 address and 125 for an IPv6 network, before the allocator rounds up. So a flood of a million keys fills
-/// 128 MB. Once it is charged again a key takes about 170 bytes more, and for each entry of a log 16; so it does at
-/// once under a rule of several quotas, of a window longer than 49 days, or of more than four billion units. What
-/// dropped keys took is kept for others, and given back when none is left.
+/// A key that was charged once takes at most 85 bytes and its name, which is the rule's path and
+/// the key: some 100 bytes for an IPv4 address and 125 for an IPv6 network, before the allocator
+/// rounds up. A flood of a million keys fills 128 MB. A key that is charged again takes about 170
+/// bytes more, and 16 for each entry of a log. So does a key's first charge under a rule of several
+/// quotas, of a window longer than 49 days, or of more than four billion units. Other keys use the
+/// memory of dropped keys; it is freed when no key is left.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -55,7 +58,7 @@ impl MemoryStore {
         Self::with_max_keys(Self::DEFAULT_MAX_KEYS)
     }
 
-    /// An empty store for at most so many keys.
+    /// An empty store for at most `max_keys` keys.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         let threads = available_parallelism().map_or(1, usize::from);
@@ -68,8 +71,8 @@ impl MemoryStore {
         }
     }
 
-    /// Reads the time from tokio's clock, so that `tokio::time::pause` and `advance` work on it; that takes about
-    /// ten nanoseconds longer.
+    /// Reads the time from tokio's clock, so that `tokio::time::pause` and `advance` work on it. A
+    /// decision takes about ten nanoseconds longer.
     #[must_use]
     pub fn tokio_clock(mut self) -> Self {
         self.clock = Clock::tokio();
@@ -118,21 +121,21 @@ impl MemoryStore {
         let name = KeyName::of(take, "");
         let (hash, shard) = self.place(name);
         let mut shard = lock(shard);
-        // Not before the lock: who has to wait for it would come with an instant that is past.
+        // Read under the lock: a thread that waits for the lock would come with an old instant.
         let now = self.clock.now();
         if shard.is_due(now) {
-            // Two a take: keys go at least as fast as they come.
+            // Two for each take: keys are dropped at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
         }
         shard.take(hash, name, now, take, || self.reserve())
     }
 
-    /// With a new key, for which there is no room.
+    /// Decides a take of a new key for which there is no room.
     #[cold]
     fn decide_in_full(&self, take: &Take) -> Result<Decision, StoreError> {
         loop {
             let dropped = self.make_room();
-            // Even if nothing was: another thread may just have dropped what was looked for.
+            // Even if nothing was dropped here: another thread may just have made room.
             if let Some(answer) = self.ask(take) {
                 return answer;
             }
@@ -142,7 +145,7 @@ impl MemoryStore {
         }
     }
 
-    /// The units that were given back.
+    /// Gives units back and returns their number.
     pub(in crate::store) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
         let name = KeyName::of(take, "");
         let (hash, shard) = self.place(name);
@@ -171,14 +174,14 @@ impl MemoryStore {
         }
     }
 
-    /// Looks through all shards for a key that counts no longer.
+    /// Drops keys that count no longer, of the first shard that has some.
     fn make_room(&self) -> bool {
         let now = self.clock.now();
         let mut shards = self.shards.iter();
         shards.any(|shard| {
             let mut shard = lock(shard);
             let dropped = shard.drop_forgotten(now, usize::MAX);
-            // Under the lock: who finds nothing left to drop here finds the room.
+            // Under the lock: a thread that finds nothing to drop here finds the room.
             self.freed(dropped);
             dropped > 0
         })

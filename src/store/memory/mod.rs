@@ -1,11 +1,11 @@
 //! The counts of one process.
 
-mod due;
+mod charged_once;
+mod due_queue;
 pub(crate) mod memory_store;
-mod micros;
-mod once;
 mod shard;
-mod slots;
+mod slab;
+mod split_micros;
 mod sync;
 
 pub(crate) use memory_store::MemoryStore;

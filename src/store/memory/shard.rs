@@ -1,8 +1,8 @@
 use hashbrown::HashTable;
 
-use super::due::Due;
-use super::once::Once;
-use super::slots::Slots;
+use super::charged_once::ChargedOnce;
+use super::due_queue::DueQueue;
+use super::slab::Slab;
 use crate::algorithm::Count;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
@@ -12,50 +12,49 @@ use crate::store::Take;
 /// A part of the keys, under one lock.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    slots: Slots<Slot>,
+    slots: Slab<Slot>,
     by_name: HashTable<u32>,
-    /// When a slot has to be looked at: the slot's own due is somewhere in here, and it is never
-    /// later than the instant at which the slot's log is forgotten. Entries that are not the slot's
-    /// due any more are passed over.
-    due: Due,
+    /// When each slot has to be looked at: the slot's `due` is always in here, and is never later
+    /// than the instant at which its count is forgotten. Outdated entries are skipped.
+    due: DueQueue,
 }
 
 #[derive(Debug)]
 struct Slot {
     name: Box<str>,
-    kept: Kept,
+    entry: Entry,
 }
 
-/// What is kept of a key, and its hash.
+/// A key's count, and the hash of its name.
 #[derive(Debug)]
-enum Kept {
-    /// It is due when its count is forgotten.
-    Once {
+enum Entry {
+    /// Its due is the instant at which the count is forgotten.
+    ChargedOnce {
         hash: u32,
-        once: Once,
+        once: ChargedOnce,
     },
-    Whole {
+    Full {
         hash: u32,
-        whole: Box<Whole>,
+        full: Box<FullEntry>,
     },
 }
 
 #[derive(Debug)]
-struct Whole {
+struct FullEntry {
     count: Count,
     due: u64,
 }
 
-/// So many entries of [`Shard::due`] may be more than keys, and an eighth of the keys.
-const MORE: usize = 64;
+/// [`Shard::due`] may have this many outdated entries, and as many as an eighth of the keys.
+const EXTRA_DUE_ENTRIES: usize = 64;
 
-/// None if a new key has to be kept and must not be. The type is that of a store's answer, so that nothing is
-/// copied on the way.
+/// `None` if there is no room for a new key. The type is that of a store's answer, so that it is
+/// not copied.
 pub(super) type Answer = Option<Result<Decision, StoreError>>;
 
 impl Shard {
-    /// Decides a take. A key that is charged for the first time needs the word of `reserve`; without it there
-    /// is no answer.
+    /// Decides a take. A key that is charged for the first time calls `reserve` for its room; there
+    /// is no answer if that is refused.
     pub(super) fn take(
         &mut self,
         hash: u32,
@@ -67,17 +66,16 @@ impl Shard {
         let Some(at) = self.find(hash, name) else {
             return self.take_first(hash, name, now, take, reserve);
         };
-        match &mut self.slots.get_mut(at)?.kept {
-            Kept::Whole { whole, .. } => {
-                let decision = charge(&mut whole.count, now, take);
-                // Only a shorter window, or a clock that went back, makes it earlier, and then by more than the
-                // rule's charges count.
-                if whole.due > now.saturating_add(take.rule().life_micros()) {
-                    self.hasten(at);
+        match &mut self.slots.get_mut(at)?.entry {
+            Entry::Full { full, .. } => {
+                let decision = charge(&mut full.count, now, take);
+                // Only a shorter window, or a clock that went back, makes the due earlier.
+                if full.due > now.saturating_add(take.rule().life_micros()) {
+                    self.bring_forward(at);
                 }
                 Some(Ok(decision))
             }
-            Kept::Once { once, .. } => {
+            Entry::ChargedOnce { once, .. } => {
                 let once = *once;
                 Some(Ok(self.take_again(at, once, now, take)))
             }
@@ -103,9 +101,9 @@ impl Shard {
         Some(Ok(decision))
     }
 
-    /// From a count that was charged once, and stays so unless it is charged.
+    /// Decides a take of a key that was charged once.
     #[inline(never)]
-    fn take_again(&mut self, at: u32, once: Once, now: u64, take: &Take) -> Decision {
+    fn take_again(&mut self, at: u32, once: ChargedOnce, now: u64, take: &Take) -> Decision {
         let mut count = once.count();
         let due = count.forgotten_at();
         let is_forgotten = due <= now;
@@ -118,38 +116,39 @@ impl Shard {
         }
         if is_forgotten {
             let due = count.forgotten_at();
-            self.keep(at, |hash| Kept::of_first(hash, now, take, count));
+            self.keep(at, |hash| Entry::of_first(hash, now, take, count));
             self.due.push(due, at);
         } else {
-            self.keep(at, |hash| Kept::whole(hash, count, due));
-            self.hasten(at);
+            self.keep(at, |hash| Entry::full(hash, count, due));
+            self.bring_forward(at);
         }
         decision
     }
 
-    fn keep(&mut self, at: u32, what: impl FnOnce(u32) -> Kept) {
+    fn keep(&mut self, at: u32, what: impl FnOnce(u32) -> Entry) {
         if let Some(slot) = self.slots.get_mut(at) {
-            slot.kept = what(slot.kept.hash());
+            slot.entry = what(slot.entry.hash());
         }
     }
 
-    /// Has it looked at when its count is forgotten, if that is earlier than it would be.
+    /// Moves a slot's due forward to the instant at which its count is forgotten, if that is
+    /// earlier.
     #[cold]
-    fn hasten(&mut self, at: u32) {
-        let Some(Kept::Whole { whole, .. }) = self.slots.get_mut(at).map(|slot| &mut slot.kept)
+    fn bring_forward(&mut self, at: u32) {
+        let Some(Entry::Full { full, .. }) = self.slots.get_mut(at).map(|slot| &mut slot.entry)
         else {
             return;
         };
-        let forgotten_at = whole.count.forgotten_at();
-        if forgotten_at >= whole.due {
+        let forgotten_at = full.count.forgotten_at();
+        if forgotten_at >= full.due {
             return;
         }
-        whole.due = forgotten_at;
+        full.due = forgotten_at;
         self.due.push(forgotten_at, at);
-        if self.due.len() > MORE + self.slots.held() + self.slots.held() / 8 {
+        if self.due.len() > EXTRA_DUE_ENTRIES + self.slots.len() + self.slots.len() / 8 {
             let slots = &self.slots;
             self.due
-                .retain(|due, at| slots.get(at).is_some_and(|slot| slot.kept.is_due_at(due)));
+                .retain(|due, at| slots.get(at).is_some_and(|slot| slot.entry.is_due_at(due)));
         }
     }
 
@@ -164,14 +163,14 @@ impl Shard {
         let Some(at) = self.find(hash, name) else {
             return 0;
         };
-        match self.slots.get_mut(at).map(|slot| &mut slot.kept) {
-            Some(Kept::Whole { whole, .. }) => whole.count.refund(now, receipt, units),
-            Some(Kept::Once { once, .. }) => {
+        match self.slots.get_mut(at).map(|slot| &mut slot.entry) {
+            Some(Entry::Full { full, .. }) => full.count.refund(now, receipt, units),
+            Some(Entry::ChargedOnce { once, .. }) => {
                 let mut count = once.count();
                 let due = count.forgotten_at();
                 let refunded = count.refund(now, receipt, units);
                 if refunded > 0 {
-                    self.keep(at, |hash| Kept::whole(hash, count, due));
+                    self.keep(at, |hash| Entry::full(hash, count, due));
                 }
                 refunded
             }
@@ -195,11 +194,11 @@ impl Shard {
         let due = count.forgotten_at();
         let at = self.slots.insert(Slot {
             name: name.to_box(),
-            kept: Kept::of_first(hash, now, take, count),
+            entry: Entry::of_first(hash, now, take, count),
         });
         self.due.push(due, at);
         let slots = &self.slots;
-        let hash_of = |at: &u32| slots.get(*at).map_or(0, |slot| widened(slot.kept.hash()));
+        let hash_of = |at: &u32| slots.get(*at).map_or(0, |slot| widened(slot.entry.hash()));
         self.by_name.insert_unique(widened(hash), at, hash_of);
     }
 
@@ -209,24 +208,24 @@ impl Shard {
         self.due.earliest() <= now
     }
 
-    /// Looks at no more than so many keys that may be forgotten, drops those that are, and says how
-    /// many.
-    pub(super) fn drop_forgotten(&mut self, now: u64, most: usize) -> usize {
+    /// Looks at up to `max` keys that are due, drops those that are forgotten, and returns their
+    /// number.
+    pub(super) fn drop_forgotten(&mut self, now: u64, max: usize) -> usize {
         let mut dropped = 0;
-        for _ in 0..most {
+        for _ in 0..max {
             let Some((due, at)) = self.due.pop(now) else {
                 break;
             };
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
             };
-            if !slot.kept.is_due_at(due) {
+            if !slot.entry.is_due_at(due) {
                 continue;
             }
-            if let Kept::Whole { whole, .. } = &mut slot.kept {
-                let forgotten_at = whole.count.forgotten_at();
+            if let Entry::Full { full, .. } = &mut slot.entry {
+                let forgotten_at = full.count.forgotten_at();
                 if forgotten_at > now {
-                    whole.due = forgotten_at;
+                    full.due = forgotten_at;
                     self.due.push(forgotten_at, at);
                     continue;
                 }
@@ -234,7 +233,7 @@ impl Shard {
             self.remove(at);
             dropped += 1;
         }
-        if dropped > 0 && self.slots.held() == 0 && self.slots.are_many() {
+        if dropped > 0 && self.slots.len() == 0 && self.slots.has_many_pages() {
             *self = Self::default();
         }
         dropped
@@ -244,40 +243,40 @@ impl Shard {
         let Some(slot) = self.slots.remove(at) else {
             return;
         };
-        let hash = widened(slot.kept.hash());
+        let hash = widened(slot.entry.hash());
         if let Ok(entry) = self.by_name.find_entry(hash, |found| *found == at) {
             entry.remove();
         }
     }
 }
 
-impl Kept {
-    /// What a take made of nothing.
+impl Entry {
+    /// The entry of a key's first take.
     fn of_first(hash: u32, now: u64, take: &Take, count: Count) -> Self {
-        match Once::of(take, now) {
-            Some(once) => Self::Once { hash, once },
+        match ChargedOnce::of(take, now) {
+            Some(once) => Self::ChargedOnce { hash, once },
             None => {
                 let due = count.forgotten_at();
-                Self::whole(hash, count, due)
+                Self::full(hash, count, due)
             }
         }
     }
 
-    fn whole(hash: u32, count: Count, due: u64) -> Self {
-        let whole = Box::new(Whole { count, due });
-        Self::Whole { hash, whole }
+    fn full(hash: u32, count: Count, due: u64) -> Self {
+        let full = Box::new(FullEntry { count, due });
+        Self::Full { hash, full }
     }
 
     fn hash(&self) -> u32 {
         match self {
-            Self::Once { hash, .. } | Self::Whole { hash, .. } => *hash,
+            Self::ChargedOnce { hash, .. } | Self::Full { hash, .. } => *hash,
         }
     }
 
     fn is_due_at(&self, due: u64) -> bool {
         match self {
-            Self::Once { once, .. } => once.count().forgotten_at() == due,
-            Self::Whole { whole, .. } => whole.due == due,
+            Self::ChargedOnce { once, .. } => once.count().forgotten_at() == due,
+            Self::Full { full, .. } => full.due == due,
         }
     }
 }
@@ -287,7 +286,7 @@ fn charge(count: &mut Count, now: u64, take: &Take) -> Decision {
     count.take(take.rule().counting(), now, take.quotas(), take.units())
 }
 
-/// As a table wants it, which looks at the lowest and the highest bits.
+/// The table uses the lowest and the highest bits of a hash.
 fn widened(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

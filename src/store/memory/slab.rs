@@ -1,17 +1,18 @@
-/// Things at numbers, in pages that are never moved: growing copies nothing, and no more than a page is empty.
+/// Values by number, in pages that never move: growing copies nothing, and at most one page is
+/// unused.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(super) struct Slab<T> {
     pages: Vec<Box<Page<T>>>,
-    /// The first of a list of those without a thing.
+    /// The first of a linked list of vacant numbers.
     vacant: u32,
-    held: usize,
+    len: usize,
 }
 
 type Page<T> = [Place<T>; PAGE];
 
 const PAGE: usize = 64;
 
-/// The end of the list.
+/// The end of the list of vacant numbers.
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -20,14 +21,14 @@ enum Place<T> {
     Held(T),
 }
 
-impl<T> Slots<T> {
-    /// How many there are.
-    pub(super) fn held(&self) -> usize {
-        self.held
+impl<T> Slab<T> {
+    /// The number of values.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
-    /// Whether there is room for more than few.
-    pub(super) fn are_many(&self) -> bool {
+    /// Whether there is more than one page.
+    pub(super) fn has_many_pages(&self) -> bool {
         self.pages.len() > 1
     }
 
@@ -48,17 +49,17 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The number is that of one that was removed, or the next.
-    pub(super) fn insert(&mut self, thing: T) -> u32 {
+    /// Stores a value under a vacant number, and returns the number.
+    pub(super) fn insert(&mut self, value: T) -> u32 {
         if self.vacant == NONE {
             self.add_page();
         }
         let at = self.vacant;
         let place = self.place(at).expect("a vacant place is of a page");
-        if let Place::Vacant { next } = std::mem::replace(place, Place::Held(thing)) {
+        if let Place::Vacant { next } = std::mem::replace(place, Place::Held(value)) {
             self.vacant = next;
         }
-        self.held += 1;
+        self.len += 1;
         at
     }
 
@@ -68,7 +69,7 @@ impl<T> Slots<T> {
         match std::mem::replace(place, Place::Vacant { next }) {
             Place::Held(held) => {
                 self.vacant = at;
-                self.held -= 1;
+                self.len -= 1;
                 Some(held)
             }
             vacant @ Place::Vacant { .. } => {
@@ -96,12 +97,12 @@ impl<T> Slots<T> {
     }
 }
 
-impl<T> Default for Slots<T> {
+impl<T> Default for Slab<T> {
     fn default() -> Self {
         Self {
             pages: Vec::new(),
             vacant: NONE,
-            held: 0,
+            len: 0,
         }
     }
 }
@@ -112,14 +113,14 @@ mod tests {
 
     #[test]
     fn numbers_are_used_again() {
-        let mut slots = Slots::default();
+        let mut slots = Slab::default();
         for thing in 0..200_u32 {
             assert_eq!(slots.insert(thing), thing);
         }
         assert_eq!(slots.remove(70), Some(70));
         assert_eq!(slots.remove(7), Some(7));
         assert_eq!(slots.remove(7), None, "it is gone");
-        assert_eq!((slots.get(7), slots.held()), (None, 198));
+        assert_eq!((slots.get(7), slots.len()), (None, 198));
         assert_eq!(slots.insert(300), 7);
         assert_eq!(slots.insert(301), 70);
         assert_eq!(slots.insert(302), 200);

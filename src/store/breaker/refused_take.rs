@@ -3,16 +3,18 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::store::Take;
 
-/// One of the takes that did not get through, for a look after the store: what failed last may be about one key or one
-/// node alone, and must not keep the breaker open for all others.
+/// One of the takes that were refused, for the next probe.
+///
+/// The take that failed last may be of one broken key or node: it must not keep the breaker open
+/// for all others.
 #[derive(Debug, Default)]
-pub(super) struct Refused {
-    /// Whether one stands here, so that the many others only read.
+pub(super) struct RefusedTake {
+    /// Whether there is a take already, so that most threads only read.
     is_noted: AtomicBool,
     take: Mutex<Option<Take>>,
 }
 
-impl Refused {
+impl RefusedTake {
     pub(super) fn note(&self, take: &Take) {
         if self.is_noted.load(Ordering::Relaxed) || self.is_noted.swap(true, Ordering::Relaxed) {
             return;

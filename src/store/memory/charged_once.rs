@@ -1,14 +1,14 @@
-use super::micros::Micros;
+use super::split_micros::SplitMicros;
 use crate::algorithm::{Count, Counting};
 use crate::quota::Quota;
 use crate::store::Take;
 
-/// A count that was charged once, under one quota: what it takes to charge it again, just so.
+/// A count that was charged once, under one quota, by what the charge was.
 ///
-/// Of a flood of keys all are like this, and this is a fifth of a [`Count`].
+/// In a flood of keys all are like this, and this takes a fifth of a [`Count`]'s memory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Once {
-    stamp: Micros,
+pub(super) struct ChargedOnce {
+    stamp: SplitMicros,
     max: u32,
     burst: u32,
     cost: u32,
@@ -17,8 +17,8 @@ pub(super) struct Once {
     counting: Counting,
 }
 
-impl Once {
-    /// Of a take that was charged to nothing before it; none if the rule has several quotas or a number is too large.
+impl ChargedOnce {
+    /// The first take of a key. `None` if the rule has several quotas or a number is too large.
     pub(super) fn of(take: &Take, now: u64) -> Option<Self> {
         let [quota] = take.quotas() else {
             return None;

@@ -1,11 +1,12 @@
-/// An instant in halves, so that what holds one need not be as wide.
+/// An instant in microseconds, in two halves, so that structs with one need an alignment of 4 bytes
+/// only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Micros {
+pub(super) struct SplitMicros {
     high: u32,
     low: u32,
 }
 
-impl From<u64> for Micros {
+impl From<u64> for SplitMicros {
     fn from(micros: u64) -> Self {
         Self {
             high: (micros >> 32) as u32,
@@ -14,8 +15,8 @@ impl From<u64> for Micros {
     }
 }
 
-impl From<Micros> for u64 {
-    fn from(micros: Micros) -> Self {
+impl From<SplitMicros> for u64 {
+    fn from(micros: SplitMicros) -> Self {
         Self::from(micros.high) << 32 | Self::from(micros.low)
     }
 }

@@ -1,0 +1,105 @@
+//! The task that probes a store while its breaker is open.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::shared_state::SharedState;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::jitter;
+use crate::store::{Store, StoreExt, Take};
+
+/// How long one probe may take, whatever the store's own time-out is.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bounds of the pause between two probes.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Owns the task: it ends when this is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Prober(Mutex<Option<AbortHandle>>);
+
+/// What the task asks, and whom it tells.
+#[derive(Debug)]
+pub(super) struct Probe<S> {
+    pub(super) inner: Arc<S>,
+    pub(super) state: Arc<SharedState>,
+    /// The take that failed last, at a cost of 0.
+    pub(super) take: Take,
+    /// The generation at which the breaker opened.
+    pub(super) generation: u64,
+    pub(super) every: Duration,
+}
+
+impl Prober {
+    /// Probes in the background until the store answers. Without a runtime, requests do it.
+    pub(super) fn start<S: Store>(&self, probe: Probe<S>) {
+        let probe = ProbeTask(probe);
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let task = runtime.spawn(probe.run()).abort_handle();
+        // The task before has ended: only a store that answered lets the breaker open again.
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        let task = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = task.take() {
+            task.abort();
+        }
+    }
+}
+
+/// Tells the breaker when the task ends early, with its runtime or by a panic: requests probe then.
+struct ProbeTask<S>(Probe<S>);
+
+impl<S: Store> ProbeTask<S> {
+    async fn run(self) {
+        let Probe { inner, state, .. } = &self.0;
+        let mut take = self.0.take.clone();
+        loop {
+            sleep(self.0.every + jitter::up_to(self.0.every / 5)).await;
+            let answer = timeout(PROBE_TIMEOUT, inner.take_one(&take)).await;
+            if answer.is_ok_and(|answer| is_answer(&answer)) {
+                return state.store_answered(self.0.generation);
+            }
+            // Takes of another key, rule or node may be answered.
+            take = state.refused().unwrap_or(take);
+        }
+    }
+}
+
+impl<S> Drop for ProbeTask<S> {
+    fn drop(&mut self) {
+        let Probe {
+            state,
+            generation,
+            every,
+            ..
+        } = &self.0;
+        state.stop_probing(*generation, Instant::now() + *every);
+    }
+}
+
+/// Whether the store answered. An error about one key is an answer, and a refusal may be about one.
+fn is_answer<T>(answer: &Result<T, StoreError>) -> bool {
+    use StoreErrorKind as Kind;
+    match answer {
+        Ok(_) => true,
+        Err(error) => matches!(
+            error.kind(),
+            Kind::WrongType | Kind::Full | Kind::Refused | Kind::Protocol
+        ),
+    }
+}
+
+/// The pause within its bounds: never none, never without end.
+pub(super) fn bounded(every: Duration) -> Duration {
+    every.clamp(MIN_PAUSE, MAX_PAUSE)
+}

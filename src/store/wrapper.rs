@@ -1,0 +1,81 @@
+//! What a store around another store does before and after it asks the inner one. Several wrappers
+//! together need only one future.
+
+use smallvec::SmallVec;
+
+use super::{StoreFuture, Take};
+use crate::decision::Decisions;
+use crate::error::StoreError;
+
+pub(super) type Answer = Result<Decisions, StoreError>;
+
+/// A store around another store, without that store.
+pub(super) trait Wrapper {
+    /// What the wrapper keeps while the inner store is asked.
+    type Pending: Send + 'static;
+
+    /// # Errors
+    ///
+    /// The answer, if the wrapper gives it without asking the inner store.
+    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer>;
+
+    /// The wrapper's answer, made of the inner store's.
+    fn after(asking: Self::Pending, takes: &[Take], answer: Answer) -> Answer;
+
+    /// Asks the inner store.
+    fn ask(
+        &self,
+        takes: &[Take],
+        ask: impl FnOnce() -> StoreFuture<Decisions>,
+    ) -> StoreFuture<Decisions> {
+        let asking = match self.before(takes) {
+            Ok(asking) => asking,
+            Err(answer) => return StoreFuture::ready(answer),
+        };
+        let pending = ask();
+        if pending.answer().is_none() {
+            // One take, nearly always.
+            let takes = SmallVec::<[Take; 1]>::from(takes);
+            return StoreFuture::boxed(async move {
+                let answer = pending.await;
+                Self::after(asking, &takes, answer)
+            });
+        }
+        match pending.now() {
+            Ok(answer) => StoreFuture::ready(Self::after(asking, takes, answer)),
+            Err(pending) => pending,
+        }
+    }
+}
+
+impl<A: Wrapper> Wrapper for Option<A> {
+    type Pending = Option<A::Pending>;
+
+    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer> {
+        self.as_ref().map(|around| around.before(takes)).transpose()
+    }
+
+    fn after(asking: Self::Pending, takes: &[Take], answer: Answer) -> Answer {
+        match asking {
+            Some(asking) => A::after(asking, takes, answer),
+            None => answer,
+        }
+    }
+}
+
+/// Two wrappers, the first around the second.
+impl<A: Wrapper, B: Wrapper> Wrapper for (A, B) {
+    type Pending = (A::Pending, B::Pending);
+
+    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer> {
+        let outer = self.0.before(takes)?;
+        match self.1.before(takes) {
+            Ok(inner) => Ok((outer, inner)),
+            Err(answer) => Err(A::after(outer, takes, answer)),
+        }
+    }
+
+    fn after((outer, inner): Self::Pending, takes: &[Take], answer: Answer) -> Answer {
+        A::after(outer, takes, B::after(inner, takes, answer))
+    }
+}
