@@ -4,8 +4,6 @@
 
 #[path = "support/recorder.rs"]
 mod recorder;
-#[path = "../tests/support/mod.rs"]
-mod server;
 mod support;
 
 use std::sync::Arc;
@@ -13,8 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use recorder::{Recorder, ScriptCall};
 use redis::{Cmd, Connection, InfoDict, Value, cmd};
-use server::Redis;
 use support::{Table, median};
+use test_support::Redis;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, Quota, Rule, Take};
 

@@ -2,9 +2,6 @@
 //!
 //! `cargo run --example resilient`, which starts a redis-server of its own.
 
-#[path = "../tests/support/mod.rs"]
-mod servers;
-
 use std::time::{Duration, Instant};
 
 use tidegate::rule::Share;
@@ -13,7 +10,7 @@ use tidegate::{Key, Quota, RedisStore, Resilient, Rule, Store, Take};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut server = servers::Redis::start();
+    let mut server = test_support::Redis::start();
     // Two processes run at most, so that each admits half while Redis cannot decide for both.
     let store = Resilient::around(RedisStore::connect(&server.url).await?)
         .fallback(Share::of_processes(2))

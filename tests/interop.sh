@@ -39,13 +39,13 @@ if [ ${#packages[@]} -gt 0 ]; then
 fi
 
 built=target/interop
-wanted=$(cat tests/interop/pom.xml tests/interop/java/*.java; echo "${REDISSON:-}")
+wanted=$(cat tests/fleet/interop/pom.xml tests/fleet/interop/java/*.java; echo "${REDISSON:-}")
 if [ "$wanted" != "$(cat "$built/built" 2>/dev/null)" ]; then
   rm -rf "$built"
-  mvn -q -B -f tests/interop/pom.xml ${REDISSON:+-Dredisson.version=$REDISSON} \
+  mvn -q -B -f tests/fleet/interop/pom.xml ${REDISSON:+-Dredisson.version=$REDISSON} \
     compile dependency:copy-dependencies -DoutputDirectory="$PWD/$built/lib"
   echo "$wanted" >"$built/built"
 fi
 ls "$built/lib" | grep '^redisson-'
 
-exec cargo test --all-features "${profile[@]}" --test interop -- --ignored --nocapture --test-threads 1
+exec cargo test --all-features "${profile[@]}" --test fleet interop:: -- --ignored --nocapture --test-threads 1

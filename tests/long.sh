@@ -13,7 +13,7 @@ bash tests/run.sh --release --test store history -- --nocapture
 bash tests/run.sh --release --test laws
 bash tests/run.sh --release --test fleet saturated -- --nocapture
 TIDEGATE_ACQUISITIONS=${TIDEGATE_ACQUISITIONS:-100000} bash tests/run.sh --release --test lock soak -- --nocapture
-TIDEGATE_FLOOD=${TIDEGATE_FLOOD:-10000000} bash tests/run.sh --release --test flood -- --nocapture
+TIDEGATE_FLOOD=${TIDEGATE_FLOOD:-10000000} bash tests/run.sh --release --test store flood:: -- --nocapture
 bash tests/interop.sh --long
 bash tests/faults.sh
 bash tests/soak.sh

@@ -7,4 +7,4 @@ cd "$(dirname "$0")/.."
 
 export TIDEGATE_SOAK_SECONDS=${TIDEGATE_SOAK_SECONDS:-1800}
 export TIDEGATE_SOAK_RATE=${TIDEGATE_SOAK_RATE:-4000}
-exec bash tests/run.sh --release --test soak -- --nocapture
+exec bash tests/run.sh --release --test fleet soak:: -- --nocapture

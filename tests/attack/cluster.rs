@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use test_support::cluster::{Cluster, Plan};
 use tidegate::store::StoreExt;
 use tidegate::{RedisStore, Store, Take};
 use tokio::time::sleep;
 
 use crate::stalls::{Lost, Stalls};
-use crate::support::cluster::{Cluster, Plan};
 use crate::{HOUR, PATIENT, charged, is_allowed, millis, rule, take};
 
 async fn connect(cluster: &Cluster) -> RedisStore {

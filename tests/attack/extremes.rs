@@ -9,13 +9,13 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::{Request, StatusCode};
+use test_support::Redis;
 use tidegate::rule::SharedRules;
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, MemoryStore, Quota, RateLimitLayer, Rule, Rules, Store, Take};
 use tower::ServiceExt;
 
-use crate::support::Redis;
 use crate::{HOUR, PATIENT, connect, millis, rule, take};
 
 const START: u64 = 1_700_000_000_000_000;

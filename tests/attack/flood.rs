@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
+use test_support::Redis;
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::{Store, Take};
 use tokio::time::{sleep, timeout};
 
 use crate::latency::lost;
 use crate::stalls::nothing_is_lost;
-use crate::support::Redis;
 use crate::{HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, rule, take};
 
 /// The queue's bound, as the design has it.

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::Mode;
 use tidegate::decision::Source;
 use tidegate::store::StoreExt;
 use tidegate::{RateLimitLayer, RedisStore, Resilient, Store};
@@ -16,8 +18,6 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::stalls::{Lost, nothing_is_lost};
-use crate::support::Redis;
-use crate::support::proxy::Mode;
 use crate::{HOUR, PATIENT, TIMEOUT, behind, connect, millis, rule, take};
 
 const CLIENTS: usize = 12;

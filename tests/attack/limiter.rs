@@ -13,12 +13,12 @@ mod witness;
 
 use std::time::{Duration, Instant};
 
+use test_support::Redis as Server;
 use tidegate::Redis;
 use tidegate::limiter::{LimiterError, LimiterErrorKind, RateLimiter, RateType};
 use tokio::time::sleep;
 
 use crate::PATIENT;
-use crate::support::Redis as Server;
 
 /// A handle on the server: to Redis, a process of its own.
 pub(crate) async fn handle(url: &str) -> Redis {

@@ -1,12 +1,15 @@
 //! Attacks on the laws from outside: only through the public API, on real servers, behind a proxy
 //! that adds latency or breaks connections. Each test names the law or the promise it attacks.
+//!
+//! [`acl`] and [`secrets`] test what `docs/security.md` promises, and `fuzz` runs the fuzz targets
+//! over their corpus.
 
-#[path = "../support/mod.rs"]
-mod support;
-
+mod acl;
 mod cluster;
 mod extremes;
 mod flood;
+#[cfg(feature = "config")]
+mod fuzz;
 mod keys;
 mod latency;
 mod limiter;
@@ -15,6 +18,8 @@ mod order;
 mod refusals;
 mod replies;
 mod runtimes;
+#[cfg(feature = "tracing")]
+mod secrets;
 mod stalls;
 mod waiting;
 mod wrapped;
@@ -23,11 +28,10 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
 use tidegate::store::StoreExt;
 use tidegate::{Decision, Key, Quota, RedisStore, Rule, StoreError, Take};
-
-use support::Redis;
-use support::proxy::{Mode, Proxy};
 
 /// The default of `RedisStore::timeout`.
 const TIMEOUT: Duration = Duration::from_millis(50);

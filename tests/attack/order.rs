@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 use tokio::time::sleep;
 
-use crate::support::Redis;
-use crate::support::proxy::{Mode, Proxy};
 use crate::{HOUR, PATIENT, connect, is_allowed, millis, rule, run, take, try_run};
 
 const START: u64 = 1_700_000_000_000_000;

@@ -1,10 +1,10 @@
 //! Law 13: a key that the server refuses costs nobody else a decision.
 
 use futures_util::future::join_all;
+use test_support::Redis;
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tokio::time::sleep;
 
-use crate::support::Redis;
 use crate::{HOUR, PATIENT, charged, connect, is_allowed, millis, rule, run, take};
 
 async fn limited(server: &Redis) -> String {

@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
 use tidegate::{Decision, RedisStore, Store, StoreError, Take};
 use tokio::time::sleep;
 
 use crate::stalls::starved;
-use crate::support::Redis;
-use crate::support::proxy::{Mode, Proxy};
 use crate::{HOUR, PATIENT, TIMEOUT, connect, millis, rule, take};
 
 /// More than two script calls' keys, in one flight.

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use test_support::Redis;
 use tidegate::Store;
 use tidegate::store::StoreExt;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
-use crate::support::Redis;
 use crate::{HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take};
 
 fn runtime() -> Runtime {

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::support::proxy::Proxy;
+use test_support::proxy::Proxy;
 
 /// How long the thread of a test has been ready to run, but no processor was free, as the kernel
 /// counts it. Only of use in a runtime of one thread.

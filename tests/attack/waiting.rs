@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use futures_util::future::join_all;
 use http::{HeaderName, Request, Response, StatusCode};
+use test_support::Redis;
 use tidegate::{Header, RateLimitLayer, RedisStore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
-use crate::support::Redis;
 use crate::{Allowed, PATIENT, behind, check_windows, connect, millis};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::{Request, StatusCode};
+use test_support::Redis;
 use tidegate::decision::Source;
 use tidegate::rule::Share;
 use tidegate::store::{InFlight, StoreErrorKind, StoreExt};
@@ -16,7 +17,6 @@ use tidegate::{RateLimitLayer, Resilient, Store};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
-use crate::support::Redis;
 use crate::{HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, rule, take};
 
 async fn status(app: &Router) -> StatusCode {

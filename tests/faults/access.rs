@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use redis::cmd;
+use test_support::Redis;
 use tidegate::RedisStore;
 use tidegate::store::StoreErrorKind as Kind;
 
 use crate::fault::Fault;
-use crate::support::Redis;
 use crate::{run, words};
 
 const WHILE: Duration = Duration::from_millis(400);

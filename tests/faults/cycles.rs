@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
 use tidegate::RedisStore;
 use tokio::time::{Instant, sleep};
 
 use crate::load::{Load, TIMEOUT};
 use crate::process::{has_loaded, slow_to_load};
-use crate::support::Redis;
-use crate::support::proxy::{Mode, Proxy};
 use crate::{run, words};
 
 /// What is promised, and is asked for where the machine has nothing else to do.

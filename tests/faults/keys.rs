@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use redis::cmd;
+use test_support::Redis;
 use tidegate::store::StoreErrorKind as Kind;
 
 use crate::fault::Fault;
-use crate::support::Redis;
 use crate::{run, words};
 
 const WHILE: Duration = Duration::from_millis(400);

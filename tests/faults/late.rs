@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use redis::InfoDict;
+use test_support::Redis;
 use tidegate::store::StoreExt;
 use tidegate::{Key, Quota, RedisStore, Rule, Take};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::load::TIMEOUT;
-use crate::support::Redis;
 use crate::words;
 
 const CALLERS: u64 = 200;

@@ -1,9 +1,6 @@
 //! What goes wrong with Redis and the way to it, under load: what the caller gets, how long that takes, what is
 //! counted, and that it is over by itself. Each fault prints its row of the table; `tests/faults.sh` prints all.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod access;
 mod cycles;
 mod fault;
@@ -29,7 +26,7 @@ fn words(words: &str) -> Cmd {
 }
 
 /// Has the server do this.
-fn run(server: &support::Redis, command: &str) {
+fn run(server: &test_support::Redis, command: &str) {
     let done = words(command).exec(&mut server.connection());
     done.unwrap_or_else(|error| panic!("{command}: {error}"));
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
 use tidegate::RedisStore;
 use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::sleep;
@@ -9,8 +11,6 @@ use tokio::time::sleep;
 use crate::fault::Fault;
 use crate::load::TIMEOUT;
 use crate::run;
-use crate::support::Redis;
-use crate::support::proxy::{Mode, Proxy};
 
 const WHILE: Duration = Duration::from_millis(400);
 

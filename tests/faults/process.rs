@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use redis::cmd;
+use test_support::Redis;
 use tidegate::RedisStore;
 use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::{Instant, sleep};
 
 use crate::fault::Fault;
 use crate::run;
-use crate::support::Redis;
 
 const WHILE: Duration = Duration::from_millis(400);
 

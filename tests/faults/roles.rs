@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use test_support::Redis;
+use test_support::proxy::Proxy;
 use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::{Instant, sleep};
 
 use crate::fault::Fault;
-use crate::support::Redis;
-use crate::support::proxy::Proxy;
 use crate::{run, words};
 
 const WHILE: Duration = Duration::from_millis(400);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use redis_test::utils::get_random_available_port;
 use tempfile::TempDir;
+use test_support::Redis;
+use test_support::proxy::Proxy;
 use tidegate::RedisStore;
 use tidegate::redis::RedisAddress;
 use tidegate::store::StoreErrorKind as Kind;
 
 use crate::fault::Fault;
-use crate::support::Redis;
-use crate::support::proxy::Proxy;
 use crate::words;
 
 const WHILE: Duration = Duration::from_millis(400);

@@ -8,14 +8,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use test_support::Redis;
+use test_support::workers::{instructions, outputs, start_worker};
 use tidegate::store::StoreExt;
 use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
 use tokio::time::Instant;
 
 use crate::oracle::{Grant, Limit, fullest_window, violation};
-use crate::support::Redis;
-use crate::support::workers::{instructions, outputs, start_worker};
-use crate::{PROCESSES, store};
+use crate::{MACHINE, PROCESSES, store};
 
 const TASKS: usize = 64;
 const MAXIMA: [u64; 5] = [1, 3, 10, 100, 1_000];
@@ -160,6 +160,7 @@ fn grants(outputs: &[String]) -> BTreeMap<(String, u64), Vec<Grant>> {
 /// Laws 1 of all algorithms, for a whole fleet and by the server's clock.
 #[test]
 fn nothing_is_above_its_limit_and_nothing_is_left() {
+    let _machine = MACHINE.blocking_lock();
     let server = Redis::start();
     let mut all = 0;
     for phase in Phase::all() {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use http::Request;
+use test_support::log::Log;
 use tidegate::{Denied, Header, Key, MemoryStore, PeerIp, RateLimitLayer};
 use tower::ServiceExt;
 
-use crate::log::Log;
 use crate::{WINDOW, send, status};
 
 fn app(layer: RateLimitLayer) -> Router {

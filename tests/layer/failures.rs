@@ -8,6 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{Request, Response, StatusCode};
+use test_support::Redis;
 use tidegate::callback::{FailureKind, Problem};
 use tidegate::key::KeyError;
 use tidegate::rule::OnError;
@@ -19,8 +20,7 @@ use tidegate::{
 use tower::timeout::TimeoutLayer;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
-use crate::support::Redis;
-use crate::{WINDOW, no_store, send, status, text};
+use crate::{WINDOW, no_store, send, status, store_on, text};
 
 fn undecided() -> RateLimitLayer {
     RateLimitLayer::new("p", WINDOW, 5).store(no_store())
@@ -52,7 +52,7 @@ async fn by_default_a_503() {
 #[tokio::test]
 async fn a_real_outage_is_a_503_too_and_the_kind_is_told() {
     let mut server = Redis::start();
-    let store: Arc<dyn Store> = Arc::new(server.store().await);
+    let store: Arc<dyn Store> = Arc::new(store_on(&server).await);
     server.kill();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let layer = RateLimitLayer::new("p", WINDOW, 5).store(store);

@@ -1,19 +1,19 @@
-//! The middleware as an application sees it.
-
-#[path = "../support/log.rs"]
-mod log;
-#[path = "../support/mod.rs"]
-mod support;
+//! The middleware as an application sees it: what it answers, whom it counts, how it is configured.
 
 mod allocations;
 mod charges;
+mod client_ip;
+mod config;
 mod contract;
+#[cfg(feature = "tracing")]
 mod events;
 mod failures;
+#[cfg(feature = "test-util")]
 mod fields;
 mod semantics;
 mod stores;
 mod waiting;
+mod web_app;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,9 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use tidegate::{MemoryStore, Store};
+use test_support::Redis;
+use tidegate::{MemoryStore, RedisStore, Store};
 use tower::ServiceExt;
-
-use support::Redis;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -38,12 +37,19 @@ struct Stores {
 impl Stores {
     async fn start() -> Self {
         let server = Redis::start();
-        let redis = server.store().await;
+        let redis = store_on(&server).await;
         Self {
             all: [Arc::new(MemoryStore::new()), Arc::new(redis)],
             _server: server,
         }
     }
+}
+
+/// A store with a time-out that only a hanging server exceeds, not a busy machine.
+async fn store_on(server: &Redis) -> RedisStore {
+    let store = RedisStore::connect(&server.url).await;
+    let store = store.expect("a running server");
+    store.timeout(Duration::from_secs(20))
 }
 
 /// A store that never decides a take that costs something: it has no room for any key.

@@ -17,7 +17,7 @@ use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
 use crate::contract::Strict;
 use crate::stores::{Always, Far};
-use crate::{Stores, get, send, status, support};
+use crate::{Stores, get, send, status, store_on};
 
 const SECOND: Duration = Duration::from_secs(1);
 const OK: StatusCode = StatusCode::OK;
@@ -329,8 +329,8 @@ async fn it_works_on_real_stores() {
 /// A server that goes away while requests wait is a failure, and no denial.
 #[tokio::test]
 async fn a_store_that_fails_meanwhile_is_a_503() {
-    let mut server = support::Redis::start();
-    let layer = RateLimitLayer::new("paced", SECOND, 1).store(server.store().await);
+    let mut server = test_support::Redis::start();
+    let layer = RateLimitLayer::new("paced", SECOND, 1).store(store_on(&server).await);
     let app = app(layer.wait(60 * SECOND));
     assert_eq!(status(&app, "/").await, OK);
     let waits = tokio::spawn({

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use test_support::limiter_monitor::{Monitor, pairs, split};
+use test_support::workers::{instructions, outputs, worker_command};
 use tidegate::Redis;
 use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::Random;
 use crate::fleet::lasts;
-use crate::oracle::{Monitor, pairs, split};
-use crate::support::workers::{instructions, outputs, worker_command};
-use crate::{Random, support};
 
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 15;
@@ -234,7 +234,7 @@ impl SteppingClock {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_above_the_rate_between_changes() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = crate::connect(&server).await;
     for number in 0..3 {
         let (limiter, interval) = limiter(&redis, number);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use test_support::limiter_monitor::Monitor;
 use tidegate::limiter::RateLimiter;
 use tokio::time::{Instant, sleep};
 
-use crate::oracle::Monitor;
-use crate::{Random, assert_comes_to_rest, connect, limiter, support};
+use crate::{Random, assert_comes_to_rest, connect, limiter};
 
 const RATE: u64 = 7;
 /// Longer than a busy machine takes to give something back: what has left by itself is not given back any more.
@@ -42,7 +42,7 @@ async fn drop_after(polls: u64, limiter: RateLimiter, way: u64, permits: u64, pa
 
 #[tokio::test]
 async fn whatever_is_dropped_leaves_nothing() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, RATE, INTERVAL).await;
     let monitor = Monitor::start(&server.url);
@@ -88,7 +88,7 @@ async fn whatever_is_dropped_leaves_nothing() {
 /// The slot of the last one who waits is the next one's.
 #[tokio::test]
 async fn a_slot_that_was_given_up_is_used() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 1, 2_000).await;
     assert!(limiter.try_acquire(1).await.expect("an answer"));

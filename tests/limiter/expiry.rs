@@ -6,7 +6,7 @@ use redis::Commands;
 use tidegate::limiter::{LimiterErrorKind, Rate, RateType};
 use tokio::time::sleep;
 
-use crate::{connect, limiter, support};
+use crate::{connect, limiter};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,7 +18,7 @@ fn lives(connection: &mut redis::Connection, names: &[&str]) -> Vec<i64> {
 /// A rate that is forgotten and set anew finds what was granted under it.
 #[tokio::test]
 async fn a_rate_that_is_forgotten_refills_nothing() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 3, 60_000).await;
     assert!(limiter.try_acquire(3).await.expect("an answer"));
@@ -52,7 +52,7 @@ async fn a_rate_that_is_forgotten_refills_nothing() {
 /// A new rate lives as long as it says, whatever the old one's expiry was.
 #[tokio::test]
 async fn a_new_rate_has_an_expiry_of_its_own() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 3, 1_000).await;
     assert!(limiter.expire(SECOND).await.expect("an answer"));
@@ -66,7 +66,7 @@ async fn a_new_rate_has_an_expiry_of_its_own() {
 /// After the host's clock went back, however much was granted.
 #[tokio::test]
 async fn many_grants_from_the_future_count_from_now() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5_000, 400).await;
@@ -102,7 +102,7 @@ async fn many_grants_from_the_future_count_from_now() {
 
 #[tokio::test]
 async fn a_keep_alive_time_that_makes_no_sense_is_told() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 3, 1_000).await;

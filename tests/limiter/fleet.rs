@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use test_support::limiter_monitor::Monitor;
+use test_support::workers::{instructions, outputs, start_worker};
 use tidegate::Redis;
 use tidegate::limiter::{RateLimiter, RateType};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::oracle::Monitor;
-use crate::support::workers::{instructions, outputs, start_worker};
-use crate::{Random, connect, support};
+use crate::{Random, connect};
 
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 16;
@@ -120,7 +120,7 @@ async fn worker_asks_in_every_way() {
 
 #[tokio::test]
 async fn nothing_is_above_the_rate_and_nothing_is_left() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     for limit in limits() {
         let limiter = RateLimiter::new(&redis, name(limit));
@@ -197,7 +197,7 @@ async fn worker_waits_in_order() {
 /// Callers of several processes are served at the rate.
 #[tokio::test]
 async fn the_order_is_the_servers() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let limiter = RateLimiter::new(&redis, "fair");
     let interval = Duration::from_millis(100);

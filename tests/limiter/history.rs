@@ -8,8 +8,6 @@ use tidegate::Redis;
 use tidegate::limiter::{LimiterBackend, LimiterError, MemoryLimiters, Rate, RateLimiter};
 use tidegate::test_util::ManualClock;
 
-use crate::support;
-
 #[derive(Debug, Clone)]
 enum Step {
     Wait(u64),
@@ -125,7 +123,7 @@ fn memory_and_redis_decide_alike() {
         .enable_all()
         .build()
         .expect("a runtime");
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = runtime.block_on(crate::connect(&server));
     let histories = std::env::var("TIDEGATE_HISTORIES");
     let histories = histories.map_or(600, |number| number.parse().expect("a number"));

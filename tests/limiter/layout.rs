@@ -6,7 +6,7 @@ use redis::{Commands, cmd};
 use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter, RateType};
 use tidegate::store::StoreErrorKind;
 
-use crate::{connect, limiter, support};
+use crate::{connect, limiter};
 
 type Grants = Vec<(Vec<u8>, f64)>;
 
@@ -27,7 +27,7 @@ fn member(identity: &[u8], permits: u32) -> Vec<u8> {
 
 #[tokio::test]
 async fn what_we_write_is_redissons() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let rate = Rate::overall(10, MINUTE).expect("valid");
@@ -70,7 +70,7 @@ async fn what_we_write_is_redissons() {
 
 #[tokio::test]
 async fn names_with_braces_and_clients() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = RateLimiter::new(&redis, "a{b}c");
@@ -97,7 +97,7 @@ async fn names_with_braces_and_clients() {
 
 #[tokio::test]
 async fn what_redisson_writes_is_read() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let now = server_millis(&mut connection).floor();
@@ -127,7 +127,7 @@ async fn what_redisson_writes_is_read() {
 /// A half of the state that is missing is neither an error for ever nor a refill.
 #[tokio::test]
 async fn what_is_missing_heals() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 700).await;
@@ -158,7 +158,7 @@ async fn what_is_missing_heals() {
 
 #[tokio::test]
 async fn foreign_values_are_typed_errors() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 60_000).await;
@@ -208,7 +208,7 @@ async fn foreign_values_are_typed_errors() {
 /// Grants of a clock that is ahead count from now, and not until then.
 #[tokio::test]
 async fn grants_from_the_future_count_from_now() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 300).await;
@@ -226,7 +226,7 @@ async fn grants_from_the_future_count_from_now() {
 /// A new rate reaches every client.
 #[tokio::test]
 async fn a_new_rate_reaches_all_clients() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let clients = [connect(&server).await, connect(&server).await];
     let limiters = clients
         .each_ref()
@@ -260,7 +260,7 @@ async fn a_new_rate_reaches_all_clients() {
 /// An uncontended acquire is one script call; denials and reads leave every expiry alone.
 #[tokio::test]
 async fn one_call_and_no_expiry_of_who_is_denied() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let limiter = limiter(&redis, 5, 60_000).await;

@@ -1,8 +1,5 @@
 //! The rate limiter: on real servers and in memory.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 #[allow(dead_code)]
 mod changing;
 mod dropped;
@@ -14,7 +11,6 @@ mod fleet;
 mod grants;
 mod history;
 mod layout;
-mod oracle;
 mod redisson;
 mod runtimes;
 mod surface;
@@ -35,7 +31,7 @@ async fn limiter(on: impl Into<LimiterBackend>, permits: u64, millis: u64) -> Ra
 }
 
 /// With a time-out that only a hanging server exceeds, not a busy machine.
-async fn connect(server: &support::Redis) -> Redis {
+async fn connect(server: &test_support::Redis) -> Redis {
     let redis = Redis::connect(&server.url).await.expect("a running server");
     redis.timeout(Duration::from_secs(20))
 }
@@ -52,7 +48,7 @@ macro_rules! on_both {
         mod on_redis {
             $(#[tokio::test]
             async fn $check() {
-                let server = crate::support::Redis::start();
+                let server = test_support::Redis::start();
                 let redis = crate::connect(&server).await;
                 super::$check((&redis).into()).await;
             })+
@@ -83,7 +79,11 @@ impl Random {
 }
 
 /// Asserts that all permits can be had again within so long, and that then only the rate is left behind.
-async fn assert_comes_to_rest(limiter: &RateLimiter, server: &support::Redis, within: Duration) {
+async fn assert_comes_to_rest(
+    limiter: &RateLimiter,
+    server: &test_support::Redis,
+    within: Duration,
+) {
     let began = std::time::Instant::now();
     let rate = limiter.rate().await.expect("an answer").expect("a rate");
     loop {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use redis::Script;
+use test_support::limiter_monitor::Monitor;
 use tidegate::limiter::{Rate, RateLimiter};
 use tokio::time::{Instant, sleep};
 
-use crate::oracle::Monitor;
-use crate::{Random, connect, limiter, support};
+use crate::{Random, connect, limiter};
 
 /// What the Java client's third generation does, written anew from its description; by the server's time.
 const JAVA: &str = r"
@@ -64,7 +64,7 @@ struct Java {
 }
 
 impl Java {
-    async fn connect(server: &support::Redis) -> Self {
+    async fn connect(server: &test_support::Redis) -> Self {
         let client = redis::Client::open(&*server.url).expect("a valid address");
         let connection = client.get_multiplexed_async_connection().await;
         Self {
@@ -93,7 +93,7 @@ impl Java {
 #[tokio::test]
 async fn together_never_more_than_the_rate() {
     for (rate, interval) in [(1, 60), (5, 50), (10, 200), (50, 300)] {
-        let server = support::Redis::start();
+        let server = test_support::Redis::start();
         let redis = connect(&server).await;
         let limiter = limiter(&redis, rate, interval).await;
         let monitor = Monitor::start(&server.url);
@@ -164,7 +164,7 @@ async fn together_never_more_than_the_rate() {
 /// What they grant while we are idle counts, and they get all that there is: nothing of it expires.
 #[tokio::test]
 async fn they_get_all_that_there_is_while_we_are_idle() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
     let rate = Rate::overall(10, Duration::from_millis(400)).expect("valid");
@@ -188,7 +188,7 @@ async fn they_get_all_that_there_is_while_we_are_idle() {
 /// A value that is too low for what is granted, as such a loss leaves it, is mended by us when all has left.
 #[tokio::test]
 async fn a_value_that_is_too_low_is_mended() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = connect(&server).await;
     let limiter = limiter(&redis, 10, 40).await;
     assert!(limiter.try_acquire(1).await.expect("an answer"));

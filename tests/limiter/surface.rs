@@ -207,7 +207,7 @@ async fn reads_change_nothing(on: LimiterBackend) {
 /// What an earlier generation does not have is said.
 #[tokio::test]
 async fn earlier_generations_lack_something() {
-    let server = crate::support::Redis::start();
+    let server = test_support::Redis::start();
     let redis = crate::connect(&server).await;
     let limiter = limiter(&redis, 3, 60_000).await;
     for generation in [Generation::First, Generation::Second] {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use redis::{Commands, cmd};
+use test_support::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
 
-use crate::support::Redis;
 use crate::{HICCUP, eventually, is_free_soon, process};
 
 type Fields = HashMap<String, String>;

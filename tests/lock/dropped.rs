@@ -6,9 +6,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redis::cmd;
+use test_support::Redis;
 use tidegate::lock::{Lock, Owner};
 
-use crate::support::Redis;
 use crate::{HICCUP, eventually, is_free_soon, process};
 
 /// Polls so often, or until it is ready; none if it is dropped before.

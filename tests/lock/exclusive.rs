@@ -14,13 +14,13 @@ use futures_util::StreamExt;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use redis::Commands;
+use test_support::Redis;
 use tidegate::lock::ExclusiveLayer;
 use tidegate::{Denied, FailOpen, Failed, Header, PeerIp, Recovery, Redis as Handle, StoreError};
 use tokio::sync::Notify;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
-use crate::support::Redis;
 use crate::{HICCUP, at, eventually, process};
 
 /// Handlers that run until they are told to end.

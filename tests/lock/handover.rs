@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::cmd;
+use test_support::Redis;
 use tidegate::lock::{Lock, Owner};
 use tokio::sync::Mutex;
 
-use crate::support::Redis;
 use crate::{HICCUP, process};
 
 /// Law: never two at once, and tokens rise from holder to holder.

@@ -4,12 +4,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use test_support::workers::{instructions, outputs, start_worker};
 use tidegate::Redis;
 use tidegate::lock::Lock;
 use tokio::time::Instant;
-
-use crate::support;
-use crate::support::workers::{instructions, outputs, start_worker};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
@@ -57,7 +55,7 @@ async fn worker_takes_turns() {
 
 #[tokio::test]
 async fn the_lock_passes_quickly_between_processes() {
-    let server = support::Redis::start();
+    let server = test_support::Redis::start();
     let worker = "handover_fleet::worker_takes_turns";
     let workers = (0..PROCESSES).map(|_| start_worker(worker, &server.url));
     let workers: Vec<_> = workers.collect();

@@ -1,8 +1,5 @@
 //! Locks on real servers.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod basics;
 mod dropped;
 mod exclusive;
@@ -18,10 +15,9 @@ mod watchdog;
 
 use std::time::Duration;
 
+use test_support::Redis;
 use tidegate::Redis as Handle;
 use tidegate::lock::Lock;
-
-use support::Redis;
 
 /// More than any hiccup of a busy machine.
 const HICCUP: Duration = Duration::from_millis(900);

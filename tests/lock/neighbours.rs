@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use redis::Script;
+use test_support::Redis;
 use tidegate::lock::{Lock, Owner};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::support::Redis;
 use crate::{HICCUP, process};
 
 /// Long enough that a hold is a turn.

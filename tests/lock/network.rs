@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use redis::{Commands, cmd};
+use test_support::Redis;
 use tidegate::Redis as Handle;
 use tidegate::lock::{ExclusiveLayer, Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
 use tower::ServiceExt;
 
 use crate::mute::Mute;
-use crate::support::Redis;
 use crate::{HICCUP, at, eventually, is_free_soon, process};
 
 const TIMEOUT: Duration = Duration::from_millis(100);

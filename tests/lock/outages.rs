@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use redis::Commands;
+use test_support::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
 
-use crate::support::Redis;
 use crate::{HICCUP, at, eventually, process};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use redis::Commands;
+use test_support::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 
-use crate::support::Redis;
 use crate::{HICCUP, at, eventually, process};
 
 const SECOND: Duration = Duration::from_secs(1);

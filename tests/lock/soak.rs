@@ -7,12 +7,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use test_support::Redis;
+use test_support::workers::{instructions, start_worker};
 use tidegate::lock::Lock;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-
-use crate::support::Redis;
-use crate::support::workers::{instructions, start_worker};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;

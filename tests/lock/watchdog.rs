@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use redis::{Commands, cmd};
+use test_support::Redis;
 use tidegate::lock::{Lock, LockErrorKind, LockGuard};
 
-use crate::support::Redis;
 use crate::{HICCUP, at, eventually, is_free_soon, process};
 
 #[tokio::test]

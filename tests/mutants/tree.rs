@@ -49,14 +49,32 @@ const LOCK: Tests = (
 
 /// A deadline, by the server's clock.
 const DEADLINE: Tests = (
-    &["--lib", "--test", "store", "--", "deadline", "clock"],
+    &[
+        "--lib",
+        "--test",
+        "store",
+        "--",
+        "deadline",
+        "clock",
+        "--skip",
+        "wrappers::",
+    ],
     "0",
 );
 /// Flights, redirections, and how a connection is judged; what is quick comes first.
 const CONNECTION: [Tests; 3] = [
     (&["--lib", "--", "connection"], "0"),
     (
-        &["--test", "store", "--", "deadline::", "flights", "outage"],
+        &[
+            "--test",
+            "store",
+            "--",
+            "deadline::",
+            "flights",
+            "outage",
+            "--skip",
+            "wrappers::",
+        ],
         "0",
     ),
     (
@@ -77,13 +95,13 @@ const BOUNDS_ALONE: Tests = (&["--lib", "--", "breaker", "share"], "0");
 const BOUNDS: Tests = (
     &[
         "--test",
-        "wrappers",
+        "store",
         "--",
-        "fallback",
-        "half_open",
-        "in_flight",
-        "layer",
-        "once",
+        "wrappers::fallback",
+        "wrappers::half_open",
+        "wrappers::in_flight",
+        "wrappers::layer",
+        "wrappers::once",
     ],
     "0",
 );

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use test_support::Redis;
 use tidegate::decision::{Decisions, Receipt};
 use tidegate::rule::Share;
 use tidegate::store::{Fallback, StoreErrorKind, StoreFuture};
 use tidegate::test_util::{ManualClock, conformance};
 use tidegate::{Key, MemoryStore, Resilient, Rule, Store, StoreError, Take};
 
-use crate::support::Redis;
+use crate::store_on;
 
 /// A store whose time the test moves, and what has to live as long as the store.
 struct Context {
@@ -41,7 +42,7 @@ impl Context {
         let clock = Self::clock();
         let server = Redis::start();
         Self {
-            store: Arc::new(server.store().await.clock(clock.clone())),
+            store: Arc::new(store_on(&server).await.clock(clock.clone())),
             clock,
             _server: Some(server),
         }

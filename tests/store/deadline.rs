@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, Take};
 
 use crate::flights::script_calls;
-use crate::support::Redis;
-use crate::support::proxy::{Mode, Proxy};
-use crate::{ask, take};
+use crate::{ask, store_on, take};
 
 fn take_by(algorithm: Algorithm, path: &str) -> Take {
     let rule = Rule::new(path, [Quota::per_hour(1_000)]).expect("a valid rule");
@@ -40,7 +40,7 @@ async fn peek_when_back(store: &RedisStore, take: &Take) -> Decision {
 #[tokio::test]
 async fn late_takes_charge_nothing() {
     let server = Redis::start();
-    let patient = server.store().await;
+    let patient = store_on(&server).await;
     let store = patient.clone().timeout(Duration::from_millis(100));
     // One that is charged, and a fresh one; several quotas, and batches.
     let two = Rule::new("two", [Quota::per_hour(50), Quota::per_day(500)]).expect("valid");
@@ -185,7 +185,7 @@ async fn the_longest_timeouts_decide() {
         Duration::from_millis(u64::MAX),
         Duration::MAX,
     ] {
-        let store = server.store().await.timeout(timeout);
+        let store = store_on(&server).await.timeout(timeout);
         let take = take("p", &[Quota::per_hour(100)]);
         assert!(ask(&store, &take).await.is_allowed(), "{timeout:?}");
         let receipt = ask(&store, &take).await.receipt().expect("charged");

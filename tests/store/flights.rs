@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use proptest::prelude::*;
 use redis::cmd;
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::test_util::ManualClock;
 use tidegate::{
     Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, StoreError, Take,
 };
 
-use crate::support::Redis;
-use crate::support::proxy::{Mode, Proxy};
-use crate::{ask, take};
+use crate::{ask, store_on, take};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -60,7 +60,7 @@ fn users(number: usize) -> Vec<Take> {
 /// How many script calls so many takes need that are asked at once.
 async fn calls_for(takes: &[Take]) -> u64 {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let before = script_calls(&server);
     for answer in together(&store, takes).await {
         assert!(answer.expect("a decision").is_allowed());
@@ -86,7 +86,7 @@ async fn a_call_has_at_most_512_takes() {
 #[tokio::test]
 async fn a_long_slice_goes_in_turns() {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let (many, one) = (users(2_000), take("one", &[Quota::per_hour(10)]));
     let many = store.take(&many);
     let one = store.take_one(&one);
@@ -103,7 +103,7 @@ async fn a_long_slice_goes_in_turns() {
 async fn a_queue_has_an_end() {
     const MAX_QUEUED: usize = 16_384;
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let takes = users(MAX_QUEUED + 100);
     let answers = together(&store, &takes).await;
     let (decided, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
@@ -208,7 +208,7 @@ async fn a_forbidden_key_is_its_own_askers_error() {
 #[tokio::test]
 async fn a_foreign_value_is_its_own_askers_error() {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     for algorithm in Algorithm::ALL {
         let rule = |path: &str| {
             let rule = Rule::new(path, [Quota::per_hour(5)]).expect("a valid rule");
@@ -261,7 +261,7 @@ fn flights_keep_the_order() {
             Arc::new(rule.algorithm(algorithm))
         })
         .collect();
-    let store = runtime.block_on(server.store());
+    let store = runtime.block_on(store_on(&server));
     let mut runner = proptest::test_runner::TestRunner::default();
     let outcome = runner.run(&history(), |history| {
         cmd("FLUSHDB")

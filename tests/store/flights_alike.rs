@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use redis::{Connection, cmd};
+use test_support::Redis;
 use tidegate::algorithm::{Count, Counting};
 use tidegate::rule::Policy;
 use tidegate::store::StoreErrorKind;
@@ -14,7 +15,7 @@ use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Take};
 
 use crate::flights::together;
-use crate::support::Redis;
+use crate::store_on;
 
 /// What a key holds before a history begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +202,7 @@ fn flights_decide_alike(algorithm: Algorithm) {
     let server = Redis::start();
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().build().expect("a runtime");
-    let store = runtime.block_on(server.store());
+    let store = runtime.block_on(store_on(&server));
     let config = ProptestConfig {
         cases: 100,
         max_shrink_iters: 2_000,

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use proptest::prelude::*;
+use test_support::Redis;
 use tidegate::algorithm::{Count, Counting};
 use tidegate::decision::Receipt;
 use tidegate::rule::Policy;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 
-use crate::support::Redis;
+use crate::store_on;
 
 /// One step of a history.
 #[derive(Debug, Clone)]
@@ -285,7 +286,7 @@ fn decide_alike(algorithm: Algorithm) {
         .build()
         .expect("a runtime");
     let server = Redis::start();
-    let redis = runtime.block_on(server.store());
+    let redis = runtime.block_on(store_on(&server));
     let histories = std::env::var("TIDEGATE_HISTORIES");
     let histories: usize = histories.map_or(2_000, |number| number.parse().expect("a number"));
     let config = ProptestConfig {
@@ -326,7 +327,7 @@ fn fixed_windows_decide_alike() {
 fn large_buckets_drain_alike() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let server = Redis::start();
-    let redis = runtime.block_on(server.store());
+    let redis = runtime.block_on(store_on(&server));
     for millis in [7, 997, 59_999, 3_600_001] {
         let quota = Quota::new(Quota::MAX_UNITS - 6, Duration::from_millis(millis));
         let quotas = vec![quota.expect("valid")];

@@ -1,22 +1,34 @@
-//! Both stores, and the algorithm alone, against the laws.
+//! The stores: what each one promises, what Redis holds, and what it costs.
+//!
+//! [`conformance`] is stamped on every store; [`history`] compares the stores with the algorithm
+//! alone; [`wrappers`] are stores around stores.
 
-#[path = "../support/mod.rs"]
-mod support;
-
+mod allocations;
 mod conformance;
 mod deadline;
 mod flights;
 mod flights_alike;
+mod flood;
 mod history;
 mod memory;
 mod outage;
 mod redis_keys;
 mod redis_url;
+mod wrappers;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use test_support::Redis;
 use tidegate::store::StoreExt;
-use tidegate::{Decision, Key, Quota, Rule, Store, Take};
+use tidegate::{Decision, Key, Quota, RedisStore, Rule, Store, Take};
+
+/// A store with a time-out that only a hanging server exceeds, not a busy machine.
+async fn store_on(server: &Redis) -> RedisStore {
+    let store = RedisStore::connect(&server.url).await;
+    let store = store.expect("a running server");
+    store.timeout(Duration::from_secs(20))
+}
 
 /// A take of 1 by nobody in particular.
 fn take(path: &str, quotas: &[Quota]) -> Take {
@@ -28,7 +40,7 @@ async fn ask(store: &dyn Store, take: &Take) -> Decision {
     store.take_one(take).await.expect("a decision")
 }
 
-/// How many of so many takes are allowed, asked one after the other.
+/// How many of this many takes are allowed, asked one after the other.
 async fn allowed(store: &dyn Store, take: &Take, times: usize) -> usize {
     let mut allowed = 0;
     for _ in 0..times {

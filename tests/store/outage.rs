@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use redis::cmd;
+use test_support::Redis;
+use test_support::proxy::Proxy;
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::{Quota, RedisStore, Store};
 
-use crate::support::Redis;
-use crate::support::proxy::Proxy;
-use crate::{allowed, ask, take};
+use crate::{allowed, ask, store_on, take};
 
 /// More than any scheduling hiccup on a busy machine, less than anybody's time-out.
 const HICCUP: Duration = Duration::from_millis(900);
@@ -41,7 +41,7 @@ async fn is_back(store: &RedisStore) {
 #[tokio::test]
 async fn a_stopped_server_costs_the_timeout() {
     let server = Redis::start();
-    let store = server.store().await.timeout(Duration::from_millis(100));
+    let store = store_on(&server).await.timeout(Duration::from_millis(100));
     server.signal("STOP");
     for _ in 0..3 {
         let (kind, took) = failure(&store).await;
@@ -73,7 +73,7 @@ async fn the_default_timeout_is_50_ms() {
 #[tokio::test]
 async fn a_crowd_waits_no_longer() {
     let server = Redis::start();
-    let store = server.store().await.timeout(Duration::from_millis(100));
+    let store = store_on(&server).await.timeout(Duration::from_millis(100));
     let mut connection = server.connection();
     cmd("CLIENT")
         .arg("PAUSE")
@@ -97,7 +97,7 @@ async fn a_crowd_waits_no_longer() {
 #[tokio::test]
 async fn a_killed_server_fails_fast_and_comes_back() {
     let mut server = Redis::start();
-    let store = server.store().await.timeout(Duration::from_millis(500));
+    let store = store_on(&server).await.timeout(Duration::from_millis(500));
     for _ in 0..3 {
         is_back(&store).await;
         server.kill();
@@ -151,7 +151,7 @@ async fn reconnecting_is_paced() {
 #[tokio::test]
 async fn no_memory_is_a_typed_error_and_charges_nothing() {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     let two = take("two", &[Quota::per_minute(2)]);
     ask(&store, &two).await;
@@ -174,7 +174,7 @@ async fn no_memory_is_a_typed_error_and_charges_nothing() {
 #[tokio::test]
 async fn dropped_takes_leak_nothing() {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     is_back(&store).await;
     let metrics = tokio::runtime::Handle::current().metrics();
     let tasks = metrics.num_alive_tasks();
@@ -205,7 +205,7 @@ async fn a_dropped_store_leaves_no_task() {
     let server = Redis::start();
     let metrics = tokio::runtime::Handle::current().metrics();
     let tasks = metrics.num_alive_tasks();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     assert!(metrics.num_alive_tasks() > tasks);
     drop(store);
     let started = Instant::now();

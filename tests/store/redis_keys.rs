@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Commands, cmd};
+use test_support::Redis;
 use tidegate::decision::Receipt;
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Store, Take};
 
-use crate::support::Redis;
-use crate::{allowed, ask, take};
+use crate::{allowed, ask, store_on, take};
 
 /// A test of each of these laws for each algorithm.
 macro_rules! for_each_algorithm {
@@ -110,7 +110,7 @@ fn calls(connection: &mut redis::Connection, command: &str) -> u64 {
 
 async fn one_script_call_for_a_take(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     // The first take of a store asks what the server's clock shows.
     ask(&store, &take_by(algorithm, "first", &[quota(1, 10_000)])).await;
@@ -139,7 +139,7 @@ async fn one_script_call_for_a_take(algorithm: Algorithm) {
 #[tokio::test]
 async fn names_are_prefix_path_and_key() {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     let ours = store.clone().prefix("ours:");
     let rule = Rule::new("getId", [quota(5, 60_000)]).expect("valid");
@@ -170,7 +170,7 @@ async fn names_are_prefix_path_and_key() {
 /// Law 4: the expiry covers the longest window, and not much more; denials and looks leave it alone.
 async fn every_key_expires(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     for (path, quotas, times) in [
         // The first is what the scripts have a way of its own for.
@@ -211,7 +211,7 @@ async fn every_key_expires(algorithm: Algorithm) {
 /// Law 4: so does what stands beside it, and a refund does not leave the count without its expiry.
 async fn what_was_given_back_expires(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     for (path, quotas) in [
         ("one", vec![quota(9, 60_000)]),
@@ -240,7 +240,7 @@ async fn what_was_given_back_expires(algorithm: Algorithm) {
 async fn records_of_refunds_are_bounded() {
     const MOST: u64 = 65_536;
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     let take = take("p", &[quota(5, 60_000)]);
     let pause = || tokio::time::sleep(Duration::from_millis(5));
@@ -274,7 +274,7 @@ async fn records_of_refunds_are_bounded() {
 /// The expiry is not set anew at every charge, but it is when a rule's window became longer.
 async fn a_longer_window_lives_longer(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     for round in 0..5 {
         let path = format!("p{round}");
@@ -290,7 +290,7 @@ async fn rules_that_take_turns_keep_the_expiry(algorithm: Algorithm) {
     let server = Redis::start();
     let clock = ManualClock::default();
     clock.set(1_800_000_000_000_000);
-    let store = server.store().await.clock(clock.clone());
+    let store = store_on(&server).await.clock(clock.clone());
     let long = take_by(algorithm, "p", &[quota(100, 60_000)]);
     let short = take_by(algorithm, "p", &[quota(100, 1_000)]);
     charged(&store, &long).await;
@@ -305,7 +305,7 @@ async fn rules_that_take_turns_keep_the_expiry(algorithm: Algorithm) {
 
 async fn an_idle_limiter_leaves_nothing_behind(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     allowed(&store, &take_by(algorithm, "p", &[quota(3, 5)]), 5).await;
     // Of one quota, and of several.
@@ -339,7 +339,7 @@ async fn the_set_stays_small() {
     let server = Redis::start();
     let clock = ManualClock::default();
     clock.set(1_800_000_000_000_000);
-    let store = server.store().await.clock(clock.clone());
+    let store = store_on(&server).await.clock(clock.clone());
     let mut connection = server.connection();
     for (path, max, millis) in [("few", 20, 60_000), ("short", 1_000_000, 50)] {
         let take = take(path, &[quota(max, millis)]);
@@ -361,7 +361,7 @@ async fn the_set_stays_small_when_a_window_becomes_shorter() {
     let server = Redis::start();
     let clock = ManualClock::default();
     clock.set(1_800_000_000_000_000);
-    let store = server.store().await.clock(clock.clone());
+    let store = store_on(&server).await.clock(clock.clone());
     let mut connection = server.connection();
     ask(&store, &take("p", &[quota(30, 86_400_000)])).await;
     let short = take("p", &[quota(1_000, 1_000)]);
@@ -381,7 +381,7 @@ async fn the_set_stays_small_when_a_window_becomes_shorter() {
 /// Law 7: the stamps are the server's.
 async fn the_clock_is_the_servers(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     let mut time = || -> u64 {
         let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut connection).expect("the time");
@@ -422,7 +422,7 @@ fn newest_stamp(connection: &mut redis::Connection, algorithm: Algorithm, key: &
 /// Law 7: whatever the application's clock says, it is not sent along. The deadline is by the server's.
 async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await.timeout(Duration::from_secs(30));
+    let store = store_on(&server).await.timeout(Duration::from_secs(30));
     let mut monitor = std::process::Command::new("redis-cli")
         .args(["-u", &server.url, "MONITOR"])
         .stdout(std::process::Stdio::piped())
@@ -528,7 +528,7 @@ async fn a_denial_while_the_clock_is_back_writes_nothing(algorithm: Algorithm) {
     let mut connection = server.connection();
     let clock = ManualClock::default();
     clock.set(1_800_000_000_000_000);
-    let redis: &dyn Store = &server.store().await.clock(clock.clone());
+    let redis: &dyn Store = &store_on(&server).await.clock(clock.clone());
     let memory: &dyn Store = &tidegate::MemoryStore::new().clock(clock.clone());
     let key = key_by(algorithm, "p");
     for quotas in [
@@ -566,7 +566,7 @@ async fn a_clock_that_goes_back_leaves_an_expiry(algorithm: Algorithm) {
     let server = Redis::start();
     let clock = ManualClock::default();
     clock.set(1_800_000_000_000_000);
-    let store = server.store().await.clock(clock.clone());
+    let store = store_on(&server).await.clock(clock.clone());
     let take = take_by(algorithm, "p", &[quota(3, 60_000)]);
     assert_eq!(allowed(&store, &take, 2).await, 2);
     clock.set(clock.now() - 5_000_000);
@@ -587,7 +587,7 @@ async fn a_key_without_its_oldest_entry_still_expires() {
     let server = Redis::start();
     let clock = ManualClock::default();
     clock.set(1_800_000_000_000_000);
-    let store = server.store().await.clock(clock.clone());
+    let store = store_on(&server).await.clock(clock.clone());
     let mut connection = server.connection();
     let take = take("p", &[quota(9, 60_000)]);
     ask(&store, &take).await;
@@ -606,7 +606,7 @@ async fn a_key_without_its_oldest_entry_still_expires() {
 #[tokio::test]
 async fn long_batches() {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let take = take("p", &[quota(15_000, 60_000), quota(20_000, 3_600_000)]);
     let decisions = store.take(&vec![take; 20_000]).await.expect("decisions");
     let allowed = decisions
@@ -631,7 +631,7 @@ async fn long_batches() {
 /// Law 10: a value of another type is a typed error and stays as it is.
 async fn another_type_is_a_typed_error(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     let key = key_by(algorithm, "p");
     let _: () = connection.rpush(&key, "mine").expect("is added");
@@ -652,7 +652,7 @@ async fn another_type_is_a_typed_error(algorithm: Algorithm) {
 #[tokio::test]
 async fn a_damaged_set_heals() {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     let now = 1_000.0
         * std::time::UNIX_EPOCH
@@ -705,7 +705,7 @@ async fn a_damaged_set_heals() {
 
 async fn a_flushed_script_cache_is_no_error(algorithm: Algorithm) {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     let take = take_by(algorithm, "p", &[quota(50, 60_000)]);
     let other = take_by(algorithm, "q", &[quota(50, 60_000)]);
@@ -742,7 +742,7 @@ impl PeekRemaining for RedisStore {
 #[tokio::test]
 async fn damaged_states_heal() {
     let server = Redis::start();
-    let store = server.store().await;
+    let store = store_on(&server).await;
     let mut connection = server.connection();
     for algorithm in Algorithm::ALL {
         let rule = Rule::new("p", [quota(5, 300)]).expect("valid");

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use redis::cmd;
+use test_support::Redis;
 use tidegate::store::StoreErrorKind;
 use tidegate::{Quota, RedisStore};
 
-use crate::support::Redis;
 use crate::{ask, take};
 
 async fn error(url: &str) -> tidegate::StoreError {

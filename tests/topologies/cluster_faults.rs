@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::cluster::{Cluster, Plan};
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::{Redis, RedisStore, Store};
 
 use crate::load::{HICCUP, Load, Report, TIMEOUT};
-use crate::support::cluster::{Cluster, Plan};
 use crate::{allowed, store, take};
 
 const MAX: u64 = 1_000_000;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use test_support::cluster::{Cluster, Plan};
+use test_support::process::Process;
+use test_support::proxy::Mode;
+use test_support::sentinels::{NAME, Sentinels};
 use tidegate::redis::RedisAddress;
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::{Redis, RedisStore, Store};
 
-use crate::support::cluster::{Cluster, Plan};
-use crate::support::process::Process;
-use crate::support::proxy::Mode;
-use crate::support::sentinels::{NAME, Sentinels};
 use crate::{allowed, refused, store, take};
 
 /// A port that nobody listens to.
@@ -349,8 +349,8 @@ async fn a_store_of_a_handle() {
 /// An attempt that hangs, here after connections that were fast, is given up soon. On a busy machine one of several times.
 #[tokio::test]
 async fn a_stuck_attempt_does_not_delay_the_next() {
-    let server = crate::support::Redis::start();
-    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let server = test_support::Redis::start();
+    let proxy = test_support::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     let mut best = Duration::MAX;
     for _ in 0..8 {
@@ -367,8 +367,8 @@ async fn a_stuck_attempt_does_not_delay_the_next() {
 }
 
 async fn back_after_a_stuck_attempt(
-    server: &crate::support::Redis,
-    proxy: &crate::support::proxy::Proxy,
+    server: &test_support::Redis,
+    proxy: &test_support::proxy::Proxy,
     store: &RedisStore,
 ) -> Duration {
     assert_eq!(allowed(store, &take("p", 1_000), 1).await, 1);
@@ -405,8 +405,8 @@ async fn until_decided(store: &dyn tidegate::Store) -> Duration {
 /// a thousand clients come back at once.
 #[tokio::test]
 async fn a_server_that_has_become_slow_is_reached() {
-    let server = crate::support::Redis::start();
-    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let server = test_support::Redis::start();
+    let proxy = test_support::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
     let (calls, replies) = (Duration::from_millis(200), Duration::from_millis(200));
@@ -425,8 +425,8 @@ async fn a_server_that_has_become_slow_is_reached() {
 /// Callers that give up, and those that drop their questions, tell nothing about the connection: it answers others.
 #[tokio::test]
 async fn giving_up_costs_no_connection() {
-    let server = crate::support::Redis::start();
-    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let server = test_support::Redis::start();
+    let proxy = test_support::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     let batch: Vec<_> = (0..50).map(|at| take(&format!("p{at}"), 1_000)).collect();
     store.take(&batch).await.expect("decisions");
@@ -447,8 +447,8 @@ async fn giving_up_costs_no_connection() {
 /// A connection that is silent for longer than is tolerated gets another one beside it, and is kept if it answers first.
 #[tokio::test]
 async fn a_connection_that_answers_late_is_kept() {
-    let server = crate::support::Redis::start();
-    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let server = test_support::Redis::start();
+    let proxy = test_support::proxy::Proxy::start(&server.url).await;
     let (_mute, hangs) = mute().await;
     let store = store(&proxy.url).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
@@ -471,8 +471,8 @@ async fn a_connection_that_answers_late_is_kept() {
 /// Twice the shortest timeout, a second at most.
 #[tokio::test]
 async fn a_short_silence_is_tolerated() {
-    let server = crate::support::Redis::start();
-    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let server = test_support::Redis::start();
+    let proxy = test_support::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     assert_eq!(allowed(&store, &take("p", 1_000), 1).await, 1);
     for (silence, connections) in [(400, 1), (1_600, 2)] {

@@ -1,8 +1,5 @@
 //! One server, a cluster, and a master behind sentinels, with all that happens to them.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod addresses;
 mod cluster_faults;
 mod connects;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use test_support::cluster::{Cluster, Plan};
+use test_support::process::Process;
 use tidegate::RedisStore;
 
-use crate::support::cluster::{Cluster, Plan};
-use crate::support::process::Process;
 use crate::{PATIENCE, allowed, take};
 
 /// Longer than any silence is tolerated for.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::sentinels::{NAME, Sentinels};
 use tidegate::RedisStore;
 
 use crate::load::{HICCUP, Load, TIMEOUT};
-use crate::support::sentinels::{NAME, Sentinels};
 use crate::{PATIENCE, allowed, store, take};
 
 const MAX: u64 = 1_000_000;

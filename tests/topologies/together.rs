@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::cmd;
+use test_support::cluster::{Cluster, Plan};
+use test_support::process::Process;
+use test_support::sentinels::Sentinels;
 use tidegate::limiter::RateLimiter;
 use tidegate::lock::Lock;
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
 
-use crate::support::cluster::{Cluster, Plan};
-use crate::support::process::Process;
-use crate::support::sentinels::Sentinels;
 use crate::{PATIENCE, allowed, store, take};
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use test_support::Redis as Server;
 use tidegate::limiter::{MemoryLimiters, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::witness::Witness;
 use super::{available, becomes_available, check_expiries, handle, limiter, set};
-use crate::support::Redis as Server;
 use crate::{HOUR, PATIENT, behind, millis};
 
 const fn micros(micros: u64) -> Duration {

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use test_support::Redis as Server;
 use tidegate::Redis;
 use tidegate::limiter::{LimiterErrorKind, RateLimiter, RateType};
 use tidegate::store::StoreErrorKind;
 use tokio::time::{sleep, timeout};
 
 use super::{available, check_expiries, handle, kind, limiter};
-use crate::support::Redis as Server;
 use crate::{HOUR, millis, run};
 
 const WITHIN: Duration = Duration::from_secs(3);

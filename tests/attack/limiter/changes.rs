@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use test_support::Redis as Server;
 use tidegate::limiter::{LimiterErrorKind, Rate, RateLimiter, RateType};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::witness::{Witness, check_windows, server_now};
 use super::{available, check_expiries, handle, kind, limiter, set};
-use crate::support::Redis as Server;
 use crate::{PATIENT, behind, millis, run};
 
 const LONG: Duration = Duration::from_secs(30);

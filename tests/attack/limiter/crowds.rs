@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use test_support::Redis as Server;
 use tidegate::limiter::{Generation, RateLimiter};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -12,7 +13,6 @@ use tokio::time::{sleep, timeout};
 use super::witness::Witness;
 use super::{becomes_available, check_expiries, handle, limiter};
 use crate::stalls::{Lost, Stalls};
-use crate::support::Redis as Server;
 use crate::{HOUR, PATIENT, behind, millis};
 
 const CROWD: usize = 10_000;

@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use test_support::Redis as Server;
+use test_support::proxy::{Mode, Proxy};
 use tidegate::Redis;
 use tidegate::limiter::{LimiterErrorKind, RateLimiter, RateType};
 use tokio::task::JoinSet;
@@ -10,8 +12,6 @@ use tokio::time::{sleep, timeout};
 
 use super::witness::Witness;
 use super::{becomes_available, check_expiries, handle, kind, limiter};
-use crate::support::Redis as Server;
-use crate::support::proxy::{Mode, Proxy};
 use crate::{HOUR, behind, millis, run};
 
 /// The default of `Redis::timeout`, and what a busy machine adds.

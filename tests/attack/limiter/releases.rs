@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use test_support::Redis as Server;
 use tidegate::limiter::{Permit, RateLimiter};
 use tokio::time::{sleep, timeout};
 
 use super::witness::Witness;
 use super::{available, becomes_available, check_expiries, handle, limiter, set};
-use crate::support::Redis as Server;
 use crate::{HOUR, behind, millis};
 
 const RATE: u64 = 1_000;

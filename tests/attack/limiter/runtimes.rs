@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use test_support::Redis as Server;
 use tidegate::limiter::{LimiterBackend, RateLimiter};
 use tidegate::test_util::ManualClock;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::{becomes_available, check_expiries, handle, limiter, set};
-use crate::support::Redis as Server;
 use crate::{HOUR, behind, millis};
 
 fn runtime() -> Runtime {

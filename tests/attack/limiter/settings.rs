@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::Redis as Server;
 use tidegate::Redis;
 use tidegate::limiter::{
     LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter, RateType,
@@ -11,7 +12,6 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{available, check_expiries, handle, kind, limiter, set};
-use crate::support::Redis as Server;
 use crate::{HOUR, behind, millis};
 
 const HARDLY: [Duration; 3] = [

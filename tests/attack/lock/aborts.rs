@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use test_support::Redis as Server;
 use tidegate::lock::LockGuard;
 use tidegate::lock::{Lock, LockError};
 use tokio::task::JoinSet;
@@ -10,7 +11,6 @@ use tokio::time::{sleep, timeout};
 
 use super::{Ledger, becomes_free, is_free};
 use crate::limiter::{check_expiries, handle};
-use crate::support::Redis as Server;
 use crate::{HOUR, behind, millis};
 
 async fn ask(lock: &Lock, way: u64) -> Result<Option<LockGuard>, LockError> {

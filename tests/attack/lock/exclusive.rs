@@ -8,6 +8,7 @@ use axum::body::Body;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use http::{HeaderName, Request, Response, StatusCode};
+use test_support::Redis as Server;
 use tidegate::lock::ExclusiveLayer;
 use tidegate::{Header, Redis};
 use tokio::task::JoinSet;
@@ -15,7 +16,6 @@ use tokio::time::{sleep, timeout};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
 use crate::limiter::{check_expiries, handle};
-use crate::support::Redis as Server;
 use crate::{behind, millis};
 
 const OK: StatusCode = StatusCode::OK;

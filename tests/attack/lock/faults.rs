@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::Redis as Server;
+use test_support::proxy::Mode;
 use tidegate::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tidegate::store::StoreErrorKind;
@@ -10,8 +12,6 @@ use tokio::time::{sleep, timeout};
 
 use super::{becomes_free, is_free};
 use crate::limiter::{check_expiries, handle};
-use crate::support::Redis as Server;
-use crate::support::proxy::Mode;
 use crate::{HOUR, behind, millis, run};
 
 /// The default of `Redis::timeout`.
@@ -33,7 +33,7 @@ enum Away {
 /// time-out of a call; also for an owner.
 async fn gone(away: Away) {
     let mut server = Server::start();
-    let proxy = crate::support::proxy::Proxy::start(&server.url).await;
+    let proxy = test_support::proxy::Proxy::start(&server.url).await;
     let redis = by_default(&proxy.url).await;
     let owner = Owner::new();
     let held = Lock::new(&redis, "held").by(&owner);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::Redis as Server;
 use tidegate::Redis;
 use tidegate::lock::{Lock, LockErrorKind, Owner};
 use tokio::task::JoinSet;
@@ -9,7 +10,6 @@ use tokio::time::{sleep, timeout};
 
 use super::{becomes_free, is_free};
 use crate::limiter::{check_expiries, handle};
-use crate::support::Redis as Server;
 use crate::{HOUR, PATIENT, behind, millis, run};
 
 const LEASE: Duration = millis(1_500);

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::Redis as Server;
 use tidegate::lock::{Lock, Owner};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::{becomes_free, is_free};
 use crate::limiter::{check_expiries, handle};
-use crate::support::Redis as Server;
 use crate::{behind, millis};
 
 fn runtime() -> Runtime {

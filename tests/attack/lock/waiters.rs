@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::Redis as Server;
+use test_support::proxy::Mode;
 use tidegate::lock::Lock;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{Ledger, is_free};
 use crate::limiter::{check_expiries, handle};
-use crate::support::Redis as Server;
-use crate::support::proxy::Mode;
 use crate::{behind, millis};
 
 /// Sixty-four in four processes, each some times: one at a time, and all are served.

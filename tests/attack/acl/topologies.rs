@@ -1,0 +1,111 @@
+//! The same in a cluster and behind a sentinel: what the lines need besides.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use test_support::cluster::{Cluster, Plan};
+use test_support::process::Process;
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Key, Quota, RedisStore, Rule, StoreError, Take};
+
+use super::{PATIENCE, acl, all_takes, block, commands, line, refused, with_user};
+
+/// What the user gets besides: the line that begins with this permission.
+fn addition(user: &str, permission: &str) -> Vec<String> {
+    block(&format!("ACL SETUSER {user} {permission}"))
+}
+
+/// A line without one of its words.
+fn without(line: &[String], left_out: &str) -> Vec<String> {
+    let words = line.iter().filter(|word| *word != left_out);
+    words.cloned().collect()
+}
+
+/// One take of a path.
+async fn take(store: &RedisStore, path: &str) -> Result<bool, StoreError> {
+    let rule = Rule::new(path, [Quota::per_hour(1_000)]).expect("a valid rule");
+    let take = Take::new(Arc::new(rule), Key::default());
+    Ok(store.take_one(&take).await?.is_allowed())
+}
+
+#[tokio::test]
+async fn takes_in_a_cluster() {
+    let cluster = Cluster::start(&Plan {
+        masters: 2,
+        ..Plan::default()
+    });
+    let on_all = |line: &[String]| {
+        for node in &cluster.nodes {
+            acl::<()>(&mut node.connection(), line);
+        }
+    };
+    let moving = "CurrentLimiter:moving";
+    let (slot, from) = (cluster.slot(moving), cluster.owner(moving));
+    let (source, target) = (cluster.id(from), cluster.id(1 - from));
+    cluster.nodes[1 - from].run::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
+    cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
+
+    let (line, besides) = (line("takes"), addition("takes", "+cluster|slots"));
+    let url = with_user(&cluster.url(), "takes");
+    on_all(&line);
+    on_all(&besides);
+    let all = all_takes(&url, &mut cluster.nodes[0].connection()).await;
+    all.expect("the lines are enough");
+    let store = RedisStore::connect(&url).await.expect("it may");
+    let store = store.timeout(PATIENCE);
+    assert!(take(&store, "moving").await.expect("it may"));
+    for node in &cluster.nodes {
+        assert_eq!(refused(&mut node.connection()), BTreeSet::new());
+    }
+
+    for command in commands(&besides) {
+        on_all(&line);
+        on_all(&without(&besides, &format!("+{command}")));
+        let outcome = match RedisStore::connect(&url).await {
+            Ok(store) => take(&store.timeout(PATIENCE), "moving").await,
+            Err(error) => Err(error),
+        };
+        let error = outcome.expect_err("nobody needs it");
+        assert_eq!(error.kind(), StoreErrorKind::Refused, "{command}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn takes_behind_a_sentinel() {
+    let server = Process::start(&["--save", ""]);
+    let sentinel = format!("sentinel monitor limits 127.0.0.1 {} 1\n", server.port);
+    let sentinel = Process::sentinel(&sentinel);
+    let login = "sentinel_username=finder&sentinel_password=PASSWORD";
+    let url = format!("redis-sentinel://{}/limits?{login}", sentinel.address());
+    let url = with_user(&url, "takes");
+    let (of_server, besides) = (line("takes"), addition("takes", "+role"));
+    let of_sentinel = line("finder");
+    let (mut on_server, mut on_sentinel) = (server.connection(), sentinel.connection());
+    acl::<()>(&mut on_server, &of_server);
+    acl::<()>(&mut on_sentinel, &of_sentinel);
+
+    let error = RedisStore::connect(&url).await.expect_err("no ROLE");
+    assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("'role'"), "{error}");
+
+    acl::<()>(&mut on_server, &besides);
+    acl::<()>(&mut on_server, &["LOG", "RESET"]);
+    let all = all_takes(&url, &mut on_server).await;
+    all.expect("the lines are enough");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(refused(&mut on_server), BTreeSet::new());
+    assert_eq!(refused(&mut on_sentinel), BTreeSet::new());
+
+    let needed = of_sentinel.iter().filter(|word| word.contains(['+', '&']));
+    for word in needed {
+        acl::<()>(&mut on_sentinel, &without(&of_sentinel, word));
+        acl::<()>(&mut on_sentinel, &["LOG", "RESET"]);
+        let _connected = RedisStore::connect(&url).await;
+        let began = Instant::now();
+        while !refused(&mut on_sentinel).contains(&word[1..]) {
+            assert!(began.elapsed() < PATIENCE, "nobody needs {word}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Who gets a lock that processes of both languages want.
+
+use std::time::Duration;
+
+use super::fleet::Language::{Java, Rust};
+use super::fleet::{Language, Process};
+use super::is_long;
+use test_support::Redis;
+use test_support::workers::number;
+
+const WAITERS: u64 = 8;
+
+/// What the processes of one language had of a lock.
+#[derive(Debug, Clone, Copy, Default)]
+struct Had {
+    processes: u64,
+    holds: u64,
+    longest: Duration,
+}
+
+#[derive(Debug)]
+struct Contest {
+    java: Had,
+    rust: Had,
+    lasted: Duration,
+}
+
+impl Contest {
+    fn run(fleet: &[Language], hold_micros: u64) -> Self {
+        let server = Redis::start();
+        let lasted = Duration::from_secs(if is_long() { 12 } else { 4 });
+        let words = format!("contended {WAITERS} {} {hold_micros}", lasted.as_millis());
+        let mut fleet = Process::start_all(fleet, "contend", &server.url, &words);
+        fleet.iter_mut().for_each(|process| process.tell("go"));
+        let (mut java, mut rust) = (Had::default(), Had::default());
+        for process in fleet {
+            let had = match process.language {
+                Java => &mut java,
+                Rust => &mut rust,
+            };
+            let output = process.rest().join("\n");
+            had.processes += 1;
+            had.holds += number(&output, "holds ");
+            let longest = Duration::from_micros(number(&output, "longest "));
+            had.longest = had.longest.max(longest);
+        }
+        Self { java, rust, lasted }
+    }
+
+    fn holds_per_second(&self) -> u64 {
+        let holds = self.java.holds + self.rust.holds;
+        holds * 1_000 / u64::try_from(self.lasted.as_millis()).expect("seconds")
+    }
+
+    /// What of its share of the holds this one had, in percent.
+    fn share(&self, of: Had) -> u64 {
+        let processes = self.java.processes + self.rust.processes;
+        let holds = self.java.holds + self.rust.holds;
+        of.holds * processes * 100 / (holds * of.processes.max(1))
+    }
+
+    fn print(&self, hold_micros: u64) {
+        println!(
+            "{} Rust {} Java, held {hold_micros:>4} us: {:>5} holds/s; \
+             Rust {:>3} % of its share, longest wait {:>7.1?}; \
+             Java {:>3} % of its share, longest wait {:>7.1?}",
+            self.rust.processes,
+            self.java.processes,
+            self.holds_per_second(),
+            self.share(self.rust),
+            self.rust.longest,
+            self.share(self.java),
+            self.java.longest,
+        );
+    }
+}
+
+/// Whoever waits in one language has half of its share at least, and nobody waits for long.
+#[test]
+#[ignore = "tests/interop.sh builds the Java half"]
+fn each_language_has_its_share() {
+    println!();
+    let fleets: [&[Language]; 4] = [
+        &[Java, Java, Java],
+        &[Rust, Rust, Rust],
+        &[Rust, Java, Java],
+        &[Rust, Rust, Java],
+    ];
+    let holds: &[u64] = if is_long() { &[0, 1_000] } else { &[1_000] };
+    let all = holds.iter().map(|&hold_micros| {
+        fleets.map(|fleet| {
+            let contest = Contest::run(fleet, hold_micros);
+            contest.print(hold_micros);
+            contest
+        })
+    });
+    for [java, rust, mixed @ ..] in all.collect::<Vec<_>>() {
+        assert!(rust.holds_per_second() > java.holds_per_second());
+        // A pause of a busy machine is none of anybody's doing.
+        let bound = 3 * java.java.longest.max(Duration::from_millis(300));
+        for contest in mixed {
+            for had in [contest.java, contest.rust] {
+                assert!(contest.share(had) >= 50, "{contest:?}");
+                assert!(had.longest <= bound, "{contest:?}, expected {bound:?}");
+            }
+        }
+    }
+}

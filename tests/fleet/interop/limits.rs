@@ -1,0 +1,100 @@
+//! How much the windows of a limiter hold that processes of both languages use.
+
+use std::time::Duration;
+
+use test_support::Redis;
+use test_support::limiter_monitor::{Grants, Monitor};
+use tidegate::limiter::{RateLimiter, RateType};
+
+use super::fleet::Language::{Java, Rust};
+use super::fleet::{Language, Process};
+use super::is_long;
+
+const THREADS: u64 = 12;
+/// Permits, and milliseconds.
+const RATES: [(u64, u64); 2] = [(50, 200), (10, 1_000)];
+
+/// The most in any interval by the server's clock; calls are told to a tenth of a millisecond.
+fn fullest(grants: &Grants, interval: u64) -> u64 {
+    let all = &grants.all;
+    let (mut fullest, mut oldest, mut inside) = (0, 0, 0);
+    for last in all {
+        inside += last.permits;
+        while all[oldest].called + interval * 1_000 - 100 <= last.called {
+            inside -= all[oldest].permits;
+            oldest += 1;
+        }
+        fullest = fullest.max(inside);
+    }
+    fullest
+}
+
+/// What a fleet that asks for more than there is was granted: the fullest window, and in percent
+/// what was used of the rate.
+async fn saturate(fleet: &'static [Language], rate: u64, interval: u64) -> (u64, u64) {
+    let server = Redis::start();
+    let redis = tidegate::Redis::connect(&server.url)
+        .await
+        .expect("a running server");
+    let limiter = RateLimiter::new(&redis, "partner");
+    let limiter = match fleet.contains(&Java) {
+        true => limiter.shared_with_redisson(),
+        false => limiter,
+    };
+    let set = limiter.try_set_rate(RateType::Overall, rate, Duration::from_millis(interval));
+    assert!(set.await.expect("an answer"));
+    let monitor = Monitor::start(&server.url);
+    let url = server.url.clone();
+    let play = move || {
+        let words = format!(
+            "partner {THREADS} {}",
+            if is_long() { 4_000 } else { 2_500 }
+        );
+        let mut fleet = Process::start_all(fleet, "saturate", &url, &words);
+        fleet.iter_mut().for_each(|process| process.tell("go"));
+        fleet.into_iter().for_each(|process| drop(process.rest()));
+    };
+    tokio::task::spawn_blocking(play).await.expect("no panic");
+    let all = monitor.grants(&server.url);
+    let grants = &all["{partner}:permits"];
+    (
+        fullest(grants, interval),
+        grants.use_of(rate, interval * 1_000),
+    )
+}
+
+async fn median(fleet: &'static [Language], rate: u64, interval: u64) -> u64 {
+    let runs = if is_long() { 5 } else { 1 };
+    let (mut fullest, mut used) = (Vec::new(), Vec::new());
+    for _ in 0..runs {
+        let run = saturate(fleet, rate, interval).await;
+        fullest.push(run.0);
+        used.push(run.1);
+    }
+    let count = |language| fleet.iter().filter(|it| **it == language).count();
+    println!(
+        "{} Rust {} Java, {rate} in {interval} ms: fullest windows {fullest:?}, used {used:?} %",
+        count(Rust),
+        count(Java)
+    );
+    fullest.sort_unstable();
+    fullest[runs / 2]
+}
+
+/// A fleet of Rust is never above the rate, a mixed one little more than one of Java.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "tests/interop.sh builds the Java half"]
+async fn windows_hold_the_rate() {
+    println!();
+    let rates = if is_long() { &RATES[..] } else { &RATES[..1] };
+    for &(rate, interval) in rates {
+        let rust = median(&[Rust, Rust, Rust], rate, interval).await;
+        assert!(rust <= rate, "{rust}");
+        let java = median(&[Java, Java, Java], rate, interval).await;
+        let mixed = median(&[Rust, Java, Java], rate, interval).await;
+        let most = rate + (java.saturating_sub(rate) * 5).div_ceil(4);
+        // A single run says little: two grants more or less are chance.
+        let chance = if is_long() { 0 } else { 2 + rate / 20 };
+        assert!(mixed <= most + chance, "{mixed}, expected at most {most}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Whoever waits alone for a process of the other language.
+
+use std::time::Duration;
+
+use super::fleet::Language::{Java, Rust};
+use super::fleet::{Language, Process};
+use super::is_long;
+use test_support::Redis;
+
+/// When a call began and ended, in microseconds.
+fn times(line: &str) -> (u64, u64) {
+    let mut words = line.split('\t').skip(1);
+    let mut time = || words.next()?.parse().ok();
+    time().zip(time()).expect("two times")
+}
+
+/// Makes a call and waits for its answer.
+fn call(process: &mut Process, call: &str) -> String {
+    process.tell(&format!("1 {call}"));
+    process.line(|line| line.starts_with("1\t"))
+}
+
+/// How long the waiter of one process takes to have the lock that another process releases: in
+/// microseconds, at the median, of 99 in 100, and at most.
+fn wake_ups(holds: Language, waits: Language) -> [u64; 3] {
+    let rounds = if is_long() { 1_000 } else { 150 };
+    let server = Redis::start();
+    let mut holder = Process::start(holds, "serve", &server.url, "");
+    let mut waiter = Process::start(waits, "serve", &server.url, "");
+    let round = |_| {
+        call(&mut holder, "lock l");
+        waiter.tell("1 lock l");
+        std::thread::sleep(Duration::from_millis(15));
+        let (released, _) = times(&call(&mut holder, "unlock l"));
+        let line = waiter.line(|line| line.starts_with("1\t"));
+        assert!(line.ends_with("\tok"), "{line}");
+        call(&mut waiter, "unlock l");
+        times(&line).1.saturating_sub(released)
+    };
+    // The first ones are slow: a JVM compiles what it does often.
+    let mut woken: Vec<u64> = (0..rounds + 20).map(round).skip(20).collect();
+    woken.sort_unstable();
+    let figures = [50, 99, 100].map(|share| woken[(rounds * share / 100).min(rounds - 1)]);
+    let [half, nearly_all, last] = figures;
+    println!(
+        "{holds:?} releases, {waits:?} wakes up: p50 {half} us, p99 {nearly_all} us, \
+         at most {last} us"
+    );
+    figures
+}
+
+/// A release of the other language wakes a waiter at once.
+#[test]
+#[ignore = "tests/interop.sh builds the Java half"]
+fn a_waiter_is_woken() {
+    println!();
+    let [_, among_java, _] = wake_ups(Java, Java);
+    for (holds, waits) in [(Java, Rust), (Rust, Java)] {
+        let [_, nearly_all, _] = wake_ups(holds, waits);
+        // On a machine that is busy otherwise, Java among itself takes long, too.
+        let bound = 50_000.max(2 * among_java);
+        assert!(nearly_all <= bound, "{nearly_all} us, expected {bound} us");
+    }
+}
+
+/// The lock of a process that is killed is free after its lease of 3 s.
+#[test]
+#[ignore = "tests/interop.sh builds the Java half"]
+fn a_holder_is_killed() {
+    println!();
+    for (holds, waits) in [(Java, Rust), (Rust, Java)] {
+        let server = Redis::start();
+        let mut holder = Process::start(holds, "serve", &server.url, "");
+        let mut waiter = Process::start(waits, "serve", &server.url, "");
+        call(&mut holder, "lock l");
+        waiter.tell("1 lock l");
+        // It is renewed meanwhile.
+        std::thread::sleep(Duration::from_secs(4));
+        holder.kill();
+        let killed = super::calls::micros();
+        let line = waiter.line(|line| line.starts_with("1\t"));
+        let free = Duration::from_micros(times(&line).1.saturating_sub(killed));
+        println!("{holds:?} is killed, {waits:?} has its lock after {free:.1?}");
+        assert!(line.ends_with("\tok"), "{line}");
+        let expected = Duration::from_millis(1_500)..Duration::from_millis(4_500);
+        assert!(expected.contains(&free), "{free:?}");
+    }
+}

@@ -1,0 +1,149 @@
+//! A process of the fleet: its own connection, its own fallback, four rules.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::HeaderName;
+use tidegate::decision::Source;
+use tidegate::rule::{OnError, Share};
+use tidegate::{
+    Algorithm, Decision, Header, Limits, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Rules,
+    Store,
+};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::ledger::{Charge, Law};
+
+/// What a decision may take, with all waiting.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(50);
+pub(crate) const PROCESSES: u32 = 2;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A limit, and what it promises.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    pub(crate) path: &'static str,
+    algorithm: Algorithm,
+    max: u64,
+    window: Duration,
+    burst: u64,
+    /// How many are told apart.
+    pub(crate) users: u64,
+    on_error: OnError,
+}
+
+const fn limit(path: &'static str, algorithm: Algorithm, max: u64, window: Duration) -> Limit {
+    Limit {
+        path,
+        algorithm,
+        max,
+        window,
+        burst: max,
+        users: 1,
+        on_error: OnError::Respond,
+    }
+}
+
+pub(crate) const LIMITS: [Limit; 4] = [
+    limit("log", Algorithm::SlidingLog, 300, SECOND),
+    limit(
+        "window",
+        Algorithm::SlidingWindow,
+        800,
+        Duration::from_secs(2),
+    ),
+    Limit {
+        burst: 50,
+        ..limit("gcra", Algorithm::Gcra, 400, SECOND)
+    },
+    Limit {
+        users: 100,
+        on_error: OnError::Fallback,
+        ..limit("user", Algorithm::SlidingLog, 4, SECOND)
+    },
+];
+
+impl Limit {
+    fn rule(&self) -> Rule {
+        let quota = Quota::new(self.max, self.window).expect("a valid quota");
+        let quota = match self.algorithm {
+            Algorithm::Gcra => quota.with_burst(self.burst).expect("a valid burst"),
+            _ => quota,
+        };
+        let rule = Rule::new(self.path, [quota]).expect("a valid rule");
+        let rule = rule.algorithm(self.algorithm).on_error(self.on_error);
+        match self.users {
+            1 => rule,
+            _ => rule.key(Header::new(HeaderName::from_static("x-user"))),
+        }
+    }
+
+    /// What holds for a charge of this limit.
+    pub(crate) fn law(&self, charge: &Charge) -> Law {
+        let (max, window) = (self.max, self.window);
+        let share = if charge.is_fallback {
+            u64::from(PROCESSES)
+        } else {
+            1
+        };
+        match self.algorithm {
+            Algorithm::Gcra => Law::Bucket {
+                burst: self.burst,
+                max,
+                window,
+            },
+            _ => Law::Window {
+                max: usize::try_from(max / share).expect("small"),
+                window,
+            },
+        }
+    }
+}
+
+/// Serves until it is dropped.
+pub(crate) struct App {
+    pub(crate) address: String,
+    task: JoinHandle<()>,
+}
+
+impl App {
+    pub(crate) async fn start(redis: &str) -> Self {
+        let store = RedisStore::connect(redis).await.expect("a running server");
+        let store = Resilient::around(store.timeout(TIMEOUT))
+            .fallback(Share::of_processes(PROCESSES))
+            .build();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let router = router(store);
+        let task = tokio::spawn(async move {
+            axum::serve(listener, router).await.expect("serves");
+        });
+        Self { address, task }
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn router(store: Arc<dyn Store>) -> Router {
+    let limits = Limits::new(LIMITS.iter().map(Limit::rule).collect::<Rules>()).store(store);
+    LIMITS.iter().fold(Router::new(), |router, limit| {
+        let layer: RateLimitLayer = limits.layer(limit.path);
+        router.route(&format!("/{}", limit.path), get(charged).layer(layer))
+    })
+}
+
+/// When it was charged, and by whom.
+async fn charged(Extension(decision): Extension<Decision>) -> String {
+    let stamp = decision.receipt().map_or(0, |receipt| receipt.stamp());
+    format!(
+        "{stamp} {}",
+        u8::from(decision.source() == Source::Fallback)
+    )
+}

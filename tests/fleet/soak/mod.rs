@@ -1,0 +1,202 @@
+//! Two processes at full load for a long time, and a fault every few seconds: every answer is accounted for, no window
+//! is ever above its quota, and nothing grows.
+//!
+//! `tests/soak.sh` runs it for half an hour; among the other tests it lasts seconds.
+
+mod app;
+mod client;
+mod faults;
+mod gauges;
+mod ledger;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep};
+
+use app::{App, LIMITS, PROCESSES, TIMEOUT};
+use client::Client;
+use faults::FAULTS;
+use gauges::Gauges;
+use ledger::{Answer, Charge, Ledger};
+use test_support::Redis;
+use test_support::proxy::Proxy;
+
+const CLIENTS: u32 = 32;
+/// From one fault to the next, and how long one lasts.
+const PERIOD: Duration = Duration::from_secs(10);
+const LASTS: Duration = Duration::from_secs(2);
+
+fn number(name: &str, default: u32) -> u32 {
+    let value = std::env::var(name);
+    value.map_or(default, |value| value.parse().expect("a number"))
+}
+
+/// What all clients share.
+struct Shared {
+    ledger: Mutex<Ledger>,
+    slowest: Mutex<Duration>,
+    last_from_redis: Mutex<Option<Instant>>,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().expect("nobody panics")
+    }
+}
+
+/// Asks at its pace until it is told to stop; an unexpected answer ends the test.
+async fn ask(number: u32, address: String, process: u32, pace: Duration, shared: Arc<Shared>) {
+    let mut client = Client::connect(&address).await.expect("it serves");
+    let mut clock = interval(pace);
+    let mut turn = u64::from(number);
+    while !shared.is_over.load(Ordering::Relaxed) {
+        clock.tick().await;
+        turn += 1;
+        let limit = &LIMITS[turn as usize % LIMITS.len()];
+        let user = format!("{}", turn / LIMITS.len() as u64 * 7 % limit.users);
+        shared.ledger().sums.sent += 1;
+        let asked = Instant::now();
+        let response = client.get(limit.path, &user).await.expect("an answer");
+        let took = asked.elapsed();
+        let answer = match response.status {
+            200 => Answer::Allowed(charge(limit.path, &user, process, &response.body)),
+            429 => Answer::Denied,
+            503 => Answer::Failed,
+            other => panic!("{other} {}", response.body),
+        };
+        if let Answer::Allowed(charge) = &answer
+            && !charge.is_fallback
+        {
+            *shared.last_from_redis.lock().expect("nobody panics") = Some(Instant::now());
+        }
+        let mut slowest = shared.slowest.lock().expect("nobody panics");
+        *slowest = took.max(*slowest);
+        drop(slowest);
+        let law = match &answer {
+            Answer::Allowed(charge) => limit.law(charge),
+            _ => ledger::Law::Window {
+                max: 0,
+                window: Duration::ZERO,
+            },
+        };
+        shared.ledger().enter(answer, law);
+    }
+}
+
+fn charge(path: &str, user: &str, process: u32, body: &str) -> Charge {
+    let (stamp, by) = body.split_once(' ').expect("when and by whom");
+    let is_fallback = by == "1";
+    Charge {
+        count: match is_fallback {
+            true => format!("{path} {user} of {process}"),
+            false => format!("{path} {user}"),
+        },
+        stamp: stamp.parse().expect("a number"),
+        is_fallback,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_breaks_and_nothing_grows() {
+    let _machine = crate::MACHINE.lock().await;
+    let seconds = number("TIDEGATE_SOAK_SECONDS", 32);
+    let per_second = number("TIDEGATE_SOAK_RATE", 800);
+    let mut server = Redis::start();
+    let mut proxy = Proxy::start(&server.url).await;
+    let apps = [App::start(&proxy.url).await, App::start(&proxy.url).await];
+    let shared = Arc::new(Shared {
+        ledger: Mutex::default(),
+        slowest: Mutex::default(),
+        last_from_redis: Mutex::default(),
+        is_over: AtomicBool::new(false),
+    });
+    let pace = Duration::from_secs(1) * CLIENTS / per_second;
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        let process = number % PROCESSES;
+        let address = apps[process as usize].address.clone();
+        clients.spawn(ask(number, address, process, pace, Arc::clone(&shared)));
+    }
+
+    println!(
+        "| after | fault | sent | allowed | by fallback | denied | failed | slowest | from Redis again | resident KiB | files | tasks | Redis KiB |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+    let started = Instant::now();
+    let mut gauges = Vec::new();
+    for fault in FAULTS.iter().cycle() {
+        sleep(PERIOD - LASTS - Duration::from_secs(1)).await;
+        if started.elapsed() > Duration::from_secs(u64::from(seconds)) {
+            break;
+        }
+        gauges.push(Gauges::read(&mut server.connection()));
+        *shared.slowest.lock().expect("nobody panics") = Duration::ZERO;
+        let data_is_lost = || shared.ledger().data_is_lost();
+        fault
+            .play(LASTS, &mut server, &mut proxy, data_is_lost)
+            .await;
+        let over = Instant::now();
+        sleep(Duration::from_secs(1)).await;
+        let mut ledger = shared.ledger();
+        ledger.check();
+        let last = *shared.last_from_redis.lock().expect("nobody panics");
+        let is_back = last.is_some_and(|last| last > over);
+        let (sums, now) = (&ledger.sums, gauges.last().expect("one was read"));
+        println!(
+            "| {:.0?} | {fault:?} | {} | {} | {} | {} | {} | {:.1?} | {is_back} | {} | {} | {} | {} |",
+            started.elapsed(),
+            sums.sent,
+            sums.allowed,
+            sums.by_fallback,
+            sums.denied,
+            sums.failed,
+            shared.slowest.lock().expect("nobody panics"),
+            now.resident_kib,
+            now.files,
+            now.tasks,
+            now.redis_kib,
+        );
+        assert!(
+            is_back,
+            "Redis decides again within a second after {fault:?}"
+        );
+        assert_eq!(ledger.violations, Vec::<String>::new());
+        // What a busy machine adds is not the store's.
+        let slowest = *shared.slowest.lock().expect("nobody panics");
+        assert!(slowest < TIMEOUT + Duration::from_secs(1), "{slowest:?}");
+    }
+
+    shared.is_over.store(true, Ordering::Relaxed);
+    while let Some(client) = clients.join_next().await {
+        client.expect("every answer was expected");
+    }
+    let mut ledger = shared.ledger();
+    ledger.check();
+    let sums = ledger.sums.clone();
+    println!(
+        "{sums:?}, {:.0} a second",
+        sums.sent as f64 / started.elapsed().as_secs_f64()
+    );
+    println!(
+        "{} charges checked, {} losses of data, {} violations",
+        ledger.windows_checked,
+        ledger.losses(),
+        ledger.violations.len()
+    );
+    assert_eq!(sums.answered(), sums.sent);
+    assert_eq!(ledger.violations, Vec::<String>::new());
+    // The first few fill what is allocated once.
+    let quarter = gauges.len() / 4;
+    if quarter >= 4 {
+        let early = Gauges::median(&gauges[quarter..2 * quarter]);
+        let late = Gauges::median(&gauges[gauges.len() - quarter..]);
+        println!(
+            "medians of the second quarter: {early:?}\nmedians of the last quarter:   {late:?}"
+        );
+        late.assert_not_above(&early);
+    }
+}

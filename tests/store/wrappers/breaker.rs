@@ -1,0 +1,275 @@
+//! When a breaker opens, what it answers then, and how it looks after the store.
+
+use std::error::Error;
+use std::time::Duration;
+
+use futures_util::future::poll_immediate;
+use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind, StoreExt};
+use tidegate::{MemoryStore, Quota, Rule, Store, StoreError};
+use tokio::time::{Instant, sleep};
+
+use super::line::Mode;
+use super::{Line, MILLISECOND, SECOND, ask, at_once, failure, kind, take, take_of};
+
+/// A breaker that has just opened, around a store that does this.
+pub(crate) async fn open(mode: Mode) -> (CircuitBreaker<Line>, Line) {
+    let line = Line::new(Mode::Fails(Kind::Timeout));
+    let store = CircuitBreaker::new(line.clone()).failures(3);
+    for _ in 0..3 {
+        assert_eq!(kind(&store).await, Kind::Timeout);
+    }
+    assert_eq!(line.asked(), 3);
+    line.set(mode);
+    (store, line)
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_failures_in_a_row_open_it() {
+    let line = Line::new(Mode::Fails(Kind::Timeout));
+    let store = CircuitBreaker::new(line.clone());
+    for _ in 0..10 {
+        assert_eq!(kind(&store).await, Kind::Timeout);
+    }
+    let began = Instant::now();
+    for _ in 0..1_000 {
+        let error = failure(&store).await;
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert_eq!(
+            error.to_string(),
+            "the circuit breaker of line is open: the line is broken"
+        );
+        let source = error.source().and_then(|source| source.downcast_ref());
+        let source: &StoreError = source.expect("what opened it");
+        assert_eq!(source.kind(), Kind::Timeout);
+        let at_once = at_once(&store, &take()).expect("without waiting");
+        assert_eq!(at_once.expect_err("open").kind(), Kind::Unavailable);
+    }
+    assert_eq!((line.asked(), began.elapsed()), (10, Duration::ZERO));
+    assert_eq!(store.name(), "line");
+}
+
+/// A key that is refused, or a node that is dead: what is asked of others is looked at, too.
+#[tokio::test(start_paused = true)]
+async fn one_dead_key_does_not_hold_it_open() {
+    for kind in [Kind::Timeout, Kind::Unavailable, Kind::Protocol] {
+        let store = CircuitBreaker::new(Line::new(Mode::IsDeadFor(kind))).failures(3);
+        let dead = take_of(Rule::new("dead", [Quota::per_second(5)]).expect("valid"));
+        for _ in 0..3 {
+            let error = store.take_one(&dead).await.expect_err("dead");
+            assert_eq!(error.kind(), kind);
+        }
+        assert_eq!(failure(&store).await.kind(), Kind::Unavailable, "open");
+        let began = Instant::now();
+        while let Err(error) = store.take_one(&take()).await {
+            assert!(began.elapsed() < SECOND, "still open: {error}");
+            sleep(10 * MILLISECOND).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_without_end_is_one_of_a_day() {
+    let line = Line::new(Mode::Fails(Kind::Timeout));
+    let store = CircuitBreaker::new(line.clone()).failures(1);
+    let store = store.probe_every(Duration::MAX);
+    assert_eq!(kind(&store).await, Kind::Timeout);
+    line.set(Mode::Works);
+    sleep(24 * 3_600 * SECOND).await;
+    assert_eq!(kind(&store).await, Kind::Unavailable);
+    sleep(6 * 3_600 * SECOND).await;
+    assert!(ask(&store, &take()).await.is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_about_the_store_opens_it_and_nothing_else_does() {
+    let opening = [
+        Kind::Timeout,
+        Kind::Unavailable,
+        Kind::ReadOnly,
+        Kind::OutOfMemory,
+        Kind::Protocol,
+    ];
+    let others = [
+        Kind::WrongType,
+        Kind::Refused,
+        Kind::Full,
+        Kind::Configuration,
+        Kind::Overloaded,
+    ];
+    for (kinds, opens) in [(&opening[..], true), (&others, false)] {
+        for kind in kinds {
+            for mode in [Mode::Fails(*kind), Mode::FailsAtOnce(*kind)] {
+                let line = Line::new(mode);
+                let store = CircuitBreaker::new(line).failures(3);
+                for _ in 0..3 {
+                    assert_eq!(failure(&store).await.kind(), *kind);
+                }
+                let is_open = failure(&store).await.to_string().contains("breaker");
+                assert_eq!(is_open, opens, "{mode:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_begins_the_count_anew_and_a_look_does_not() {
+    let line = Line::new(Mode::Works);
+    let store = CircuitBreaker::new(line.clone()).failures(3);
+    let fail_twice = async || {
+        line.set(Mode::Fails(Kind::Timeout));
+        assert_eq!(kind(&store).await, Kind::Timeout);
+        assert_eq!(kind(&store).await, Kind::Timeout);
+        line.set(Mode::Works);
+    };
+    for _ in 0..10 {
+        fail_twice().await;
+        ask(&store, &take()).await;
+    }
+    fail_twice().await;
+    let dynamic: &dyn Store = &store;
+    dynamic.peek(&take()).await.expect("an answer");
+    line.set(Mode::Fails(Kind::Timeout));
+    assert_eq!(kind(&store).await, Kind::Timeout);
+    assert_eq!(kind(&store).await, Kind::Unavailable, "three in a row");
+}
+
+/// Also those that come before a future is polled.
+#[tokio::test(start_paused = true)]
+async fn answers_at_once_are_counted() {
+    let line = Line::new(Mode::FailsAtOnce(Kind::OutOfMemory));
+    let store = CircuitBreaker::new(line.clone()).failures(3);
+    for _ in 0..3 {
+        let answer = at_once(&store, &take()).expect("at once");
+        assert_eq!(answer.expect_err("fails").kind(), Kind::OutOfMemory);
+    }
+    line.asked();
+    assert_eq!(kind(&store).await, Kind::Unavailable);
+    line.set(Mode::Memory);
+    sleep(SECOND).await;
+    let answer = at_once(&store, &take()).expect("at once");
+    assert!(answer.expect("a decision").is_allowed());
+    assert_eq!(line.asked(), 0);
+}
+
+/// Every 100 to 120 ms, by the take that failed last, and never by one that costs something.
+#[tokio::test(start_paused = true)]
+async fn an_open_breaker_looks_after_the_store() {
+    let (store, line) = open(Mode::Fails(Kind::Unavailable)).await;
+    sleep(60 * SECOND).await;
+    let looks = line.looked();
+    assert!((498..=600).contains(&looks), "{looks}");
+    assert_eq!(line.asked(), 0);
+
+    line.set(Mode::Works);
+    sleep(130 * MILLISECOND).await;
+    assert_eq!(line.looked(), 1);
+    sleep(SECOND).await;
+    assert_eq!(line.looked(), 0, "it was answered");
+    assert!(ask(&store, &take()).await.is_allowed());
+    assert_eq!(line.memory().len(), 1);
+}
+
+/// A look that hangs is given up, so that the next one can be answered.
+#[tokio::test(start_paused = true)]
+async fn a_look_that_hangs_is_given_up() {
+    let (store, line) = open(Mode::Hangs).await;
+    sleep(10 * SECOND).await;
+    let looks = line.looked();
+    assert!((8..=10).contains(&looks), "{looks}");
+    line.set(Mode::Works);
+    sleep(SECOND + 250 * MILLISECOND).await;
+    assert!(ask(&store, &take()).await.is_allowed());
+}
+
+/// A hanging store costs no request any time.
+#[tokio::test(start_paused = true)]
+async fn requests_do_not_wait_while_it_is_open() {
+    let (store, _line) = open(Mode::Hangs).await;
+    let began = Instant::now();
+    while began.elapsed() < 10 * SECOND {
+        let asked = Instant::now();
+        assert_eq!(kind(&store).await, Kind::Unavailable);
+        assert_eq!(asked.elapsed(), Duration::ZERO);
+        sleep(7 * MILLISECOND).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_key_is_an_answer() {
+    let (store, line) = open(Mode::Fails(Kind::WrongType)).await;
+    sleep(SECOND).await;
+    assert_eq!(line.looked(), 1);
+    assert_eq!(kind(&store).await, Kind::WrongType, "half-open");
+    line.set(Mode::Works);
+    assert!(ask(&store, &take()).await.is_allowed());
+}
+
+/// What was asked before it opened, or before it closed, changes nothing after it.
+#[tokio::test(start_paused = true)]
+async fn late_answers_change_nothing() {
+    let line = Line::new(Mode::Holds);
+    let store = CircuitBreaker::new(line.clone()).failures(3);
+    let takes = [take()];
+    let mut early = Box::pin(store.take(&takes));
+    assert!(poll_immediate(&mut early).await.is_none());
+    line.set(Mode::HoldsAndFails(Kind::Timeout));
+    let mut failing: Vec<_> = (0..3).map(|_| Box::pin(store.take(&takes))).collect();
+    for late in &mut failing {
+        assert!(poll_immediate(late).await.is_none());
+    }
+    line.set(Mode::Fails(Kind::Timeout));
+    for _ in 0..3 {
+        assert_eq!(kind(&store).await, Kind::Timeout);
+    }
+    line.let_go(1);
+    assert!(early.await.is_ok(), "it is decided, only late");
+    assert_eq!(kind(&store).await, Kind::Unavailable, "still open");
+
+    line.set(Mode::Works);
+    sleep(SECOND).await;
+    assert!(ask(&store, &take()).await.is_allowed());
+    line.let_go(3);
+    for late in failing {
+        assert_eq!(late.await.expect_err("it fails").kind(), Kind::Timeout);
+    }
+    assert!(ask(&store, &take()).await.is_allowed(), "still closed");
+}
+
+/// A batch without takes is no question.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_of_nobody() {
+    let (store, _line) = open(Mode::Memory).await;
+    assert!(store.take(&[]).await.expect("no decisions").is_empty());
+}
+
+/// How long an answer takes while it is open.
+#[tokio::test]
+async fn open_answers_take_no_time() {
+    let line = Line::new(Mode::FailsAtOnce(Kind::Timeout));
+    let store = CircuitBreaker::new(line).failures(1);
+    assert_eq!(kind(&store).await, Kind::Timeout);
+    let take = take();
+    let mut times: Vec<_> = (0..100_000)
+        .map(|_| {
+            let began = std::time::Instant::now();
+            assert!(at_once(&store, &take).is_some_and(|answer| answer.is_err()));
+            began.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    let (median, p99) = (times[50_000], times[99_000]);
+    println!("open: median {median:?}, p99 {p99:?}");
+    assert!(p99 < MILLISECOND, "{p99:?}");
+}
+
+/// Around a store that never fails it is not noticed.
+#[tokio::test]
+async fn closed_passes_everything_on() {
+    let store = CircuitBreaker::new(MemoryStore::new());
+    assert!(at_once(&store, &take()).is_some());
+    let decision = ask(&store, &take()).await;
+    let receipt = decision.receipt().expect("charged");
+    assert_eq!(store.refund(&take(), &receipt).await.expect("an answer"), 1);
+    let store = CircuitBreaker::new(Line::new(Mode::Works));
+    assert!(at_once(&store, &take()).is_none());
+}

@@ -1,0 +1,107 @@
+//! The breaker's task: whose it is, when it ends, and what happens without it.
+
+use std::time::{Duration, Instant};
+
+use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind};
+use tokio::runtime::{Builder, Handle};
+use tokio::time::sleep;
+
+use super::breaker::open;
+use super::line::Mode;
+use super::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+async fn ended() {
+    let began = Instant::now();
+    while tasks() > 0 {
+        assert!(began.elapsed() < 20 * SECOND, "{} tasks", tasks());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn it_ends_with_the_last_clone() {
+    let (store, line) = open(Mode::Hangs).await;
+    assert_eq!(tasks(), 1);
+    let clone = store.clone();
+    drop(store);
+    tokio::task::yield_now().await;
+    assert_eq!(tasks(), 1);
+    // While a look is under way, too.
+    while line.looked() == 0 {
+        sleep(MILLISECOND).await;
+    }
+    drop(clone);
+    ended().await;
+    assert_eq!(line.under_way(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_when_it_was_answered_and_there_is_never_a_second() {
+    let (store, line) = open(Mode::Writes(Kind::ReadOnly)).await;
+    for _ in 0..50 {
+        assert_eq!(tasks(), 1);
+        sleep(130 * MILLISECOND).await;
+        assert_eq!(tasks(), 0, "half-open");
+        assert_eq!(kind(&store).await, Kind::ReadOnly);
+    }
+    line.set(Mode::Works);
+    sleep(130 * MILLISECOND).await;
+    assert!(ask(&store, &take()).await.is_allowed());
+    assert_eq!(tasks(), 0, "closed");
+}
+
+/// A store that panics when it is looked at: requests find out instead.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_panics_is_replaced_by_requests() {
+    let (store, line) = open(Mode::Panics).await;
+    sleep(SECOND).await;
+    assert_eq!(tasks(), 0);
+    line.set(Mode::Works);
+    assert!(ask(&store, &take()).await.is_allowed());
+    assert!(ask(&store, &take()).await.is_allowed());
+}
+
+#[test]
+fn it_outlives_the_runtime_that_it_opened_in() {
+    let runtime = || Builder::new_current_thread().enable_all().build();
+    let first = runtime().expect("a runtime");
+    let (store, line) = first.block_on(open(Mode::Works));
+    drop(first);
+    let second = runtime().expect("a runtime");
+    second.block_on(async {
+        sleep(CircuitBreaker::<Line>::DEFAULT_PROBE_EVERY).await;
+        assert!(ask(&store, &take()).await.is_allowed());
+        assert!(ask(&store, &take()).await.is_allowed());
+    });
+    assert_eq!((line.asked(), line.looked()), (2, 0));
+}
+
+/// Without a runtime nobody looks: one request does, after the time.
+#[test]
+fn without_a_runtime_a_request_finds_out() {
+    let pause = Duration::from_millis(500);
+    let line = Line::new(Mode::FailsAtOnce(Kind::Timeout));
+    let store = CircuitBreaker::new(line.clone())
+        .failures(2)
+        .probe_every(pause);
+    let kind = || {
+        let answer = at_once(&store, &take()).expect("at once");
+        answer.err().map(|error| error.kind())
+    };
+    assert_eq!([kind(), kind()], [Some(Kind::Timeout); 2]);
+    let opened = Instant::now();
+    let mut refused = 0;
+    while kind() == Some(Kind::Unavailable) {
+        refused += 1;
+        std::thread::sleep(MILLISECOND);
+    }
+    assert!(opened.elapsed() >= pause && refused > 0);
+    assert_eq!(kind(), Some(Kind::Unavailable), "it has failed");
+    line.set(Mode::Memory);
+    std::thread::sleep(pause);
+    assert_eq!([kind(), kind()], [None; 2]);
+}

@@ -1,0 +1,123 @@
+//! What the log is told: each change once, whatever the number of requests.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::Request;
+use test_support::log::Log;
+use tidegate::rule::{OnError, Share};
+use tidegate::store::StoreErrorKind as Kind;
+use tidegate::{RateLimitLayer, Resilient, Store};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use super::line::Mode;
+use super::{Line, SECOND, ask, quota, rule, take};
+
+/// Each outage is told once by the fallback and once by the breaker, with the reason, and so is its end.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_told_once_and_its_end_too() {
+    let log = Log::start();
+    let line = Line::new(Mode::Works);
+    let store = Resilient::around(line.clone())
+        .fallback(Share::of_processes(2))
+        .build();
+    ask(&store, &take()).await;
+    assert!(log.lines().is_empty());
+    for _ in 0..3 {
+        line.set(Mode::Fails(Kind::Timeout));
+        for _ in 0..500 {
+            ask(&store, &take()).await;
+            sleep(SECOND / 100).await;
+        }
+        let [fallback, open] = &*log.lines() else {
+            panic!("not two lines");
+        };
+        for (text, line) in [
+            ("the fallback decides", fallback),
+            ("breaker is open", open),
+        ] {
+            let is_told = line.contains("WARN") && line.contains(text);
+            assert!(is_told && line.contains("the line is broken"), "{line}");
+            assert!(line.contains("store=\"line\""), "{line}");
+        }
+        line.set(Mode::Works);
+        for _ in 0..500 {
+            ask(&store, &take()).await;
+            sleep(SECOND / 100).await;
+        }
+        let [closed, decides] = &*log.lines() else {
+            panic!("not two lines");
+        };
+        assert!(closed.contains("breaker is closed again"), "{closed}");
+        assert!(decides.contains("the store decides again"), "{decides}");
+        // Of the next one, it may tell again: at most once a second of the real time.
+        std::thread::sleep(SECOND + SECOND / 100);
+    }
+}
+
+/// A breaker that tries and fails, tries and fails has not closed in between.
+#[tokio::test(start_paused = true)]
+async fn trials_are_not_told() {
+    let log = Log::start();
+    let line = Line::new(Mode::Writes(Kind::ReadOnly));
+    let store = Resilient::around(line)
+        .fallback(Share::of_processes(2))
+        .build();
+    for _ in 0..1_000 {
+        ask(&store, &take()).await;
+        sleep(SECOND / 100).await;
+    }
+    assert_eq!(log.lines().len(), 2);
+}
+
+/// A store that fails every other time is no flood of lines.
+#[tokio::test(start_paused = true)]
+async fn ups_and_downs_are_told_once_a_second() {
+    let log = Log::start();
+    let line = Line::new(Mode::Works);
+    let store = Resilient::around(line.clone())
+        .failures(1)
+        .fallback(Share::of_processes(2));
+    let store = store.build();
+    let began = std::time::Instant::now();
+    for _ in 0..200 {
+        line.set(Mode::Fails(Kind::Timeout));
+        ask(&store, &take()).await;
+        line.set(Mode::Works);
+        sleep(SECOND).await;
+        ask(&store, &take()).await;
+    }
+    let most = 4 * (2 + began.elapsed().as_secs() as usize);
+    let lines = log.lines().len();
+    assert!((2..=most).contains(&lines), "{lines}");
+}
+
+/// What a rule counts on and its store has not.
+#[tokio::test]
+async fn a_missing_fallback_is_told_once() {
+    let log = Log::start();
+    let rule = rule(quota(5, SECOND)).on_error(OnError::Fallback);
+    let status = async |store: Arc<dyn Store>| {
+        let layer = RateLimitLayer::from_rule(rule.clone()).store(store);
+        let app = Router::new().route("/", get(|| async { "" }).layer(layer));
+        for _ in 0..50 {
+            let request = Request::get("/").body(Body::empty()).expect("valid");
+            let response = app.clone().oneshot(request).await.expect("infallible");
+            assert_eq!(response.status().as_u16(), 503);
+        }
+        log.lines()
+    };
+    let line = || Line::new(Mode::Fails(Kind::Timeout));
+    let lines = status(Arc::new(line())).await;
+    let is_it = |line: &&String| line.contains("the rule says \"fallback\"");
+    assert_eq!(lines.iter().filter(is_it).count(), 1, "{lines:?}");
+    let bare = Resilient::around(line()).build();
+    assert_eq!(status(bare).await.iter().filter(is_it).count(), 1);
+    // One that is there and has no room is another matter.
+    let full = Resilient::around(line()).fallback(Share::of_processes(1));
+    let full = full.fallback_keys(0).build();
+    assert_eq!(status(full).await.iter().filter(is_it).count(), 0);
+}

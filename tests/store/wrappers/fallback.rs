@@ -1,0 +1,304 @@
+//! A share of each quota while the store is gone.
+
+use std::sync::Arc;
+
+use tidegate::decision::{Source, Verdict};
+use tidegate::rule::{OnError, Share};
+use tidegate::store::{Fallback, StoreErrorKind as Kind, StoreExt};
+use tidegate::test_util::ManualClock;
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
+
+use super::line::Mode;
+use super::{Line, SECOND, ask, quota, rule, take_of};
+
+/// A fallback whose own time stands still.
+fn fallback(line: &Line, share: Share) -> (Fallback<Line>, ManualClock) {
+    let clock = ManualClock::default();
+    clock.set(1_000_000_000_777);
+    let local = MemoryStore::new().clock(clock.clone());
+    (Fallback::new(line.clone(), share).local(local), clock)
+}
+
+fn gone() -> Line {
+    Line::new(Mode::Fails(Kind::Timeout))
+}
+
+async fn allowed(store: &dyn Store, take: &Take, times: usize) -> usize {
+    let mut allowed = 0;
+    for _ in 0..times {
+        allowed += usize::from(ask(store, take).await.is_allowed());
+    }
+    allowed
+}
+
+#[tokio::test]
+async fn a_decision_says_who_made_it_and_why() {
+    for mode in [Mode::Fails(Kind::Timeout), Mode::FailsAtOnce(Kind::Timeout)] {
+        let line = Line::new(mode);
+        let (store, _) = fallback(&line, Share::of_processes(2));
+        let take = take_of(rule(quota(4, SECOND)));
+        let decision = ask(&store, &take).await;
+        assert!(decision.is_allowed());
+        assert_eq!(
+            (decision.source(), decision.remaining()),
+            (Source::Fallback, 1)
+        );
+        let failure = decision.failure().expect("a reason");
+        assert_eq!(failure.kind(), Kind::Timeout);
+        assert_eq!(failure.to_string(), "the line is broken");
+        assert!(format!("{decision:?}").contains("the line is broken"));
+        assert_eq!(decision, decision.clone());
+        assert_eq!(allowed(&store, &take, 5).await, 1);
+
+        // And the store decides again as soon as it can, by its own count.
+        line.set(Mode::Works);
+        let decision = ask(&store, &take).await;
+        assert_eq!(
+            (decision.source(), decision.remaining()),
+            (Source::Local, 3)
+        );
+        assert!(decision.failure().is_none());
+        assert_eq!(store.name(), "line");
+    }
+}
+
+/// Where it is known that the store has not charged, it is charged in one place.
+#[tokio::test]
+async fn nothing_is_charged_twice() {
+    let line = gone();
+    let (store, _) = fallback(&line, Share::of_processes(1));
+    let take = take_of(rule(quota(10, 60 * SECOND)));
+    assert_eq!(allowed(&store, &take, 4).await, 4);
+    assert!(line.memory().is_empty());
+    line.set(Mode::Works);
+    assert_eq!(allowed(&store, &take, 3).await, 3);
+    assert_eq!(
+        ask(line.memory(), &take.clone().cost(0)).await.remaining(),
+        7
+    );
+    line.set(Mode::Fails(Kind::Timeout));
+    assert_eq!(ask(&store, &take.clone().cost(0)).await.remaining(), 6);
+}
+
+/// What is admitted in any window, while the store comes and goes.
+#[tokio::test]
+async fn never_above_the_share_in_any_window() {
+    let share = Share::of_processes(3);
+    // Max, and what a third of it is: so many in so many windows of ten seconds, by thirds.
+    let cases = [
+        (7, 1, 2, 30),
+        (2, 1, 1, 45),
+        (1, 1, 1, 90),
+        (9, 2, 3, 30),
+        (5, 3, 3, 54),
+    ];
+    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
+        for (max, cost, most, thirds) in cases {
+            let line = gone();
+            let (store, clock) = fallback(&line, share);
+            let rule = rule(quota(max, 10 * SECOND))
+                .cost(cost)
+                .algorithm(algorithm);
+            let take = take_of(rule);
+            let window = thirds * 10_000_000 / 30;
+            let mut admitted: Vec<u64> = Vec::new();
+            for step in 0..600_u64 {
+                clock.set(clock.now() + 91_037 * (step % 13));
+                if step % 50 == 0 {
+                    line.set(Mode::Works);
+                    assert!(ask(&store, &take).await.failure().is_none());
+                    line.set(Mode::Fails(Kind::Timeout));
+                }
+                if ask(&store, &take).await.is_allowed() {
+                    admitted.push(clock.now());
+                }
+            }
+            let elapsed = 600 / 13 * 78 * 91_037_u64;
+            let expected = elapsed / window * (most / cost);
+            let number = admitted.len() as u64;
+            assert!(number >= expected * 3 / 4, "{number} of {expected}");
+            for end in &admitted {
+                let inside = admitted
+                    .iter()
+                    .filter(|at| *at <= end && *at + window > *end);
+                assert!(
+                    inside.count() as u64 * cost <= most,
+                    "{max} {cost} {algorithm:?}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_burst_is_shared_too() {
+    let line = gone();
+    let (store, clock) = fallback(&line, Share::of_processes(4));
+    let smooth = quota(60, 60 * SECOND).with_burst(12).expect("valid");
+    let take = take_of(rule(smooth).algorithm(Algorithm::Gcra));
+    assert_eq!(allowed(&store, &take, 20).await, 3);
+    clock.set(clock.now() + 4_000_000);
+    assert_eq!(
+        allowed(&store, &take, 20).await,
+        1,
+        "a quarter of one a second"
+    );
+}
+
+#[tokio::test]
+async fn what_nobody_may_nobody_may_here() {
+    let line = gone();
+    let (store, _) = fallback(&line, Share::of_processes(2));
+    let none = take_of(rule(quota(0, SECOND)));
+    assert_eq!(ask(&store, &none).await.verdict(), Verdict::Never);
+    let much = take_of(rule(quota(4, SECOND)).cost(5));
+    assert_eq!(ask(&store, &much).await.verdict(), Verdict::Never);
+    // More than the share, by a take that costs more than its rule says.
+    let three = take_of(rule(quota(4, SECOND))).cost(3);
+    assert_eq!(ask(&store, &three).await.verdict(), Verdict::Never);
+}
+
+/// All quotas have their share, in their order.
+#[tokio::test]
+async fn each_quota_has_its_share() {
+    let line = gone();
+    let (store, _) = fallback(&line, Share::new(1, 2));
+    let rule = Rule::new("p", [quota(4, SECOND), quota(100, 60 * SECOND)]).expect("valid");
+    let take = take_of(rule);
+    let decision = ask(&store, &take).await;
+    let remaining: Vec<_> = decision
+        .quotas()
+        .iter()
+        .map(|state| state.remaining())
+        .collect();
+    assert_eq!(remaining, [1, 49]);
+    // Another share of the same rule is another one.
+    let (other, _) = fallback(&line, Share::of_processes(4));
+    assert_eq!(ask(&other, &take).await.remaining(), 0);
+    assert_eq!(ask(&store, &take).await.remaining(), 0);
+    // And a rule that was made of this one has its own.
+    let dearer = Take::new(Arc::new(Rule::clone(take.rule()).cost(2)), Key::default());
+    let (fresh, _) = fallback(&line, Share::of_processes(4));
+    assert!(
+        ask(&fresh, &dearer).await.is_allowed(),
+        "one request, not one unit"
+    );
+}
+
+#[tokio::test]
+async fn a_rule_that_says_something_else_gets_the_error() {
+    let line = gone();
+    let (store, _) = fallback(&line, Share::of_processes(1));
+    let of = |on_error| take_of(rule(Quota::per_second(5)).on_error(on_error));
+    let (respond, proceed) = (of(OnError::Respond), of(OnError::Proceed));
+    let dynamic: &dyn Store = &store;
+    for take in [&respond, &proceed] {
+        let error = dynamic.take_one(take).await.expect_err("passed on");
+        assert_eq!(error.kind(), Kind::Timeout);
+    }
+    assert!(ask(&store, &of(OnError::Fallback)).await.is_allowed());
+    // A batch is answered as a whole.
+    let mixed = [of(OnError::Fallback), proceed];
+    assert!(store.take(&mixed).await.is_err());
+    assert_eq!(ask(&store, &mixed[0]).await.remaining(), 3);
+}
+
+/// In order, and all of it here.
+#[tokio::test]
+async fn a_batch_is_answered_in_order() {
+    let line = gone();
+    let (store, _) = fallback(&line, Share::of_processes(2));
+    let take = take_of(rule(quota(8, SECOND)));
+    let other = Take::new(Arc::clone(take.rule()), Key::from("other"));
+    let takes = [
+        take.clone().cost(3),
+        take.clone().cost(2),
+        other,
+        take.clone(),
+        take,
+    ];
+    let decisions = store.take(&takes).await.expect("decisions");
+    let verdicts: Vec<_> = decisions.iter().map(Decision::is_allowed).collect();
+    assert_eq!(verdicts, [true, false, true, true, false]);
+    assert!(
+        decisions
+            .iter()
+            .all(|decision| decision.failure().is_some())
+    );
+    assert!(store.take(&[]).await.expect("none").is_empty());
+}
+
+#[tokio::test]
+async fn a_refund_goes_where_the_receipt_is_from() {
+    let line = gone();
+    let (store, _) = fallback(&line, Share::of_processes(1));
+    let take = take_of(rule(quota(10, 60 * SECOND)));
+    let here = ask(&store, &take.clone().cost(4)).await.receipt();
+    let here = here.expect("charged here");
+    line.set(Mode::Works);
+    let there = ask(&store, &take.clone().cost(5)).await.receipt();
+    let there = there.expect("charged there");
+    let look = take.clone().cost(0);
+
+    let whole = take.clone().cost(10);
+    assert_eq!(store.refund(&whole, &here).await.expect("answers"), 4);
+    assert_eq!(
+        store.refund(&whole, &here).await.expect("answers"),
+        0,
+        "once"
+    );
+    assert_eq!(ask(&store, &look).await.remaining(), 5, "untouched there");
+    assert_eq!(store.refund(&whole, &there).await.expect("answers"), 5);
+    assert_eq!(ask(&store, &look).await.remaining(), 10);
+
+    line.set(Mode::Fails(Kind::Timeout));
+    assert_eq!(ask(&store, &look).await.remaining(), 10);
+    let again = ask(&store, &take).await.receipt().expect("charged here");
+    assert_eq!(store.refund(&take, &again).await.expect("answers"), 1);
+    let lost = store.refund(&take, &there).await;
+    assert_eq!(lost.expect_err("nobody there").kind(), Kind::Timeout);
+}
+
+/// The error says that the store inside may count on; what was counted here is forgotten.
+#[tokio::test]
+async fn a_reset_forgets_here_and_inside() {
+    for resilient in [false, true] {
+        let line = Line::new(Mode::Works);
+        let store: Arc<dyn Store> = match resilient {
+            false => Arc::new(fallback(&line, Share::of_processes(1)).0),
+            true => Resilient::around(line.clone())
+                .fallback(Share::of_processes(1))
+                .failures(None)
+                .build(),
+        };
+        let take = take_of(rule(quota(3, 60 * SECOND)));
+        assert_eq!(allowed(&*store, &take, 5).await, 3);
+        line.set(Mode::FailsAtOnce(Kind::Unavailable));
+        assert_eq!(allowed(&*store, &take, 5).await, 3);
+        let reset = store.reset(take.rule(), take.key()).await;
+        assert_eq!(reset.expect_err("a failure").kind(), Kind::Unavailable);
+        assert_eq!(allowed(&*store, &take, 5).await, 3, "forgotten here");
+        line.set(Mode::Works);
+        assert_eq!(allowed(&*store, &take, 5).await, 0, "not inside");
+        let reset = store.reset(take.rule(), take.key()).await;
+        reset.expect("an answer");
+        assert_eq!(allowed(&*store, &take, 5).await, 3);
+    }
+}
+
+#[tokio::test]
+async fn its_memory_is_bounded() {
+    let line = gone();
+    let store = Fallback::new(line, Share::of_processes(1)).max_keys(2);
+    let rule = Arc::new(rule(quota(10, 60 * SECOND)));
+    for (name, expected) in [
+        ("a", None),
+        ("b", None),
+        ("c", Some(Kind::Full)),
+        ("a", None),
+    ] {
+        let take = Take::new(Arc::clone(&rule), Key::from(name));
+        let answer = (&store as &dyn Store).take_one(&take).await;
+        assert_eq!(answer.err().map(|error| error.kind()), expected, "{name}");
+    }
+}

@@ -1,0 +1,177 @@
+//! One request finds out whether the store works again, and nothing it does leaves the breaker stuck.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::poll_immediate;
+use tidegate::Store;
+use tidegate::decision::Receipt;
+use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind, StoreExt};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::breaker::open;
+use super::line::Mode;
+use super::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
+
+/// A breaker whose next request is the one that finds out.
+async fn half_open(mode: Mode) -> (CircuitBreaker<Line>, Line) {
+    let (store, line) = open(mode).await;
+    sleep(130 * MILLISECOND).await;
+    assert_eq!((line.looked(), line.asked()), (1, 0));
+    (store, line)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_goes_through_and_closes_it() {
+    let (store, line) = half_open(Mode::Holds).await;
+    let takes = [take()];
+    let mut trial = Box::pin(store.take(&takes));
+    assert!(poll_immediate(&mut trial).await.is_none());
+    for _ in 0..10 {
+        let answer = timeout(SECOND, kind(&store)).await;
+        assert_eq!(answer.expect("nobody waits"), Kind::Unavailable);
+        assert!(at_once(&store, &take()).is_some_and(|answer| answer.is_err()));
+    }
+    line.let_go(11);
+    assert!(trial.await.is_ok());
+    for _ in 0..10 {
+        assert!(ask(&store, &take()).await.is_allowed());
+    }
+    assert_eq!(line.asked(), 11);
+}
+
+/// A look is answered where nothing can be written, so it closes nothing.
+#[tokio::test(start_paused = true)]
+async fn one_that_fails_opens_it_again() {
+    for kind_of in [Kind::ReadOnly, Kind::OutOfMemory] {
+        let (store, line) = half_open(Mode::Writes(kind_of)).await;
+        let began = Instant::now();
+        while began.elapsed() < 10 * SECOND {
+            let took = Instant::now();
+            let _ = kind(&store).await;
+            assert_eq!(took.elapsed(), std::time::Duration::ZERO);
+            sleep(MILLISECOND).await;
+        }
+        let (asked, looked) = (line.asked(), line.looked());
+        assert!((80..=100).contains(&asked), "{asked}");
+        assert!(looked.abs_diff(asked) <= 1, "{looked} {asked}");
+        line.set(Mode::Works);
+        sleep(130 * MILLISECOND).await;
+        assert!(ask(&store, &take()).await.is_allowed());
+        assert!(ask(&store, &take()).await.is_allowed());
+    }
+}
+
+/// Dropped before it is polled, and while it waits.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_dropped_makes_room_for_another() {
+    let (store, line) = half_open(Mode::Holds).await;
+    let takes = [take()];
+    for polls in 0..4 {
+        let mut trial = Box::pin(store.take(&takes));
+        for _ in 0..polls {
+            assert!(poll_immediate(&mut trial).await.is_none());
+        }
+        assert_eq!((line.asked(), line.under_way()), (1, 1));
+        assert_eq!(kind(&store).await, Kind::Unavailable, "one at a time");
+        drop(trial);
+        assert_eq!(line.under_way(), 0);
+    }
+    line.let_go(1);
+    assert!(ask(&store, &take()).await.is_allowed(), "it is free");
+    line.set(Mode::Works);
+    assert!(ask(&store, &take()).await.is_allowed(), "and closed by now");
+}
+
+/// A question of another generation that is dropped frees no trial but its own.
+#[tokio::test(start_paused = true)]
+async fn an_earlier_one_that_is_dropped_changes_nothing() {
+    let line = Line::new(Mode::Holds);
+    let store = CircuitBreaker::new(line.clone()).failures(1);
+    let takes = [take()];
+    let early = store.take(&takes);
+    line.set(Mode::Fails(Kind::Timeout));
+    assert_eq!(kind(&store).await, Kind::Timeout);
+    line.set(Mode::Holds);
+    sleep(130 * MILLISECOND).await;
+    let trial = store.take(&takes);
+    drop(early);
+    assert_eq!(kind(&store).await, Kind::Unavailable);
+    drop(trial);
+    assert!(at_once(&store, &take()).is_none(), "it goes through");
+}
+
+/// A future that somebody keeps and does not poll any more, or never did.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_left_lying_about_is_passed_over() {
+    for polls in 0..2 {
+        let (store, line) = half_open(Mode::Holds).await;
+        let takes = [take()];
+        let mut kept = Box::pin(store.take(&takes));
+        for _ in 0..polls {
+            assert!(poll_immediate(&mut kept).await.is_none());
+        }
+        line.set(Mode::Works);
+        assert_eq!(kind(&store).await, Kind::Unavailable);
+        sleep(SECOND).await;
+        assert!(ask(&store, &take()).await.is_allowed());
+        line.let_go(1);
+        assert!(kept.await.is_ok(), "too late to say anything");
+    }
+}
+
+/// Looks and refunds say nothing about what takes will find, and keep nobody out for longer than they last.
+#[tokio::test(start_paused = true)]
+async fn looks_and_refunds_do_not_close_it() {
+    let (store, line) = half_open(Mode::Writes(Kind::ReadOnly)).await;
+    let dynamic: &dyn Store = &store;
+    assert!(dynamic.peek(&take()).await.is_ok());
+    assert!(dynamic.peek(&take()).await.is_ok());
+    line.set(Mode::Works);
+    let receipt = Receipt::new(1, 1, 1);
+    assert_eq!(store.refund(&take(), &receipt).await.expect("answered"), 0);
+    line.set(Mode::Writes(Kind::ReadOnly));
+    assert_eq!(kind(&store).await, Kind::ReadOnly, "one is enough");
+    assert_eq!(kind(&store).await, Kind::Unavailable, "open again");
+}
+
+/// However many ask at once, on however many threads: one gets through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn exactly_one_of_500_goes_through() {
+    let (store, line) = open(Mode::Holds).await;
+    // While it is open, an error is at hand. Half-open, this question goes through, and is dropped.
+    while at_once(&store, &take()).is_some() {
+        sleep(5 * MILLISECOND).await;
+    }
+    assert_eq!(line.asked(), 1);
+    let began = std::time::Instant::now();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let tasks = (0..500).map(|_| {
+        let (store, refused) = (store.clone(), Arc::clone(&refused));
+        tokio::spawn(async move {
+            let answer = (&store as &dyn Store).take_one(&take()).await;
+            if let Err(error) = &answer {
+                assert_eq!(error.kind(), Kind::Unavailable);
+                refused.fetch_add(1, Ordering::Relaxed);
+            }
+            answer.is_ok()
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    // On a machine that is busy for longer, another one gets its turn after a second, and so on.
+    let most = |began: std::time::Instant| 1 + began.elapsed().as_secs() as usize;
+    while refused.load(Ordering::Relaxed) < 500 - most(began) {
+        assert!(began.elapsed() < 20 * SECOND);
+        sleep(MILLISECOND).await;
+    }
+    let most = most(began);
+    line.let_go(most);
+    let mut decided = 0;
+    for task in tasks {
+        decided += usize::from(task.await.expect("no panic"));
+    }
+    assert!((1..=most).contains(&decided), "{decided} of {most}");
+    assert_eq!(line.asked(), decided);
+    line.set(Mode::Works);
+    assert!(ask(&store, &take()).await.is_allowed(), "it is closed");
+}

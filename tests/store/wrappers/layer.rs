@@ -1,0 +1,226 @@
+//! What becomes of requests: each rule's policy, and the error callbacks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use tidegate::callback::FailureKind;
+use tidegate::decision::Source;
+use tidegate::key::KeyError;
+use tidegate::rule::{OnError, Share};
+use tidegate::store::{Fallback, StoreErrorKind as Kind};
+use tidegate::{
+    Decision, ErrorCallbackChain, Failed, Limits, MemoryStore, PeerIp, RateLimitLayer, Recovery,
+    Store, StoreError,
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+use super::line::Mode;
+use super::{Line, SECOND, quota, rule};
+
+/// A store that is gone, with a fallback that has half of everything.
+fn half(mode: Mode) -> Arc<dyn Store> {
+    let local = MemoryStore::new().tokio_clock();
+    Arc::new(Fallback::new(Line::new(mode), Share::of_processes(2)).local(local))
+}
+
+/// A layer that lets one through.
+fn layer(mode: Mode) -> RateLimitLayer {
+    RateLimitLayer::new("p", 10 * SECOND, 2).store(half(mode))
+}
+
+fn app(layer: RateLimitLayer) -> Router {
+    Router::new().route("/", get(|| async { "handled" }).layer(layer))
+}
+
+async fn send(app: &Router, path: &str) -> Response<Body> {
+    let request = Request::get(path).body(Body::empty()).expect("valid");
+    let response = app.clone().oneshot(request).await;
+    response.expect("axum does not fail")
+}
+
+async fn text(app: &Router) -> String {
+    let body = send(app, "/").await.into_body().collect().await;
+    let bytes = body.expect("a whole body").to_bytes();
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+async fn status(app: &Router) -> u16 {
+    send(app, "/").await.status().as_u16()
+}
+
+/// A store that fails at once, and one that has to be waited for.
+const GONE: [Mode; 2] = [Mode::FailsAtOnce(Kind::Timeout), Mode::Fails(Kind::Timeout)];
+
+#[tokio::test]
+async fn the_fallback_answers_and_the_response_shows_the_rules_own_policy() {
+    for mode in GONE {
+        let app = app(layer(mode));
+        let response = send(&app, "/").await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["ratelimit-policy"], "\"p\";q=2;w=10");
+        assert_eq!(response.headers()["ratelimit"], "\"p\";r=0;t=10");
+        let decision = response.extensions().get::<Decision>().expect("decided");
+        assert_eq!(decision.source(), Source::Fallback);
+        assert_eq!(
+            decision.failure().map(StoreError::kind),
+            Some(Kind::Timeout)
+        );
+        let response = send(&app, "/").await;
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()["retry-after"], "10");
+    }
+}
+
+#[tokio::test]
+async fn a_rule_says_what_becomes_of_it() {
+    let toml = r#"
+        rules.unsaid = { max-count = 2, window = "1m" }
+        rules.fallback = { max-count = 2, window = "1m", on-error = "fallback" }
+        rules.respond = { max-count = 2, window = "1m", on-error = "respond" }
+        rules.proceed = { max-count = 2, window = "1m", on-error = "proceed" }
+    "#;
+    for mode in GONE {
+        for (store, expected) in [
+            (half(mode), [200, 429, 200, 429, 503, 503, 200, 200]),
+            (
+                Arc::new(Line::new(mode)),
+                [503, 503, 503, 503, 503, 503, 200, 200],
+            ),
+        ] {
+            let limits = Limits::from_toml(toml).expect("valid").store(store);
+            let mut answers = Vec::new();
+            for path in ["unsaid", "fallback", "respond", "proceed"] {
+                let app = app(limits.layer(path));
+                answers.extend([status(&app).await, status(&app).await]);
+            }
+            assert_eq!(answers, expected);
+        }
+    }
+}
+
+#[test]
+fn a_rule_knows_whether_it_was_told() {
+    let rule = rule(quota(1, SECOND));
+    assert_eq!(rule.error_policy(), None);
+    let told = rule.on_error(OnError::Fallback);
+    assert_eq!(told.error_policy(), Some(OnError::Fallback));
+    let wrong = Limits::from_toml("rules.p = { max-count = 1, window = \"1s\", on-error = \"x\" }");
+    let wrong = wrong.expect_err("no such choice").to_string();
+    let expected = "expected \"respond\", \"proceed\" or \"fallback\"";
+    assert!(wrong.ends_with(expected), "{wrong}");
+}
+
+/// The callbacks hear of every failure with its kind; if they let it go on, the fallback's word stands.
+#[tokio::test]
+async fn callbacks_hear_why_a_fallback_answered() {
+    for mode in GONE {
+        let heard = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&heard);
+        let app = app(layer(mode).on_error(move |failed: Failed| {
+            assert_eq!(failed.kind(), FailureKind::Store(Kind::Timeout));
+            assert_eq!(
+                failed.to_string(),
+                "no decision for \"p\": the line is broken"
+            );
+            let fallback = failed.fallback().expect("it has decided");
+            assert_eq!(fallback.source(), Source::Fallback);
+            counter.fetch_add(1, Ordering::Relaxed);
+            async { Recovery::Propagate }
+        }));
+        let response = send(&app, "/").await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["ratelimit"], "\"p\";r=0;t=10");
+        assert_eq!(status(&app).await, 429);
+        assert_eq!(heard.load(Ordering::Relaxed), 2);
+    }
+}
+
+#[tokio::test]
+async fn callbacks_may_answer_in_place_of_a_fallback() {
+    for mode in GONE {
+        let respond = app(layer(mode).on_error(async |_: Failed| "a callback"));
+        assert_eq!(text(&respond).await, "a callback");
+        assert_eq!(text(&respond).await, "a callback");
+        let proceed = app(layer(mode).on_error(async |_: Failed| Recovery::Proceed));
+        for _ in 0..5 {
+            let response = send(&proceed, "/").await;
+            assert_eq!(response.status(), StatusCode::OK);
+            assert!(!response.headers().contains_key("ratelimit"), "no decision");
+        }
+        let other = ErrorCallbackChain::new().on::<KeyError>(async |_: Failed| "a callback");
+        let other = app(layer(mode).on_error(other));
+        assert_eq!((status(&other).await, status(&other).await), (200, 429));
+        let panics = async |_: Failed| -> Recovery { panic!("oops") };
+        assert_eq!(status(&app(layer(mode).on_error(panics))).await, 500);
+    }
+}
+
+/// A request that waits for its turn in a fallback is told of once, and is let through when it is its turn.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_is_told_of_once() {
+    for mode in GONE {
+        let heard = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&heard);
+        let layer = layer(mode).on_error(move |_: Failed| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            async { Recovery::Propagate }
+        });
+        let app = app(layer.wait(60 * SECOND));
+        let began = tokio::time::Instant::now();
+        let statuses = tokio::join!(status(&app), status(&app), status(&app));
+        assert_eq!(statuses, (200, 200, 200));
+        let seconds = began.elapsed().as_secs();
+        assert_eq!((seconds, heard.load(Ordering::Relaxed)), (20, 3));
+    }
+}
+
+/// One that waits in vain, also where it never gets to be the first.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_in_vain_is_denied() {
+    for mode in GONE {
+        let layer = layer(mode).on_error(async |_: Failed| Recovery::Propagate);
+        let app = app(layer.wait(9 * SECOND).max_waiting(1));
+        assert_eq!(status(&app).await, 200);
+        let statuses = tokio::join!(status(&app), status(&app), status(&app));
+        assert_eq!(statuses, (429, 429, 429));
+    }
+}
+
+#[tokio::test]
+async fn every_failure_has_a_kind() {
+    let kinds = [
+        Kind::Timeout,
+        Kind::Unavailable,
+        Kind::Overloaded,
+        Kind::Refused,
+        Kind::ReadOnly,
+        Kind::WrongType,
+        Kind::OutOfMemory,
+        Kind::Protocol,
+        Kind::Configuration,
+    ];
+    let say = async |failed: Failed| format!("{:?}", failed.kind());
+    for kind in kinds {
+        let layer =
+            RateLimitLayer::new("p", SECOND, 1).store(Arc::new(Line::new(Mode::Fails(kind))));
+        assert_eq!(
+            text(&app(layer.on_error(say))).await,
+            format!("Store({kind:?})")
+        );
+    }
+    let keyed = RateLimitLayer::new("p", SECOND, 1).key(PeerIp);
+    assert_eq!(text(&app(keyed.on_error(say))).await, "Key(Server)");
+
+    let broken = service_fn(|_: Request<Body>| async { Err::<Response<Body>, _>(std::fmt::Error) });
+    let inner = RateLimitLayer::new("p", SECOND, 1)
+        .on_error(say)
+        .layer(broken);
+    let response = inner.oneshot(Request::new(Body::empty())).await;
+    let body = response.expect("answered").into_body().collect().await;
+    assert_eq!(body.expect("a whole body").to_bytes(), "Inner");
+}

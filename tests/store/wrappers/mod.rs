@@ -1,0 +1,63 @@
+//! Stores around stores: what each does, alone and together, and what becomes of requests.
+
+mod breaker;
+mod breaker_tasks;
+#[cfg(feature = "tracing")]
+mod events;
+mod fallback;
+mod half_open;
+mod in_flight;
+mod layer;
+mod line;
+mod once;
+mod outage;
+mod resilient;
+mod timeout;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::{Decision, Key, Quota, Rule, Store, StoreError, Take};
+
+use line::Line;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn quota(max: u64, window: Duration) -> Quota {
+    Quota::new(max, window).expect("a valid quota")
+}
+
+fn rule(quota: Quota) -> Rule {
+    Rule::new("p", [quota]).expect("a valid rule")
+}
+
+/// A take of 1 by nobody in particular.
+fn take_of(rule: Rule) -> Take {
+    Take::new(Arc::new(rule), Key::default())
+}
+
+/// The same of a rule that has room for everybody.
+fn take() -> Take {
+    take_of(rule(quota(1_000_000, 60 * SECOND)))
+}
+
+async fn ask(store: &dyn Store, take: &Take) -> Decision {
+    store.take_one(take).await.expect("a decision")
+}
+
+/// The answer, if it is there before the future is polled.
+fn at_once(store: &dyn Store, take: &Take) -> Option<Result<Decision, StoreError>> {
+    let answer = store.take(std::slice::from_ref(take)).now().ok()?;
+    Some(answer.map(|decisions| decisions[0].clone()))
+}
+
+async fn failure(store: &dyn Store) -> StoreError {
+    let answer = store.take_one(&take()).await;
+    answer.expect_err("no decision")
+}
+
+async fn kind(store: &dyn Store) -> StoreErrorKind {
+    failure(store).await.kind()
+}

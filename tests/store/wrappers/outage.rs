@@ -1,0 +1,163 @@
+//! Real servers that hang, die, take no writes and come back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use test_support::Redis;
+use tidegate::decision::Source;
+use tidegate::rule::Share;
+use tidegate::store::{StoreErrorKind as Kind, StoreExt};
+use tidegate::{Decision, RedisStore, Resilient, Store, StoreError};
+use tokio::time::sleep;
+
+use super::{MILLISECOND, SECOND, ask, quota, rule, take, take_of};
+
+/// More than any hiccup of a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn store(server: &Redis, timeout: Duration) -> Arc<dyn Store> {
+    let store = RedisStore::connect(&server.url).await;
+    let store = store.expect("a running server").timeout(timeout);
+    Resilient::around(store)
+        .fallback(Share::of_processes(4))
+        .build()
+}
+
+/// Asks until this is so.
+async fn until(store: &dyn Store, is_so: impl Fn(&Decision) -> bool) -> Duration {
+    let began = Instant::now();
+    loop {
+        let decision = ask(store, &take()).await;
+        if is_so(&decision) {
+            return began.elapsed();
+        }
+        assert!(began.elapsed() < PATIENCE, "still {decision:?}");
+        sleep(MILLISECOND).await;
+    }
+}
+
+fn is_from_redis(decision: &Decision) -> bool {
+    decision.source() == Source::Redis
+}
+
+fn failed_as(kind: Kind) -> impl Fn(&Decision) -> bool {
+    move |decision| {
+        decision
+            .failure()
+            .is_some_and(|failure| failure.kind() == kind)
+    }
+}
+
+/// Killed, and started anew without data, again and again.
+#[tokio::test]
+async fn a_server_that_dies_and_comes_back() {
+    let mut server = Redis::start();
+    let store = store(&server, SECOND).await;
+    let mut slowest = Duration::ZERO;
+    for _ in 0..3 {
+        until(&*store, is_from_redis).await;
+        server.kill();
+        until(&*store, failed_as(Kind::Unavailable)).await;
+        for _ in 0..200 {
+            assert!(ask(&store, &take()).await.failure().is_some());
+        }
+        server.restart();
+        slowest = slowest.max(until(&*store, is_from_redis).await);
+    }
+    println!("back after at most {slowest:?}");
+}
+
+/// Law 6: the first requests cost the time-out, and then nobody waits.
+#[tokio::test]
+async fn a_server_that_hangs() {
+    let server = Redis::start();
+    let store = store(&server, 50 * MILLISECOND).await;
+    until(&*store, is_from_redis).await;
+    server.signal("STOP");
+    let open = |decision: &Decision| {
+        let failure = decision.failure().map(StoreError::to_string);
+        failure.is_some_and(|failure| failure.contains("breaker"))
+    };
+    until(&*store, open).await;
+    let asked = take();
+    let mut times = Vec::new();
+    for _ in 0..2_000 {
+        let began = Instant::now();
+        assert!(open(&ask(&store, &asked).await));
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    println!(
+        "hung and open: p99 {:?}, slowest {:?}",
+        times[1_980], times[1_999]
+    );
+    assert!(times[1_980] < 50 * MILLISECOND, "{:?}", times[1_980]);
+    server.signal("CONT");
+    println!("back after {:?}", until(&*store, is_from_redis).await);
+}
+
+/// A replica answers looks, and no takes: the breaker is not fooled, and the real reason is told.
+#[tokio::test]
+async fn a_server_that_takes_no_writes() {
+    let (server, other) = (Redis::start(), Redis::start());
+    let store = store(&server, SECOND).await;
+    until(&*store, is_from_redis).await;
+    let master = other.url.trim_start_matches("redis://");
+    let (host, port) = master.split_once(':').expect("a port");
+    let mut follow = cmd("REPLICAOF");
+    follow.arg(host).arg(port);
+    follow.exec(&mut server.connection()).expect("follows");
+    until(&*store, failed_as(Kind::Unavailable)).await;
+    let began = Instant::now();
+    while began.elapsed() < SECOND {
+        assert!(ask(&store, &take()).await.failure().is_some());
+        sleep(MILLISECOND).await;
+    }
+    let mut master = cmd("REPLICAOF");
+    master.arg("NO").arg("ONE");
+    master.exec(&mut server.connection()).expect("leads");
+    println!("back after {:?}", until(&*store, is_from_redis).await);
+}
+
+/// A full server, as well.
+#[tokio::test]
+async fn a_server_without_memory() {
+    let server = Redis::start();
+    let store = store(&server, SECOND).await;
+    until(&*store, is_from_redis).await;
+    let memory = |bytes: &str| {
+        let mut set = cmd("CONFIG");
+        set.arg("SET").arg("maxmemory").arg(bytes);
+        set.exec(&mut server.connection()).expect("is set");
+    };
+    memory("1");
+    until(&*store, failed_as(Kind::OutOfMemory)).await;
+    until(&*store, failed_as(Kind::Unavailable)).await;
+    memory("0");
+    println!("back after {:?}", until(&*store, is_from_redis).await);
+}
+
+/// A refund finds the store that gave the receipt, while that is there.
+#[tokio::test]
+async fn receipts_of_both_are_told_apart() {
+    let mut server = Redis::start();
+    let store = store(&server, PATIENCE).await;
+    let take = take_of(rule(quota(40, 60 * SECOND)));
+    let there = ask(&store, &take).await;
+    assert_eq!(there.source(), Source::Redis);
+    let there = there.receipt().expect("charged");
+    server.kill();
+    sleep(300 * MILLISECOND).await;
+    let here = ask(&store, &take).await;
+    assert_eq!((here.source(), here.remaining()), (Source::Fallback, 9));
+    let here = here.receipt().expect("charged");
+    assert_eq!(store.refund(&take, &here).await.expect("at hand"), 1);
+    assert_eq!(store.refund(&take, &here).await.expect("at hand"), 0);
+    assert!(
+        store.refund(&take, &there).await.is_err(),
+        "gone with the server"
+    );
+    let look = store.peek(&take).await.expect("a decision");
+    assert_eq!((look.source(), look.remaining()), (Source::Fallback, 10));
+}

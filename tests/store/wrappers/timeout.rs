@@ -1,0 +1,78 @@
+//! One bound around everything.
+
+use std::time::Duration;
+
+use test_support::Redis;
+use tidegate::decision::Receipt;
+use tidegate::rule::Share;
+use tidegate::store::{CircuitBreaker, Fallback, InFlight, StoreErrorKind, StoreExt, Timeout};
+use tidegate::{MemoryStore, Store};
+use tokio::time::Instant;
+
+use super::line::Mode;
+use super::{Line, MILLISECOND, SECOND, ask, at_once, failure, take};
+use crate::store_on;
+
+const BOUND: Duration = Duration::from_millis(20);
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_comes_in_time_or_not_at_all() {
+    let line = Line::new(Mode::Hangs);
+    let store = Timeout::new(line.clone(), BOUND);
+    let began = Instant::now();
+    let error = failure(&store).await;
+    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    assert_eq!(error.to_string(), "line did not answer within 20ms");
+    assert_eq!(began.elapsed(), BOUND);
+    assert_eq!(line.under_way(), 0, "nobody works for nobody");
+
+    let began = Instant::now();
+    let refund = store.refund(&take(), &Receipt::new(1, 1, 1)).await;
+    assert_eq!(refund.expect_err("late").kind(), StoreErrorKind::Timeout);
+    assert_eq!(began.elapsed(), BOUND);
+
+    line.set(Mode::Slow(BOUND - MILLISECOND));
+    assert!(ask(&store, &take()).await.is_allowed());
+    line.set(Mode::Slow(BOUND + MILLISECOND));
+    assert_eq!(failure(&store).await.kind(), StoreErrorKind::Timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_answers_at_once_needs_no_time() {
+    let store = Timeout::new(MemoryStore::new(), Duration::ZERO);
+    assert!(at_once(&store, &take()).is_some());
+    assert!(ask(&store, &take()).await.is_allowed());
+}
+
+/// The shortest of all bounds reaches the store inside, through every wrapper.
+#[tokio::test]
+async fn the_store_inside_is_told() {
+    let line = Line::new(Mode::Works);
+    let inner = Timeout::new(line.clone(), SECOND);
+    assert_eq!(line.told(), Some(SECOND));
+    let inner = Fallback::new(
+        CircuitBreaker::new(InFlight::new(inner, 1)),
+        Share::of_processes(1),
+    );
+    let store = Timeout::new(inner, BOUND);
+    assert_eq!(line.told(), Some(BOUND));
+    let _longer = Timeout::new(store, SECOND);
+    assert_eq!(line.told(), Some(BOUND), "nobody waits longer than that");
+}
+
+/// Whichever of the two clocks strikes first says the same.
+#[tokio::test]
+async fn redis_is_told_as_well() {
+    let server = Redis::start();
+    let store = Timeout::new(store_on(&server).await, BOUND);
+    assert!(format!("{store:?}").contains("timeout: 20ms"), "{store:?}");
+    server.signal("STOP");
+    let began = std::time::Instant::now();
+    let error = (&store as &dyn Store).take_one(&take()).await;
+    let error = error.expect_err("it hangs");
+    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    assert!(error.to_string().ends_with("did not answer within 20ms"));
+    // The store's own time-out was 20 s.
+    assert!(began.elapsed() < 15 * SECOND);
+    server.signal("CONT");
+}

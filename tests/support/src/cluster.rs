@@ -1,0 +1,138 @@
+//! A cluster of real servers.
+
+use redis_test::utils::get_random_available_port;
+
+use super::process::{Process, wait_until};
+
+/// How a cluster is.
+pub struct Plan {
+    pub masters: usize,
+    /// Of each master.
+    pub replicas: usize,
+    /// Whether all slots are refused while one has no master.
+    pub full_coverage: bool,
+    /// After so many milliseconds without an answer a node is thought to be dead.
+    pub node_timeout: u32,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            masters: 3,
+            replicas: 0,
+            full_coverage: false,
+            node_timeout: 15_000,
+        }
+    }
+}
+
+/// First all masters, then their replicas in the same order.
+pub struct Cluster {
+    pub nodes: Vec<Process>,
+    masters: usize,
+}
+
+impl Cluster {
+    pub fn start(plan: &Plan) -> Self {
+        let coverage = if plan.full_coverage { "yes" } else { "no" };
+        let timeout = plan.node_timeout.to_string();
+        let number = plan.masters * (1 + plan.replicas);
+        let start = || {
+            // A port of its own for the bus: the usual one may lie behind the last port that there is.
+            let port = get_random_available_port();
+            let text = port.to_string();
+            #[rustfmt::skip]
+            let node = Process::start(&[
+                "--save", "", "--cluster-enabled", "yes", "--cluster-port", &text,
+                "--cluster-node-timeout", &timeout, "--cluster-require-full-coverage", coverage,
+                "--cluster-replica-validity-factor", "0", "--cluster-allow-replica-migration", "no",
+                "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes",
+            ]);
+            (node, port)
+        };
+        let (nodes, ports): (Vec<_>, Vec<_>) = (0..number).map(|_| start()).unzip();
+        let cluster = Self {
+            nodes,
+            masters: plan.masters,
+        };
+        cluster.form(&ports);
+        cluster
+    }
+
+    fn form(&self, bus_ports: &[u16]) {
+        for (at, node) in self.nodes.iter().enumerate() {
+            node.run::<()>(&format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1));
+            if at < self.masters {
+                let first = 16_384 * at / self.masters;
+                let last = 16_384 * (at + 1) / self.masters - 1;
+                node.run::<()>(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+            }
+            let (port, bus) = (self.nodes[0].port, bus_ports[0]);
+            node.run::<()>(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+        }
+        wait_until("all know all", || {
+            let mut nodes = self.nodes.iter();
+            nodes.all(|node| self.known_by(node) == self.nodes.len())
+        });
+        for at in self.masters..self.nodes.len() {
+            let master = self.id(at % self.masters);
+            self.nodes[at].run::<()>(&format!("CLUSTER REPLICATE {master}"));
+        }
+        wait_until("all is well", || {
+            let mut nodes = self.nodes.iter();
+            nodes.all(|node| self.is_well(node))
+        });
+    }
+
+    fn known_by(&self, node: &Process) -> usize {
+        let known: String = node.run("CLUSTER NODES");
+        let known = known.lines().filter(|line| !line.contains("handshake"));
+        known.count()
+    }
+
+    fn is_well(&self, node: &Process) -> bool {
+        let info: String = node.run("CLUSTER INFO");
+        let known: String = node.run("CLUSTER NODES");
+        let replicas = known.lines().filter(|line| line.contains("slave"));
+        let replication: String = node.run("INFO replication");
+        info.contains("cluster_state:ok")
+            && info.contains("cluster_slots_ok:16384")
+            && replicas.count() == self.nodes.len() - self.masters
+            && !replication.contains("master_link_status:down")
+    }
+
+    /// The name by which the cluster knows a node.
+    pub fn id(&self, at: usize) -> String {
+        self.nodes[at].run("CLUSTER MYID")
+    }
+
+    /// Its URL, with all nodes.
+    pub fn url(&self) -> String {
+        let nodes: Vec<_> = self.nodes.iter().map(Process::address).collect();
+        format!("redis-cluster://{}", nodes.join(","))
+    }
+
+    /// The slot of a key.
+    pub fn slot(&self, key: &str) -> usize {
+        let mut nodes = self.nodes.iter();
+        let slot = nodes.find_map(|node| node.try_run(&format!("CLUSTER KEYSLOT {key}")).ok());
+        slot.expect("one node answers")
+    }
+
+    /// Which master had the key's slot at the beginning.
+    pub fn owner(&self, key: &str) -> usize {
+        let slot = self.slot(key);
+        let mut masters = 0..self.masters;
+        let owner = masters.find(|at| slot < 16_384 * (at + 1) / self.masters);
+        owner.expect("every slot has a master")
+    }
+
+    /// Tells all masters whose a slot is.
+    pub fn give_slot(&self, slot: usize, to: usize) {
+        let id = self.id(to);
+        let others = (0..self.masters).filter(|at| *at != to);
+        for at in std::iter::once(to).chain(others) {
+            self.nodes[at].run::<()>(&format!("CLUSTER SETSLOT {slot} NODE {id}"));
+        }
+    }
+}

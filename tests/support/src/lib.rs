@@ -1,0 +1,143 @@
+//! Real servers for tests: each context has its own, on a free port, gone when it is dropped.
+
+pub mod cluster;
+pub mod limiter_monitor;
+pub mod log;
+pub mod process;
+pub mod proxy;
+pub mod sentinels;
+pub mod workers;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use redis::ConnectionAddr;
+use redis_test::server::RedisServer;
+use redis_test::utils::get_random_available_port;
+use tempfile::TempDir;
+
+/// A running `redis-server`.
+pub struct Redis {
+    server: RedisServer,
+    pub url: String,
+    /// What it is started with besides.
+    arguments: Vec<String>,
+    /// Where its dumps go.
+    folder: TempDir,
+}
+
+impl Redis {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `redis-server`: these tests never skip.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with arguments of its own, which a restart repeats.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        loop {
+            let addr = RedisServer::get_addr(get_random_available_port());
+            let arguments: Vec<_> = arguments.iter().map(|&word| word.to_owned()).collect();
+            let folder = tempfile::tempdir().expect("a folder");
+            let server = spawn(addr, &arguments, folder.path());
+            let (host, port) = server.host_and_port().expect("a TCP server");
+            let url = format!("redis://{host}:{port}");
+            let mut redis = Self {
+                server,
+                url,
+                arguments,
+                folder,
+            };
+            // Another process may take the free port first; then this server is gone at once.
+            if redis.answers() {
+                return redis;
+            }
+        }
+    }
+
+    fn answers(&mut self) -> bool {
+        let client = redis::Client::open(&*self.url).expect("a valid address");
+        let started = Instant::now();
+        while self.server.process.try_wait().expect("our child").is_none() {
+            let pid = client.get_connection().and_then(|mut connection| {
+                redis::cmd("INFO")
+                    .arg("server")
+                    .query::<redis::InfoDict>(&mut connection)
+            });
+            let ours = i64::from(self.server.process.id());
+            if let Ok(info) = pid {
+                return info.get::<i64>("process_id") == Some(ours);
+            }
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "redis-server does not answer"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// A plain connection, to look behind the curtain.
+    pub fn connection(&self) -> redis::Connection {
+        let client = redis::Client::open(&*self.url).expect("a valid address");
+        client.get_connection().expect("a running server")
+    }
+
+    /// The same for a server that wants a password by now.
+    pub fn connection_with_password(&self, password: &str) -> redis::Connection {
+        let url = self.url.replace("//", &format!("//:{password}@"));
+        let client = redis::Client::open(url).expect("a valid address");
+        client.get_connection().expect("a running server")
+    }
+
+    /// Where its dumps go.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Sends the server a signal, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .args([format!("-{name}"), self.server.process.id().to_string()])
+            .status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Makes the server a replica of the one at this address.
+    pub fn follow(&self, master: &str) {
+        let master = master.trim_start_matches("redis://");
+        let (host, port) = master.split_once(':').expect("a port");
+        let mut follow = redis::cmd("REPLICAOF");
+        follow.arg(host).arg(port);
+        follow.exec(&mut self.connection()).expect("follows");
+    }
+
+    /// Ends the server at once, as a crash would.
+    pub fn kill(&mut self) {
+        self.server.stop();
+    }
+
+    /// Starts a server on the same port, after [`Redis::kill`]: an empty one, if nothing was saved.
+    pub fn restart(&mut self) {
+        self.respawn();
+        assert!(self.answers(), "the port was taken meanwhile");
+    }
+
+    /// The same, without waiting for an answer.
+    pub fn respawn(&mut self) {
+        let addr = self.server.addr.clone();
+        self.server = spawn(addr, &self.arguments, self.folder.path());
+    }
+}
+
+fn spawn(addr: ConnectionAddr, arguments: &[String], folder: &Path) -> RedisServer {
+    let spawn = |command: &mut Command| {
+        let command = command.args(arguments).current_dir(folder);
+        command.spawn().expect("redis-server starts")
+    };
+    RedisServer::new_with_addr_tls_modules_and_spawner(addr, None, None, false, None, &[], spawn)
+}
