@@ -1,6 +1,6 @@
-use super::refunds::{GivenBack, Refunds};
-use super::tallies::Tallies;
-use super::{Algorithm, Counting, FixedWindow, Gcra, SlidingLog, SlidingWindow};
+use super::any_state::AnyState;
+use super::counting::Counting;
+use super::refunds::Refunds;
 use crate::decision::{Decision, Receipt};
 use crate::quota::Quota;
 
@@ -31,43 +31,15 @@ use crate::quota::Quota;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Count {
-    state: State,
+    state: AnyState,
     refunds: Refunds,
 }
 
-#[derive(Debug, Clone)]
-enum State {
-    Log(SlidingLog),
-    Window(SlidingWindow),
-    Gcra(Gcra),
-    Fixed(FixedWindow),
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self::Fixed(FixedWindow::default())
-    }
-}
-
 impl Count {
-    /// One that was charged so once: what a take makes of the default count where the cost fits.
+    /// What a take makes of the default count where the cost fits.
     pub(crate) fn charged_once(counting: Counting, now: u64, quota: &Quota, cost: u64) -> Self {
-        let sub_windows = u64::from(counting.sub_windows);
-        let state = match counting.algorithm {
-            Algorithm::SlidingLog => State::Log(SlidingLog::charged_once(now, quota, cost)),
-            Algorithm::SlidingWindow => State::Window(SlidingWindow(Tallies::charged_once(
-                now,
-                quota,
-                sub_windows,
-                cost,
-            ))),
-            Algorithm::Gcra => State::Gcra(Gcra(Tallies::charged_once(now, quota, 1, cost))),
-            Algorithm::FixedWindow => {
-                State::Fixed(FixedWindow(Tallies::charged_once(now, quota, 1, cost)))
-            }
-        };
         Self {
-            state,
+            state: AnyState::charged_once(counting, now, quota, cost),
             refunds: Refunds::default(),
         }
     }
@@ -84,20 +56,15 @@ impl Count {
         cost: u64,
     ) -> Decision {
         let counting = counting.into();
-        let sub_windows = counting.sub_windows;
-        match (&mut self.state, counting.algorithm) {
-            (State::Log(log), Algorithm::SlidingLog) => log.take(now, quotas, cost),
-            (State::Window(window), Algorithm::SlidingWindow) => {
-                window.take(now, quotas, sub_windows, cost)
-            }
-            (State::Gcra(gcra), Algorithm::Gcra) => gcra.take(now, quotas, cost),
-            (State::Fixed(window), Algorithm::FixedWindow) => window.take(now, quotas, cost),
-            _ => self.take_afresh(counting, now, quotas, cost),
+        if self.state.algorithm() != counting.algorithm() {
+            return self.take_afresh(counting, now, quotas, cost);
         }
+        let sub_windows = counting.number_of_sub_windows();
+        self.state.take(now, quotas, sub_windows, cost)
     }
 
-    /// By another algorithm than before: nothing of what that counted counts. A take that is not
-    /// charged changes nothing.
+    /// By another algorithm than before: nothing that the other one counted counts. A take that is
+    /// not charged changes nothing.
     #[cold]
     fn take_afresh(
         &mut self,
@@ -106,13 +73,13 @@ impl Count {
         quotas: &[Quota],
         cost: u64,
     ) -> Decision {
-        let mut fresh = Self {
-            state: State::new(counting.algorithm),
-            refunds: Refunds::default(),
-        };
-        let decision = fresh.take(counting, now, quotas, cost);
+        let mut state = AnyState::new(counting.algorithm());
+        let decision = state.take(now, quotas, counting.number_of_sub_windows(), cost);
         if decision.receipt().is_some() {
-            *self = fresh;
+            *self = Self {
+                state,
+                refunds: Refunds::default(),
+            };
         }
         decision
     }
@@ -126,8 +93,7 @@ impl Count {
             return 0;
         }
         let units = units.min(receipt.units());
-        let given_back = |of: &dyn Fn(u64) -> bool| self.refunds.units(receipt.stamp(), of);
-        let refunded = self.state.refund(now, receipt, units, &given_back);
+        let refunded = self.state.refund(now, receipt, units, &self.refunds);
         if refunded > 0 {
             let remembered = self.state.longest_life().saturating_mul(2);
             self.refunds
@@ -148,57 +114,12 @@ impl Count {
     }
 }
 
-/// The same of whichever algorithm it is.
-macro_rules! of_any {
-    ($state:expr, $any:pat => $what:expr) => {
-        match $state {
-            State::Log($any) => $what,
-            State::Window(SlidingWindow($any)) => $what,
-            State::Gcra(Gcra($any)) => $what,
-            State::Fixed(FixedWindow($any)) => $what,
-        }
-    };
-}
-
-impl State {
-    fn refund(
-        &mut self,
-        now: u64,
-        receipt: &Receipt,
-        units: u64,
-        given_back: &GivenBack<'_>,
-    ) -> u64 {
-        match self {
-            Self::Log(log) => log.refund(now, receipt, units),
-            Self::Window(SlidingWindow(tallies)) => tallies.refund(now, receipt, units, given_back),
-            Self::Gcra(Gcra(tallies)) => tallies.refund(now, receipt, units, given_back),
-            Self::Fixed(FixedWindow(tallies)) => tallies.refund(now, receipt, units, given_back),
-        }
-    }
-
-    fn forgotten_at(&self) -> u64 {
-        of_any!(self, any => any.forgotten_at())
-    }
-
-    fn longest_life(&self) -> u64 {
-        of_any!(self, any => any.longest_life())
-    }
-
-    fn new(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::SlidingLog => Self::Log(SlidingLog::default()),
-            Algorithm::SlidingWindow => Self::Window(SlidingWindow::default()),
-            Algorithm::Gcra => Self::Gcra(Gcra::default()),
-            Algorithm::FixedWindow => Self::Fixed(FixedWindow::default()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::algorithm::Algorithm;
 
     #[test]
     fn one_that_was_charged_once_is_as_a_take_makes_it() {

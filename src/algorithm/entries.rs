@@ -1,8 +1,6 @@
 use std::collections::VecDeque;
 
-/// Totals and serial numbers run modulo 2^52, so that the Lua twins' doubles hold them, and any sum of two,
-/// exactly.
-pub(crate) const MODULUS_MASK: u64 = (1 << 52) - 1;
+use super::modulus::MODULUS_MASK;
 
 /// A refund that would have to rewrite more entries than this is not made: in Redis everybody else
 /// waits meanwhile.

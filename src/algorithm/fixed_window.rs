@@ -1,5 +1,5 @@
-use super::tallies::Tallies;
-use super::tally::{Look, MAX_USED, Tally, TallyRefund};
+use super::algorithm_definition::AlgorithmDefinition;
+use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -39,7 +39,7 @@ use crate::quota::Quota;
 /// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct FixedWindow(pub(super) Tallies<FixedTally>);
+pub struct FixedWindow(Tallies<WindowTally>);
 
 impl FixedWindow {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
@@ -47,19 +47,29 @@ impl FixedWindow {
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
-        self.0.take(now, quotas, 1, cost)
+        self.0.decide(now, quotas, 1, cost)
     }
 }
 
+impl AlgorithmDefinition for FixedWindow {
+    const NAME: &'static str = "fixed-window";
+    const KEY_SUFFIX: &'static str = "~fixed";
+    const SCRIPT: &'static str = include_str!("../../lua/fixed_window.lua");
+
+    type State = Tallies<WindowTally>;
+}
+
 #[derive(Debug, Clone)]
-pub(super) struct FixedTally {
+pub(super) struct WindowTally {
     quota: Quota,
+    /// When the window began.
     start: u64,
+    /// Units charged since then.
     units: u64,
 }
 
-impl Tally for FixedTally {
-    fn new(quota: &Quota, _: u64) -> Self {
+impl Tally for WindowTally {
+    fn new(quota: &Quota, _: u16) -> Self {
         Self {
             quota: quota.without_burst(),
             start: 0,
@@ -67,11 +77,11 @@ impl Tally for FixedTally {
         }
     }
 
-    fn is_of(&self, quota: &Quota, _: u64) -> bool {
+    fn can_serve(&self, quota: &Quota, _: u16) -> bool {
         self.life() == quota.window_micros()
     }
 
-    fn goes_on(&mut self, quota: &Quota) {
+    fn serve(&mut self, quota: &Quota) {
         self.quota = quota.without_burst();
     }
 
@@ -79,39 +89,35 @@ impl Tally for FixedTally {
         &self.quota
     }
 
-    fn limit(quota: &Quota) -> u64 {
-        quota.max()
-    }
-
     fn life(&self) -> u64 {
         self.quota.window_micros()
     }
 
-    fn look(&self, now: u64, _: u64) -> Look {
-        let used = match self.over_at() <= now {
+    fn level(&self, now: u64, _: u64) -> Level {
+        let used = match self.ends_at() <= now {
             true => 0,
             false => self.units,
         };
-        Look { used, paces: 0 }
+        Level { used, paces: 0 }
     }
 
     fn wait(&self, now: u64, _: u64, _: u64) -> u64 {
-        self.over_at().saturating_sub(now)
+        self.ends_at().saturating_sub(now)
     }
 
-    fn over_at(&self) -> u64 {
+    fn ends_at(&self) -> u64 {
         match self.units {
             0 => 0,
             _ => self.start.saturating_add(self.life()),
         }
     }
 
-    fn charge(&mut self, now: u64, look: Look, units: u64) -> u64 {
-        if look.used == 0 {
+    fn charge(&mut self, now: u64, level: Level, units: u64) -> u64 {
+        if level.used == 0 {
             self.start = now;
         }
-        self.units = MAX_USED.min(look.used + units);
-        look.used + units - self.units
+        self.units = MAX_HELD.min(level.used + units);
+        level.used + units - self.units
     }
 
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {

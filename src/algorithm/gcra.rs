@@ -1,6 +1,6 @@
-use super::Algorithm;
-use super::tallies::Tallies;
-use super::tally::{Look, Tally, TallyRefund};
+use super::algorithm_definition::AlgorithmDefinition;
+use super::pace::Pace;
+use super::tallies::{Level, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -44,7 +44,7 @@ use crate::quota::Quota;
 /// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Gcra(pub(super) Tallies<Bucket>);
+pub struct Gcra(Tallies<Bucket>);
 
 impl Gcra {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
@@ -52,103 +52,62 @@ impl Gcra {
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
-        self.0.take(now, quotas, 1, cost)
+        self.0.decide(now, quotas, 1, cost)
+    }
+}
+
+impl AlgorithmDefinition for Gcra {
+    const NAME: &'static str = "gcra";
+    const KEY_SUFFIX: &'static str = "~gcra";
+    const SCRIPT: &'static str = include_str!("../../lua/gcra.lua");
+    const HAS_BURST: bool = true;
+    const TELLS_HELD: bool = true;
+
+    type State = Tallies<Bucket>;
+
+    fn limit(quota: &Quota) -> u64 {
+        Bucket::limit(quota)
+    }
+
+    fn life(quota: &Quota) -> u64 {
+        Pace::of(quota).life(quota)
+    }
+
+    fn script_numbers(quota: &Quota, _: u16) -> Vec<u64> {
+        let pace = Pace::of(quota);
+        vec![quota.burst(), pace.life(quota), pace.units, pace.micros]
+    }
+
+    /// The bucket takes longer to drain.
+    fn delay(quota: &Quota, held: u64, later: u64) -> u64 {
+        let pace = Pace::of(quota);
+        let before = pace.time_for(held.saturating_sub(later));
+        pace.time_for(held).saturating_sub(before)
     }
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Bucket {
     quota: Quota,
-    /// It drains by `pace.units` in every `pace.micros`.
     pace: Pace,
-    /// How long it takes to drain when it is as full as it can be.
+    /// How long it drains when it is as full as it can be.
     life: u64,
-    /// When the busy time began; moved on by whole paces.
+    /// When the busy time began, moved on by whole paces.
     start: u64,
     /// Units poured in since then.
     units: u64,
 }
 
-/// The quota's max and window without their common factors.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
-    pub(crate) units: u64,
-    pub(crate) micros: u64,
-}
-
-impl Pace {
-    /// A quota without units is never charged; it has any pace.
-    pub(crate) fn of(quota: &Quota) -> Self {
-        let (max, window) = (quota.max().max(1), quota.window_micros());
-        let common = greatest_common_divisor(max, window);
-        Self {
-            units: max / common,
-            micros: window / common,
-        }
-    }
-
-    /// How long a bucket of this quota drains that is as full as it can be.
-    pub(crate) fn life(self, quota: &Quota) -> u64 {
-        self.time_for(quota.max().max(quota.burst()))
-    }
-
-    /// Units of which at least a part drains in so many microseconds.
-    fn touched(self, micros: u64) -> u64 {
-        let (whole, part) = whole_and_part(micros, self.micros);
-        let (part, more) = fraction(part, self.units, self.micros);
-        let whole = whole.saturating_mul(self.units);
-        whole.saturating_add(part).saturating_add(more)
-    }
-
-    /// Microseconds in which so many units drain, rounded up.
-    pub(crate) fn time_for(self, units: u64) -> u64 {
-        let (whole, part) = whole_and_part(units, self.units);
-        let (part, more) = fraction(part, self.micros, self.units);
-        let whole = whole.saturating_mul(self.micros);
-        whole.saturating_add(part).saturating_add(more)
-    }
-}
-
-/// Quotient and remainder, without a division where there is none to make: most paces are one unit in so many
-/// microseconds.
-fn whole_and_part(number: u64, of: u64) -> (u64, u64) {
-    match of {
-        1 => (number, 0),
-        _ if number < of => (0, number),
-        _ => (number / of, number % of),
-    }
-}
-
-/// `part * number / of` for a part smaller than `of`: the quotient, and 1 where something is left.
-fn fraction(part: u64, number: u64, of: u64) -> (u64, u64) {
-    if part == 0 {
-        return (0, 0);
-    }
-    if let Some(product) = part.checked_mul(number) {
-        return (product / of, u64::from(!product.is_multiple_of(of)));
-    }
-    let product = u128::from(part) * u128::from(number);
-    let of = u128::from(of);
-    let quotient = u64::try_from(product / of).expect("smaller than `number`");
-    (quotient, u64::from(!product.is_multiple_of(of)))
-}
-
-fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
 impl Bucket {
-    /// More than it can hold by itself: what is poured in beyond, by another quota's takes, is lost.
+    /// The most that it holds. Takes of another quota may cost more: what they pour in beyond is
+    /// lost.
     fn capacity(&self) -> u64 {
         self.quota.max().max(self.quota.burst())
     }
 }
 
 impl Tally for Bucket {
-    fn new(quota: &Quota, _: u64) -> Self {
+    fn new(quota: &Quota, _: u16) -> Self {
         let pace = Pace::of(quota);
         Self {
             quota: *quota,
@@ -159,11 +118,11 @@ impl Tally for Bucket {
         }
     }
 
-    fn is_of(&self, quota: &Quota, _: u64) -> bool {
+    fn can_serve(&self, quota: &Quota, _: u16) -> bool {
         self.quota.max() == quota.max() && self.quota.window_micros() == quota.window_micros()
     }
 
-    fn goes_on(&mut self, quota: &Quota) {
+    fn serve(&mut self, quota: &Quota) {
         // Max and window are the same: otherwise it would be another tally.
         if self.quota.burst() != quota.burst() {
             self.quota = *quota;
@@ -175,30 +134,31 @@ impl Tally for Bucket {
         &self.quota
     }
 
-    fn counts(&self, now: u64, newest: u64) -> u64 {
-        match self.used(now, newest) {
-            0 => 0,
-            _ => self.used(newest, newest),
-        }
-    }
-
     fn limit(quota: &Quota) -> u64 {
-        Algorithm::Gcra.limit(quota)
+        match quota.max() {
+            0 => 0,
+            _ => quota.burst(),
+        }
     }
 
     fn life(&self) -> u64 {
         self.life
     }
 
-    /// While the clock is behind the newest charge, nothing drains.
-    fn look(&self, now: u64, newest: u64) -> Look {
-        let busy = now.max(newest).saturating_sub(self.start);
-        let (paces, part) = whole_and_part(busy, self.pace.micros);
-        let (part, _) = fraction(part, self.pace.units, self.pace.micros);
-        let drained = paces.saturating_mul(self.pace.units).saturating_add(part);
-        Look {
+    /// While the clock is behind the last charge, nothing drains.
+    fn level(&self, now: u64, last_charge: u64) -> Level {
+        let busy = now.max(last_charge).saturating_sub(self.start);
+        let (drained, paces) = self.pace.drained(busy);
+        Level {
             used: self.units.saturating_sub(drained),
             paces,
+        }
+    }
+
+    fn carried_over(&self, now: u64, last_charge: u64) -> u64 {
+        match self.used(now, last_charge) {
+            0 => 0,
+            _ => self.used(last_charge, last_charge),
         }
     }
 
@@ -208,23 +168,23 @@ impl Tally for Bucket {
         fits_at.saturating_sub(now)
     }
 
-    fn over_at(&self) -> u64 {
+    fn ends_at(&self) -> u64 {
         self.start.saturating_add(self.pace.time_for(self.units))
     }
 
-    fn charge(&mut self, now: u64, look: Look, units: u64) -> u64 {
-        if look.used == 0 {
+    fn charge(&mut self, now: u64, level: Level, units: u64) -> u64 {
+        if level.used == 0 {
             (self.start, self.units) = (now, 0);
         } else {
-            self.start += look.paces * self.pace.micros;
-            self.units -= look.paces * self.pace.units;
+            self.start += level.paces * self.pace.micros;
+            self.units -= level.paces * self.pace.units;
         }
-        let room = self.capacity().saturating_sub(look.used);
+        let room = self.capacity().saturating_sub(level.used);
         self.units += units.min(room);
         units.saturating_sub(room)
     }
 
-    /// First in, first out: those of the take that have not drained.
+    /// First in, first out: the units of the take that have not begun to drain.
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
         let touched = self.pace.touched(now.saturating_sub(self.start));
         let whole = self.units.saturating_sub(touched);
@@ -233,8 +193,8 @@ impl Tally for Bucket {
         refunded
     }
 
-    fn follow_clock_back(&mut self, now: u64, newest: u64) {
-        let used = self.used(now, newest);
+    fn follow_clock_back(&mut self, now: u64, last_charge: u64) {
+        let used = self.used(now, last_charge);
         (self.start, self.units) = (now, used);
     }
 }

@@ -21,25 +21,29 @@
 //! algorithm a key's rule asks for.
 
 pub(crate) mod algorithm;
+mod algorithm_definition;
+mod algorithm_state;
+mod any_state;
 mod count;
+mod counting;
 mod entries;
 mod fixed_window;
 mod gcra;
+mod modulus;
+mod pace;
+mod quota_use;
 mod refunds;
-mod ruling;
 mod sliding_log;
 mod sliding_window;
+mod table;
 mod tallies;
-mod tally;
 
 pub(crate) use algorithm::Algorithm;
-pub use algorithm::Counting;
 pub use count::Count;
-#[cfg(feature = "redis")]
-pub(crate) use entries::MODULUS_MASK;
+pub use counting::Counting;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 #[cfg(feature = "redis")]
-pub(crate) use gcra::Pace;
+pub(crate) use modulus::MODULUS_MASK;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;

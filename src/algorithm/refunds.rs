@@ -10,9 +10,6 @@ use crate::decision::Receipt;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Refunds(Option<Box<VecDeque<Refund>>>);
 
-/// The units given back of those takes whose serial number is as asked for.
-pub(super) type GivenBack<'a> = dyn Fn(&dyn Fn(u64) -> bool) -> u64 + 'a;
-
 /// The most that are remembered. Of more, the oldest are forgotten, and nothing as old is given back any more.
 const MOST: usize = 65_536;
 
@@ -53,13 +50,13 @@ impl Refunds {
     }
 
     /// Units of those takes, not stamped before `since`, whose serial number is of this kind.
-    pub(super) fn units(&self, since: u64, of: &dyn Fn(u64) -> bool) -> u64 {
+    pub(super) fn units(&self, since: u64, is_of: impl Fn(u64) -> bool) -> u64 {
         let Some(refunds) = &self.0 else {
             return 0;
         };
         let from = refunds.partition_point(|refund| refund.receipt.stamp() < since);
         let refunds = refunds.range(from..).take(MAX_LOOKED_AT);
-        let refunds = refunds.filter(|refund| of(refund.receipt.serial()));
+        let refunds = refunds.filter(|refund| is_of(refund.receipt.serial()));
         refunds.map(|refund| refund.units).sum()
     }
 
@@ -93,10 +90,10 @@ mod tests {
             "forgotten, but still refused"
         );
         assert!((1..=MOST).all(|at| refunds.may_contain(&receipt(at))));
-        assert_eq!(refunds.units(0, &|_| true), MAX_LOOKED_AT as u64);
+        assert_eq!(refunds.units(0, |_| true), MAX_LOOKED_AT as u64);
 
         refunds.add(receipt(MOST + 2), 1, MOST as u64);
         assert!(!refunds.may_contain(&receipt(MOST + 1)));
-        assert_eq!(refunds.units(0, &|_| true), 2);
+        assert_eq!(refunds.units(0, |_| true), 2);
     }
 }

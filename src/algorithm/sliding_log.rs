@@ -1,5 +1,9 @@
-use super::entries::{Entries, MODULUS_MASK};
-use super::ruling::{Ask, ruling};
+use super::algorithm_definition::AlgorithmDefinition;
+use super::algorithm_state::AlgorithmState;
+use super::entries::Entries;
+use super::modulus::MODULUS_MASK;
+use super::quota_use::{QuotaUse, ruling};
+use super::refunds::Refunds;
 use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
 use crate::quota::{MAX_QUOTAS, Quota};
 
@@ -61,7 +65,7 @@ pub struct SlidingLog {
     /// The number of units ever charged: tells takes of one instant apart.
     serial: u64,
     /// Takes that were charged before this are not given back: 0, unless the clock went back.
-    begun: u64,
+    refundable_since: u64,
     /// What the quotas of the last charge need.
     horizon: Horizon,
     /// What longer windows of earlier charges need, and until when.
@@ -96,15 +100,23 @@ impl Default for SlidingLog {
         Self {
             entries: Entries::new(MILLISECOND),
             serial: 0,
-            begun: 0,
+            refundable_since: 0,
             horizon: Horizon::default(),
             long: None,
         }
     }
 }
 
-impl SlidingLog {
-    pub(super) fn charged_once(now: u64, quota: &Quota, cost: u64) -> Self {
+impl AlgorithmDefinition for SlidingLog {
+    const NAME: &'static str = "sliding-log";
+    const KEY_SUFFIX: &'static str = "";
+    const SCRIPT: &'static str = include_str!("../../lua/sliding_log.lua");
+
+    type State = Self;
+}
+
+impl AlgorithmState for SlidingLog {
+    fn charged_once(now: u64, quota: &Quota, _: u16, cost: u64) -> Self {
         let mut log = Self {
             serial: cost & MODULUS_MASK,
             horizon: Horizon::of(std::slice::from_ref(quota)),
@@ -114,6 +126,41 @@ impl SlidingLog {
         log
     }
 
+    #[inline]
+    fn take(&mut self, now: u64, quotas: &[Quota], _: u16, cost: u64) -> Decision {
+        self.take(now, quotas, cost)
+    }
+
+    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, _: &Refunds) -> u64 {
+        let is_before = receipt.stamp() < self.refundable_since;
+        if self.newest() > now || self.is_forgotten(now) || is_before {
+            return 0;
+        }
+        let long = self.long.filter(|(_, until)| *until > now);
+        // Older entries may have been dropped because so many newer units sufficed.
+        let needed = long.map_or(0, |(long, _)| long.units);
+        let units = units.min(self.entries.held().saturating_sub(needed));
+        let window = long
+            .map_or(0, |(long, _)| long.window)
+            .max(self.horizon.window);
+        let counts = |stamp: u64| stamp.saturating_add(window) > now;
+        self.entries.refund(receipt.stamp(), units, counts)
+    }
+
+    fn forgotten_at(&self) -> u64 {
+        let long = self.long.map_or(0, |(_, until)| until);
+        self.entries.newest().map_or(0, |newest| {
+            newest.saturating_add(self.horizon.window).max(long)
+        })
+    }
+
+    fn longest_life(&self) -> u64 {
+        let long = self.long.map_or(0, |(long, _)| long.window);
+        self.horizon.window.max(long)
+    }
+}
+
+impl SlidingLog {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
     /// all if so. A cost of 0 only looks, and is always allowed.
     ///
@@ -128,31 +175,31 @@ impl SlidingLog {
     /// Most rules have one quota: no lists.
     fn take_from_one(&mut self, now: u64, quota: &Quota, cost: u64) -> Decision {
         let window = quota.window_micros();
-        let mut ask = Ask {
+        let mut quota_use = QuotaUse {
             limit: quota.max(),
             used: self.used_in(now, window),
         };
-        let wait = |_| self.entries.wait(now, window, ask.limit, cost);
-        let ruling = ruling(cost, &[ask], wait);
+        let wait = |_| self.entries.wait(now, window, quota_use.limit, cost);
+        let ruling = ruling(cost, &[quota_use], wait);
         let mut receipt = None;
         if ruling == Ruling::Allowed && cost > 0 {
             self.charge(now, std::slice::from_ref(quota), cost);
-            ask.used += cost;
+            quota_use.used += cost;
             receipt = Some(Receipt::new(now, self.serial, cost));
         }
-        let state = self.state(now, quota, ask);
+        let state = self.state(now, quota, quota_use);
         Decision::of_one(ruling, Source::Local, state, receipt)
     }
 
     fn take_from_all(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
-        let mut asks = [Ask::default(); MAX_QUOTAS];
-        let asks = &mut asks[..quotas.len()];
-        for (ask, quota) in asks.iter_mut().zip(quotas) {
-            ask.limit = quota.max();
-            ask.used = self.used_in(now, quota.window_micros());
+        let mut uses = [QuotaUse::default(); MAX_QUOTAS];
+        let uses = &mut uses[..quotas.len()];
+        for (quota_use, quota) in uses.iter_mut().zip(quotas) {
+            quota_use.limit = quota.max();
+            quota_use.used = self.used_in(now, quota.window_micros());
         }
-        let ruling = ruling(cost, asks, |at| {
-            let quota = &quotas[at];
+        let ruling = ruling(cost, uses, |index| {
+            let quota = &quotas[index];
             let window = quota.window_micros();
             self.entries.wait(now, window, quota.max(), cost)
         });
@@ -160,17 +207,18 @@ impl SlidingLog {
         let mut receipt = None;
         if ruling == Ruling::Allowed && cost > 0 {
             self.charge(now, quotas, cost);
-            asks.iter_mut().for_each(|ask| ask.used += cost);
+            uses.iter_mut().for_each(|quota_use| quota_use.used += cost);
             receipt = Some(Receipt::new(now, self.serial, cost));
         }
 
-        let states = quotas.iter().zip(&*asks);
-        let states = states.map(|(quota, ask)| self.state(now, quota, *ask));
+        let states = quotas.iter().zip(&*uses);
+        let states = states.map(|(quota, quota_use)| self.state(now, quota, *quota_use));
         Decision::of_many(ruling, Source::Local, states, receipt)
     }
 
-    fn state(&self, now: u64, quota: &Quota, ask: Ask) -> QuotaState {
-        ask.state(now, || self.newest().saturating_add(quota.window_micros()))
+    fn state(&self, now: u64, quota: &Quota, quota_use: QuotaUse) -> QuotaState {
+        let ends_at = || self.newest().saturating_add(quota.window_micros());
+        quota_use.state(now, ends_at)
     }
 
     /// Units inside the window.
@@ -206,11 +254,11 @@ impl SlidingLog {
             // The serial numbers run from zero again, unless a take with such a number may have the same stamp:
             // one of this very instant, or one from before the clock went back. Nor does it matter any more
             // what was before, once a millisecond is over.
-            let may_be_same = self.begun > now || self.newest() == now;
-            let matters = self.begun > now - now % MILLISECOND;
+            let may_be_same = self.refundable_since > now || self.newest() == now;
+            let matters = self.refundable_since > now - now % MILLISECOND;
             *self = Self {
                 serial: if may_be_same { self.serial } else { 0 },
-                begun: if matters { self.begun } else { 0 },
+                refundable_since: if matters { self.refundable_since } else { 0 },
                 ..Self::default()
             };
         }
@@ -259,7 +307,7 @@ impl SlidingLog {
 
     fn follow_clock_back(&mut self, now: u64) {
         if self.entries.newest().is_some_and(|newest| newest > now) {
-            self.begun = self.begun.max(self.newest().saturating_add(1));
+            self.refundable_since = self.refundable_since.max(self.newest().saturating_add(1));
             self.entries.follow_clock_back(now);
             if let Some((long, until)) = &mut self.long {
                 *until = (*until).min(now.saturating_add(long.window));
@@ -274,36 +322,6 @@ impl SlidingLog {
     /// When something was charged last; 0 if nothing was.
     fn newest(&self) -> u64 {
         self.entries.newest().unwrap_or(0)
-    }
-
-    /// How long a charge counts at most, in microseconds.
-    pub(super) fn longest_life(&self) -> u64 {
-        let long = self.long.map_or(0, |(long, _)| long.window);
-        self.horizon.window.max(long)
-    }
-
-    /// The instant from which on this log counts for nothing.
-    pub(super) fn forgotten_at(&self) -> u64 {
-        let long = self.long.map_or(0, |(_, until)| until);
-        self.entries.newest().map_or(0, |newest| {
-            newest.saturating_add(self.horizon.window).max(long)
-        })
-    }
-
-    /// Gives back up to so many units of that take, and tells how many.
-    pub(super) fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
-        if self.newest() > now || self.is_forgotten(now) || receipt.stamp() < self.begun {
-            return 0;
-        }
-        let long = self.long.filter(|(_, until)| *until > now);
-        // Older entries may have been dropped for so many units that are newer.
-        let needed = long.map_or(0, |(long, _)| long.units);
-        let units = units.min(self.entries.held().saturating_sub(needed));
-        let window = long
-            .map_or(0, |(long, _)| long.window)
-            .max(self.horizon.window);
-        let counts = |stamp: u64| stamp.saturating_add(window) > now;
-        self.entries.refund(receipt.stamp(), units, counts)
     }
 }
 

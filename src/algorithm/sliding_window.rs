@@ -1,6 +1,6 @@
+use super::algorithm_definition::AlgorithmDefinition;
 use super::entries::Entries;
-use super::tallies::Tallies;
-use super::tally::{Look, MAX_USED, Tally, TallyRefund};
+use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -41,7 +41,7 @@ use crate::quota::Quota;
 /// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct SlidingWindow(pub(super) Tallies<Sections>);
+pub struct SlidingWindow(Tallies<SubWindows>);
 
 impl SlidingWindow {
     /// How many sub-windows a window has unless told otherwise.
@@ -55,37 +55,49 @@ impl SlidingWindow {
     ///
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], sub_windows: u16, cost: u64) -> Decision {
-        self.0
-            .take(now, quotas, u64::from(sub_windows.max(1)), cost)
+        self.0.decide(now, quotas, sub_windows, cost)
+    }
+}
+
+impl AlgorithmDefinition for SlidingWindow {
+    const NAME: &'static str = "sliding-window";
+    const KEY_SUFFIX: &'static str = "~window";
+    const SCRIPT: &'static str = include_str!("../../lua/sliding_window.lua");
+    const HAS_SUB_WINDOWS: bool = true;
+
+    type State = Tallies<SubWindows>;
+
+    fn script_numbers(_: &Quota, sub_windows: u16) -> Vec<u64> {
+        vec![sub_windows.into()]
     }
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Sections {
+pub(super) struct SubWindows {
     quota: Quota,
     /// One for each sub-window with something in it.
     entries: Entries,
 }
 
 /// The length of a sub-window, in microseconds.
-fn resolution(quota: &Quota, sub_windows: u64) -> u64 {
-    (quota.window_micros() / sub_windows).max(1)
+fn resolution(quota: &Quota, sub_windows: u16) -> u64 {
+    (quota.window_micros() / u64::from(sub_windows.max(1))).max(1)
 }
 
-impl Tally for Sections {
-    fn new(quota: &Quota, sub_windows: u64) -> Self {
+impl Tally for SubWindows {
+    fn new(quota: &Quota, sub_windows: u16) -> Self {
         Self {
             quota: quota.without_burst(),
             entries: Entries::new(resolution(quota, sub_windows)),
         }
     }
 
-    fn is_of(&self, quota: &Quota, sub_windows: u64) -> bool {
+    fn can_serve(&self, quota: &Quota, sub_windows: u16) -> bool {
         self.life() == quota.window_micros()
             && self.entries.resolution() == resolution(quota, sub_windows)
     }
 
-    fn goes_on(&mut self, quota: &Quota) {
+    fn serve(&mut self, quota: &Quota) {
         self.quota = quota.without_burst();
     }
 
@@ -93,34 +105,30 @@ impl Tally for Sections {
         &self.quota
     }
 
-    fn limit(quota: &Quota) -> u64 {
-        quota.max()
-    }
-
     fn life(&self) -> u64 {
         self.quota.window_micros()
     }
 
-    fn look(&self, now: u64, _: u64) -> Look {
+    fn level(&self, now: u64, _: u64) -> Level {
         let used = self.entries.used(now, self.life());
-        Look { used, paces: 0 }
+        Level { used, paces: 0 }
     }
 
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
         self.entries.wait(now, self.life(), limit, cost)
     }
 
-    fn over_at(&self) -> u64 {
+    fn ends_at(&self) -> u64 {
         match self.entries.newest() {
             Some(newest) if self.entries.held() > 0 => newest.saturating_add(self.life()),
             _ => 0,
         }
     }
 
-    fn charge(&mut self, now: u64, look: Look, units: u64) -> u64 {
+    fn charge(&mut self, now: u64, level: Level, units: u64) -> u64 {
         let left = self.entries.outside(now, self.life());
         self.entries.drop_first(left);
-        let room = MAX_USED.saturating_sub(look.used);
+        let room = MAX_HELD.saturating_sub(level.used);
         self.entries.push(now, units.min(room));
         units.saturating_sub(room)
     }

@@ -1,10 +1,13 @@
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::cut;
 use super::text::FromText;
 
 impl FromText for Duration {
-    const EXPECTED: &'static str = "a duration such as \"10s\", \"500ms\" or \"1h 30m\"";
+    fn expected() -> Cow<'static, str> {
+        "a duration such as \"10s\", \"500ms\" or \"1h 30m\"".into()
+    }
 
     fn from_text(text: &str) -> Result<Self, String> {
         let terms = Terms(text);

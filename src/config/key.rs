@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -62,8 +63,9 @@ impl KeyName {
 }
 
 impl FromText for KeyName {
-    const EXPECTED: &'static str =
-        "\"path\", \"peer-ip\", \"client-ip\", \"matched-path\" or \"header:<name>\"";
+    fn expected() -> Cow<'static, str> {
+        "\"path\", \"peer-ip\", \"client-ip\", \"matched-path\" or \"header:<name>\"".into()
+    }
 
     fn from_text(text: &str) -> Result<Self, String> {
         match text {
@@ -98,7 +100,7 @@ impl<'de> Visitor<'de> for KeyNamesVisitor {
     type Value = KeyNames;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, or a list of these", KeyName::EXPECTED)
+        write!(f, "{}, or a list of these", KeyName::expected())
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<KeyNames, E> {
@@ -113,7 +115,7 @@ impl<'de> Visitor<'de> for KeyNamesVisitor {
         if names.is_empty() {
             return Err(serde::de::Error::custom(format!(
                 "an empty list, expected {}",
-                KeyName::EXPECTED
+                KeyName::expected()
             )));
         }
         Ok(KeyNames(names))

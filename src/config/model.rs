@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::key::KeyNames;
 use super::number::Number;
-use super::text::{Text, TimeUnit};
+use super::text::{Text, TimeUnit, either};
 use crate::algorithm::{Algorithm, Counting, SlidingWindow};
 use crate::key::{ClientIp, Forwarding};
 use crate::quota::{Quota, QuotaError};
@@ -224,8 +224,10 @@ fn counting(algorithm: Algorithm, sub_windows: Option<Spanned<Number>>) -> Resul
     let Some(number) = sub_windows else {
         return Ok(algorithm.into());
     };
-    if algorithm != Algorithm::SlidingWindow {
-        return wrong(number.span(), SUB_WINDOWS);
+    if !algorithm.has_sub_windows() {
+        let that_have = Algorithm::ALL.into_iter().filter(|it| it.has_sub_windows());
+        let message = format!("only algorithm = {} has sub-windows", either(that_have));
+        return wrong(number.span(), message);
     }
     match u16::try_from(number.get_ref().0) {
         Ok(sub_windows @ 1..=SlidingWindow::MAX_SUB_WINDOWS) => {
@@ -240,9 +242,6 @@ fn counting(algorithm: Algorithm, sub_windows: Option<Spanned<Number>>) -> Resul
         ),
     }
 }
-
-const SUB_WINDOWS: &str = "only algorithm = \"sliding-window\" has sub-windows";
-const BURST: &str = "only algorithm = \"gcra\" has a burst";
 
 /// Quotas without a name get the names that they have in code.
 fn rule(path: &str, quotas: Vec<(Option<String>, Quota)>) -> Result<Rule, RuleError> {
@@ -313,7 +312,11 @@ impl QuotaTable {
         })?;
         match self.burst {
             None => Ok(quota),
-            Some(burst) if algorithm != Algorithm::Gcra => wrong(burst.span(), BURST),
+            Some(burst) if !algorithm.has_burst() => {
+                let that_have = Algorithm::ALL.into_iter().filter(|it| it.has_burst());
+                let message = format!("only algorithm = {} has a burst", either(that_have));
+                wrong(burst.span(), message)
+            }
             Some(burst) => {
                 let with_burst = quota.with_burst(burst.get_ref().0);
                 with_burst.or_else(|error| wrong(burst.span(), error))

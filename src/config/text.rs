@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -17,7 +18,7 @@ pub(super) struct Text<T>(pub(super) T);
 /// What a [`Text`] may hold.
 pub(super) trait FromText: Sized {
     /// Follows the word "expected" in messages.
-    const EXPECTED: &'static str;
+    fn expected() -> Cow<'static, str>;
 
     /// The value, or what is wrong with the text.
     fn from_text(text: &str) -> Result<Self, String>;
@@ -37,7 +38,7 @@ impl<T: FromText> Visitor<'_> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::EXPECTED)
+        f.write_str(&T::expected())
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
@@ -47,7 +48,7 @@ impl<T: FromText> Visitor<'_> for TextVisitor<T> {
 
 /// For other visitors that meet such a text.
 pub(super) fn parse<T: FromText, E: Error>(text: &str) -> Result<T, E> {
-    T::from_text(text).map_err(|wrong| E::custom(format!("{wrong}, expected {}", T::EXPECTED)))
+    T::from_text(text).map_err(|wrong| E::custom(format!("{wrong}, expected {}", T::expected())))
 }
 
 /// A unit of time as Java's `TimeUnit` names it, in milliseconds.
@@ -55,8 +56,9 @@ pub(super) fn parse<T: FromText, E: Error>(text: &str) -> Result<T, E> {
 pub(super) struct TimeUnit(pub(super) u64);
 
 impl FromText for TimeUnit {
-    const EXPECTED: &'static str =
-        "\"MILLISECONDS\", \"SECONDS\", \"MINUTES\", \"HOURS\" or \"DAYS\"";
+    fn expected() -> Cow<'static, str> {
+        "\"MILLISECONDS\", \"SECONDS\", \"MINUTES\", \"HOURS\" or \"DAYS\"".into()
+    }
 
     fn from_text(text: &str) -> Result<Self, String> {
         let millis = match text.to_ascii_uppercase().as_str() {
@@ -72,7 +74,9 @@ impl FromText for TimeUnit {
 }
 
 impl FromText for OnError {
-    const EXPECTED: &'static str = "\"respond\", \"proceed\" or \"fallback\"";
+    fn expected() -> Cow<'static, str> {
+        "\"respond\", \"proceed\" or \"fallback\"".into()
+    }
 
     fn from_text(text: &str) -> Result<Self, String> {
         match text {
@@ -85,8 +89,9 @@ impl FromText for OnError {
 }
 
 impl FromText for Algorithm {
-    const EXPECTED: &'static str =
-        "\"sliding-log\", \"sliding-window\", \"gcra\" or \"fixed-window\"";
+    fn expected() -> Cow<'static, str> {
+        either(Algorithm::ALL).into()
+    }
 
     fn from_text(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|known| known.name() == text);
@@ -94,8 +99,22 @@ impl FromText for Algorithm {
     }
 }
 
+/// Their names in quotes, with "or" before the last.
+pub(super) fn either(algorithms: impl IntoIterator<Item = Algorithm>) -> String {
+    let quoted = algorithms
+        .into_iter()
+        .map(|known| format!("\"{}\"", known.name()));
+    let quoted: Vec<_> = quoted.collect();
+    match &quoted[..] {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
 impl FromText for IpNet {
-    const EXPECTED: &'static str = "a network such as \"10.0.0.0/8\", or an address";
+    fn expected() -> Cow<'static, str> {
+        "a network such as \"10.0.0.0/8\", or an address".into()
+    }
 
     fn from_text(text: &str) -> Result<Self, String> {
         let address = || text.parse().map(|address: IpAddr| Self::from(address));
@@ -105,7 +124,9 @@ impl FromText for IpNet {
 }
 
 impl FromText for HeaderName {
-    const EXPECTED: &'static str = "the name of a header field";
+    fn expected() -> Cow<'static, str> {
+        "the name of a header field".into()
+    }
 
     fn from_text(text: &str) -> Result<Self, String> {
         let name = text.to_ascii_lowercase().parse();

@@ -13,7 +13,8 @@ use redis::{
 use tokio::sync::{broadcast, watch};
 
 use super::clock::ServerClock;
-use super::scripts::{GCRA, Preload};
+use super::scripts::{Preload, algorithm_script};
+use crate::algorithm::Algorithm;
 use crate::in_flight_counter::InFlightCounter;
 
 /// How often an idle connection is probed by TCP; a few lost probes are a lost connection.
@@ -144,7 +145,8 @@ impl Link {
     pub(super) async fn calls_scripts(&self) -> RedisResult<()> {
         let mut probe = redis::pipe();
         // No key, no question, and any mark.
-        probe.cmd("EVALSHA").arg(GCRA.sha()).arg(0).arg("").arg(0);
+        let sha = algorithm_script(Algorithm::Gcra).sha();
+        probe.cmd("EVALSHA").arg(sha).arg(0).arg("").arg(0);
         self.ask(&probe).await.map(drop)
     }
 

@@ -40,4 +40,4 @@ pub(crate) use link::Link;
 pub(crate) use question::{AnswerFuture, TakeQuestion, late};
 pub(crate) use script::Script;
 pub(crate) use scripts::*;
-pub(crate) use take_script::{read_refund, script_of, write_refund};
+pub(crate) use take_script::{read_refund, write_refund};

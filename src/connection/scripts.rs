@@ -1,7 +1,17 @@
 use std::sync::LazyLock;
 
 use super::script::Script;
+use crate::algorithm::Algorithm;
 
+/// The script that decides by this algorithm, and gives back what was charged by it.
+pub(crate) fn algorithm_script(algorithm: Algorithm) -> &'static Script {
+    static SCRIPTS: LazyLock<[Script; Algorithm::ALL.len()]> =
+        LazyLock::new(|| Algorithm::ALL.map(|algorithm| Script::new(algorithm.script())));
+    // `ALL` is in the order of the variants.
+    &SCRIPTS[algorithm as usize]
+}
+
+#[cfg(any(feature = "limiter", feature = "lock"))]
 macro_rules! scripts {
     ($list:ident: $($(#[$doc:meta])* $name:ident = $file:literal;)+) => {
         $($(#[$doc])*
@@ -33,21 +43,10 @@ impl Preload {
                 OF_LOCKS,
             ],
         };
-        let scripts = others.iter().copied().flatten().chain(OF_STORES);
-        scripts.map(|script| LazyLock::force(script))
+        let others = others.iter().copied().flatten();
+        let others = others.map(|script| LazyLock::force(script));
+        others.chain(Algorithm::ALL.into_iter().map(algorithm_script))
     }
-}
-
-scripts! {
-    OF_STORES:
-    /// Takes and refunds by the sliding log.
-    SLIDING_LOG = "sliding_log.lua";
-    /// Takes and refunds by the sliding window.
-    SLIDING_WINDOW = "sliding_window.lua";
-    /// Takes and refunds by the generic cell rate algorithm.
-    GCRA = "gcra.lua";
-    /// Takes and refunds by the fixed window.
-    FIXED_WINDOW = "fixed_window.lua";
 }
 
 /// Forgets what counts under one key of a store. It is called rarely, so it is not loaded ahead.

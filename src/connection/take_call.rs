@@ -13,7 +13,8 @@ use super::errors::store_error;
 use super::flight::{Home, needs_another_connection};
 use super::link::Link;
 use super::question::{Body, Question, TakeQuestion, Way};
-use super::take_script::{Answer, Batch, Row, read_answers, script_of, write_questions};
+use super::scripts::algorithm_script;
+use super::take_script::{Answer, Batch, Row, read_answers, write_questions};
 
 /// Keys in one script call, and takes: it holds the server for about 200 us at most.
 const MAX_KEYS: usize = 64;
@@ -95,7 +96,7 @@ fn places(questions: &[Question]) -> Vec<Place> {
             known.insert(&take.name, (at, take));
             first = at;
         }
-        let script: *const _ = script_of(&take.rule);
+        let script: *const _ = algorithm_script(take.rule.counting().algorithm());
         let alone = if is_alone { at + 1 } else { 0 };
         places.push(Place {
             part,
@@ -175,7 +176,10 @@ impl TakeCall {
     pub(super) fn command(&self) -> Cmd {
         let batches = self.batches();
         let mut command = Cmd::new();
-        let Some(script) = batches.first().map(|batch| script_of(batch.rule)) else {
+        let Some(script) = batches
+            .first()
+            .map(|batch| algorithm_script(batch.rule.counting().algorithm()))
+        else {
             return command;
         };
         match self.way().has_text {

@@ -257,7 +257,7 @@ impl Rule {
 
 /// A state belongs to its algorithm, so its name says which.
 fn id_of(path: &str, algorithm: Algorithm) -> Box<str> {
-    let suffix = algorithm.name_suffix();
+    let suffix = algorithm.key_suffix();
     let mut id = String::with_capacity(path.len() + suffix.len());
     escape(path.as_bytes(), &mut id);
     id.push_str(suffix);

@@ -71,9 +71,9 @@ impl Share {
                 None => Quota::of_micros(0, window),
             },
         };
-        match algorithm {
-            Algorithm::Gcra => with_burst(shared, self.of(quota.burst()).max(least)),
-            _ => shared,
+        match algorithm.has_burst() {
+            true => with_burst(shared, self.of(quota.burst()).max(least)),
+            false => shared,
         }
     }
 

@@ -9,8 +9,8 @@ use redis::Cmd;
 
 use super::{KeyName, Store, StoreFuture, Take};
 use crate::connection::{
-    AnswerFuture, Connection, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion, hash_tag,
-    late, read_refund, script_of, write_refund,
+    AnswerFuture, Connection, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion,
+    algorithm_script, hash_tag, late, read_refund, write_refund,
 };
 use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
@@ -221,7 +221,7 @@ impl Store for RedisStore {
         let max = take.units().min(receipt.units());
         let keys = [&*name, &*hash_tag::of_refunds(&name)];
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), receipt, max);
-        let script = script_of(take.rule());
+        let script = algorithm_script(take.rule().counting().algorithm());
         let reply = self.connection.call(script, &keys, arguments);
         let address = Arc::clone(self.connection.label());
         StoreFuture::boxed(async move {

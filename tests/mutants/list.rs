@@ -39,9 +39,9 @@ const ENTRIES: &str = "src/algorithm/entries.rs";
 const WINDOW: &str = "src/algorithm/sliding_window.rs";
 const GCRA: &str = "src/algorithm/gcra.rs";
 const FIXED: &str = "src/algorithm/fixed_window.rs";
-const TALLIES: &str = "src/algorithm/tallies/mod.rs";
-const RULING: &str = "src/algorithm/ruling.rs";
-const CHOICE: &str = "src/algorithm/algorithm.rs";
+const TALLIES: &str = "src/algorithm/tallies/tallies.rs";
+const RULING: &str = "src/algorithm/quota_use.rs";
+const PACE: &str = "src/algorithm/pace.rs";
 const COUNT: &str = "src/algorithm/count.rs";
 const LOG_LUA: &str = "lua/sliding_log.lua";
 const WINDOW_LUA: &str = "lua/sliding_window.lua";
@@ -103,14 +103,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "a peek may be denied",
         RULING,
         "if cost == 0 {",
-        "if cost == 0 && asks.is_empty() {",
+        "if cost == 0 && uses.is_empty() {",
     ),
     mutant(
         "all",
         "the shortest of several waits",
         RULING,
-        "wait(at)).max()",
-        "wait(at)).min()",
+        "wait(index)).max()",
+        "wait(index)).min()",
     ),
     mutant(
         "log",
@@ -158,8 +158,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "log",
         "nothing is charged under several quotas",
         LOG,
-        "asks.iter_mut().for_each(|ask| ask.used += cost);",
-        "asks.iter_mut().take(1).for_each(|ask| ask.used += cost);",
+        "uses.iter_mut().for_each(|quota_use| quota_use.used += cost);",
+        "uses.iter_mut().take(1).for_each(|quota_use| quota_use.used += cost);",
     ),
     mutant(
         "sliding window",
@@ -179,35 +179,35 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "sliding window",
         "sub-windows twice as long",
         WINDOW,
-        "(quota.window_micros() / sub_windows).max(1)",
-        "(2 * quota.window_micros() / sub_windows).max(1)",
+        "(quota.window_micros() / u64::from(sub_windows.max(1))).max(1)",
+        "(2 * quota.window_micros() / u64::from(sub_windows.max(1))).max(1)",
     ),
     mutant(
         "gcra",
         "what has drained is rounded up",
-        GCRA,
-        "let (part, _) = fraction(part, self.pace.units, self.pace.micros);\n        let drained",
-        "let (part, more) = fraction(part, self.pace.units, self.pace.micros);\n        let part = part + more;\n        let drained",
+        PACE,
+        "let (part, _) = fraction(part, self.units, self.micros);\n        let drained",
+        "let (part, more) = fraction(part, self.units, self.micros);\n        let part = part + more;\n        let drained",
     ),
     mutant(
         "gcra",
         "the wait is rounded down",
-        GCRA,
+        PACE,
         "let (part, more) = fraction(part, self.micros, self.units);",
         "let (part, more) = (fraction(part, self.micros, self.units).0, 0);",
     ),
     mutant(
         "gcra",
         "the burst is max",
-        CHOICE,
-        "Self::Gcra if quota.max() > 0 => quota.burst(),",
-        "Self::Gcra if quota.max() > 0 => quota.max(),",
+        GCRA,
+        "            _ => quota.burst(),",
+        "            _ => quota.max(),",
     ),
     mutant(
         "gcra",
         "the busy time begins anew with each charge",
         GCRA,
-        "self.start += look.paces * self.pace.micros;",
+        "self.start += level.paces * self.pace.micros;",
         "self.start = now;",
     ),
     mutant(
@@ -221,15 +221,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "fixed window",
         "`<` for `<=` at the window's end",
         FIXED,
-        "let used = match self.over_at() <= now {",
-        "let used = match self.over_at() < now {",
+        "let used = match self.ends_at() <= now {",
+        "let used = match self.ends_at() < now {",
     ),
     mutant(
         "fixed window",
         "each take begins the window anew",
         FIXED,
-        "if look.used == 0 {\n            self.start = now;",
-        "if look.used < u64::MAX {\n            self.start = now;",
+        "if level.used == 0 {\n            self.start = now;",
+        "if level.used < u64::MAX {\n            self.start = now;",
     ),
     mutant(
         "fixed window",
@@ -249,29 +249,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "tallies",
         "earlier quotas are not charged",
         TALLIES,
-        "for Kept { tally, begun, .. } in &mut self.kept {",
-        "for Kept { tally, begun, .. } in self.kept.iter_mut().take(1) {",
+        "for kept in &mut self.kept {\n            let lost",
+        "for kept in self.kept.iter_mut().take(1) {\n            let lost",
     ),
     mutant(
         "tallies",
         "earlier quotas are dropped",
         TALLIES,
-        "let needed = |at: &&usize| self.kept[**at].ends() > now;",
-        "let needed = |at: &&usize| self.kept[**at].ends() > now + 60_000_000;",
+        "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;",
+        "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now + 60_000_000;",
     ),
     mutant(
         "tallies",
         "a denial while the clock is back writes",
         TALLIES,
         "        if ruling != Ruling::Allowed || cost == 0 {\n            let states = states(",
-        "        if ruling != Ruling::Allowed || cost == 0 {\n            if now < self.newest { self.newest = now; }\n            let states = states(",
+        "        if ruling != Ruling::Allowed || cost == 0 {\n            if now < self.last_charge { self.last_charge = now; }\n            let states = states(",
     ),
     mutant(
         "counts",
         "another algorithm's denial replaces a state",
         COUNT,
-        "        if decision.receipt().is_some() {\n            *self = fresh;",
-        "        if true || decision.receipt().is_some() {\n            *self = fresh;",
+        "        if decision.receipt().is_some() {\n            *self = Self {",
+        "        if true || decision.receipt().is_some() {\n            *self = Self {",
     ),
     mutant(
         "refunds",

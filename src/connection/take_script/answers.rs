@@ -2,7 +2,7 @@ use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
 use super::{Batch, Row};
-use crate::algorithm::{Algorithm, MODULUS_MASK, Pace};
+use crate::algorithm::{Algorithm, MODULUS_MASK};
 use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
 use crate::quota::Quota;
 
@@ -114,8 +114,8 @@ struct Group<'a> {
 struct State {
     remaining: u64,
     reset_after: u64,
-    /// Units in the bucket, where several takes were poured in.
-    poured: Option<u64>,
+    /// The units that the quota's state holds, if the answer tells that.
+    held: Option<u64>,
 }
 
 impl<'a> Group<'a> {
@@ -142,13 +142,13 @@ impl<'a> Group<'a> {
             Some(State {
                 remaining: fields.number()?,
                 reset_after: fields.number()?,
-                poured: None,
+                held: None,
             })
         });
         let mut states = states.collect::<Option<SmallVec<[State; 1]>>>()?;
-        if is_charged && takes > 1 && batch.rule.counting().algorithm() == Algorithm::Gcra {
+        if is_charged && takes > 1 && batch.rule.counting().algorithm().tells_held() {
             for state in &mut states {
-                state.poured = Some(fields.number()?);
+                state.held = Some(fields.number()?);
             }
         }
         Some(Self {
@@ -168,8 +168,7 @@ impl<'a> Group<'a> {
         };
         let algorithm = self.batch.rule.counting().algorithm();
         let states = self.states.iter().zip(self.batch.rule.quotas());
-        let states =
-            states.map(|(state, quota)| state.before(quota, algorithm.limit(quota), later));
+        let states = states.map(|(state, quota)| state.before(algorithm, quota, later));
         let receipt = self.receipt.map(|last| {
             let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
             Receipt::new(last.stamp(), serial, self.cost)
@@ -181,14 +180,10 @@ impl<'a> Group<'a> {
 impl State {
     /// The state before `later` units were charged. There is never more left than the quota has,
     /// whatever the reply says.
-    fn before(&self, quota: &Quota, limit: u64, later: u64) -> QuotaState {
-        let drains = self.poured.map_or(0, |units| {
-            let pace = Pace::of(quota);
-            let before = pace.time_for(units.saturating_sub(later));
-            pace.time_for(units).saturating_sub(before)
-        });
-        let reset_after = self.reset_after.saturating_sub(drains);
-        let remaining = self.remaining.saturating_add(later).min(limit);
-        QuotaState::from_micros(remaining, reset_after)
+    fn before(&self, algorithm: Algorithm, quota: &Quota, later: u64) -> QuotaState {
+        let delay = self.held.map(|held| algorithm.delay(quota, held, later));
+        let reset_after = self.reset_after.saturating_sub(delay.unwrap_or(0));
+        let remaining = self.remaining.saturating_add(later);
+        QuotaState::from_micros(remaining.min(algorithm.limit(quota)), reset_after)
     }
 }

@@ -9,8 +9,6 @@ pub(super) use answers::{Answer, read_answers};
 pub(super) use questions::write_questions;
 pub(crate) use refund::{read_refund, write_refund};
 
-use super::{FIXED_WINDOW, GCRA, SLIDING_LOG, SLIDING_WINDOW, Script};
-use crate::algorithm::Algorithm;
 use crate::rule::Rule;
 
 /// Takes of one rule and key, in order of arrival.
@@ -26,14 +24,4 @@ pub(super) struct Row {
     pub(super) takes: u16,
     /// In microseconds of the server's clock.
     pub(super) deadline: u64,
-}
-
-/// The script that decides by a rule, and gives back what was charged by it.
-pub(crate) fn script_of(rule: &Rule) -> &'static Script {
-    match rule.counting().algorithm() {
-        Algorithm::SlidingLog => &SLIDING_LOG,
-        Algorithm::SlidingWindow => &SLIDING_WINDOW,
-        Algorithm::Gcra => &GCRA,
-        Algorithm::FixedWindow => &FIXED_WINDOW,
-    }
 }

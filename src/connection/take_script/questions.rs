@@ -1,5 +1,4 @@
 use super::{Batch, Row};
-use crate::algorithm::{Algorithm, Pace};
 use crate::rule::Rule;
 
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
@@ -36,21 +35,15 @@ pub(in crate::connection) fn write_questions(batches: &[Batch<'_>], into: &mut V
 /// What a question says of a rule: its quotas, and how long a key lives.
 fn encode(rule: &Rule) -> Box<[u8]> {
     let counting = rule.counting();
-    let mut bytes = Vec::with_capacity(7 + 42 * rule.quotas().len());
+    let mut bytes = Vec::new();
     let into = &mut bytes;
     for quota in rule.quotas() {
+        let algorithm = counting.algorithm();
         write(&[quota.max(), quota.window_micros()], into);
-        match counting.algorithm() {
-            Algorithm::SlidingLog | Algorithm::FixedWindow => {}
-            Algorithm::SlidingWindow => write(&[u64::from(counting.sub_windows)], into),
-            Algorithm::Gcra => {
-                let pace = Pace::of(quota);
-                write(
-                    &[quota.burst(), pace.life(quota), pace.units, pace.micros],
-                    into,
-                );
-            }
-        }
+        write(
+            &algorithm.script_numbers(quota, counting.number_of_sub_windows()),
+            into,
+        );
     }
     let life = rule.life_micros();
     let slice = (life / 16).max(MIN_SLICE);

@@ -1,0 +1,44 @@
+use crate::decision::{QuotaState, Ruling};
+
+/// How much of a quota is used.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QuotaUse {
+    /// The most units that may be used at once.
+    pub(super) limit: u64,
+    pub(super) used: u64,
+}
+
+impl QuotaUse {
+    /// What a decision says about the quota, if nothing counts from `ends_at` on.
+    pub(super) fn state(self, now: u64, ends_at: impl FnOnce() -> u64) -> QuotaState {
+        // A quota of no units has none to wait for.
+        let reset_after = match self.used == 0 || self.limit == 0 {
+            true => 0,
+            false => ends_at().saturating_sub(now),
+        };
+        QuotaState::from_micros(self.limit.saturating_sub(self.used), reset_after)
+    }
+
+    fn lacks(self, cost: u64) -> bool {
+        self.used + cost > self.limit
+    }
+}
+
+/// Whether the cost fits into all quotas. For each quota that it does not fit into, `wait` is called
+/// with the quota's index, and returns the microseconds until the cost fits.
+pub(super) fn ruling(cost: u64, uses: &[QuotaUse], wait: impl Fn(usize) -> u64) -> Ruling {
+    if cost == 0 {
+        return Ruling::Allowed;
+    }
+    if uses.iter().any(|quota| cost > quota.limit) {
+        return Ruling::Never;
+    }
+    let lacking = uses
+        .iter()
+        .enumerate()
+        .filter(|(_, quota)| quota.lacks(cost));
+    let longest = lacking.map(|(index, _)| wait(index)).max();
+    longest.map_or(Ruling::Allowed, |retry_after| Ruling::Denied {
+        retry_after,
+    })
+}

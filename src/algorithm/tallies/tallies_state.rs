@@ -1,0 +1,59 @@
+use smallvec::SmallVec;
+
+use super::kept_tally::KeptTally;
+use super::tallies::Tallies;
+use super::tally::{Tally, TallyRefund};
+use crate::algorithm::algorithm_state::AlgorithmState;
+use crate::algorithm::modulus::MODULUS_MASK;
+use crate::algorithm::refunds::Refunds;
+use crate::decision::{Decision, Receipt};
+use crate::quota::Quota;
+
+impl<T: Tally> AlgorithmState for Tallies<T> {
+    fn charged_once(now: u64, quota: &Quota, sub_windows: u16, cost: u64) -> Self {
+        let tally = T::charged_once(quota, sub_windows, now, cost);
+        let needed_until = now.saturating_add(tally.life());
+        Self {
+            kept: SmallVec::from_buf([KeptTally {
+                tally,
+                needed_until,
+                refundable_since: now,
+            }]),
+            serial: cost & MODULUS_MASK,
+            last_charge: now,
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, now: u64, quotas: &[Quota], sub_windows: u16, cost: u64) -> Decision {
+        self.decide(now, quotas, sub_windows, cost)
+    }
+
+    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, earlier: &Refunds) -> u64 {
+        if self.last_charge > now || self.is_forgotten(now) {
+            return 0;
+        }
+        let charged_since = |serial: u64| self.serial.wrapping_sub(serial) & MODULUS_MASK;
+        let later = charged_since(receipt.serial());
+        let is_later = |serial| charged_since(serial) < later;
+        let refund = TallyRefund {
+            stamp: receipt.stamp(),
+            units,
+            later: later.saturating_sub(earlier.units(receipt.stamp(), is_later)),
+        };
+        let tallies = self.kept.iter_mut();
+        let tallies = tallies.filter(|kept| kept.refundable_since <= receipt.stamp());
+        let refunded = tallies.map(|kept| kept.tally.refund(now, &refund));
+        refunded.max().unwrap_or(0)
+    }
+
+    fn forgotten_at(&self) -> u64 {
+        let ends = self.kept.iter().map(KeptTally::ends_at);
+        ends.max().unwrap_or(0)
+    }
+
+    fn longest_life(&self) -> u64 {
+        let lives = self.kept.iter().map(|kept| kept.tally.life());
+        lives.max().unwrap_or(0)
+    }
+}
