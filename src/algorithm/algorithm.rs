@@ -61,6 +61,11 @@ macro_rules! define_algorithm {
                 match self { $(Self::$name => $name::KEY_SUFFIX,)+ }
             }
 
+            /// Its number in the bytes of a count.
+            pub(super) const fn number(self) -> u8 {
+                match self { $(Self::$name => $name::NUMBER,)+ }
+            }
+
             /// Whether its quotas have a burst apart from `max`.
             pub(crate) const fn has_burst(self) -> bool {
                 match self { $(Self::$name => $name::HAS_BURST,)+ }
@@ -125,6 +130,8 @@ mod tests {
     fn no_two_algorithms_share_a_name() {
         let names = HashSet::from(Algorithm::ALL.map(Algorithm::name));
         let suffixes = HashSet::from(Algorithm::ALL.map(Algorithm::key_suffix));
+        let numbers = HashSet::from(Algorithm::ALL.map(Algorithm::number));
+        assert_eq!(numbers.len(), Algorithm::ALL.len());
         assert_eq!(names.len(), Algorithm::ALL.len());
         assert_eq!(suffixes.len(), Algorithm::ALL.len());
     }

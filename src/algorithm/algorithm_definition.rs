@@ -17,6 +17,9 @@ pub(super) trait AlgorithmDefinition {
     /// What the names of its keys end with, behind the path. No escaped path has a bare `~`.
     const KEY_SUFFIX: &'static str;
 
+    /// Its number in the bytes of a [`Count`](super::Count), which is never another algorithm's.
+    const NUMBER: u8;
+
     /// Its script, a file of the folder `lua/`. It gives the same answers as the state does.
     const SCRIPT: &'static str;
 

@@ -1,5 +1,8 @@
 use std::fmt;
 
+use super::byte_reader::ByteReader;
+use super::byte_writer::ByteWriter;
+use super::count_error::CountError;
 use super::refunds::Refunds;
 use crate::decision::{Decision, Receipt};
 use crate::quota::Quota;
@@ -22,4 +25,11 @@ pub(super) trait AlgorithmState: fmt::Debug + Clone + Default {
 
     /// How long a charge counts at most.
     fn longest_life(&self) -> u64;
+
+    /// Writes all that later answers depend on.
+    fn write(&self, writer: &mut ByteWriter);
+
+    /// Reads what [`write`](Self::write) has written. Other bytes are an error, or a state that
+    /// answers without a panic.
+    fn read(reader: &mut ByteReader<'_>) -> Result<Self, CountError>;
 }

@@ -1,6 +1,9 @@
 use super::algorithm::Algorithm;
 use super::algorithm_definition::AlgorithmDefinition;
 use super::algorithm_state::AlgorithmState;
+use super::byte_reader::ByteReader;
+use super::byte_writer::ByteWriter;
+use super::count_error::CountError;
 use super::counting::Counting;
 use super::refunds::Refunds;
 use super::table::with_algorithms;
@@ -79,6 +82,21 @@ macro_rules! define_any_state {
 
             pub(super) fn longest_life(&self) -> u64 {
                 match self { $(Self::$name(state) => state.longest_life(),)+ }
+            }
+
+            pub(super) fn write(&self, writer: &mut ByteWriter) {
+                match self { $(Self::$name(state) => state.write(writer),)+ }
+            }
+
+            /// The state of the algorithm with this number.
+            pub(super) fn read(
+                number: u8,
+                reader: &mut ByteReader<'_>,
+            ) -> Result<Self, CountError> {
+                match number {
+                    $($name::NUMBER => AlgorithmState::read(reader).map(Self::$name),)+
+                    _ => Err(CountError::UnknownAlgorithm(number)),
+                }
             }
         }
     };

@@ -1,4 +1,7 @@
 use super::any_state::AnyState;
+use super::byte_reader::ByteReader;
+use super::byte_writer::ByteWriter;
+use super::count_error::CountError;
 use super::counting::Counting;
 use super::refunds::Refunds;
 use crate::decision::{Decision, Receipt};
@@ -34,6 +37,9 @@ pub struct Count {
     state: AnyState,
     refunds: Refunds,
 }
+
+/// Of the format of counts in bytes.
+const VERSION: u8 = 1;
 
 impl Count {
     /// What a take makes of the default count where the cost fits.
@@ -100,6 +106,70 @@ impl Count {
                 .add(*receipt, refunded, now.saturating_sub(remembered));
         }
         refunded
+    }
+
+    /// This count in bytes, for stores that keep bytes: what was charged, and what was given back.
+    ///
+    /// The first byte is the version of the format, now 1, and the second one the number of the
+    /// algorithm. A later version of this crate reads what an earlier one has written. An earlier
+    /// one answers bytes of a later format with [`CountError::UnknownVersion`], or
+    /// [`CountError::UnknownAlgorithm`]. Quotas change a count as they do in memory: bytes that were
+    /// written under one rule may be read under another.
+    ///
+    /// A fixed window, a bucket or a log of one entry takes about 30 bytes; each further entry, as
+    /// each refund that is remembered, about 5 to 10.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Algorithm, Quota};
+    /// use tidegate::algorithm::{Count, CountError};
+    ///
+    /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+    /// let mut count = Count::default();
+    /// count.take(Algorithm::Gcra, 1_000_000, &quotas, 2);
+    ///
+    /// // Another process goes on with it.
+    /// let bytes = count.to_bytes();
+    /// let mut read = Count::from_bytes(&bytes)?;
+    /// assert!(!read.take(Algorithm::Gcra, 1_000_000, &quotas, 1).is_allowed());
+    /// assert!(read.take(Algorithm::Gcra, 6_000_000, &quotas, 1).is_allowed());
+    ///
+    /// // The format of version 1 stays as it is.
+    /// assert_eq!(bytes, [1, 3, 2, 192, 132, 61, 1, 2, 144, 78, 2, 0, 2, 128, 218, 196, 9, 0, 0]);
+    /// assert_eq!(Count::from_bytes(&bytes[1..]).err(), Some(CountError::UnknownVersion(3)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = ByteWriter::default();
+        writer.byte(VERSION);
+        writer.byte(self.state.algorithm().number());
+        self.state.write(&mut writer);
+        self.refunds.write(&mut writer);
+        writer.into_bytes()
+    }
+
+    /// The count that [`to_bytes`](Self::to_bytes) has written.
+    ///
+    /// Bytes that nobody has written so are an error, or a count that answers somehow: there is no
+    /// panic, and it takes no more memory than a small multiple of the bytes. Keep a count under a
+    /// key of its own: the bytes do not say which rule and key they belong to.
+    ///
+    /// # Errors
+    ///
+    /// [`CountError`] if these are not the bytes of a count. A store should go on with
+    /// [`Count::default`] then, as if the key were new.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CountError> {
+        let mut reader = ByteReader::new(bytes);
+        let version = reader.byte()?;
+        if version != VERSION {
+            return Err(CountError::UnknownVersion(version));
+        }
+        let number = reader.byte()?;
+        let state = AnyState::read(number, &mut reader)?;
+        let refunds = Refunds::read(&mut reader)?;
+        reader.end()?;
+        Ok(Self { state, refunds })
     }
 
     /// The instant from which on nothing of this counts any more, nor could be given back twice.

@@ -1,4 +1,7 @@
 use super::algorithm_definition::AlgorithmDefinition;
+use super::byte_reader::{ByteReader, check};
+use super::byte_writer::ByteWriter;
+use super::count_error::CountError;
 use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -54,6 +57,7 @@ impl FixedWindow {
 impl AlgorithmDefinition for FixedWindow {
     const NAME: &'static str = "fixed-window";
     const KEY_SUFFIX: &'static str = "~fixed";
+    const NUMBER: u8 = 4;
     const SCRIPT: &'static str = include_str!("../../lua/fixed_window.lua");
 
     type State = Tallies<WindowTally>;
@@ -131,5 +135,23 @@ impl Tally for WindowTally {
 
     fn follow_clock_back(&mut self, now: u64, _: u64) {
         self.start = self.start.min(now);
+    }
+
+    fn write(&self, writer: &mut ByteWriter, last_charge: u64) {
+        writer.quota(&self.quota);
+        writer.number_near(self.start, last_charge);
+        writer.number(self.units);
+    }
+
+    fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError> {
+        let quota = reader.quota()?;
+        let start = reader.number_near(last_charge)?;
+        check(start <= last_charge, "the beginning of a window")?;
+        let units = reader.number_up_to(MAX_HELD, "a window's units")?;
+        Ok(Self {
+            quota,
+            start,
+            units,
+        })
     }
 }

@@ -1,6 +1,9 @@
 use super::algorithm_definition::AlgorithmDefinition;
+use super::byte_reader::{ByteReader, check};
+use super::byte_writer::ByteWriter;
+use super::count_error::CountError;
 use super::pace::Pace;
-use super::tallies::{Level, Tallies, Tally, TallyRefund};
+use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -59,6 +62,7 @@ impl Gcra {
 impl AlgorithmDefinition for Gcra {
     const NAME: &'static str = "gcra";
     const KEY_SUFFIX: &'static str = "~gcra";
+    const NUMBER: u8 = 3;
     const SCRIPT: &'static str = include_str!("../../lua/gcra.lua");
     const HAS_BURST: bool = true;
     const TELLS_HELD: bool = true;
@@ -196,5 +200,30 @@ impl Tally for Bucket {
     fn follow_clock_back(&mut self, now: u64, last_charge: u64) {
         let used = self.used(now, last_charge);
         (self.start, self.units) = (now, used);
+    }
+
+    fn write(&self, writer: &mut ByteWriter, last_charge: u64) {
+        writer.quota(&self.quota);
+        writer.number(self.quota.burst());
+        writer.number_near(self.start, last_charge);
+        writer.number(self.units);
+    }
+
+    fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError> {
+        let mut quota = reader.quota()?;
+        let burst = reader.number()?;
+        if burst != quota.max() {
+            let with_burst = quota.with_burst(burst);
+            quota = with_burst.map_err(|_| CountError::Impossible("a quota's burst"))?;
+        }
+        let start = reader.number_near(last_charge)?;
+        check(start <= last_charge, "the beginning of a busy time")?;
+        let units = reader.number_up_to(MAX_HELD, "a bucket's units")?;
+        let empty = Self::new(&quota, 1);
+        Ok(Self {
+            start,
+            units,
+            ..empty
+        })
     }
 }

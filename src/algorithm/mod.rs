@@ -24,7 +24,10 @@ pub(crate) mod algorithm;
 mod algorithm_definition;
 mod algorithm_state;
 mod any_state;
+mod byte_reader;
+mod byte_writer;
 mod count;
+mod count_error;
 mod counting;
 mod entries;
 mod fixed_window;
@@ -40,6 +43,7 @@ mod tallies;
 
 pub(crate) use algorithm::Algorithm;
 pub use count::Count;
+pub use count_error::CountError;
 pub use counting::Counting;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;

@@ -1,5 +1,9 @@
 use std::collections::VecDeque;
 
+use super::byte_reader::{ByteReader, check};
+use super::byte_writer::ByteWriter;
+use super::count_error::CountError;
+use super::modulus::MODULUS_MASK;
 use crate::decision::Receipt;
 
 /// Takes that were given back, for as long as they may be given back again: the oldest first.
@@ -11,7 +15,7 @@ use crate::decision::Receipt;
 pub(super) struct Refunds(Option<Box<VecDeque<Refund>>>);
 
 /// The most that are remembered. Of more, the oldest are forgotten, and nothing as old is given back any more.
-const MOST: usize = 65_536;
+const MAX_REFUNDS: usize = 65_536;
 
 /// How many are looked through for units given back, from the oldest on; what the others gave back is left out.
 const MAX_LOOKED_AT: usize = 4_096;
@@ -44,7 +48,8 @@ impl Refunds {
         let Some(refunds) = &self.0 else {
             return false;
         };
-        let forgotten = refunds.len() >= MOST && receipt.stamp() <= refunds[0].receipt.stamp();
+        let forgotten =
+            refunds.len() >= MAX_REFUNDS && receipt.stamp() <= refunds[0].receipt.stamp();
         let found = refunds.binary_search_by_key(&order(receipt), Refund::order);
         forgotten || found.is_ok()
     }
@@ -60,6 +65,41 @@ impl Refunds {
         refunds.map(|refund| refund.units).sum()
     }
 
+    pub(super) fn write(&self, writer: &mut ByteWriter) {
+        let refunds = self.0.iter().flat_map(|refunds| refunds.iter());
+        writer.number(refunds.clone().count() as u64);
+        let mut stamp = 0;
+        for Refund { receipt, units } in refunds {
+            writer.number(receipt.stamp() - stamp);
+            writer.number(receipt.serial());
+            writer.number(receipt.units());
+            writer.number(*units);
+            stamp = receipt.stamp();
+        }
+    }
+
+    /// Reads what [`write`](Self::write) has written.
+    pub(super) fn read(reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
+        let length = reader.length(MAX_REFUNDS, "the number of refunds")?;
+        if length == 0 {
+            return Ok(Self::default());
+        }
+        let mut refunds = VecDeque::<Refund>::new();
+        let mut stamp = 0_u64;
+        for _ in 0..length {
+            let sum = stamp.checked_add(reader.number()?);
+            stamp = sum.ok_or(CountError::Impossible("a refund's stamp"))?;
+            let receipt = Receipt::new(stamp, reader.number()?, reader.number()?);
+            let units = reader.number_up_to(MODULUS_MASK, "a refund's units")?;
+            check(units <= receipt.units(), "a refund's units")?;
+            let refund = Refund { receipt, units };
+            let is_next = |before: &Refund| before.order() < refund.order();
+            check(refunds.back().is_none_or(is_next), "the order of refunds")?;
+            refunds.push_back(refund);
+        }
+        Ok(Self(Some(Box::new(refunds))))
+    }
+
     /// Adds one, and forgets those of takes before `since`.
     pub(super) fn add(&mut self, receipt: Receipt, units: u64, since: u64) {
         let refunds = self.0.get_or_insert_default();
@@ -67,7 +107,7 @@ impl Refunds {
         let at = refunds.partition_point(|other| other.order() < refund.order());
         refunds.insert(at, refund);
         let old = refunds.partition_point(|refund| refund.receipt.stamp() < since);
-        refunds.drain(..old.max(refunds.len().saturating_sub(MOST)));
+        refunds.drain(..old.max(refunds.len().saturating_sub(MAX_REFUNDS)));
     }
 }
 
@@ -79,21 +119,21 @@ mod tests {
     fn the_oldest_are_forgotten_and_given_back_no_more() {
         let mut refunds = Refunds::default();
         let receipt = |at: usize| Receipt::new(at as u64, 7, 1);
-        for at in (0..MOST).rev() {
+        for at in (0..MAX_REFUNDS).rev() {
             assert!(!refunds.may_contain(&receipt(at)));
             refunds.add(receipt(at), 1, 0);
         }
-        assert!(!refunds.may_contain(&receipt(MOST)));
-        refunds.add(receipt(MOST), 1, 0);
+        assert!(!refunds.may_contain(&receipt(MAX_REFUNDS)));
+        refunds.add(receipt(MAX_REFUNDS), 1, 0);
         assert!(
             refunds.may_contain(&receipt(0)),
             "forgotten, but still refused"
         );
-        assert!((1..=MOST).all(|at| refunds.may_contain(&receipt(at))));
+        assert!((1..=MAX_REFUNDS).all(|at| refunds.may_contain(&receipt(at))));
         assert_eq!(refunds.units(0, |_| true), MAX_LOOKED_AT as u64);
 
-        refunds.add(receipt(MOST + 2), 1, MOST as u64);
-        assert!(!refunds.may_contain(&receipt(MOST + 1)));
+        refunds.add(receipt(MAX_REFUNDS + 2), 1, MAX_REFUNDS as u64);
+        assert!(!refunds.may_contain(&receipt(MAX_REFUNDS + 1)));
         assert_eq!(refunds.units(0, |_| true), 2);
     }
 }

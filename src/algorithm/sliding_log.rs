@@ -1,5 +1,8 @@
 use super::algorithm_definition::AlgorithmDefinition;
 use super::algorithm_state::AlgorithmState;
+use super::byte_reader::{ByteReader, check};
+use super::byte_writer::ByteWriter;
+use super::count_error::CountError;
 use super::entries::Entries;
 use super::modulus::MODULUS_MASK;
 use super::quota_use::{QuotaUse, ruling};
@@ -9,6 +12,9 @@ use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The millisecond, in the clock's unit: takes within the same one share an entry.
 const MILLISECOND: u64 = 1_000;
+
+/// The longest window, in microseconds.
+const MAX_WINDOW: u64 = Quota::MAX_WINDOW.as_micros() as u64;
 
 /// The sliding log: exact, for any mix of quotas and costs.
 ///
@@ -87,6 +93,17 @@ impl Horizon {
         }
     }
 
+    fn write(self, writer: &mut ByteWriter) {
+        writer.window(self.window);
+        writer.number(self.units);
+    }
+
+    fn read(reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
+        let window = reader.window()?;
+        let units = reader.number_up_to(Quota::MAX_UNITS, "the units that suffice")?;
+        Ok(Self { window, units })
+    }
+
     fn and(self, other: Self) -> Self {
         Self {
             window: self.window.max(other.window),
@@ -110,6 +127,7 @@ impl Default for SlidingLog {
 impl AlgorithmDefinition for SlidingLog {
     const NAME: &'static str = "sliding-log";
     const KEY_SUFFIX: &'static str = "";
+    const NUMBER: u8 = 1;
     const SCRIPT: &'static str = include_str!("../../lua/sliding_log.lua");
 
     type State = Self;
@@ -157,6 +175,37 @@ impl AlgorithmState for SlidingLog {
     fn longest_life(&self) -> u64 {
         let long = self.long.map_or(0, |(long, _)| long.window);
         self.horizon.window.max(long)
+    }
+
+    fn write(&self, writer: &mut ByteWriter) {
+        self.entries.write(writer);
+        writer.number(self.serial);
+        writer.number(self.refundable_since);
+        self.horizon.write(writer);
+        let (long, until) = self.long.unwrap_or_default();
+        long.write(writer);
+        // No window is so short: there is nothing that longer windows need.
+        if long.window > 0 {
+            writer.number_near(until, self.newest());
+        }
+    }
+
+    fn read(reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
+        let mut log = Self {
+            entries: Entries::read(reader, MILLISECOND)?,
+            serial: reader.number_up_to(MODULUS_MASK, "the serial number")?,
+            refundable_since: reader.number()?,
+            horizon: Horizon::read(reader)?,
+            long: None,
+        };
+        let long = Horizon::read(reader)?;
+        if long.window > 0 {
+            let until = reader.number_near(log.newest())?;
+            let latest = log.newest().saturating_add(2 * MAX_WINDOW);
+            check(until <= latest, "the end of a longer window")?;
+            log.long = Some((long, until));
+        }
+        Ok(log)
     }
 }
 

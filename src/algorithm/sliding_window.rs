@@ -1,4 +1,7 @@
 use super::algorithm_definition::AlgorithmDefinition;
+use super::byte_reader::{ByteReader, check};
+use super::byte_writer::ByteWriter;
+use super::count_error::CountError;
 use super::entries::Entries;
 use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
@@ -62,6 +65,7 @@ impl SlidingWindow {
 impl AlgorithmDefinition for SlidingWindow {
     const NAME: &'static str = "sliding-window";
     const KEY_SUFFIX: &'static str = "~window";
+    const NUMBER: u8 = 2;
     const SCRIPT: &'static str = include_str!("../../lua/sliding_window.lua");
     const HAS_SUB_WINDOWS: bool = true;
 
@@ -141,5 +145,21 @@ impl Tally for SubWindows {
 
     fn follow_clock_back(&mut self, now: u64, _: u64) {
         self.entries.follow_clock_back(now);
+    }
+
+    fn write(&self, writer: &mut ByteWriter, _: u64) {
+        writer.quota(&self.quota);
+        writer.number(self.entries.resolution());
+        self.entries.write(writer);
+    }
+
+    fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError> {
+        let quota = reader.quota()?;
+        let resolution = reader.number_up_to(quota.window_micros(), "a sub-window's length")?;
+        check(resolution > 0, "a sub-window's length")?;
+        let entries = Entries::read(reader, resolution)?;
+        let is_past = entries.newest().is_none_or(|newest| newest <= last_charge);
+        check(is_past, "a sub-window's last take")?;
+        Ok(Self { quota, entries })
     }
 }

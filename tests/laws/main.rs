@@ -6,6 +6,7 @@
 //! `TIDEGATE_HISTORIES` says how many random histories each law is checked with.
 
 mod answers;
+mod bytes;
 mod cases;
 mod changes;
 mod check;

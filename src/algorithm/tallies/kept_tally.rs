@@ -1,4 +1,8 @@
 use super::tally::Tally;
+use crate::algorithm::byte_reader::{ByteReader, check};
+use crate::algorithm::byte_writer::ByteWriter;
+use crate::algorithm::count_error::CountError;
+use crate::quota::Quota;
 
 /// One of the tallies that are kept for a key.
 #[derive(Debug, Clone)]
@@ -14,5 +18,25 @@ impl<T: Tally> KeptTally<T> {
     /// The instant from which on it is of no use.
     pub(super) fn ends_at(&self) -> u64 {
         self.tally.ends_at().min(self.needed_until)
+    }
+
+    pub(super) fn write(&self, writer: &mut ByteWriter, last_charge: u64) {
+        self.tally.write(writer, last_charge);
+        writer.number_near(self.needed_until, last_charge);
+        writer.number_near(self.refundable_since, last_charge);
+    }
+
+    pub(super) fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError> {
+        let tally = T::read(reader, last_charge)?;
+        let needed_until = reader.number_near(last_charge)?;
+        let refundable_since = reader.number_near(last_charge)?;
+        let max_life = Quota::MAX_WINDOW.as_micros() as u64;
+        let latest = last_charge.saturating_add(max_life);
+        check(needed_until <= latest, "the end of a tally")?;
+        Ok(Self {
+            tally,
+            needed_until,
+            refundable_since,
+        })
     }
 }

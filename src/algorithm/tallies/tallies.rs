@@ -8,7 +8,7 @@ use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The most tallies of earlier quotas that are kept beside those of the rule.
-const MAX_EARLIER: usize = 16;
+pub(super) const MAX_EARLIER: usize = 16;
 
 /// The tallies of one key: those of its rule's quotas, and those of earlier quotas for as long as
 /// what was charged under them still counts.

@@ -1,13 +1,16 @@
 use smallvec::SmallVec;
 
 use super::kept_tally::KeptTally;
-use super::tallies::Tallies;
+use super::tallies::{MAX_EARLIER, Tallies};
 use super::tally::{Tally, TallyRefund};
 use crate::algorithm::algorithm_state::AlgorithmState;
+use crate::algorithm::byte_reader::ByteReader;
+use crate::algorithm::byte_writer::ByteWriter;
+use crate::algorithm::count_error::CountError;
 use crate::algorithm::modulus::MODULUS_MASK;
 use crate::algorithm::refunds::Refunds;
 use crate::decision::{Decision, Receipt};
-use crate::quota::Quota;
+use crate::quota::{MAX_QUOTAS, Quota};
 
 impl<T: Tally> AlgorithmState for Tallies<T> {
     fn charged_once(now: u64, quota: &Quota, sub_windows: u16, cost: u64) -> Self {
@@ -55,5 +58,26 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
     fn longest_life(&self) -> u64 {
         let lives = self.kept.iter().map(|kept| kept.tally.life());
         lives.max().unwrap_or(0)
+    }
+
+    fn write(&self, writer: &mut ByteWriter) {
+        writer.number(self.serial);
+        writer.number(self.last_charge);
+        writer.number(self.kept.len() as u64);
+        for kept in &self.kept {
+            kept.write(writer, self.last_charge);
+        }
+    }
+
+    fn read(reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
+        let serial = reader.number_up_to(MODULUS_MASK, "the serial number")?;
+        let last_charge = reader.number()?;
+        let length = reader.length(MAX_QUOTAS + MAX_EARLIER, "the number of tallies")?;
+        let kept = (0..length).map(|_| KeptTally::read(reader, last_charge));
+        Ok(Self {
+            kept: kept.collect::<Result<_, _>>()?,
+            serial,
+            last_charge,
+        })
     }
 }

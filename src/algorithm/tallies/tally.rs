@@ -1,5 +1,8 @@
 use std::fmt;
 
+use crate::algorithm::byte_reader::ByteReader;
+use crate::algorithm::byte_writer::ByteWriter;
+use crate::algorithm::count_error::CountError;
 use crate::quota::Quota;
 
 /// No tally holds more units: a rule with large costs may charge the tally of an earlier one beyond
@@ -66,6 +69,13 @@ pub(in crate::algorithm) trait Tally: fmt::Debug + Clone {
 
     /// The clock went back to `now`: what was charged in its future counts as charged now.
     fn follow_clock_back(&mut self, now: u64, last_charge: u64);
+
+    /// Writes all that later answers depend on.
+    fn write(&self, writer: &mut ByteWriter, last_charge: u64);
+
+    /// Reads what [`write`](Self::write) has written. Other bytes are an error, or a tally that
+    /// answers without a panic.
+    fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError>;
 }
 
 /// How full a tally is at an instant.
