@@ -131,7 +131,7 @@ pub use callback::error_callback::{ErrorCallback, Recovery};
 pub use callback::error_callback_chain::ErrorCallbackChain;
 pub use callback::failed::Failed;
 #[cfg(feature = "redis")]
-pub use connection::handle::Redis;
+pub use connection::redis::Redis;
 pub use decision::decision::Decision;
 pub use error::StoreError;
 pub use key::header::Header;

@@ -5,48 +5,53 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerError
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::Script;
 use super::address::{IntoRedisAddress, RedisAddress, Topology};
+use super::answer_future::{AnswerFuture, AnswerSender};
 #[cfg(feature = "cluster")]
 use super::cluster::{Cluster, slot};
+use super::endpoint::Endpoint;
 use super::errors::store_error;
-use super::flight::Home;
 use super::link::Link;
 use super::node::Node;
-use super::question::{AnswerFuture, Body, CallQuestion, Caller, Question, TakeQuestion};
+use super::question::{CallQuestion, Question, QuestionBody, TakeQuestion};
 use super::queue::Queue;
-use super::reconnector::{Target, within};
+use super::script::Script;
 use super::scripts::Preload;
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
+use super::target::Target;
+use super::time_limit::within;
 use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// The way to an address: to one server, to the master that sentinels name, or to every master of a
-/// cluster.
+/// The connections to an address: to one server, to the master that sentinels name, or to every
+/// master of a cluster.
 ///
-/// Connections that break are made anew in the background. A question never waits for an attempt to
-/// connect after one has failed: it gets that failure. A question that was sent when its connection
-/// broke gets an error, and is not sent again, because it may have been executed.
+/// A connection that breaks is made again in the background. Once an attempt to connect has failed,
+/// questions do not wait for the next one: they get its error. A question that had been sent when
+/// its connection broke gets an error and is not sent again, because it may have been executed.
 ///
-/// Clones share the connections. The background tasks end with the last of them.
+/// Clones share the connections. The background tasks end when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    shared: Arc<Shared>,
+    inner: Arc<ConnectionInner>,
     timeout: Duration,
 }
 
-struct Shared {
-    to: To,
+/// What the clones of a [`Connection`] share.
+struct ConnectionInner {
+    nodes: Nodes,
     address: RedisAddress,
-    /// The address, for people.
+    /// The address as messages show it: no user and no password.
     label: Arc<str>,
-    /// Where the background tasks run.
+    /// The runtime of the background tasks.
     runtime: Handle,
 }
 
-enum To {
-    Server(Node),
+enum Nodes {
+    /// One server, or the master that sentinels name.
+    One(Node),
+    /// The masters of a cluster.
     #[cfg(feature = "cluster")]
     Cluster(Cluster),
 }
@@ -55,8 +60,8 @@ impl Connection {
     /// How long [`connect`](Self::connect) waits at most.
     pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Connects and loads the scripts. A server that does not answer yet, or is still loading its
-    /// data, is waited for. Later questions have `timeout` each.
+    /// Connects and loads the scripts. Waits for a server that does not answer yet or is still
+    /// loading its data. Each later question has `timeout`.
     ///
     /// # Errors
     ///
@@ -68,7 +73,7 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Self, StoreError> {
         let connection = Self::lazy(address, preload, timeout)?;
-        let first = within(Self::CONNECT_TIMEOUT, connection.first()).await;
+        let first = within(Self::CONNECT_TIMEOUT, connection.connected()).await;
         first.map_err(|error| store_error(connection.label(), error))?;
         Ok(connection)
     }
@@ -89,41 +94,41 @@ impl Connection {
     ) -> Result<Self, StoreError> {
         let address = address.into_redis_address()?.checked()?;
         let label: Arc<str> = address.to_string().into();
-        let node = |target| {
-            let home = Home {
-                address: Arc::clone(&label),
+        let one = |target| {
+            let endpoint = Endpoint {
+                label: Arc::clone(&label),
                 queue: Arc::new(Queue::new(&label)),
                 #[cfg(feature = "cluster")]
                 redirects: None,
             };
-            To::Server(Node::start(target, preload, home, Arc::default()))
+            Nodes::One(Node::start(target, preload, endpoint, Arc::default()))
         };
-        let to = match &address.topology {
+        let nodes = match &address.topology {
             Topology::Single => {
                 let mut servers = address.servers();
                 let server = servers.next().expect("an address has one server at least");
-                node(Target::Server(Box::new(server)))
+                one(Target::Server(Box::new(server)))
             }
             #[cfg(feature = "cluster")]
-            Topology::Cluster => To::Cluster(Cluster::start(address.clone(), &label, preload)),
+            Topology::Cluster => Nodes::Cluster(Cluster::start(address.clone(), &label, preload)),
             #[cfg(feature = "sentinel")]
             Topology::Sentinel(master) => {
                 let sentinels = Sentinels::new(&address, master);
-                node(Target::Master(Arc::new(sentinels)))
+                one(Target::Master(Arc::new(sentinels)))
             }
         };
-        let shared = Arc::new(Shared {
-            to,
+        let inner = Arc::new(ConnectionInner {
+            nodes,
             address,
             label,
             runtime: Handle::current(),
         });
-        Ok(Self { shared, timeout })
+        Ok(Self { inner, timeout })
     }
 
-    /// Where Redis is, for people: no user and no password.
+    /// The address as messages show it: no user and no password.
     pub(crate) fn label(&self) -> &Arc<str> {
-        &self.shared.label
+        &self.inner.label
     }
 
     /// The same with another timeout for each question.
@@ -132,10 +137,10 @@ impl Connection {
         self
     }
 
-    /// The runtime of the connection's background tasks. Without it nothing is answered.
+    /// The runtime of the connection's background tasks. Once it ends, no question is answered.
     #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn runtime(&self) -> &Handle {
-        &self.shared.runtime
+        &self.inner.runtime
     }
 
     pub(crate) const fn timeout(&self) -> Duration {
@@ -145,7 +150,7 @@ impl Connection {
     /// Asks whether a key may spend a cost.
     pub(crate) fn take(&self, take: TakeQuestion) -> AnswerFuture<Decision> {
         let slot = self.slot(&take.name);
-        self.ask(|caller| Question::new(Body::Take(take, caller), slot, self.timeout))
+        self.ask(slot, |sender| QuestionBody::Take(take, sender))
     }
 
     /// Calls a script on keys of one slot.
@@ -181,49 +186,53 @@ impl Connection {
         key: &str,
     ) -> AnswerFuture<Value> {
         let (call, slot) = (CallQuestion { command, script }, self.slot(key));
-        self.ask(|caller| Question::new(Body::Call(call, caller), slot, self.timeout))
+        self.ask(slot, |sender| QuestionBody::Call(call, sender))
     }
 
-    fn ask<T>(&self, ask: impl FnOnce(Caller<T>) -> Question) -> AnswerFuture<T> {
-        let (question, answer) = AnswerFuture::of(ask, &self.shared.label);
-        match &self.shared.to {
-            To::Server(node) => node.ask(question),
+    fn ask<T>(
+        &self,
+        slot: u16,
+        body: impl FnOnce(AnswerSender<T>) -> QuestionBody,
+    ) -> AnswerFuture<T> {
+        let (question, answer) = Question::new(body, slot, self.timeout, &self.inner.label);
+        match &self.inner.nodes {
+            Nodes::One(node) => node.ask(question),
             #[cfg(feature = "cluster")]
-            To::Cluster(cluster) => cluster.ask(question),
+            Nodes::Cluster(cluster) => cluster.ask(question),
         }
         answer
     }
 
     fn slot(&self, key: &str) -> u16 {
-        match &self.shared.to {
-            To::Server(_) => {
+        match &self.inner.nodes {
+            Nodes::One(_) => {
                 let _ = key;
                 0
             }
             #[cfg(feature = "cluster")]
-            To::Cluster(_) => slot(key.as_bytes()),
+            Nodes::Cluster(_) => slot(key.as_bytes()),
         }
     }
 
-    /// Completes with the first connection, in a cluster to any master, or with why there is none,
-    /// if that does not pass by itself.
-    async fn first(&self) -> RedisResult<()> {
+    /// Completes when there is a connection, in a cluster to any master, or with an error that will
+    /// not pass by itself.
+    async fn connected(&self) -> RedisResult<()> {
         loop {
-            let status = match &self.shared.to {
-                To::Server(node) => node.status(),
+            let status = match &self.inner.nodes {
+                Nodes::One(node) => node.status(),
                 #[cfg(feature = "cluster")]
-                To::Cluster(cluster) => cluster.status(),
+                Nodes::Cluster(cluster) => cluster.status(),
             };
             match status {
-                Some(Err(error)) if is_passing(&error) => {}
+                Some(Err(error)) if may_pass(&error) => {}
                 Some(status) => return status,
                 None => {}
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(CHECK_INTERVAL).await;
         }
     }
 
-    /// The error for a reply that makes no sense.
+    /// The error for a reply of another form than its question's.
     #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn protocol_error(&self, reply: &Value) -> StoreError {
         /// Characters of the reply that are shown.
@@ -236,23 +245,23 @@ impl Connection {
         StoreError::new(StoreErrorKind::Protocol, message)
     }
 
-    /// A connection over which messages can be heard, if one stands: in a cluster every node has
-    /// all of them.
+    /// A connection over which the messages of channels arrive, if there is one. In a cluster it is
+    /// one to any master, since every node publishes all messages.
     #[cfg_attr(not(feature = "lock"), expect(dead_code))]
     pub(crate) fn link(&self) -> Option<Link> {
-        match &self.shared.to {
-            To::Server(node) => node.link(),
+        match &self.inner.nodes {
+            Nodes::One(node) => node.link(),
             #[cfg(feature = "cluster")]
-            To::Cluster(cluster) => cluster.link(),
+            Nodes::Cluster(cluster) => cluster.link(),
         }
     }
 }
 
-/// How often it is looked whether there is a connection.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How often it is checked whether there is a connection.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Whether this is a server that does not answer yet, or is still loading its data.
-fn is_passing(error: &RedisError) -> bool {
+/// Whether the server does not answer yet or is still loading its data.
+fn may_pass(error: &RedisError) -> bool {
     let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
     error.is_timeout() || error.kind() == loading
 }
@@ -260,7 +269,7 @@ fn is_passing(error: &RedisError) -> bool {
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Connection")
-            .field(&self.shared.address)
+            .field(&self.inner.address)
             .finish()
     }
 }

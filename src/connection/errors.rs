@@ -1,11 +1,11 @@
-//! What errors of the Redis client mean.
+//! The errors of the Redis client, as errors of this crate and by what they ask for.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// What an error of the Redis client at this address means to somebody who wanted a decision.
-pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
+/// The [`StoreError`] for an error of the Redis client. Its message names the server by `label`.
+pub(crate) fn store_error(label: &str, error: RedisError) -> StoreError {
     let error = without_user(error);
     let kind = kind_of(&error);
     let what = match kind {
@@ -15,9 +15,9 @@ pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
         StoreErrorKind::ReadOnly => "takes no writes",
         StoreErrorKind::WrongType => "has something of another kind under this key",
         StoreErrorKind::OutOfMemory => "is out of memory",
-        StoreErrorKind::Configuration if is_crossing(&error) => {
-            "would need keys in several slots of the cluster: what a name or prefix has between its braces decides \
-             on the slot, so they have to match, with something between them"
+        StoreErrorKind::Configuration if is_crossing_slots(&error) => {
+            "would need keys in several slots of the cluster: what a name or prefix has between \
+             its braces decides on the slot, so they have to match, with something between them"
         }
         StoreErrorKind::Configuration if is_redirection(&error) => {
             "is a node of a cluster: use redis-cluster:// (or RedisAddress::cluster)"
@@ -25,46 +25,49 @@ pub(crate) fn store_error(address: &str, error: RedisError) -> StoreError {
         StoreErrorKind::Configuration => "cannot be addressed like this",
         _ => "answered with an error",
     };
-    StoreError::new(kind, format!("{address} {what}: {error}")).with_source(error)
+    StoreError::new(kind, format!("{label} {what}: {error}")).with_source(error)
 }
 
-/// Servers tell which user may not do something: `User gate has no permissions to run the 'evalsha'
-/// command`.
+/// The error without the user's name, which Redis puts into it: `User gate has no permissions to run
+/// the 'evalsha' command`.
 fn without_user(error: RedisError) -> RedisError {
-    let told = error
-        .detail()
-        .and_then(|detail| detail.strip_prefix("User "));
-    let told = told.and_then(|told| told.split_once(" has no permissions"));
-    match told {
-        Some((_, what)) => {
-            let what = format!("this user has no permissions{what}");
-            RedisError::from((error.kind(), "no permission", what))
+    let detail = error.detail().unwrap_or_default();
+    let denial = detail
+        .strip_prefix("User ")
+        .and_then(|detail| detail.split_once(" has no permissions"));
+    match denial {
+        Some((_, denied)) => {
+            let detail = format!("this user has no permissions{denied}");
+            RedisError::from((error.kind(), "no permission", detail))
         }
         None => error,
     }
 }
 
-fn is_crossing(error: &RedisError) -> bool {
+fn is_crossing_slots(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot)
 }
 
-/// A connection to a cluster follows these, so this is one to a single server.
+/// Whether a node of a cluster refuses because another node serves the slot. Connections to a
+/// cluster follow these refusals, so only a connection to a single server returns such an error.
 fn is_redirection(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved};
     matches!(error.kind(), ErrorKind::Server(Moved | Ask))
 }
 
 fn kind_of(error: &RedisError) -> StoreErrorKind {
-    use StoreErrorKind as To;
+    use StoreErrorKind as Kind;
     match error.kind() {
-        _ if error.is_timeout() => To::Timeout,
-        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => To::Refused,
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => To::ReadOnly,
+        _ if error.is_timeout() => Kind::Timeout,
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
+            Kind::Refused
+        }
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => Kind::ReadOnly,
         ErrorKind::InvalidClientConfig
         | ErrorKind::MasterNameNotFoundBySentinel
         | ErrorKind::Server(
             ServerErrorKind::CrossSlot | ServerErrorKind::Moved | ServerErrorKind::Ask,
-        ) => To::Configuration,
+        ) => Kind::Configuration,
         ErrorKind::Io
         | ErrorKind::ClusterConnectionNotFound
         | ErrorKind::Server(
@@ -72,13 +75,13 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
             | ServerErrorKind::MasterDown
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::TryAgain,
-        ) => To::Unavailable,
+        ) => Kind::Unavailable,
         _ => kind_by_words(&error.to_string()),
     }
 }
 
-/// Codes that the client does not know, and errors of commands inside a script: before version 7
-/// the server puts their code into the middle of its message.
+/// The kind of an error whose code the client does not know, by words in its message. Before version
+/// 7, Redis puts the code of an error inside a script into the middle of its message.
 fn kind_by_words(message: &str) -> StoreErrorKind {
     const WORDS: [(&str, StoreErrorKind); 14] = [
         ("WRONGTYPE", StoreErrorKind::WrongType),
@@ -96,12 +99,44 @@ fn kind_by_words(message: &str) -> StoreErrorKind {
             StoreErrorKind::Refused,
         ),
         ("can't run this command", StoreErrorKind::Refused),
-        // A reply that was cut off, with its connection.
+        // The connection was closed in the middle of a reply.
         ("Unexpected end of input", StoreErrorKind::Unavailable),
         ("max number of clients", StoreErrorKind::Unavailable),
     ];
     let known = WORDS.iter().find(|(word, _)| message.contains(word));
     known.map_or(StoreErrorKind::Protocol, |(_, kind)| *kind)
+}
+
+/// Whether the server does not know the script of the call.
+pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Whether one key may be the reason, so that the other keys of the same call can be served.
+pub(super) fn is_about_a_key(error: &RedisError) -> bool {
+    let is_forbidden = error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
+    is_forbidden
+        || error
+            .to_string()
+            .contains("can't access at least one of the keys")
+}
+
+/// Whether the connection has to be replaced: it is broken, or the server has become a replica or
+/// lost its master, so that another server may be at the address by now.
+pub(super) fn needs_another_connection(error: &RedisError) -> bool {
+    let is_broken = error.is_unrecoverable_error() || error.is_connection_dropped();
+    let is_wrong_server = matches!(
+        error.kind(),
+        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+    );
+    // Before version 7 the code of an error inside a script stands in the middle of its message.
+    is_broken || is_wrong_server || error.to_string().contains("READONLY")
+}
+
+/// The error for an address that makes no sense.
+pub(super) fn invalid_address(message: &str) -> StoreError {
+    let message = format!("redis cannot be addressed like this: {message}");
+    StoreError::new(StoreErrorKind::Configuration, message)
 }
 
 #[cfg(test)]

@@ -5,57 +5,61 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::question::{Question, runtime_ended};
+use super::answer_future::runtime_ended;
+use super::question::Question;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The questions that wait for the next flight to one server.
 #[derive(Debug)]
 pub(super) struct Queue {
-    address: Arc<str>,
-    state: Mutex<State>,
-    /// Something waits, or is overdue earlier than before.
+    label: Arc<str>,
+    state: Mutex<QueueState>,
+    /// Notified when a question becomes overdue earlier than all others, as the first one does.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    waiting: VecDeque<Question>,
-    /// When the first of them is overdue.
-    overdue: Option<Instant>,
-    /// Not before this the queue is searched for abandoned questions again.
+struct QueueState {
+    questions: VecDeque<Question>,
+    /// When the first of the questions becomes overdue.
+    overdue_at: Option<Instant>,
+    /// Until this instant the queue is not searched for abandoned questions again.
     next_cleaning: Option<Instant>,
     is_closed: bool,
 }
 
-/// The most questions that wait for one server; those beyond are `Overloaded`.
+/// The most questions that wait for one server. Further ones fail as `Overloaded`.
 const MAX_QUEUED: usize = 16_384;
-const CLEANING_PAUSE: Duration = Duration::from_millis(1);
+/// A full queue is searched for abandoned questions once in this time at most.
+const CLEANING_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Queue {
-    pub(super) fn new(address: &Arc<str>) -> Self {
+    /// An empty queue. Its errors name the server by `label`.
+    pub(super) fn new(label: &Arc<str>) -> Self {
         Self {
-            address: Arc::clone(address),
+            label: Arc::clone(label),
             state: Mutex::default(),
             changed: Notify::new(),
         }
     }
 
-    /// Adds a question, or answers it with an error.
+    /// Adds a question, or answers it with an error if the queue is closed or full.
     pub(super) fn push(&self, question: Question) {
         let mut state = self.state();
         let refusal = match state.is_closed {
-            true => Some(runtime_ended(&self.address)),
+            true => Some(runtime_ended(&self.label)),
             false => (!state.has_room()).then(|| self.overloaded()),
         };
         if let Some(error) = refusal {
             drop(state);
             return question.fail(error);
         }
-        let is_earlier = state.overdue.is_none_or(|first| question.overdue < first);
+        let overdue_at = question.overdue_at;
+        let is_earlier = state.overdue_at.is_none_or(|first| overdue_at < first);
         if is_earlier {
-            state.overdue = Some(question.overdue);
+            state.overdue_at = Some(overdue_at);
         }
-        state.waiting.push_back(question);
+        state.questions.push_back(question);
         drop(state);
         if is_earlier {
             self.changed.notify_one();
@@ -64,7 +68,7 @@ impl Queue {
 
     /// Completes when a question waits.
     pub(super) async fn has_questions(&self) {
-        while self.state().waiting.is_empty() {
+        while self.state().questions.is_empty() {
             self.changed.notified().await;
         }
     }
@@ -72,10 +76,10 @@ impl Queue {
     /// Completes when a question is overdue.
     pub(super) async fn is_overdue(&self) {
         loop {
-            let overdue = self.state().overdue;
+            let overdue_at = self.state().overdue_at;
             let is_overdue = async {
-                match overdue {
-                    Some(overdue) => sleep_until(overdue).await,
+                match overdue_at {
+                    Some(overdue_at) => sleep_until(overdue_at).await,
                     None => std::future::pending().await,
                 }
             };
@@ -86,58 +90,60 @@ impl Queue {
         }
     }
 
-    /// Up to `max` questions in order of arrival, without those that nobody waits for any more.
+    /// Up to `max` questions in order of arrival. Questions whose caller has left or whose deadline
+    /// is over are dropped.
     pub(super) fn take(&self, max: usize) -> Vec<Question> {
         let now = Instant::now();
         let mut state = self.state();
-        let mut taken = Vec::with_capacity(max.min(state.waiting.len()));
+        let mut taken = Vec::with_capacity(max.min(state.questions.len()));
         while taken.len() < max
-            && let Some(question) = state.waiting.pop_front()
+            && let Some(question) = state.questions.pop_front()
         {
             if question.deadline > now && question.is_wanted() {
                 taken.push(question);
             }
         }
-        state.overdue = state.waiting.iter().map(|question| question.overdue).min();
+        let overdue = state.questions.iter().map(|question| question.overdue_at);
+        state.overdue_at = overdue.min();
         taken
     }
 
-    /// Answers all that waits with this error.
+    /// Answers all questions with this error.
     pub(super) fn fail(&self, error: &StoreError) {
         for question in self.take(usize::MAX) {
             question.fail(error.clone());
         }
     }
 
-    /// Nobody sends anything any more.
+    /// Answers all questions, and all later ones, with an error: nothing sends them any more.
     pub(super) fn close(&self) {
         self.state().is_closed = true;
-        self.fail(&runtime_ended(&self.address));
+        self.fail(&runtime_ended(&self.label));
     }
 
     fn overloaded(&self) -> StoreError {
-        let address = &self.address;
-        let message = format!("{address} was not asked: {MAX_QUEUED} questions wait for it");
+        let label = &self.label;
+        let message = format!("{label} was not asked: {MAX_QUEUED} questions wait for it");
         StoreError::new(StoreErrorKind::Overloaded, message)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A state is whole between any two statements, so a panic elsewhere does not harm it.
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        // Every statement leaves the state consistent, so a panic while it was locked is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    /// Whether one more may wait. Abandoned questions give their places back.
+impl QueueState {
+    /// Whether one more question may wait. Makes room by dropping abandoned questions.
     fn has_room(&mut self) -> bool {
-        if self.waiting.len() < MAX_QUEUED {
+        if self.questions.len() < MAX_QUEUED {
             return true;
         }
         let now = Instant::now();
         if self.next_cleaning.is_none_or(|next| now >= next) {
-            self.next_cleaning = Some(now + CLEANING_PAUSE);
-            self.waiting.retain(Question::is_wanted);
+            self.next_cleaning = Some(now + CLEANING_INTERVAL);
+            self.questions.retain(Question::is_wanted);
         }
-        self.waiting.len() < MAX_QUEUED
+        self.questions.len() < MAX_QUEUED
     }
 }

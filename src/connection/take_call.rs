@@ -1,69 +1,82 @@
-//! Takes of many callers in one script call.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
-use super::clock::ServerClock;
-use super::errors::store_error;
-use super::flight::{Home, needs_another_connection};
+use super::endpoint::Endpoint;
+use super::errors::{needs_another_connection, store_error};
 use super::link::Link;
-use super::question::{Body, Question, TakeQuestion, Way};
+use super::question::{Question, QuestionBody, SendOptions, TakeQuestion};
 use super::scripts::algorithm_script;
+use super::server_clock::ServerClock;
 use super::take_script::{Answer, Batch, Row, read_answers, write_questions};
 
-/// Keys in one script call, and takes: it holds the server for about 200 us at most.
+/// The most keys and takes in one script call. Such a call occupies the server for at most about
+/// 200 microseconds.
 const MAX_KEYS: usize = 64;
 const MAX_TAKES: usize = 512;
-/// Microseconds. Takes of the same cost share a row, and its earliest deadline, if their deadlines
-/// are no farther apart.
+/// In microseconds. Takes of one key and cost share a row if their deadlines are at most this far
+/// apart. The row has the earliest of their deadlines.
 const DEADLINE_SPREAD: u64 = 5_000;
-/// The scripts' numbers are doubles: no clock of theirs shows more.
+/// Later than every time that a script can read: its numbers are doubles.
 const NO_DEADLINE: u64 = 1 << 53;
 
-/// One script call: takes of up to 64 keys.
+/// Takes of many callers in one script call, for up to 64 keys.
 pub(super) struct TakeCall {
-    /// Its reply repeats it, so that another call's reply is noticed.
+    /// The reply repeats it, so that a reply to another call is recognised.
     mark: u64,
-    /// Those of a key stand together, in order of arrival.
+    /// The takes of a key stand together, in order of arrival.
     pub(super) questions: Vec<Question>,
     keys: Vec<KeyTakes>,
 }
 
-/// What is asked about one key, under one rule.
+/// The takes of one key under one rule.
 struct KeyTakes {
+    /// The index of the first of them in the call's questions.
     first: usize,
     rows: SmallVec<[Row; 1]>,
 }
 
-/// Where a question stands in its flight: calls are cut from questions in this order. For each key
-/// it is that of arrival.
+/// The questions of a flight are sorted by this, and neighbours are put into one call. The takes of
+/// one key stay in order of arrival.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    /// Calls of a later part follow those of an earlier one.
-    part: usize,
-    /// Questions that differ in these cannot share a call.
-    call: (usize, Option<u64>, Way, usize, u16),
-    /// The first question about the same key.
+struct SortKey {
+    /// The calls of one section are sent after those of all earlier sections.
+    section: usize,
+    call: SharedCall,
+    /// The index of the first question about the same key.
     first: usize,
-    at: usize,
+    /// The index of this question.
+    index: usize,
+}
+
+/// Questions share a call only if they agree in all of this.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct SharedCall {
+    /// The script's address in memory.
+    script: usize,
+    now: Option<u64>,
+    options: SendOptions,
+    /// A question that has to be sent alone has its index here, and all others have none.
+    alone: Option<usize>,
+    slot: u16,
 }
 
 /// Groups takes into calls.
 pub(super) fn take_calls(questions: Vec<Question>, clock: &ServerClock) -> Vec<TakeCall> {
-    let mut places = places(&questions);
-    places.sort_unstable();
+    let mut sort_keys = sort_keys(&questions);
+    sort_keys.sort_unstable();
     let mut questions: Vec<_> = questions.into_iter().map(Some).collect();
     let mut calls: Vec<TakeCall> = Vec::new();
-    for (index, place) in places.iter().enumerate() {
-        let before = index.checked_sub(1).map(|index| &places[index]);
-        let is_same_key = before.is_some_and(|other| other.first == place.first);
-        let is_same_call =
-            before.is_some_and(|other| (other.part, other.call) == (place.part, place.call));
+    for (at, sort_key) in sort_keys.iter().enumerate() {
+        let before = at.checked_sub(1).map(|before| &sort_keys[before]);
+        let is_same_key = before.is_some_and(|before| before.first == sort_key.first);
+        let is_same_call = before.is_some_and(|before| {
+            before.section == sort_key.section && before.call == sort_key.call
+        });
         let has_room = calls.last().is_some_and(|call| {
             let has_key = is_same_key || call.keys.len() < MAX_KEYS;
             has_key && call.questions.len() < MAX_TAKES
@@ -71,52 +84,51 @@ pub(super) fn take_calls(questions: Vec<Question>, clock: &ServerClock) -> Vec<T
         if !is_same_call || !has_room {
             calls.push(TakeCall::new());
         }
-        if let (Some(call), Some(question)) = (calls.last_mut(), questions[place.at].take()) {
+        if let (Some(call), Some(question)) = (calls.last_mut(), questions[sort_key.index].take()) {
             call.push(question, clock, is_same_key && has_room);
         }
     }
     calls
 }
 
-fn places(questions: &[Question]) -> Vec<Place> {
-    let mut part = 0;
+fn sort_keys(questions: &[Question]) -> Vec<SortKey> {
+    let mut section = 0;
     let mut known: HashMap<&str, (usize, &TakeQuestion)> = HashMap::with_capacity(questions.len());
-    let mut places = Vec::with_capacity(questions.len());
-    for (at, question) in questions.iter().enumerate() {
-        let Body::Take(take, _) = &question.body else {
+    let mut sort_keys = Vec::with_capacity(questions.len());
+    for (index, question) in questions.iter().enumerate() {
+        let QuestionBody::Take(take, _) = &question.body else {
             continue;
         };
-        let is_alone = question.way.is_alone;
-        let (mut first, other) = *known.entry(&take.name).or_insert((at, take));
-        if !Arc::ptr_eq(&other.rule, &take.rule) || other.now != take.now || is_alone && first < at
-        {
-            // Asked behind the other takes of this key, but not together with them.
-            part += 1;
+        let is_alone = question.options.is_alone;
+        let (mut first, other) = *known.entry(&take.name).or_insert((index, take));
+        let is_alike = Arc::ptr_eq(&other.rule, &take.rule) && other.now == take.now;
+        if !is_alike || is_alone && first < index {
+            // Sent after the other takes of this key, and not in the same call.
+            section += 1;
             known.clear();
-            known.insert(&take.name, (at, take));
-            first = at;
+            known.insert(&take.name, (index, take));
+            first = index;
         }
         let script: *const _ = algorithm_script(take.rule.counting().algorithm());
-        let alone = if is_alone { at + 1 } else { 0 };
-        places.push(Place {
-            part,
-            call: (
-                script as usize,
-                take.now,
-                question.way,
-                alone,
-                question.slot,
-            ),
+        sort_keys.push(SortKey {
+            section,
+            call: SharedCall {
+                script: script as usize,
+                now: take.now,
+                options: question.options,
+                alone: is_alone.then_some(index),
+                slot: question.slot,
+            },
             first,
-            at,
+            index,
         });
     }
-    places
+    sort_keys
 }
 
 impl TakeCall {
     fn new() -> Self {
-        /// Calls that are under way at the same time have different marks.
+        /// The next mark. Calls in progress at the same time have different marks.
         static MARK: AtomicU64 = AtomicU64::new(0);
         Self {
             mark: MARK.fetch_add(1, Ordering::Relaxed) % (1 << 32),
@@ -126,7 +138,7 @@ impl TakeCall {
     }
 
     fn push(&mut self, question: Question, clock: &ServerClock, is_same_key: bool) {
-        let Body::Take(take, _) = &question.body else {
+        let QuestionBody::Take(take, _) = &question.body else {
             return;
         };
         if !is_same_key || self.keys.is_empty() {
@@ -161,7 +173,7 @@ impl TakeCall {
 
     fn batches(&self) -> Vec<Batch<'_>> {
         let batches = self.keys.iter().filter_map(|key| {
-            let Body::Take(take, _) = &self.questions[key.first].body else {
+            let QuestionBody::Take(take, _) = &self.questions[key.first].body else {
                 return None;
             };
             Some(Batch {
@@ -182,7 +194,7 @@ impl TakeCall {
         else {
             return command;
         };
-        match self.way().has_text {
+        match self.options().has_text {
             true => command.arg("EVAL").arg(script.source()),
             false => command.arg("EVALSHA").arg(script.sha()),
         };
@@ -199,14 +211,14 @@ impl TakeCall {
         command
     }
 
-    /// Hands out the answers, if this is the reply to these questions. What is late by the server's
-    /// clock and not by this process's is asked again.
-    pub(super) fn answer(
+    /// Hands out the answers, and returns whether the reply belongs to this call. A take that is
+    /// late by the server's clock and not by this process's is sent again.
+    pub(super) fn hand_out(
         mut self,
         reply: &Value,
         asked: Instant,
         link: &Link,
-        home: &Home,
+        endpoint: &Endpoint,
     ) -> bool {
         let mut answers = Vec::with_capacity(self.questions.len());
         let read = match reply {
@@ -217,33 +229,35 @@ impl TakeCall {
         };
         let answered = Instant::now();
         let Some(now) = read else {
-            // The replies behind it may be those to other questions, too.
+            // The replies after this one may belong to other calls, too.
             link.close();
             for question in self.questions {
-                question.fail(home.wrong_answer());
+                question.fail(endpoint.mismatched_reply());
             }
             return false;
         };
         if self.now().is_none() {
-            link.shared.clock.learn(now, asked, answered);
+            link.inner.clock.learn(now, asked, answered);
         }
-        let spread = 2 * std::time::Duration::from_micros(DEADLINE_SPREAD);
+        let spread = 2 * Duration::from_micros(DEADLINE_SPREAD);
         for (question, answer) in std::mem::take(&mut self.questions).into_iter().zip(answers) {
             match (answer, question.body) {
-                (Answer::Decided(decision), Body::Take(_, caller)) => caller.answer(Ok(decision)),
+                (Answer::Decided(decision), QuestionBody::Take(_, sender)) => {
+                    sender.send(Ok(decision));
+                }
                 (answer, body) => {
                     let question = Question { body, ..question };
                     match answer {
                         Answer::Late if question.deadline.into_std() > answered + spread => {
-                            home.ask_again(question);
+                            endpoint.send_again(question);
                         }
                         Answer::Failed(error) => {
                             if needs_another_connection(&error) {
                                 link.close();
                             }
-                            question.fail(store_error(&home.address, error));
+                            question.fail(store_error(&endpoint.label, error));
                         }
-                        _ => question.fail(home.late()),
+                        _ => question.fail(endpoint.deadline_over()),
                     }
                 }
             }
@@ -251,16 +265,15 @@ impl TakeCall {
         true
     }
 
-    pub(super) fn way(&self) -> Way {
-        self.questions
-            .first()
-            .map_or_else(Way::default, |question| question.way)
+    pub(super) fn options(&self) -> SendOptions {
+        let first = self.questions.first();
+        first.map(|question| question.options).unwrap_or_default()
     }
 
     fn now(&self) -> Option<u64> {
         match &self.questions.first()?.body {
-            Body::Take(take, _) => take.now,
-            Body::Call(..) => None,
+            QuestionBody::Take(take, _) => take.now,
+            QuestionBody::Call(..) => None,
         }
     }
 

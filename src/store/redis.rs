@@ -10,7 +10,7 @@ use redis::Cmd;
 use super::{KeyName, Store, StoreFuture, Take};
 use crate::connection::{
     AnswerFuture, Connection, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion,
-    algorithm_script, hash_tag, late, read_refund, write_refund,
+    algorithm_script, hash_tag, no_answer_within, read_refund, write_refund,
 };
 use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
@@ -198,7 +198,7 @@ impl RedisStore {
     ) -> Result<T, StoreError> {
         let timeout = self.connection.timeout();
         let done = tokio::time::timeout(timeout, work).await;
-        done.unwrap_or_else(|_| Err(late(self.connection.label(), timeout)))
+        done.unwrap_or_else(|_| Err(no_answer_within(self.connection.label(), timeout)))
     }
 }
 

@@ -67,14 +67,17 @@ const HELD: &str = "src/lock/held.rs";
 const TURN: &str = "src/lock/subscriber/turn.rs";
 const WAITERS: &str = "src/lock/subscriber/waiters.rs";
 
-const CLOCK: &str = "src/connection/clock.rs";
+const CLOCK: &str = "src/connection/server_clock.rs";
 const TAKE_CALL: &str = "src/connection/take_call.rs";
 const ANSWERS: &str = "src/connection/take_script/answers.rs";
 const FLIGHT: &str = "src/connection/flight.rs";
 const QUEUE: &str = "src/connection/queue.rs";
-const NODE: &str = "src/connection/node.rs";
 const REDIRECT: &str = "src/connection/cluster/redirect.rs";
 const RECONNECTOR: &str = "src/connection/reconnector.rs";
+const ATTEMPTS: &str = "src/connection/attempts.rs";
+const DISPATCHER: &str = "src/connection/dispatcher.rs";
+const ENDPOINT: &str = "src/connection/endpoint.rs";
+const SHORTEST_TIMEOUT: &str = "src/connection/shortest_timeout.rs";
 const BREAKER: &str = "src/store/breaker/state.rs";
 const BREAKER_CORE: &str = "src/store/breaker/core.rs";
 const IN_FLIGHT: &str = "src/store/in_flight.rs";
@@ -648,8 +651,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "the last question of a flight is answered first",
         TAKE_CALL,
-        "places.sort_unstable();",
-        "places.sort_unstable_by(|a, b| b.cmp(a));",
+        "sort_keys.sort_unstable();",
+        "sort_keys.sort_unstable_by(|a, b| b.cmp(a));",
     ),
     mutant(
         "connection",
@@ -689,9 +692,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "connection",
         "a take that was late by a clock that was set is not asked again",
-        FLIGHT,
-        "const MAX_LATE: u8 = 3;",
-        "const MAX_LATE: u8 = 0;",
+        ENDPOINT,
+        "const MAX_LATE_RESENDS: u8 = 3;",
+        "const MAX_LATE_RESENDS: u8 = 0;",
     ),
     mutant(
         "connection",
@@ -704,36 +707,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "a forbidden key is an error for all keys of its call",
         FLIGHT,
-        "way.is_alone |= is_shared && is_about_a_key(error);",
-        "way.is_alone |= !is_shared && is_about_a_key(error);",
+        "options.is_alone |= is_shared && is_about_a_key(error);",
+        "options.is_alone |= !is_shared && is_about_a_key(error);",
     ),
     mutant(
         "connection",
         "what was sent on a connection that broke is sent again",
         FLIGHT,
         "questions.for_each(|question| question.fail(error.clone()));",
-        "questions.for_each(|question| match question.hops { 0..9 => self.home.queue.push(Question { hops: question.hops + 1, ..question }), _ => question.fail(error.clone()) });",
+        "questions.for_each(|question| match question.resends { 0..9 => self.endpoint.queue.push(Question { resends: question.resends + 1, ..question }), _ => question.fail(error.clone()) });",
     ),
     mutant(
         "connection",
         "the script's text is not sent behind ASKING",
         FLIGHT,
-        "way.has_text |= is_unknown_script(error);",
-        "way.has_text |= is_unknown_script(error) && !way.is_asking;",
+        "options.has_text |= is_unknown_script(error);",
+        "options.has_text |= is_unknown_script(error) && !options.is_asking;",
     ),
     mutant(
         "connection",
         "a question is sent on without ASKING",
         REDIRECT,
-        "question.way.is_asking = true;",
-        "question.way.is_asking = false;",
+        "question.options.is_asking = true;",
+        "question.options.is_asking = false;",
     ),
     mutant(
         "connection",
         "one contradiction of two nodes is the end",
         REDIRECT,
-        "const MAX_HOPS: u8 = 16;",
-        "const MAX_HOPS: u8 = 1;",
+        "const MAX_REDIRECTS: u8 = 16;",
+        "const MAX_REDIRECTS: u8 = 1;",
     ),
     mutant(
         "connection",
@@ -752,21 +755,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "connection",
         "an overdue question waits for the flights in progress",
-        NODE,
+        DISPATCHER,
         "const MAX_EXTRA_FLIGHTS: usize = 64;",
         "const MAX_EXTRA_FLIGHTS: usize = MAX_FLIGHTS;",
     ),
     mutant(
         "connection",
         "silence is tolerated for as long as one timeout",
-        RECONNECTOR,
+        SHORTEST_TIMEOUT,
         "shortest.saturating_mul(2)",
         "shortest.saturating_mul(1)",
     ),
     mutant(
         "connection",
         "silence is tolerated for two seconds",
-        RECONNECTOR,
+        SHORTEST_TIMEOUT,
         "const MAX_SILENCE: Duration = Duration::from_secs(1);",
         "const MAX_SILENCE: Duration = Duration::from_secs(2);",
     ),
@@ -774,27 +777,27 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "a connection that answers late is given up",
         RECONNECTOR,
-        "() = heard(link, &self.shortest_timeout) => return self.keep(link),",
-        "() = heard(link, &self.shortest_timeout), if false => return self.keep(link),",
+        "() = reply_arrives(link, &self.shortest_timeout) => return self.keep(link),",
+        "() = reply_arrives(link, &self.shortest_timeout), if false => return self.keep(link),",
     ),
     mutant(
         "connection",
         "no attempt goes on beside another",
-        RECONNECTOR,
-        "self.under_way.truncate(1);",
-        "self.under_way.truncate(0);",
+        ATTEMPTS,
+        "self.in_progress.truncate(1);",
+        "self.in_progress.truncate(0);",
     ),
     mutant(
         "connection",
         "stuck attempts keep later ones waiting",
-        RECONNECTOR,
-        "() = sleep_until(next) => {",
-        "() = sleep_until(next), if self.under_way.len() < 2 => {",
+        ATTEMPTS,
+        "() = sleep_until(next_at) => {",
+        "() = sleep_until(next_at), if self.in_progress.len() < 2 => {",
     ),
     mutant(
         "connection",
         "a connection is as good as another one that opens and calls no script",
-        RECONNECTOR,
+        ATTEMPTS,
         "if proof == Proof::ScriptCall {",
         "if proof == Proof::ScriptCall && false {",
     ),

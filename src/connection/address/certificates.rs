@@ -2,36 +2,36 @@ use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertific
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::configuration;
+use crate::connection::errors::invalid_address;
 use crate::error::StoreError;
 
 /// Which authority a TLS connection trusts, and which certificate it shows.
 #[derive(Clone, Default)]
 pub(super) struct Certificates {
     authority: Option<Vec<u8>>,
-    /// With its private key.
+    /// The certificate to show, and its private key.
     client: Option<(Vec<u8>, Vec<u8>)>,
-    /// An address with both of them, as the client has read them.
-    read: Option<ConnectionAddr>,
+    /// An address that carries both, as the Redis client has read them.
+    parsed: Option<ConnectionAddr>,
 }
 
 impl Certificates {
     pub(super) fn set_authority(&mut self, authority: &[u8]) -> Result<(), StoreError> {
-        // The client takes a text without any, and then trusts nobody.
+        // The client accepts a text without certificates, and then trusts no server.
         let mut certificates = CertificateDer::pem_slice_iter(authority).peekable();
         if certificates.peek().is_none() || certificates.any(|certificate| certificate.is_err()) {
             return Err(unreadable());
         }
         self.authority = Some(authority.into());
-        self.read()
+        self.parse()
     }
 
     pub(super) fn set_client(&mut self, certificate: &[u8], key: &[u8]) -> Result<(), StoreError> {
         self.client = Some((certificate.into(), key.into()));
-        self.read()
+        self.parse()
     }
 
-    fn read(&mut self) -> Result<(), StoreError> {
+    fn parse(&mut self) -> Result<(), StoreError> {
         let client_tls = self.client.clone();
         let client_tls = client_tls.map(|(client_cert, client_key)| ClientTlsConfig {
             client_cert,
@@ -43,14 +43,14 @@ impl Certificates {
         };
         let client = Client::build_with_tls("rediss://localhost", certificates);
         let client = client.map_err(|_| unreadable())?;
-        self.read = Some(client.get_connection_info().addr().clone());
+        self.parsed = Some(client.get_connection_info().addr().clone());
         Ok(())
     }
 
-    /// The same address, with these if it is one over TLS.
+    /// The same address with these certificates, if its connections use TLS.
     pub(super) fn apply(&self, info: ConnectionInfo) -> ConnectionInfo {
         let (Some(ConnectionAddr::TcpTls { tls_params, .. }), ConnectionAddr::TcpTls { .. }) =
-            (&self.read, info.addr())
+            (&self.parsed, info.addr())
         else {
             return info;
         };
@@ -65,9 +65,9 @@ impl Certificates {
     }
 }
 
-/// What could not be read is a part of a certificate or of a key: it is not repeated.
+/// The error does not repeat the text: it may hold a private key.
 fn unreadable() -> StoreError {
-    configuration("expected certificates, and keys with them, as PEM")
+    invalid_address("expected certificates, and keys with them, as PEM")
 }
 
 #[cfg(test)]

@@ -1,62 +1,31 @@
-//! Who serves which slots, as a node tells it.
-
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::Arc;
-
 use redis::{ErrorKind, RedisError, RedisResult, Value};
 
+use super::node_address::NodeAddress;
 use super::slots::SLOTS;
-use crate::connection::node::Node;
+use crate::connection::reply::text;
 
-/// A node by the name and port that its cluster knows it by.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::connection) struct NodeAddress {
-    pub(super) host: Box<str>,
-    pub(super) port: u16,
-}
-
-impl fmt::Display for NodeAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
-impl NodeAddress {
-    /// Of a redirection by the node `by`: `host:port`, or `:port` for the same host.
-    pub(super) fn redirected(by: &Self, to: &str) -> Option<Self> {
-        let (host, port) = to.rsplit_once(':')?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let host = if host.is_empty() { &by.host } else { host };
-        Some(Self {
-            host: host.into(),
-            port: port.parse().ok()?,
-        })
-    }
-}
-
-/// What a node says of the cluster.
+/// Which master serves which slots, as one node reports it.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// First slot, last slot, and their master.
+    /// The first slot, the last slot, and their master.
     pub(super) ranges: Vec<(u16, u16, NodeAddress)>,
     /// Masters and replicas.
-    pub(super) nodes: Vec<NodeAddress>,
+    pub(super) servers: Vec<NodeAddress>,
 }
 
 impl Layout {
-    /// Reads what the node at `asked` answers to `CLUSTER SLOTS`.
-    pub(super) fn read(answer: &Value, asked: &str) -> RedisResult<Self> {
-        let Value::Array(rows) = answer else {
-            return Err(nonsense());
+    /// Reads the reply of the node at the host `asked` to `CLUSTER SLOTS`.
+    pub(super) fn read(reply: &Value, asked: &str) -> RedisResult<Self> {
+        let Value::Array(rows) = reply else {
+            return Err(unreadable());
         };
-        let (mut ranges, mut nodes) = (Vec::new(), Vec::new());
+        let (mut ranges, mut all) = (Vec::new(), Vec::new());
         for row in rows {
             let Value::Array(row) = row else {
-                return Err(nonsense());
+                return Err(unreadable());
             };
             let [Value::Int(first), Value::Int(last), servers @ ..] = &row[..] else {
-                return Err(nonsense());
+                return Err(unreadable());
             };
             let slot = |slot: i64| {
                 u16::try_from(slot)
@@ -64,27 +33,30 @@ impl Layout {
                     .filter(|slot| usize::from(*slot) < SLOTS)
             };
             let (Some(first), Some(last)) = (slot(*first), slot(*last)) else {
-                return Err(nonsense());
+                return Err(unreadable());
             };
-            let mut servers = servers.iter().map(|server| read_node(server, asked));
+            let mut servers = servers.iter().map(|server| read_server(server, asked));
             if let Some(Some(master)) = servers.next() {
                 ranges.push((first, last, master.clone()));
-                nodes.push(master);
+                all.push(master);
             }
-            nodes.extend(servers.flatten());
+            all.extend(servers.flatten());
         }
         if ranges.is_empty() {
             return Err(RedisError::from((
                 ErrorKind::Io,
-                "the node knows of nobody who serves a slot",
+                "the node knows of no master that serves a slot",
             )));
         }
-        Ok(Self { ranges, nodes })
+        Ok(Self {
+            ranges,
+            servers: all,
+        })
     }
 }
 
-/// `None` if its cluster does not know where it is either.
-fn read_node(server: &Value, asked: &str) -> Option<NodeAddress> {
+/// The address of a server in the reply. `None` if the cluster does not know its host.
+fn read_server(server: &Value, asked: &str) -> Option<NodeAddress> {
     let Value::Array(server) = server else {
         return None;
     };
@@ -92,10 +64,8 @@ fn read_node(server: &Value, asked: &str) -> Option<NodeAddress> {
         return None;
     };
     let host = match host {
-        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
-        Value::SimpleString(host) => host,
         Value::Nil => "",
-        _ => return None,
+        host => text(host)?,
     };
     let host = match host {
         "" => asked,
@@ -109,45 +79,8 @@ fn read_node(server: &Value, asked: &str) -> Option<NodeAddress> {
     })
 }
 
-fn nonsense() -> RedisError {
+fn unreadable() -> RedisError {
     RedisError::from((ErrorKind::Parse, "no answer to CLUSTER SLOTS"))
-}
-
-/// A layout, and the nodes of its masters.
-pub(super) struct SlotMap {
-    pub(super) masters: Vec<(NodeAddress, Arc<Node>)>,
-    /// By slot: the index of its master, or [`NOBODY`].
-    owners: Box<[u16]>,
-    /// Masters and replicas.
-    pub(super) nodes: Vec<NodeAddress>,
-}
-
-const NOBODY: u16 = u16::MAX;
-
-impl SlotMap {
-    pub(super) fn new(layout: Layout, mut node: impl FnMut(&NodeAddress) -> Arc<Node>) -> Self {
-        let mut owners = vec![NOBODY; SLOTS].into_boxed_slice();
-        let (mut masters, mut known) = (Vec::new(), HashMap::new());
-        for (first, last, master) in layout.ranges {
-            let owner = *known.entry(master.clone()).or_insert_with(|| {
-                let node = node(&master);
-                masters.push((master, node));
-                u16::try_from(masters.len() - 1).expect("there are fewer masters than slots")
-            });
-            owners[usize::from(first)..=usize::from(last).max(usize::from(first))].fill(owner);
-        }
-        Self {
-            masters,
-            owners,
-            nodes: layout.nodes,
-        }
-    }
-
-    /// The master of a slot.
-    pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Node>> {
-        let owner = self.owners[usize::from(slot)];
-        self.masters.get(usize::from(owner)).map(|(_, node)| node)
-    }
 }
 
 #[cfg(test)]
@@ -159,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_read_with_all_its_holes() {
+    fn a_reply_is_read_even_where_hosts_are_unknown() {
         let named = server(Value::BulkString(b"10.0.0.2".to_vec()), 7_001);
         let rows = vec![
             Value::Array(vec![
@@ -175,12 +108,12 @@ mod tests {
             ]),
         ];
         let layout = Layout::read(&Value::Array(rows), "10.0.0.1").expect("a layout");
-        let nodes: Vec<_> = layout.nodes.iter().map(ToString::to_string).collect();
+        let nodes: Vec<_> = layout.servers.iter().map(ToString::to_string).collect();
         assert_eq!(nodes, ["10.0.0.1:7000", "10.0.0.2:7001"]);
         assert_eq!(
             layout.ranges.len(),
             1,
-            "nobody knows where the other master is"
+            "the host of the other master is unknown"
         );
 
         for nonsense in [
@@ -196,18 +129,5 @@ mod tests {
             server(Value::Nil, 1),
         ]);
         assert!(Layout::read(&Value::Array(vec![beyond]), "a").is_err());
-    }
-
-    #[test]
-    fn redirections_name_nodes() {
-        let by = NodeAddress {
-            host: "a".into(),
-            port: 1,
-        };
-        let to = |to| NodeAddress::redirected(&by, to).map(|node| node.to_string());
-        assert_eq!(to("10.0.0.1:7000").as_deref(), Some("10.0.0.1:7000"));
-        assert_eq!(to(":7000").as_deref(), Some("a:7000"));
-        assert_eq!(to("::1:7000").as_deref(), Some("::1:7000"));
-        assert_eq!(to("nonsense"), None);
     }
 }

@@ -1,112 +1,107 @@
-use std::sync::Weak;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::Shared;
-use super::layout::NodeAddress;
-use crate::connection::flight::Home;
+use super::node_address::NodeAddress;
 use crate::connection::question::Question;
+use crate::connection::queue::Queue;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 
-/// A question is asked again so often at most: the nodes of a cluster contradict each other for
-/// some milliseconds at the end of a move.
-const MAX_HOPS: u8 = 16;
-/// The pause before a question is asked again that was sent on in vain, and up to twice that.
+/// A question is sent again at most this often: at the end of a slot's move, the nodes of a cluster
+/// contradict each other for some milliseconds.
+const MAX_REDIRECTS: u8 = 16;
+/// The pause before a question is sent again that was redirected in vain. Up to the same time is
+/// added at random.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What a node says instead of doing what it was asked for. Nothing was done.
+/// A refusal of a node, which says where the question has to be sent. Nothing of the refused call
+/// was executed.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::connection) enum Redirect {
     /// Another node serves the slot.
     Moved(NodeAddress),
-    /// Another node has the key by now, and serves it to those who say `ASKING`.
+    /// The slot is being moved to another node, which has the key already and serves it behind
+    /// `ASKING`.
     Ask(NodeAddress),
-    /// Some of the keys are at this node and some at the other one.
+    /// The slot is being moved. Some of the keys are at this node and some at the other one.
     TryAgain,
 }
 
-/// Sends questions on to other nodes of the cluster.
+/// Sends a question to the node with this address, or without an address to the master of its slot.
+pub(super) type Route = dyn Fn(Question, Option<&NodeAddress>) + Send + Sync;
+
+/// Sends questions that one node has refused to other nodes of the cluster.
 #[derive(Clone)]
 pub(in crate::connection) struct Redirects {
-    cluster: Weak<Shared>,
-    by: NodeAddress,
+    /// The node that refuses.
+    pub(super) refusing: NodeAddress,
+    /// Notified when a refusal shows that the layout has changed.
+    pub(super) layout_changed: Arc<Notify>,
+    pub(super) route: Arc<Route>,
 }
 
 impl Redirects {
-    pub(super) fn new(cluster: Weak<Shared>, by: NodeAddress) -> Self {
-        Self { cluster, by }
-    }
-
-    pub(in crate::connection) fn of(&self, error: &RedisError) -> Option<Redirect> {
-        let to = || NodeAddress::redirected(&self.by, error.redirect_node()?.0);
+    /// The redirect that an error says, if it is one.
+    pub(in crate::connection) fn redirect_in(&self, error: &RedisError) -> Option<Redirect> {
+        let named = || NodeAddress::named_by(&self.refusing, error.redirect_node()?.0);
         match error.kind() {
-            ErrorKind::Server(ServerErrorKind::Moved) => to().map(Redirect::Moved),
-            ErrorKind::Server(ServerErrorKind::Ask) => to().map(Redirect::Ask),
+            ErrorKind::Server(ServerErrorKind::Moved) => named().map(Redirect::Moved),
+            ErrorKind::Server(ServerErrorKind::Ask) => named().map(Redirect::Ask),
             ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Redirect::TryAgain),
             ErrorKind::Server(ServerErrorKind::ClusterDown) => {
-                self.look();
+                self.layout_changed.notify_one();
                 None
             }
             _ => None,
         }
     }
 
-    fn look(&self) {
-        if let Some(cluster) = self.cluster.upgrade() {
-            cluster.doubt.notify_one();
-        }
-    }
-
-    /// Asks the questions of a refused call again: one by one where it had several keys.
+    /// Sends the questions of a refused call again, one by one. If the call had several keys
+    /// (`is_shared`), `ASK` and `TRYAGAIN` do not say where each of its keys is, so its questions go
+    /// back into the queue of the same node.
     pub(in crate::connection) fn follow(
         &self,
         redirect: &Redirect,
         questions: Vec<Question>,
         is_shared: bool,
-        home: &Home,
+        queue: &Queue,
     ) {
         if matches!(redirect, Redirect::Moved(_)) {
-            self.look();
+            self.layout_changed.notify_one();
         }
         for mut question in questions {
-            let (was_sent_on, was_asking) = (question.hops > 0, question.way.is_asking);
-            question.hops += 1;
-            if question.hops > MAX_HOPS {
+            let (was_resent, was_asking) = (question.resends > 0, question.options.is_asking);
+            question.resends += 1;
+            if question.resends > MAX_REDIRECTS {
                 question.fail(self.unresolved(redirect));
                 continue;
             }
-            (question.way.is_alone, question.way.is_asking) = (true, false);
+            (question.options.is_alone, question.options.is_asking) = (true, false);
             match redirect {
-                // Not the keys of one call: each may be at another node.
-                Redirect::Ask(_) | Redirect::TryAgain if is_shared => home.queue.push(question),
+                Redirect::Ask(_) | Redirect::TryAgain if is_shared => queue.push(question),
                 Redirect::Ask(to) => {
-                    question.way.is_asking = true;
+                    question.options.is_asking = true;
                     self.send(question, Some(to), was_asking);
                 }
-                Redirect::Moved(to) => self.send(question, Some(to), was_sent_on),
+                Redirect::Moved(to) => self.send(question, Some(to), was_resent),
                 Redirect::TryAgain => self.send(question, None, true),
             }
         }
     }
 
-    /// To this node, or to the master of the slot; after a pause if the question was sent on
-    /// before.
+    /// Sends a question to a node, or to the master of its slot; after a pause if `pauses`.
     fn send(&self, question: Question, to: Option<&NodeAddress>, pauses: bool) {
-        let (cluster, to) = (self.cluster.clone(), to.cloned());
-        let send = move |question| match (cluster.upgrade(), to) {
-            (Some(cluster), Some(to)) => cluster.node(&to).ask(question),
-            (Some(cluster), None) => cluster.ask(question),
-            (None, _) => {}
-        };
         if !pauses {
-            return send(question);
+            return (self.route)(question, to);
         }
+        let (route, to) = (Arc::clone(&self.route), to.cloned());
         tokio::spawn(async move {
             sleep(PAUSE + jitter::up_to(PAUSE)).await;
-            send(question);
+            route(question, to.as_ref());
         });
     }
 
@@ -115,9 +110,10 @@ impl Redirects {
             Redirect::Moved(to) | Redirect::Ask(to) => format!("at last {to} was named"),
             Redirect::TryAgain => "its keys are being moved".to_owned(),
         };
-        let by = &self.by;
+        let refusing = &self.refusing;
         let message = format!(
-            "{by} is not available: the nodes of the cluster do not agree on who serves this slot, {last}"
+            "{refusing} is not available: the nodes of the cluster do not agree on who serves \
+             this slot, {last}"
         );
         StoreError::new(StoreErrorKind::Unavailable, message)
     }

@@ -1,19 +1,19 @@
-//! Which slot a key is of.
+/// The number of slots of every cluster.
+pub(super) const SLOTS: usize = 16_384;
 
-pub(crate) const SLOTS: usize = 16_384;
-
-/// The slot of a key: of what stands between its braces, if there is something between them.
-pub(crate) fn slot(key: &[u8]) -> u16 {
-    let of = |byte, bytes: &[u8]| bytes.iter().position(|other| *other == byte);
-    let tag = of(b'{', key).and_then(|open| {
-        let behind = &key[open + 1..];
-        of(b'}', behind).map(|length| &behind[..length])
+/// The slot of a key. If there is a text between the key's first `{` and the next `}`, only that
+/// text counts.
+pub(in crate::connection) fn slot(key: &[u8]) -> u16 {
+    let find = |byte, bytes: &[u8]| bytes.iter().position(|other| *other == byte);
+    let tag = find(b'{', key).and_then(|open| {
+        let rest = &key[open + 1..];
+        find(b'}', rest).map(|length| &rest[..length])
     });
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
     crc16(hashed) % SLOTS as u16
 }
 
-/// CRC16 in the variant XMODEM, as the cluster specification has it.
+/// CRC16 of the variant XMODEM, which the cluster specification names.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
         let at = (crc >> 8) ^ u16::from(*byte);

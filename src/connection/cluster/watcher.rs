@@ -9,105 +9,108 @@ use redis::aio::ConnectionLike;
 use redis::{ConnectionAddr, ConnectionInfo, Pipeline, RedisResult, Value, pipe};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::layout::{Layout, SlotMap};
-use super::{Shared, View};
-use crate::connection::link::{client, unbounded};
-use crate::connection::reconnector::{PAUSE, within};
+use super::layout::Layout;
+use super::router::{Router, RouterState};
+use super::slot_map::SlotMap;
+use crate::connection::attempts::ATTEMPT_INTERVAL;
+use crate::connection::client::{client, unbounded};
+use crate::connection::time_limit::within;
 use crate::jitter;
 
-/// How long the nodes may take to say how the cluster is.
-const MAX_LOOK: Duration = Duration::from_secs(2);
-/// A node that has not answered for so long may hang: another one is asked beside it.
-const NEXT: Duration = Duration::from_millis(50);
+/// How long the nodes may take to report the layout.
+const MAX_REFRESH: Duration = Duration::from_secs(2);
+/// How long the last asked node is waited for before another one is asked beside it.
+const MAX_ALONE: Duration = Duration::from_millis(50);
 
-/// The background task: asks how the cluster is, whenever there is doubt.
+/// The background task that asks the nodes for the layout, at first and whenever it may have
+/// changed.
 pub(super) struct Watcher {
-    cluster: Arc<Shared>,
+    router: Arc<Router>,
 }
 
 impl Watcher {
-    pub(super) fn new(cluster: Arc<Shared>) -> Self {
-        Self { cluster }
+    pub(super) fn new(router: Arc<Router>) -> Self {
+        Self { router }
     }
 
     pub(super) async fn run(self) {
         loop {
-            let next = Instant::now() + PAUSE + jitter::up_to(PAUSE / 2);
-            self.look().await;
+            let next = Instant::now() + ATTEMPT_INTERVAL + jitter::up_to(ATTEMPT_INTERVAL / 2);
+            self.refresh().await;
             sleep_until(next).await;
-            // A master that cannot be reached gives cause for doubt at every attempt to.
-            if matches!(&**self.cluster.view.load(), View::Known(_)) {
-                self.cluster.doubt.notified().await;
+            // While a master cannot be reached, each failed attempt to connect notifies.
+            if matches!(&**self.router.state.load(), RouterState::Known(_)) {
+                self.router.layout_changed.notified().await;
             }
         }
     }
 
-    async fn look(&self) {
-        let view = self.cluster.view.load_full();
-        let known = match &*view {
-            View::Known(map) => Some(map),
-            _ => None,
+    async fn refresh(&self) {
+        let state = self.router.state.load_full();
+        let known = match &*state {
+            RouterState::Known(map) => Some(map),
+            RouterState::Connecting | RouterState::Unknown(_) => None,
         };
-        match within(MAX_LOOK, self.ask(known)).await {
-            Ok(layout) => self.cluster.set_view(View::Known(self.cluster.map(layout))),
-            // An old view is better than none.
+        match within(MAX_REFRESH, self.ask_nodes(known)).await {
+            Ok(layout) => self.router.set_layout(layout),
+            // An old layout is better than none.
             Err(_) if known.is_some() => {}
-            Err(error) => self.cluster.set_view(View::Unknown(error)),
+            Err(error) => self.router.set_state(RouterState::Unknown(error)),
         }
     }
 
-    /// One node after the other, until one answers; one that hangs holds nobody up. The connections
-    /// that are there come first, in an order that differs from look to look.
-    async fn ask(&self, map: Option<&SlotMap>) -> RedisResult<Layout> {
+    /// Asks one node after the other until one answers. A node that hangs does not delay the next.
+    /// Nodes that are connected come first, beginning with a random one.
+    async fn ask_nodes(&self, map: Option<&SlotMap>) -> RedisResult<Layout> {
         let masters = map.iter().flat_map(|map| &map.masters);
-        let up = masters.filter_map(|(at, node)| Some((at.host.clone(), node.link()?)));
-        let mut up: Vec<_> = up.collect();
-        let first = jitter::below(up.len());
-        up.rotate_left(first);
-        let up = up.into_iter().map(|(host, link)| {
-            let answer = async move {
-                let answer = link.ask(&question()).await?;
-                Layout::read(&first_of(answer)?, &host)
+        let links = masters.filter_map(|(address, node)| Some((&*address.host, node.link()?)));
+        let mut links: Vec<_> = links.collect();
+        let first = jitter::below(links.len());
+        links.rotate_left(first);
+        let over_links = links.into_iter().map(|(host, link)| {
+            let layout = async move {
+                let replies = link.ask(&cluster_slots()).await?;
+                Layout::read(&only(replies)?, host)
             };
-            Box::pin(answer) as BoxFuture<'_, _>
+            Box::pin(layout) as BoxFuture<'_, _>
         });
-        let others = self.servers(map).into_iter();
-        let others = others.map(|server| Box::pin(connect_and_ask(server)) as BoxFuture<'_, _>);
-        first_good(up.chain(others)).await
+        let servers = self.servers(map).into_iter();
+        let over_new = servers.map(|server| Box::pin(connect_and_ask(server)) as BoxFuture<'_, _>);
+        first_success(over_links.chain(over_new)).await
     }
 
-    /// Every node that is known, and the addresses that were given.
+    /// Every server of the known layout, and those of the address.
     fn servers(&self, map: Option<&SlotMap>) -> Vec<ConnectionInfo> {
-        let address = &self.cluster.address;
-        let nodes = map.iter().flat_map(|map| &map.nodes);
-        let nodes = nodes.map(|node| address.server(&node.host, node.port));
-        let mut servers: Vec<_> = nodes.chain(address.servers()).collect();
+        let address = &self.router.address;
+        let known = map.iter().flat_map(|map| &map.servers);
+        let known = known.map(|server| address.server(&server.host, server.port));
+        let mut servers: Vec<_> = known.chain(address.servers()).collect();
         let mut seen = HashSet::new();
         servers.retain(|server| seen.insert(server.addr().to_string()));
         servers
     }
 }
 
-/// Begins one after the other, the next when the last one has failed or takes long, until one is
-/// good.
-async fn first_good<T>(
-    mut work: impl Iterator<Item = BoxFuture<'_, RedisResult<T>>>,
+/// Starts one future after the other, the next one when the last has failed or takes long, until one
+/// succeeds.
+async fn first_success<T>(
+    mut futures: impl Iterator<Item = BoxFuture<'_, RedisResult<T>>>,
 ) -> RedisResult<T> {
-    let mut begun = FuturesUnordered::new();
+    let mut started = FuturesUnordered::new();
     let mut failure = None;
     loop {
-        let next = work.next();
+        let next = futures.next();
         let is_last = next.is_none();
-        begun.extend(next);
-        let done = match is_last {
-            true => begun.next().await,
-            false => match timeout(NEXT, begun.next()).await {
-                Ok(done) => done,
+        started.extend(next);
+        let outcome = match is_last {
+            true => started.next().await,
+            false => match timeout(MAX_ALONE, started.next()).await {
+                Ok(outcome) => outcome,
                 Err(_) => continue,
             },
         };
-        match done {
-            Some(Ok(good)) => return Ok(good),
+        match outcome {
+            Some(Ok(success)) => return Ok(success),
             Some(Err(error)) => failure = Some(error),
             None => return Err(failure.expect("there is at least one, and all have failed")),
         }
@@ -123,17 +126,20 @@ async fn connect_and_ask(server: ConnectionInfo) -> RedisResult<Layout> {
     let mut connection = client
         .get_multiplexed_async_connection_with_config(&unbounded())
         .await?;
-    let answer = connection.req_packed_commands(&question(), 0, 1).await?;
-    Layout::read(&first_of(answer)?, &host)
+    let replies = connection
+        .req_packed_commands(&cluster_slots(), 0, 1)
+        .await?;
+    Layout::read(&only(replies)?, &host)
 }
 
-fn question() -> Pipeline {
-    let mut question = pipe();
-    question.cmd("CLUSTER").arg("SLOTS");
-    question
+fn cluster_slots() -> Pipeline {
+    let mut command = pipe();
+    command.cmd("CLUSTER").arg("SLOTS");
+    command
 }
 
-fn first_of(answers: Vec<Value>) -> RedisResult<Value> {
-    let answer = answers.into_iter().next().unwrap_or(Value::Nil);
-    answer.extract_error()
+/// The reply to a pipeline of one command.
+fn only(replies: Vec<Value>) -> RedisResult<Value> {
+    let reply = replies.into_iter().next().unwrap_or(Value::Nil);
+    reply.extract_error()
 }

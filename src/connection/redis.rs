@@ -5,7 +5,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::address::IntoRedisAddress;
-use super::{Connection, Preload};
+use super::connection::Connection;
+use super::scripts::Preload;
 use crate::error::StoreError;
 
 /// A process's connection to Redis: for `RateLimiter`s, `Lock`s and `ExclusiveLayer`s, which need the

@@ -1,4 +1,4 @@
-use super::RedisAddress;
+use super::redis_address::RedisAddress;
 use crate::error::StoreError;
 
 /// What says where Redis is: a [`RedisAddress`], or one of its URLs.

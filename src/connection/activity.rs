@@ -1,0 +1,58 @@
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many requests are outstanding on a connection, and how long it has been silent.
+#[derive(Debug)]
+pub(super) struct Activity {
+    start: Instant,
+    outstanding: AtomicU32,
+    /// The later one of two instants: the first outstanding request was sent, or the last reply
+    /// arrived. In microseconds since `start`.
+    silent_since: AtomicU64,
+}
+
+/// A request that is outstanding until this is dropped.
+#[must_use = "the request counts as outstanding only until this is dropped"]
+pub(super) struct Outstanding<'a>(&'a Activity);
+
+impl Activity {
+    pub(super) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            outstanding: AtomicU32::new(0),
+            silent_since: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a request that is being sent.
+    pub(super) fn request_begins(&self) -> Outstanding<'_> {
+        if self.outstanding.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.silent_since.store(self.now(), Ordering::Relaxed);
+        }
+        Outstanding(self)
+    }
+
+    pub(super) fn reply_arrived(&self) {
+        self.silent_since.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// How long a request has been outstanding while no reply at all has arrived. Zero if no
+    /// request is outstanding.
+    pub(super) fn silent_for(&self) -> Duration {
+        if self.outstanding.load(Ordering::Relaxed) == 0 {
+            return Duration::ZERO;
+        }
+        let since = self.silent_since.load(Ordering::Relaxed);
+        Duration::from_micros(self.now().saturating_sub(since))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Drop for Outstanding<'_> {
+    fn drop(&mut self) {
+        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+}

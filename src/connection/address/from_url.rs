@@ -1,0 +1,163 @@
+//! URLs of every form. Errors never repeat a part of a URL: it may hold a password.
+
+use super::redis_address::RedisAddress;
+use super::server_url::check;
+#[cfg(not(all(feature = "cluster", feature = "sentinel")))]
+use super::server_url::needs_feature;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use crate::connection::errors::invalid_address;
+use crate::error::StoreError;
+
+impl RedisAddress {
+    /// The address of a URL of any of the forms [above](Self).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// the URL makes no sense, or needs a feature that is switched off. The error repeats nothing of
+    /// the URL.
+    pub fn from_url(url: impl AsRef<str>) -> Result<Self, StoreError> {
+        let url = url.as_ref();
+        check(url)?;
+        match url.split_once("://") {
+            Some(("redis-cluster" | "valkey-cluster", rest)) => cluster("redis", rest),
+            Some(("rediss-cluster" | "valkeys-cluster", rest)) => cluster("rediss", rest),
+            Some(("redis-sentinel" | "valkey-sentinel", rest)) => sentinel("redis", rest),
+            Some(("rediss-sentinel" | "valkeys-sentinel", rest)) => sentinel("rediss", rest),
+            _ => Self::single(url),
+        }
+    }
+}
+
+#[cfg(not(feature = "cluster"))]
+fn cluster(_: &str, _: &str) -> Result<RedisAddress, StoreError> {
+    Err(needs_feature("cluster"))
+}
+
+#[cfg(not(feature = "sentinel"))]
+fn sentinel(_: &str, _: &str) -> Result<RedisAddress, StoreError> {
+    Err(needs_feature("sentinel"))
+}
+
+#[cfg(feature = "cluster")]
+fn cluster(scheme: &str, rest: &str) -> Result<RedisAddress, StoreError> {
+    let parts = Parts::of(rest)?;
+    if parts.query.is_some() {
+        return Err(invalid_address("what follows its `?` is unknown"));
+    }
+    let db = match parts.path {
+        "" => "0",
+        path => path,
+    };
+    let nodes = parts.hosts.split(',');
+    let nodes = nodes.map(|host| format!("{scheme}://{}{host}/{db}", parts.login));
+    RedisAddress::cluster(nodes)?.checked()
+}
+
+#[cfg(feature = "sentinel")]
+fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, StoreError> {
+    let parts = Parts::of(rest)?;
+    let (master, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
+    let (mut username, mut password) = ("", "");
+    let fields = parts.query.into_iter().flat_map(|query| query.split('&'));
+    for field in fields {
+        match field.split_once('=') {
+            Some(("sentinel_username", value)) => username = value,
+            Some(("sentinel_password", value)) => password = value,
+            _ => {
+                return Err(invalid_address(
+                    "after its `?` only sentinel_username and sentinel_password are known",
+                ));
+            }
+        }
+    }
+    let login = match (username, password) {
+        ("", "") => String::new(),
+        _ => format!("{username}:{password}@"),
+    };
+    let sentinels = parts.hosts.split(',').map(|host| match has_port(host) {
+        true => format!("{scheme}://{login}{host}"),
+        false => format!("{scheme}://{login}{host}:26379"),
+    });
+    let mut address = RedisAddress::sentinel(sentinels, master)?;
+    // Only the login and the database of this address are used.
+    let data = RedisAddress::single(format!("{scheme}://{}localhost/{db}", parts.login))?;
+    (address.data, address.is_tls) = (data.data, data.is_tls);
+    Ok(address)
+}
+
+#[cfg(feature = "sentinel")]
+fn has_port(host: &str) -> bool {
+    // An IPv6 address stands in brackets.
+    let after_brackets = host.rsplit_once(']').map_or(host, |(_, rest)| rest);
+    after_brackets.contains(':')
+}
+
+/// The parts of `login@host,host/path?query`.
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+struct Parts<'a> {
+    /// The user and the password, with the `@` behind them.
+    login: &'a str,
+    hosts: &'a str,
+    path: &'a str,
+    query: Option<&'a str>,
+}
+
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+impl<'a> Parts<'a> {
+    fn of(rest: &'a str) -> Result<Self, StoreError> {
+        let (rest, query) = match rest.split_once('?') {
+            Some((rest, query)) => (rest, Some(query)),
+            None => (rest, None),
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let at = authority.rfind('@').map_or(0, |at| at + 1);
+        let (login, hosts) = authority.split_at(at);
+        if hosts.split(',').any(str::is_empty) {
+            return Err(invalid_address("a host is missing"));
+        }
+        Ok(Self {
+            login,
+            hosts,
+            path: path.trim_end_matches('/'),
+            query,
+        })
+    }
+}
+
+#[cfg(all(
+    test,
+    not(all(feature = "cluster", feature = "sentinel", feature = "tls"))
+))]
+mod tests {
+    use super::*;
+    use crate::store::StoreErrorKind;
+
+    /// Compiled only where one of the features is switched off.
+    #[test]
+    fn the_missing_feature_is_named() {
+        for (feature, is_there, url) in [
+            (
+                "cluster",
+                cfg!(feature = "cluster"),
+                "redis-cluster://u:s3cret@a",
+            ),
+            (
+                "sentinel",
+                cfg!(feature = "sentinel"),
+                "redis-sentinel://u:s3cret@a/limits",
+            ),
+            ("tls", cfg!(feature = "tls"), "rediss://u:s3cret@a"),
+        ] {
+            match RedisAddress::from_url(url) {
+                Ok(_) => assert!(is_there, "{url}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+                    let named = format!("the feature `{feature}`");
+                    assert!(error.to_string().contains(&named), "{error}");
+                    assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+use std::fmt;
+
+use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
+
+#[cfg(feature = "tls")]
+use super::certificates::Certificates;
+use super::server_url;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use crate::connection::errors::invalid_address;
+use crate::error::StoreError;
+
+/// Where Redis is: one server, a cluster (feature `cluster`), or a master that sentinels look after (feature
+/// `sentinel`).
+///
+/// Wherever one is asked for, a URL does, too, so that one setting of a service can say any of them:
+///
+/// | | URL |
+/// |---|---|
+/// | one server | `redis://[user:password@]host[:6379][/db]` |
+/// | one server, over TLS (feature `tls`) | `rediss://[user:password@]host[:6379][/db]` |
+/// | one server, by its socket | `unix:///path[?db=0&user=...&pass=...]` |
+/// | a cluster: any of its nodes | `redis-cluster://[user:password@]host[:6379][,host[:6379]...]` |
+/// | a master by its name, and its sentinels | `redis-sentinel://[user:password@]host[:26379][,host[:26379]...]/name[/db]` |
+///
+/// `rediss-cluster://` and `rediss-sentinel://` are the same over TLS; the latter to the sentinels, too. The user
+/// and the password are those of the servers that hold the data; sentinels that want some get them as
+/// `?sentinel_username=...&sentinel_password=...`. Special characters in them are written as in every
+/// URL: `%40` for `@`, `%2F` for `/`, `%3F` for `?`, `%23` for `#`. With `valkey` instead of `redis` it is the same.
+///
+/// A cluster has the database 0 only.
+///
+/// `Debug` and `Display` show hosts and ports, and never a user or a password.
+///
+/// ```
+/// use tidegate::redis::RedisAddress;
+///
+/// # fn main() -> Result<(), tidegate::StoreError> {
+/// let address = RedisAddress::single("redis://limits.example:6379")?.username("gate").password("s3cret");
+/// assert_eq!(address.to_string(), "redis at limits.example:6379");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisAddress {
+    pub(in crate::connection) topology: Topology,
+    /// The server, nodes of the cluster, or the sentinels.
+    pub(in crate::connection) seeds: Vec<ConnectionInfo>,
+    /// User, password and database at the servers that hold the data.
+    pub(super) data: RedisConnectionInfo,
+    /// Whether connections to the servers that hold the data use TLS.
+    pub(super) is_tls: bool,
+    #[cfg(feature = "tls")]
+    certificates: Certificates,
+}
+
+/// What the hosts of an address are.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::connection) enum Topology {
+    Single,
+    #[cfg(feature = "cluster")]
+    Cluster,
+    /// Sentinels of the master with this name.
+    #[cfg(feature = "sentinel")]
+    Sentinel(Box<str>),
+}
+
+impl RedisAddress {
+    /// One server: `redis://[user:password@]host[:6379][/db]`, `unix:///path`, and with the feature `tls` `rediss://...`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if the URL makes no sense. Nothing of
+    /// it is repeated in the error: it may hold a password.
+    pub fn single(url: impl AsRef<str>) -> Result<Self, StoreError> {
+        Ok(Self::of(
+            Topology::Single,
+            vec![server_url::server(url.as_ref())?],
+        ))
+    }
+
+    /// A cluster: the URLs of some of its nodes, as for [`single`](Self::single). The others are found through
+    /// any of them that answers.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tidegate::StoreError> {
+    /// let address = tidegate::redis::RedisAddress::cluster(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
+    /// assert_eq!(address.to_string(), "redis cluster at 10.0.0.1:7000, 10.0.0.2:7000");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if there is no URL, if one makes no
+    /// sense, or if they do not agree on the user, the password and TLS.
+    #[cfg(feature = "cluster")]
+    pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, StoreError> {
+        let nodes = server_url::servers_alike(urls)?;
+        Ok(Self::of(Topology::Cluster, nodes))
+    }
+
+    /// The master that these sentinels know by this name: the URLs of the sentinels, as for [`single`](Self::single).
+    /// Users, passwords and TLS in these are those of the sentinels; for the master and its replicas they are set by
+    /// [`username`](Self::username), [`password`](Self::password) and [`tls`](Self::tls).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tidegate::StoreError> {
+    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
+    /// let address = tidegate::redis::RedisAddress::sentinel(sentinels, "limits")?.password("s3cret").db(2);
+    /// # assert!(address.to_string().starts_with("redis master limits of the sentinels at 10.0.0.1:26379, "));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if there is no URL, if one makes no
+    /// sense, or if the name is empty.
+    #[cfg(feature = "sentinel")]
+    pub fn sentinel<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        master: impl AsRef<str>,
+    ) -> Result<Self, StoreError> {
+        let master = master.as_ref();
+        if master.is_empty() {
+            return Err(invalid_address("the name of the master is missing"));
+        }
+        let sentinels = server_url::servers(urls)?;
+        let mut address = Self::of(Topology::Sentinel(master.into()), sentinels);
+        address.data = RedisConnectionInfo::default();
+        address.is_tls = false;
+        Ok(address)
+    }
+
+    fn of(topology: Topology, seeds: Vec<ConnectionInfo>) -> Self {
+        let first = seeds.first().expect("there is at least one");
+        let is_tls = matches!(first.addr(), ConnectionAddr::TcpTls { .. });
+        Self {
+            topology,
+            data: first.redis_settings().clone(),
+            is_tls,
+            #[cfg(feature = "tls")]
+            certificates: Certificates::default(),
+            seeds,
+        }
+    }
+
+    /// Who we are to the servers that hold the data. Default: what the URL says, or Redis's default user.
+    #[must_use]
+    pub fn username(mut self, username: impl AsRef<str>) -> Self {
+        self.data = self.data.set_username(username);
+        self
+    }
+
+    /// The password for the servers that hold the data. Default: what the URL says, or none.
+    #[must_use]
+    pub fn password(mut self, password: impl AsRef<str>) -> Self {
+        self.data = self.data.set_password(password);
+        self
+    }
+
+    /// The database. Default: what the URL says, or 0; a cluster has no other one.
+    #[must_use]
+    pub fn db(mut self, db: u32) -> Self {
+        self.data = self.data.set_db(i64::from(db));
+        self
+    }
+
+    /// Talks TLS to the servers that hold the data, and to the nodes of a cluster. Default: what the URLs of the
+    /// server or the nodes say; for a master behind sentinels, no TLS.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.is_tls = true;
+        self
+    }
+
+    /// Trusts this certificate authority alone, PEM, for servers and sentinels that are talked to over
+    /// TLS. Default: what the system trusts.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if there is no certificate in it.
+    #[cfg(feature = "tls")]
+    pub fn authority(mut self, certificate: impl AsRef<[u8]>) -> Result<Self, StoreError> {
+        self.certificates.set_authority(certificate.as_ref())?;
+        Ok(self.certified())
+    }
+
+    /// Shows this certificate, with its private key, both PEM, to servers and sentinels that are talked
+    /// to over TLS. Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if there is no certificate or no
+    /// key in them.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(
+        mut self,
+        certificate: impl AsRef<[u8]>,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Self, StoreError> {
+        self.certificates
+            .set_client(certificate.as_ref(), key.as_ref())?;
+        Ok(self.certified())
+    }
+
+    #[cfg(feature = "tls")]
+    fn certified(mut self) -> Self {
+        let seeds = self.seeds.into_iter();
+        self.seeds = seeds.map(|seed| self.certificates.apply(seed)).collect();
+        self
+    }
+
+    /// A server that holds data, with all that is known of how to talk to it.
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    pub(in crate::connection) fn server(&self, host: &str, port: u16) -> ConnectionInfo {
+        self.data_server(ConnectionAddr::Tcp(host.to_owned(), port))
+    }
+
+    /// The servers or nodes that hold data; not sentinels.
+    pub(in crate::connection) fn servers(&self) -> impl Iterator<Item = ConnectionInfo> {
+        let servers = self.seeds.iter();
+        servers.map(|server| self.data_server(server.addr().clone()))
+    }
+
+    fn data_server(&self, addr: ConnectionAddr) -> ConnectionInfo {
+        let addr = match addr {
+            ConnectionAddr::Tcp(host, port) if self.is_tls => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            },
+            addr => addr,
+        };
+        let info = self.seeds[0].clone().set_addr(addr);
+        #[cfg(feature = "tls")]
+        let info = self.certificates.apply(info);
+        info.set_redis_settings(self.data.clone())
+    }
+
+    /// What can only be told once all is set.
+    pub(in crate::connection) fn checked(self) -> Result<Self, StoreError> {
+        #[cfg(feature = "cluster")]
+        if self.topology == Topology::Cluster && self.data.db() != 0 {
+            return Err(invalid_address("a cluster has the database 0 only"));
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Display for RedisAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.topology {
+            Topology::Single => write!(f, "redis at ")?,
+            #[cfg(feature = "cluster")]
+            Topology::Cluster => write!(f, "redis cluster at ")?,
+            #[cfg(feature = "sentinel")]
+            Topology::Sentinel(master) => {
+                write!(f, "redis master {master} of the sentinels at ")?;
+            }
+        }
+        for (at, seed) in self.seeds.iter().enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            write!(f, "{comma}{}", seed.addr())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RedisAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisAddress({self})")
+    }
+}

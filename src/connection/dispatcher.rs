@@ -1,0 +1,92 @@
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::watch;
+
+use super::endpoint::Endpoint;
+use super::errors::store_error;
+use super::flight::Flight;
+use super::link_state::LinkState;
+use super::queue::Queue;
+
+/// Flights in progress to one server, at any rate of questions. With one, the connection is idle
+/// between a reply and the next questions; with more, each flight carries fewer questions: see the
+/// table in `benches/README.md`.
+const MAX_FLIGHTS: usize = 2;
+/// The same, with the extra flights that are sent because a question is overdue. A server that
+/// hangs gets no more than these.
+const MAX_EXTRA_FLIGHTS: usize = 64;
+/// The most questions in one flight. All of them are answered when its last reply arrives.
+const MAX_QUESTIONS: usize = 1_024;
+
+/// The background task that sends the questions of a queue and hands out the answers.
+pub(super) struct Dispatcher {
+    pub(super) endpoint: Endpoint,
+    pub(super) state: watch::Receiver<LinkState>,
+}
+
+impl Dispatcher {
+    pub(super) async fn run(mut self) {
+        let queue = Arc::clone(&self.endpoint.queue);
+        let _guard = CloseOnDrop(Arc::clone(&queue));
+        let mut flights = FuturesUnordered::new();
+        loop {
+            let (is_connecting, number) = status(&self.state.borrow_and_update());
+            tokio::select! {
+                biased;
+                // A new flight is polled before the next one is made, so that flights are sent in
+                // the order in which they were made.
+                Some(()) = flights.next(), if !flights.is_empty() => continue,
+                changed = self.state.changed(), if is_connecting => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+                () = queue.has_questions(), if !is_connecting && number < MAX_FLIGHTS => {}
+                () = queue.is_overdue(),
+                    if !is_connecting && (MAX_FLIGHTS..MAX_EXTRA_FLIGHTS).contains(&number) => {}
+            }
+            flights.extend(self.next_flight());
+        }
+    }
+
+    /// The next flight. While connecting fails, all questions get the error instead.
+    fn next_flight(&self) -> Option<impl Future<Output = ()> + use<>> {
+        let link = match &*self.state.borrow() {
+            LinkState::Up(link) if !link.is_closed() => link.clone(),
+            LinkState::Up(_) | LinkState::Connecting => return None,
+            LinkState::Down(error) => {
+                let error = store_error(&self.endpoint.label, error.clone());
+                self.endpoint.queue.fail(&error);
+                return None;
+            }
+        };
+        let questions = self.endpoint.queue.take(MAX_QUESTIONS);
+        let in_progress = link.inner.flights.try_acquire(usize::MAX);
+        let flight = Flight::new(questions, link, self.endpoint.clone())?;
+        // A panic in one flight must not end this task. The flight's callers get an error, since
+        // their answers' senders are dropped.
+        let flight = AssertUnwindSafe(flight.run()).catch_unwind();
+        Some(flight.map(|_| drop(in_progress)))
+    }
+}
+
+/// Whether questions have to wait for a connection, and the number of flights in progress over the
+/// current one. A closed connection has to be waited for, too, until the reconnector notices.
+fn status(state: &LinkState) -> (bool, usize) {
+    match state {
+        LinkState::Connecting => (true, 0),
+        LinkState::Up(link) => (link.is_closed(), link.inner.flights.number()),
+        LinkState::Down(_) => (false, 0),
+    }
+}
+
+/// Closes the queue however the task ends, so that no question waits forever.
+struct CloseOnDrop(Arc<Queue>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
