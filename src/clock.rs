@@ -1,5 +1,3 @@
-//! The time of this process.
-
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -7,28 +5,31 @@ use tokio::time::Instant;
 #[cfg(feature = "test-util")]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Microseconds since an epoch of its own.
+/// A clock of this process. It shows the microseconds since it was made.
 #[derive(Debug)]
 pub(crate) enum Clock {
-    /// The processor's time-stamp counter where that can be trusted.
+    /// The processor's time-stamp counter, or the system's monotonic clock where the counter is not
+    /// reliable.
     Counter {
         clock: quanta::Clock,
-        /// As the counter stood.
+        /// What the counter showed when the clock was made.
         epoch: u64,
     },
-    /// Tokio's, which tests can pause.
+    /// Tokio's clock, which tests can pause.
     Tokio { epoch: Instant },
     #[cfg(feature = "test-util")]
     Manual(ManualClock),
 }
 
 impl Clock {
+    /// A clock that tests can pause with `tokio::time::pause`.
     pub(crate) fn tokio() -> Self {
         Self::Tokio {
             epoch: Instant::now(),
         }
     }
 
+    /// The time in microseconds.
     pub(crate) fn now(&self) -> u64 {
         match self {
             Self::Counter { clock, epoch } => clock.delta_as_nanos(*epoch, clock.raw()) / 1_000,
@@ -51,21 +52,28 @@ impl Default for Clock {
     }
 }
 
-/// A clock that tests move by hand, in microseconds since any epoch.
+/// A clock that tests set by hand. It begins at 0. Clones show the same time.
 ///
-/// Clones show the same time.
+/// ```
+/// use tidegate::test_util::ManualClock;
+///
+/// let clock = ManualClock::default();
+/// let clone = clock.clone();
+/// clock.set(1_500_000);
+/// assert_eq!(clone.now(), 1_500_000);
+/// ```
 #[cfg(feature = "test-util")]
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock(std::sync::Arc<AtomicU64>);
 
 #[cfg(feature = "test-util")]
 impl ManualClock {
-    /// Sets the time.
+    /// Sets the time, in microseconds since any instant.
     pub fn set(&self, micros: u64) {
         self.0.store(micros, Ordering::Relaxed);
     }
 
-    /// The time.
+    /// The time in microseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

@@ -1,23 +1,23 @@
-//! How many of something are in progress, with a bound.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the permits that are out. Clones share the count.
+/// Counts what is in progress by the permits that are in use, and limits their number. Clones share
+/// the count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InFlightCounter(Arc<AtomicUsize>);
 
-/// One of them, given back when it is dropped.
+/// A permit of an [`InFlightCounter`]. Dropping it gives it back.
 #[derive(Debug)]
-#[must_use = "it is given back at once"]
+#[must_use = "dropping the permit gives it back at once"]
 pub(crate) struct Permit(Arc<AtomicUsize>);
 
 impl InFlightCounter {
+    /// The number of permits in use.
     pub(crate) fn number(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A permit, if fewer than `max` are out.
+    /// A permit, if fewer than `max` are in use.
     pub(crate) fn try_acquire(&self, max: usize) -> Option<Permit> {
         let relaxed = Ordering::Relaxed;
         let add = |number| (number < max).then_some(number + 1);

@@ -114,6 +114,7 @@ pub mod limiter;
 mod limits;
 #[cfg(feature = "lock")]
 pub mod lock;
+mod log_on_change;
 mod quota;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -122,13 +123,12 @@ pub mod store;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod trace;
-mod trouble;
 
 pub use algorithm::algorithm::Algorithm;
-pub use callback::defaults::FailOpen;
 pub use callback::degrade_callback::{DegradeCallback, Denied};
 pub use callback::error_callback::{ErrorCallback, Recovery};
 pub use callback::error_callback_chain::ErrorCallbackChain;
+pub use callback::fail_open::FailOpen;
 pub use callback::failed::Failed;
 #[cfg(feature = "redis")]
 pub use connection::redis::Redis;

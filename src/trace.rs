@@ -1,6 +1,7 @@
-//! Events for `tracing`, where that feature is on.
+//! Events for `tracing`, if that feature is on.
 
-/// `tracing::error!` or another level's macro, by its name; or nothing.
+/// Calls the macro of `tracing` that is named like the level, such as `tracing::error!`. Without the
+/// feature `tracing` it does nothing.
 macro_rules! event {
     ($level:ident: $($field:ident),+, $message:literal) => {{
         #[cfg(feature = "tracing")]

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use axum_core::response::{IntoResponse, Response};
 use http::request::Parts;
 
-use super::BoxFuture;
+use super::box_future::BoxFuture;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::rule::Rule;
@@ -11,9 +11,9 @@ use crate::store::Take;
 
 /// Answers a request that was denied, instead of the handler.
 ///
-/// One callback may serve many routes: pass it on as an `Arc`. Asynchronous closures are callbacks
-/// too. The layer adds the `RateLimit` fields and `Retry-After` to the response, whatever its
-/// status is. A panic is answered with a 500.
+/// Asynchronous closures are callbacks, too. An `Arc` of a callback may serve many routes. The layer
+/// adds the `RateLimit` fields and `Retry-After` to the response, whatever its status is. A panic is
+/// answered with a 500.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,17 +31,17 @@ pub trait DegradeCallback: Send + Sync + 'static {
     fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response>;
 }
 
-/// A request that was denied. Its body has not been read, and will not be.
+/// A request that was denied. Its body is never read.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Denied {
     /// The rule that denied it.
     pub rule: Arc<Rule>,
-    /// Who asked.
+    /// The key of the request.
     pub key: Key,
-    /// What it would have cost, in units.
+    /// The units that the request would have consumed.
     pub cost: u64,
-    /// Why, and when to come back.
+    /// The denial: what remains of each quota, and when to come back.
     pub decision: Decision,
     /// The request without its body.
     pub head: Parts,

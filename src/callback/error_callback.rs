@@ -2,13 +2,14 @@ use std::sync::Arc;
 
 use axum_core::response::{IntoResponse, Response};
 
-use super::{BoxFuture, Failed};
+use super::box_future::BoxFuture;
+use super::failed::Failed;
 
 /// Answers a request for which no decision could be made, or whose handler failed.
 ///
-/// One callback may serve many routes: pass it on as an `Arc`. Asynchronous closures are callbacks
-/// too; they return a [`Recovery`] or a response. Several callbacks, each for a type of error, make
-/// an [`ErrorCallbackChain`](crate::ErrorCallbackChain). A panic is answered with a 500.
+/// Asynchronous closures are callbacks, too; they return a [`Recovery`] or a response. An `Arc` of a
+/// callback may serve many routes. An [`ErrorCallbackChain`](crate::ErrorCallbackChain) has a
+/// callback for each type of error. A panic is answered with a 500.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,23 +23,24 @@ use super::{BoxFuture, Failed};
 /// # let _ = layer;
 /// ```
 pub trait ErrorCallback: Send + Sync + 'static {
-    /// What becomes of the request.
+    /// What happens to the request.
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery>;
 }
 
-/// What becomes of a request after a failure.
+/// What happens to a request after a failure.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Recovery {
-    /// The handler runs as if the request had been allowed. The same as [`Recovery::Propagate`] for
-    /// an error of the handler, which has run already, and for a request without a key: otherwise a
-    /// client would get past its limit by leaving out what it is known by.
+    /// The handler runs as if the request had been allowed. For an error of the handler, which has
+    /// run already, and for a request without a key, this is the same as [`Recovery::Propagate`]:
+    /// otherwise a client could avoid its limit by omitting what its key is made of.
     Proceed,
     /// The client gets this response.
     Respond(Response),
-    /// The error goes on. An error of the handler reaches the caller unchanged. For a failed store
-    /// the decision of a [`Fallback`](crate::store::Fallback) applies, or the rule's
-    /// [`OnError`](crate::rule::OnError). A request without a key is answered with a 400 or 500.
+    /// The callback does not handle the error. An error of the handler is returned unchanged. After
+    /// an error of the store, the decision of a [`Fallback`](crate::store::Fallback) applies, or the
+    /// rule's [`OnError`](crate::rule::OnError). A request without a key is answered with a 400 or
+    /// 500.
     Propagate,
 }
 

@@ -1,12 +1,15 @@
 use std::error::Error;
 use std::fmt;
 
-use super::{BoxFuture, ErrorCallback, Failed, Recovery};
+use super::box_future::BoxFuture;
+use super::error_callback::{ErrorCallback, Recovery};
+use super::failed::Failed;
 
-/// Error callbacks by priority and type of error.
+/// Error callbacks by type of error and priority.
 ///
-/// The callback with the lowest priority number among those whose type matches answers; of several
-/// with the same number, the one that was added first. If none matches, the error goes on.
+/// Of the callbacks whose type matches the error, the one with the lowest priority number answers.
+/// Of several with the same number, the one that was added first answers. If none matches, the error
+/// is not handled, as with [`Recovery::Propagate`].
 ///
 /// ```
 /// use http::StatusCode;
@@ -32,22 +35,23 @@ struct Entry {
 }
 
 impl ErrorCallbackChain {
-    /// The priority of callbacks that do not name one.
+    /// The priority of callbacks that are added without one: 1.
     pub const DEFAULT_PRIORITY: i32 = 1;
 
-    /// A chain without callbacks: all errors go on.
+    /// A chain without callbacks: it handles no error.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A callback for errors of the type `E`, at the priority 1.
+    /// Adds a callback for errors of the type `E`, with the priority 1. Its type matches as in
+    /// [`Failed::downcast_ref`].
     #[must_use]
     pub fn on<E: Error + 'static>(self, callback: impl ErrorCallback) -> Self {
         self.on_with_priority::<E>(Self::DEFAULT_PRIORITY, callback)
     }
 
-    /// A callback for errors of the type `E`.
+    /// Adds a callback for errors of the type `E`.
     #[must_use]
     pub fn on_with_priority<E: Error + 'static>(
         self,
@@ -58,13 +62,13 @@ impl ErrorCallbackChain {
         self.with(priority, matches, callback)
     }
 
-    /// A callback for all errors, at the priority 1.
+    /// Adds a callback for all errors, with the priority 1.
     #[must_use]
     pub fn any(self, callback: impl ErrorCallback) -> Self {
         self.any_with_priority(Self::DEFAULT_PRIORITY, callback)
     }
 
-    /// A callback for all errors.
+    /// Adds a callback for all errors.
     #[must_use]
     pub fn any_with_priority(self, priority: i32, callback: impl ErrorCallback) -> Self {
         self.with(priority, |_| true, callback)
@@ -77,15 +81,14 @@ impl ErrorCallbackChain {
         callback: impl ErrorCallback,
     ) -> Self {
         let callback = Box::new(callback);
-        let behind = self
-            .entries
-            .partition_point(|entry| entry.priority <= priority);
+        let entries = &self.entries;
+        let index = entries.partition_point(|entry| entry.priority <= priority);
         let entry = Entry {
             priority,
             matches,
             callback,
         };
-        self.entries.insert(behind, entry);
+        self.entries.insert(index, entry);
         self
     }
 }

@@ -13,19 +13,20 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A request for which no decision could be made, or whose handler failed.
 ///
-/// Drop it before the callback returns: an error of the handler that is to
-/// [go on](super::Recovery::Propagate) must have no other owner by then.
+/// Drop it before the callback returns. An error of the handler that the callback
+/// [propagates](crate::Recovery::Propagate) must have no other owner by then; otherwise the request
+/// is answered with a 500.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Failed {
-    /// The rule that was to decide.
+    /// The rule that limits the request.
     pub rule: Arc<Rule>,
     /// The request without its body.
     pub head: Parts,
     cause: Cause,
 }
 
-/// What a [`Failed`] is about, for code to branch on.
+/// What failed: the store, the key or the handler.
 ///
 /// ```
 /// use tidegate::Failed;
@@ -48,7 +49,7 @@ pub struct Failed {
 pub enum FailureKind {
     /// The store could not decide.
     Store(StoreErrorKind),
-    /// The request has no key, by the client's mistake or the server's.
+    /// The request has no key, because of a mistake of the client or of the server.
     Key(KeyErrorKind),
     /// The handler failed, after the request had been allowed.
     Inner,
@@ -57,7 +58,7 @@ pub enum FailureKind {
 #[derive(Clone)]
 pub(crate) enum Cause {
     Key(KeyError),
-    /// With what a fallback decided in place of the store.
+    /// With the decision that a fallback made in place of the store.
     Store(StoreError, Option<Decision>),
     Inner(Arc<dyn Any + Send + Sync>, &'static str),
 }
@@ -83,8 +84,8 @@ impl Failed {
         }
     }
 
-    /// What a [`Fallback`](crate::store::Fallback) decided in place of the store. It applies if the
-    /// callback [propagates](super::Recovery::Propagate) the error.
+    /// The decision that a [`Fallback`](crate::store::Fallback) made in place of the store. It applies
+    /// if the callback [propagates](crate::Recovery::Propagate) the error.
     #[must_use]
     pub const fn fallback(&self) -> Option<&Decision> {
         match &self.cause {
@@ -93,16 +94,17 @@ impl Failed {
         }
     }
 
-    /// Whether it is the handler that failed, after the request had been allowed.
+    /// Whether the handler failed, after the request had been allowed.
     #[must_use]
     pub const fn is_inner(&self) -> bool {
         matches!(self.cause, Cause::Inner(..))
     }
 
-    /// The error if it is of this type, or was caused by one that is.
+    /// The error of the type `E`, if the failure is one or was caused by one.
     ///
-    /// [`StoreError`] and [`KeyError`] are why no decision could be made. An error of the handler
-    /// is found by its own type, also inside of a boxed error; what caused it only if it is boxed.
+    /// Without a decision the failure is a [`StoreError`] or a [`KeyError`]. An error of the handler
+    /// is found by its own type, also inside of a `Box<dyn Error + Send + Sync>`. Its causes are
+    /// found only if it is boxed.
     #[must_use]
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         match &self.cause {

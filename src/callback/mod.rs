@@ -1,29 +1,47 @@
-//! What answers instead of the handler.
+//! Callbacks: what answers a request instead of the handler.
 //!
-//! A [`DegradeCallback`] answers a request that was denied. An [`ErrorCallback`] answers one for
-//! which no decision could be made, or whose handler failed; several of them, each for a type of
-//! error, make an [`ErrorCallbackChain`](crate::ErrorCallbackChain).
+//! A [`DegradeCallback`] answers a request that was denied. An [`ErrorCallback`] answers a request
+//! for which no decision could be made, or whose handler failed. An
+//! [`ErrorCallbackChain`](crate::ErrorCallbackChain) has an error callback for each type of error.
+//!
+//! ```
+//! use std::time::Duration;
+//! use http::StatusCode;
+//! use tidegate::key::KeyError;
+//! use tidegate::{Denied, ErrorCallbackChain, Failed, RateLimitLayer, Recovery, StoreError};
+//!
+//! let errors = ErrorCallbackChain::new()
+//!     .on::<StoreError>(async |_: Failed| Recovery::Proceed)
+//!     .on::<KeyError>(async |_: Failed| (StatusCode::UNAUTHORIZED, "log in first"));
+//! let layer = RateLimitLayer::new("export", Duration::from_secs(60), 1)
+//!     .degrade(async |denied: Denied| {
+//!         let wait = denied.decision.retry_after().unwrap_or_default();
+//!         format!("the last report is still fresh, come back in {} s", wait.as_secs())
+//!     })
+//!     .on_error(errors);
+//! # let _ = layer;
+//! ```
+//!
+//! Without callbacks, [`Problem`] answers. Callbacks may be shared by many routes as an `Arc`. A
+//! panic in a callback is logged and answered with a 500.
 
-pub(crate) mod defaults;
+mod box_future;
 pub(crate) mod degrade_callback;
 pub(crate) mod error_callback;
 pub(crate) mod error_callback_chain;
+pub(crate) mod fail_open;
 pub(crate) mod failed;
 mod panic;
 mod problem;
+mod problem_document;
 mod recover;
 
-pub use defaults::Problem;
+pub use box_future::BoxFuture;
 pub(crate) use degrade_callback::{DegradeCallback, Denied};
 pub(crate) use error_callback::{ErrorCallback, Recovery};
-pub(crate) use failed::Cause;
-pub(crate) use failed::Failed;
 pub use failed::FailureKind;
+pub(crate) use failed::{Cause, Failed};
 pub(crate) use panic::{caught, guarded};
-pub(crate) use problem::{key_refused, quota_exceeded, reduced_capacity};
+pub use problem::Problem;
+pub(crate) use problem_document::{key_refused, quota_exceeded, reduced_capacity};
 pub(crate) use recover::{recover, recover_inner};
-
-use std::pin::Pin;
-
-/// A boxed future of a callback.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

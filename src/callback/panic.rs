@@ -1,4 +1,4 @@
-//! Panics of user code: caught, logged, and answered with a 500.
+//! Panics of user code are caught, logged and answered with a 500.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,20 +6,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use axum_core::response::Response;
 use futures_util::FutureExt;
 
-use super::problem::internal_error;
+use super::problem_document::internal_error;
 use crate::trace;
 
 /// A panic that was caught and logged.
 #[derive(Debug)]
 pub(crate) struct Panicked;
 
-/// Runs user code that may panic. Nothing of ours is borrowed mutably by it, so nothing is left
-/// half done.
+/// Runs user code, and catches and logs its panic. The code borrows nothing of this crate mutably, so
+/// a panic leaves nothing half changed.
 pub(crate) fn caught<T>(who: &str, path: &str, run: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| logged(who, path, &*panic))
 }
 
-/// Awaits user code that may panic, when it is called as well as when it is polled.
+/// Awaits user code, and catches and logs its panic, both when it is called and when it is polled.
 pub(crate) async fn guarded<T, Fut: Future<Output = T>>(
     who: &str,
     path: &str,

@@ -1,64 +1,38 @@
-//! Problem documents, RFC 9457, of the types that the draft of the `RateLimit` fields registers.
+use std::future::ready;
 
-use axum_core::body::Body;
 use axum_core::response::Response;
-use http::{HeaderValue, StatusCode, header};
 
-use crate::decision::Decision;
-use crate::error::KeyErrorKind;
-use crate::rule::Rule;
+use super::box_future::BoxFuture;
+use super::degrade_callback::{DegradeCallback, Denied};
+use super::error_callback::{ErrorCallback, Recovery};
+use super::failed::{Failed, FailureKind};
+use super::problem_document::{key_refused, quota_exceeded, reduced_capacity};
 
-/// 429, with the names of the quotas that have no room for `cost`.
-pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision, cost: u64) -> Response {
-    let mut violated = String::new();
-    for (policy, state) in rule.policies().iter().zip(decision.quotas()) {
-        if state.remaining() < cost {
-            let comma = if violated.is_empty() { "" } else { "," };
-            violated.push_str(comma);
-            // A policy's name has no quotes, backslashes or control characters.
-            violated.extend(["\"", policy.name(), "\""]);
-        }
-    }
-    document(
-        StatusCode::TOO_MANY_REQUESTS,
-        format!(
-            "{{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-             \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
-             \"status\":429,\"violated-policies\":[{violated}]}}"
-        ),
-    )
-}
+/// Answers with a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). The default
+/// of both callbacks.
+///
+/// | the request | the response |
+/// |---|---|
+/// | was denied | 429, with the names of the quotas that are used up |
+/// | got no decision of the store | 503 |
+/// | has no key | 400 or 500, depending on the [kind](crate::key::KeyErrorKind) of the error |
+/// | was allowed, and its handler failed | none: the handler's error is returned |
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Problem;
 
-/// 503: there is no decision.
-pub(crate) fn reduced_capacity() -> Response {
-    let body = "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",\
-        \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
-        \"status\":503}";
-    document(StatusCode::SERVICE_UNAVAILABLE, body)
-}
-
-/// 400 or 500, by whose mistake it is that the request has no key. The client does not hear what
-/// the key is made of.
-pub(crate) fn key_refused(kind: KeyErrorKind) -> Response {
-    match kind {
-        KeyErrorKind::Client => {
-            let body = "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400}";
-            document(StatusCode::BAD_REQUEST, body)
-        }
-        KeyErrorKind::Server => internal_error(),
+impl DegradeCallback for Problem {
+    fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
+        let response = quota_exceeded(&denied.rule, &denied.decision, denied.cost);
+        Box::pin(ready(response))
     }
 }
 
-/// 500, without a word about what went wrong: that is in the log.
-pub(super) fn internal_error() -> Response {
-    let body = "{\"type\":\"about:blank\",\"title\":\"Internal Server Error\",\"status\":500}";
-    document(StatusCode::INTERNAL_SERVER_ERROR, body)
-}
-
-fn document(status: StatusCode, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/problem+json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
+impl ErrorCallback for Problem {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+        Box::pin(ready(match failed.kind() {
+            FailureKind::Inner => Recovery::Propagate,
+            FailureKind::Key(kind) => Recovery::Respond(key_refused(kind)),
+            FailureKind::Store(_) => Recovery::Respond(reduced_capacity()),
+        }))
+    }
 }

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::cut;
+use super::shorten;
 use super::text::FromText;
 
 impl FromText for Duration {
@@ -12,7 +12,7 @@ impl FromText for Duration {
     fn from_text(text: &str) -> Result<Self, String> {
         let terms = Terms(text);
         let sum = terms.map(|term| parse_term(text, term));
-        // What overflows is longer than any window, and is refused as such.
+        // A sum that overflows is refused later, as a window that is too long.
         let sum = sum.reduce(|sum, term| Ok(sum?.saturating_add(term?)));
         sum.unwrap_or_else(|| parse_term(text, text))
     }
@@ -20,14 +20,15 @@ impl FromText for Duration {
 
 fn parse_term(text: &str, term: &str) -> Result<Duration, String> {
     humantime::parse_duration(term).map_err(|error| {
-        let text = cut::value(text);
+        let text = shorten::value(text);
         format!("\"{text}\" is not a duration ({error})")
     })
 }
 
-/// The terms of a sum such as `1h 30m`: each a number and its unit.
+/// The terms of a sum such as `1h 30m`, each a number with its unit.
 ///
-/// They are parsed one by one and added here, because the parser panics where a sum overflows.
+/// The terms are parsed one by one and added here, because the parser panics on a sum such as
+/// `18446744073709551615s 1000ms`.
 struct Terms<'a>(&'a str);
 
 impl<'a> Iterator for Terms<'a> {

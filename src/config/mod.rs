@@ -1,19 +1,48 @@
-//! Rules by path from a TOML file.
+//! Configuration: the rules of a service from a TOML file.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate::Rules;
+//!
+//! # fn main() -> Result<(), tidegate::config::ConfigError> {
+//! let rules = Rules::from_toml(
+//!     r#"
+//!     [rules.getId]
+//!     max-count = 5
+//!     window = "10s"
+//!     "#,
+//! )?;
+//! let quota = rules.get("getId").expect("it stands above").quotas()[0];
+//! assert_eq!((quota.max(), quota.window()), (5, Duration::from_secs(10)));
+//!
+//! let error = Rules::from_toml("[rules.getId]\nmax-count = -5").unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "line 2: rules.getId.max-count: invalid value: integer `-5`, expected a whole number, 0 or more"
+//! );
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Rules::from_file`](crate::Rules::from_file) reads a file;
+//! [`Limits::from_file`](crate::Limits::from_file) also makes the layers of a service from it.
+//!
+//! # The file
 //!
 //! ```toml
 //! enabled = true                    # false: nothing is limited. Default: true
-//! prefix = "CurrentLimiter:"        # of all keys in the store. Default: the store's own
+//! prefix = "CurrentLimiter:"        # of the names of all keys. Default: the store's own
 //!
-//! [client-ip]                       # whom the key "client-ip" trusts; it needs this table
-//! trusted = ["10.0.0.0/8"]          # networks of proxies, [] for none; or: hops = 1, their number
-//! field = "x-forwarded-for"         # or "forwarded", or any other field. Default: x-forwarded-for
-//! ipv6-prefix = 64                  # bits of an IPv6 address that count. Default: 64
+//! [client-ip]                       # the proxies that the key "client-ip" trusts
+//! trusted = ["10.0.0.0/8"]          # their networks, [] for none; or their number: hops = 1
+//! field = "x-forwarded-for"         # or any other field. Default: x-forwarded-for
+//! ipv6-prefix = 64                  # leading bits of an IPv6 address that count. Default: 64
 //!
-//! [rules.getId]                     # a path; with other characters in quotes: [rules."/api/v1.2"]
+//! [rules.getId]                     # the path; quoted if it has other characters: [rules."/v1.2"]
 //! max-count = 5
 //! window = "10s"                    # ms, s, m, h, d and sums such as "1h 30m"
 //!
-//! [rules.export]                    # the same in the words of a properties file
+//! [rules.export]                    # the window as a number and a unit
 //! max-count = 1
 //! window-time = 1
 //! window-time-unit = "MINUTES"      # MILLISECONDS, SECONDS, MINUTES, HOURS, DAYS
@@ -21,8 +50,8 @@
 //! [rules.search]
 //! max-count = 100
 //! window = "1s"
-//! algorithm = "gcra"                # sliding-log, sliding-window, gcra or fixed-window. Default: sliding-log
-//! burst = 20                        # of gcra: so many at once, at least 1. Default: max-count
+//! algorithm = "gcra"                # or sliding-window, fixed-window, sliding-log. Default: the last
+//! burst = 20                        # of gcra: requests at once, at least 1. Default: max-count
 //!
 //! [rules.feed]
 //! max-count = 1000000
@@ -31,64 +60,47 @@
 //! sub-windows = 64                  # of sliding-window: 1 to 1024. Default: 64
 //!
 //! [rules.login]
-//! quotas = [                        # all of these have to have room
+//! quotas = [                        # every one of these must have room
 //!   { max-count = 5, window = "1m" },
 //!   { max-count = 50, window = "1d", name = "daily" },
 //! ]
 //! key = ["client-ip", "header:x-tenant"]  # path, peer-ip, client-ip, matched-path, header:<name>
-//! cost = 1                          # units for a request. Default: 1
-//! on-error = "respond"              # or "proceed", or "fallback": where the store cannot decide. Default:
-//!                                   # fallback where the store has one, and respond where it has none
+//! cost = 1                          # units of a request, at least 1. Default: 1
+//! on-error = "respond"              # when the store cannot decide: also "proceed" or "fallback".
+//!                                   # Default: fallback if the store has one, otherwise respond
 //! ```
 //!
-//! A mistake is one [`ConfigError`] that names the file, the line, the key and what was expected, and
-//! then nothing of the file is used.
+//! Every key but `max-count` and the window has a default. A key that is not listed here is a mistake.
+//!
+//! | key | values |
+//! |---|---|
+//! | `max-count` | 0 to 999,999,999,999,999; 0 denies every request |
+//! | `window`, or `window-time` in `window-time-unit` | 1 ms to ten years, in whole milliseconds |
+//! | `burst` | 1 or more, if refilling it takes at most ten years |
+//! | `cost` | 1 or more, and at most `max-count` (or `burst`) |
+//! | `key` | names or a list of names; see [`key`](crate::key) for what they read |
+//! | `on-error` | see [`OnError`](crate::rule::OnError) |
+//!
+//! # Mistakes
+//!
+//! A mistake anywhere in the file is a [`ConfigError`]. It names the file, the line, the key and what
+//! was expected. Nothing of such a file is used.
 
-mod cut;
+mod client_ip_table;
+mod config_error;
+mod duplicate_key;
 mod duration;
-mod error;
-mod key;
-mod locate;
-mod model;
-mod nested;
+mod file;
+mod key_names;
+mod load;
+mod location;
+mod mistake;
+mod nested_rules;
 mod number;
+mod quota_table;
+mod rule_table;
+mod shorten;
 mod text;
+mod time_unit;
 
-use std::fs;
-use std::path::Path;
-
-pub use error::ConfigError;
-use model::{File, Wrong};
-use serde::Deserialize;
-use toml::de::{DeTable, Deserializer};
-
-use crate::rule::Rules;
-
-impl Rules {
-    /// The rules of a TOML file; see [`config`](crate::config) for what may stand in it.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if the file cannot be read, or with the file, the line, the key and what was
-    /// expected, if something in it is wrong.
-    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let path = path.as_ref();
-        let text =
-            fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, error))?;
-        Self::from_toml(&text).map_err(|error| error.in_file(path))
-    }
-
-    /// The rules of a TOML text.
-    ///
-    /// # Errors
-    ///
-    /// As [`Rules::from_file`].
-    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let table = DeTable::parse(text).map_err(|error| ConfigError::syntax(text, &error))?;
-        let wrong = |wrong: Wrong| ConfigError::at(text, Some(wrong.span), &wrong.message);
-        nested::check(table.get_ref()).map_err(wrong)?;
-        let file = File::deserialize(Deserializer::from(table))
-            .map_err(|error| ConfigError::at(text, error.span(), error.message()))?;
-        file.into_rules().map_err(wrong)
-    }
-}
+pub use config_error::ConfigError;

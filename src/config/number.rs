@@ -1,9 +1,10 @@
 use std::fmt;
 
-use super::cut;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
-/// A whole number that is not negative, with a message that says so.
+use super::shorten;
+
+/// A whole number, 0 or more. Its error message says so.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number(pub(super) u64);
 
@@ -36,6 +37,9 @@ impl Visitor<'_> for NumberVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        Err(E::invalid_type(Unexpected::Str(&cut::value(text)), &self))
+        Err(E::invalid_type(
+            Unexpected::Str(&shorten::value(text)),
+            &self,
+        ))
     }
 }

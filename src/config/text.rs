@@ -7,17 +7,17 @@ use http::HeaderName;
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-use super::cut;
+use super::shorten;
 use crate::algorithm::Algorithm;
 use crate::rule::OnError;
 
-/// A value that is written as a string, and says what it expects where it cannot be one.
+/// A value that a file contains as a string.
 #[derive(Debug, Clone)]
 pub(super) struct Text<T>(pub(super) T);
 
-/// What a [`Text`] may hold.
+/// A type whose values a file contains as strings.
 pub(super) trait FromText: Sized {
-    /// Follows the word "expected" in messages.
+    /// What messages say after the word "expected".
     fn expected() -> Cow<'static, str>;
 
     /// The value, or what is wrong with the text.
@@ -46,31 +46,9 @@ impl<T: FromText> Visitor<'_> for TextVisitor<T> {
     }
 }
 
-/// For other visitors that meet such a text.
+/// The value, or an error that also says what was expected.
 pub(super) fn parse<T: FromText, E: Error>(text: &str) -> Result<T, E> {
     T::from_text(text).map_err(|wrong| E::custom(format!("{wrong}, expected {}", T::expected())))
-}
-
-/// A unit of time as Java's `TimeUnit` names it, in milliseconds.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TimeUnit(pub(super) u64);
-
-impl FromText for TimeUnit {
-    fn expected() -> Cow<'static, str> {
-        "\"MILLISECONDS\", \"SECONDS\", \"MINUTES\", \"HOURS\" or \"DAYS\"".into()
-    }
-
-    fn from_text(text: &str) -> Result<Self, String> {
-        let millis = match text.to_ascii_uppercase().as_str() {
-            "MILLISECONDS" => 1,
-            "SECONDS" => 1_000,
-            "MINUTES" => 60_000,
-            "HOURS" => 3_600_000,
-            "DAYS" => 86_400_000,
-            _ => return Err(format!("unknown unit \"{}\"", cut::value(text))),
-        };
-        Ok(Self(millis))
-    }
 }
 
 impl FromText for OnError {
@@ -83,7 +61,7 @@ impl FromText for OnError {
             "respond" => Ok(Self::Respond),
             "proceed" => Ok(Self::Proceed),
             "fallback" => Ok(Self::Fallback),
-            _ => Err(format!("unknown choice \"{}\"", cut::value(text))),
+            _ => Err(format!("unknown choice \"{}\"", shorten::value(text))),
         }
     }
 }
@@ -95,7 +73,7 @@ impl FromText for Algorithm {
 
     fn from_text(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|known| known.name() == text);
-        known.ok_or_else(|| format!("unknown algorithm \"{}\"", cut::value(text)))
+        known.ok_or_else(|| format!("unknown algorithm \"{}\"", shorten::value(text)))
     }
 }
 
@@ -119,7 +97,7 @@ impl FromText for IpNet {
     fn from_text(text: &str) -> Result<Self, String> {
         let address = || text.parse().map(|address: IpAddr| Self::from(address));
         let network = text.parse().or_else(|_| address());
-        network.map_err(|_| format!("\"{}\" is not a network", cut::value(text)))
+        network.map_err(|_| format!("\"{}\" is not a network", shorten::value(text)))
     }
 }
 
@@ -130,6 +108,6 @@ impl FromText for HeaderName {
 
     fn from_text(text: &str) -> Result<Self, String> {
         let name = text.to_ascii_lowercase().parse();
-        name.map_err(|_| format!("\"{}\" cannot be one", cut::value(text)))
+        name.map_err(|_| format!("\"{}\" cannot be one", shorten::value(text)))
     }
 }

@@ -1,10 +1,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-/// Different in every process, so that nobody can choose keys that collide.
+/// Random in every process, so that no client can choose keys with equal hashes.
 static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// For maps of this process.
+/// The hash of a text, for the maps of this process.
 pub(crate) fn hash(text: &str) -> u64 {
     SEED.hash_one(text)
 }

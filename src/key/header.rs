@@ -1,11 +1,12 @@
 use http::HeaderName;
 use http::request::Parts;
 
-use super::{Key, KeyExtractor};
+use super::key::Key;
+use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
 
-/// Fields whose values open doors: never kept readable.
-const SECRET: [&str; 8] = [
+/// Fields that carry credentials. Their values are stored as hashes only.
+const CREDENTIALS: [&str; 8] = [
     "api-key",
     "authorization",
     "cookie",
@@ -19,19 +20,25 @@ const SECRET: [&str; 8] = [
 /// The value of a header field as the key.
 ///
 /// Several lines of the field count as one value, in their order. All requests without the field
-/// share one key, unless it is [required](Header::required).
+/// share one key, unless the field is [required](Header::required).
 ///
-/// The values of `Authorization`, `Cookie`, `X-Api-Key` and their like are kept as a hash; for
-/// others that are secret, say so with [`Header::secret`].
+/// The values of `Api-Key`, `Authorization`, `Cookie`, `Proxy-Authorization`, `X-Access-Token`,
+/// `X-Api-Key`, `X-Auth-Token` and `X-Csrf-Token` are stored as a hash. Use [`Header::secret`] for
+/// other fields with secret values.
 ///
-/// A client chooses its header fields freely. Limit by one only if something in front of this
-/// service has checked it, or join it with an address.
+/// # Trust
+///
+/// A client chooses its header fields freely, and with another value in each request it has a fresh
+/// limit each time. Limit by a field only if a proxy has checked it, or join it with an address.
 ///
 /// ```
-/// use tidegate::Header;
+/// use http::HeaderName;
+/// use tidegate::{Header, PeerIp};
 ///
-/// let tenant = Header::new(http::HeaderName::from_static("x-tenant"));
-/// # let _ = tenant;
+/// let tenant = Header::new(HeaderName::from_static("x-tenant")).required();
+/// // As a key of two parts, with the address of the client.
+/// let key = (PeerIp, tenant);
+/// # let _ = key;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Header {
@@ -41,25 +48,25 @@ pub struct Header {
 }
 
 impl Header {
-    /// The field of this name.
+    /// The value of the field with this name.
     #[must_use]
     pub fn new(name: HeaderName) -> Self {
         Self {
-            secret: SECRET.contains(&name.as_str()),
+            secret: CREDENTIALS.contains(&name.as_str()),
             name,
             required: false,
         }
     }
 
-    /// Keeps the value as a hash only.
+    /// Stores the value as a hash only. Default: only for fields that carry credentials.
     #[must_use]
     pub fn secret(mut self) -> Self {
         self.secret = true;
         self
     }
 
-    /// Makes a request without the field a [`KeyError`] of the kind
-    /// [`Client`](crate::key::KeyErrorKind::Client), for the error callbacks to answer.
+    /// Fails for a request without the field, with a [`KeyError`] of the kind
+    /// [`Client`](crate::key::KeyErrorKind::Client). Default: such requests share one key.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;

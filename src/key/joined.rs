@@ -3,12 +3,13 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use super::{Key, KeyExtractor};
+use super::key::Key;
+use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
 
-/// Several extractors whose parts together are the key.
+/// A list of extractors. The parts of their keys, in the order of the list, make one key.
 ///
-/// Tuples of two to four extractors do the same; this is for a list that is known only at run time.
+/// Tuples of two to four extractors do the same. Use this for a list that is known only at run time.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::error::KeyError;
 pub struct Joined(Box<[Arc<dyn KeyExtractor>]>);
 
 impl Joined {
-    /// The parts of all of these, in their order.
+    /// An extractor that joins the keys of these.
     pub fn new(extractors: impl IntoIterator<Item = Arc<dyn KeyExtractor>>) -> Self {
         Self(extractors.into_iter().collect())
     }

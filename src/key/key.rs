@@ -2,15 +2,17 @@ use std::fmt::{self, Write as _};
 
 use sha2::{Digest, Sha256};
 
-/// Longer parts are hashed, so that a client cannot fill a store with one header.
+/// The most bytes of a part that is stored as it is. Longer parts are hashed, so that a client
+/// cannot fill a store with long header fields.
 const MAX_PLAIN_PART: usize = 64;
 
-/// Who is asking, as zero or more parts.
+/// Identifies the requests that are counted together, by zero or more parts such as an address or a
+/// tenant.
 ///
 /// Two keys are equal only if they have the same parts: `("a:b", "c")` is not `("a", "b:c")`.
-/// Whatever a part holds, the key is printable, has no blanks and no `{` or `}`, and so can neither
-/// break a protocol nor choose a slot of a Redis cluster. A part of more than 64 bytes, and one that
-/// is [secret](Key::with_secret), is kept as 128 bits of its SHA-256.
+/// Whatever bytes a part holds, the key is printable ASCII without blanks, `{` and `}`, so no client
+/// can break a protocol or choose a slot of a Redis cluster with it. A part of more than 64 bytes,
+/// and a part that is [secret](Key::with_secret), is stored as 128 bits of its SHA-256.
 ///
 /// ```
 /// use tidegate::Key;
@@ -38,18 +40,19 @@ impl Key {
         self
     }
 
-    /// The same key with one more part that must not be readable where the counts are kept.
+    /// The same key with one more part that is stored as a hash only.
     #[must_use]
     pub fn with_secret(mut self, part: impl AsRef<[u8]>) -> Self {
         self.separate();
         self.encoded.push('#');
         for byte in &Sha256::digest(part.as_ref())[..16] {
-            write!(self.encoded, "{byte:02x}").expect("a string takes everything");
+            write!(self.encoded, "{byte:02x}").expect("writing to a string does not fail");
         }
         self
     }
 
-    /// The same key with one more part that says that there is nothing: not the empty part.
+    /// The same key with one more part that stands for a missing value. It differs from the empty
+    /// part.
     #[must_use]
     pub fn with_nothing(mut self) -> Self {
         self.separate();
@@ -57,7 +60,7 @@ impl Key {
         self
     }
 
-    /// The same key with the parts of another behind its own.
+    /// The same key with the parts of `other` appended.
     #[must_use]
     pub fn join(mut self, other: &Self) -> Self {
         if other.parts > 0 {
@@ -70,13 +73,14 @@ impl Key {
 
     /// The encoded parts, joined by `:`.
     ///
-    /// No part and one empty part both give the empty string; [`Key::is_empty`] tells them apart.
+    /// A key without parts and a key of one empty part both give the empty string. [`Key::is_empty`]
+    /// distinguishes them.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.encoded
     }
 
-    /// Whether there is no part: nobody in particular.
+    /// Whether the key has no parts, as for a rule that counts all requests together.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.parts == 0
@@ -109,15 +113,17 @@ impl fmt::Display for Key {
     }
 }
 
-/// Percent-encodes all but ASCII letters, digits and harmless punctuation.
+/// Appends `part` to `into`, with all bytes but ASCII letters, digits and some punctuation
+/// percent-encoded.
 ///
-/// `:` separates parts, `#` and `~` mark what is not plain text, `{` and `}` choose a cluster slot.
+/// The characters with a meaning in keys are encoded, too: `:` separates parts, `#` begins a hash,
+/// `~` stands for a missing value, `{` and `}` choose a cluster slot.
 pub(crate) fn escape(part: &[u8], into: &mut String) {
     for &byte in part {
         if byte.is_ascii_alphanumeric() || b"-._/@!$&'()*+,;=?".contains(&byte) {
             into.push(char::from(byte));
         } else {
-            write!(into, "%{byte:02X}").expect("a string takes everything");
+            write!(into, "%{byte:02X}").expect("writing to a string does not fail");
         }
     }
 }
@@ -166,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_dangerous_is_left() {
-        let nasty = key(&["{user}\r\nFLUSHALL \0\u{e9}"]);
-        assert_eq!(nasty.as_str(), "%7Buser%7D%0D%0AFLUSHALL%20%00%C3%A9");
+    fn control_characters_braces_and_blanks_are_encoded() {
+        let key = key(&["{user}\r\nFLUSHALL \0\u{e9}"]);
+        assert_eq!(key.as_str(), "%7Buser%7D%0D%0AFLUSHALL%20%00%C3%A9");
     }
 
     #[test]

@@ -2,12 +2,13 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use super::Key;
+use super::key::Key;
 use crate::error::KeyError;
 
-/// Tells who is asking, from a request's head.
+/// Makes the key of a request from its head.
 ///
-/// Closures are extractors too. A panic inside one is answered with a 500 and harms nothing else.
+/// Closures are extractors, too. A panic inside an extractor is answered with a 500 and affects no
+/// other request.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,8 +26,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the head does not say who is asking, with [whose mistake](KeyError::kind)
-    /// that is. It goes to the error callbacks; the request is neither charged nor denied.
+    /// [`KeyError`] if the head lacks what the key is made of. Its [kind](KeyError::kind) says
+    /// whether that is the client's mistake or the server's. The error goes to the error callbacks;
+    /// the request is neither charged nor denied.
     fn extract(&self, head: &Parts) -> Result<Key, KeyError>;
 }
 
@@ -42,15 +44,5 @@ where
 impl<T: KeyExtractor + ?Sized> KeyExtractor for Arc<T> {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
         T::extract(self, head)
-    }
-}
-
-/// Nobody in particular: all requests of a path are counted together. The default.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PathOnly;
-
-impl KeyExtractor for PathOnly {
-    fn extract(&self, _: &Parts) -> Result<Key, KeyError> {
-        Ok(Key::default())
     }
 }

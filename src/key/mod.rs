@@ -1,7 +1,40 @@
-//! Who is being limited inside a rule.
+//! Keys: which requests of a rule are counted together.
 //!
-//! A [`KeyExtractor`] makes a [`Key`] from a request's head. Without one a rule counts everybody
-//! together.
+//! A [`KeyExtractor`] makes a [`Key`] from a request's head. Requests with equal keys share the
+//! quotas of their rule; a rule without an extractor counts all its requests together.
+//!
+//! ```
+//! use http::{HeaderName, Request};
+//! use tidegate::key::PeerAddr;
+//! use tidegate::{Header, KeyExtractor, PeerIp};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Counted together: requests of one tenant from one address.
+//! let extractor = (PeerIp, Header::new(HeaderName::from_static("x-tenant")));
+//!
+//! let request = Request::builder()
+//!     .header("x-tenant", "acme")
+//!     .extension(PeerAddr("203.0.113.9:4711".parse()?))
+//!     .body(())?;
+//! let (head, ()) = request.into_parts();
+//! assert_eq!(extractor.extract(&head)?.as_str(), "203.0.113.9:acme");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | requests are counted by | extractor |
+//! |---|---|
+//! | the path alone | [`PathOnly`], the default |
+//! | the address of the socket's peer | [`PeerIp`](crate::PeerIp) |
+//! | the client's address behind proxies | [`ClientIp`](crate::ClientIp), with its [`Forwarding`] field |
+//! | the value of a header field | [`Header`](crate::Header) |
+//! | the route that axum matched | `MatchedPath` (feature `axum`) |
+//! | several of these together | tuples, or [`Joined`] for a list |
+//! | anything else | a closure from the request's head to `Result<Key, KeyError>` |
+//!
+//! A request for which an extractor fails with a [`KeyError`] is neither charged nor denied. It goes
+//! to the error callbacks, and without one it is answered with a 400 or a 500, depending on the
+//! [`KeyErrorKind`].
 
 mod hash;
 pub(crate) mod header;
@@ -11,17 +44,13 @@ pub(crate) mod key;
 pub(crate) mod key_extractor;
 #[cfg(feature = "axum")]
 pub(crate) mod matched_path;
+mod path_only;
 
 pub(crate) use hash::hash;
-pub(crate) use header::Header;
-pub(crate) use ip::{ClientIp, PeerIp};
 pub use ip::{Forwarding, PeerAddr};
 pub use joined::Joined;
-pub(crate) use key::Key;
-pub(crate) use key::escape;
+pub(crate) use key::{Key, escape};
 pub(crate) use key_extractor::KeyExtractor;
-pub use key_extractor::PathOnly;
-#[cfg(feature = "axum")]
-pub(crate) use matched_path::MatchedPath;
+pub use path_only::PathOnly;
 
 pub use crate::error::{KeyError, KeyErrorKind};

@@ -7,10 +7,10 @@ use super::Headers;
 use crate::admission::{Options, WaitLimits};
 use crate::decision::Decision;
 use crate::error::StoreError;
+use crate::log_on_change::LogOnChange;
 use crate::rule::{OnError, Rule, SharedRules};
 use crate::store::{MemoryStore, Store};
 use crate::trace;
-use crate::trouble::Trouble;
 
 /// The settings of a layer, shared by all services that it made.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub(super) enum RuleSource {
 /// What was logged about a store. Another store has failures of its own.
 #[derive(Default)]
 pub(super) struct StoreLog {
-    failures: Trouble,
+    failures: LogOnChange,
     is_missing_fallback_logged: OnceLock<()>,
 }
 
@@ -69,10 +69,10 @@ impl Settings {
     /// Logs changes only.
     pub(super) fn log_answer(&self, path: &str, answer: &Result<Decision, StoreError>) {
         match answer {
-            Ok(_) if self.log.failures.ends() => {
+            Ok(_) if self.log.failures.worked() => {
                 trace::event!(warn: path, "decisions are made again");
             }
-            Err(error) if self.log.failures.begins() => {
+            Err(error) if self.log.failures.failed() => {
                 let error = error.to_string();
                 trace::event!(warn: path, error, "no decisions: the error callbacks answer");
             }

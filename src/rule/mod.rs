@@ -1,8 +1,30 @@
-//! Rules: which path has which quotas, and the handle that swaps all of them at once.
+//! Rules: which quotas limit which path.
+//!
+//! A [`Rule`] has a path, one or more [quotas](crate::Quota), a key and a cost. [`Rules`] hold the
+//! rules of a service by their paths, and [`SharedRules`] let all of them be replaced while requests
+//! are being served.
+//!
+//! ```
+//! use tidegate::rule::SharedRules;
+//! use tidegate::{PeerIp, Quota, Rule, Rules};
+//!
+//! # fn main() -> Result<(), tidegate::rule::RuleError> {
+//! // Each address: at most 5 logins in any minute, and at most 50 in any day.
+//! let login = Rule::new("login", [Quota::per_minute(5), Quota::per_day(50)])?.key(PeerIp);
+//! let shared = SharedRules::new(Rules::from_iter([login]));
+//! assert!(shared.load().get("login").is_some());
+//!
+//! // From the next request on, nothing is limited.
+//! shared.replace(Rules::default());
+//! assert!(shared.load().get("login").is_none());
+//! # Ok(())
+//! # }
+//! ```
 
 mod on_error;
 mod policy;
 pub(crate) mod rule;
+mod rule_error;
 pub(crate) mod rules;
 mod share;
 mod shared_rules;
@@ -10,7 +32,7 @@ mod shared_rules;
 pub use on_error::OnError;
 pub use policy::Policy;
 pub(crate) use rule::Rule;
-pub use rule::RuleError;
+pub use rule_error::RuleError;
 pub(crate) use rules::Rules;
 pub use share::Share;
 pub use shared_rules::SharedRules;

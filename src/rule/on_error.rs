@@ -1,15 +1,26 @@
-/// What becomes of a request for which the store made no decision, once no error callback has answered it.
+/// What happens to a request for which the store could not decide, unless an error callback answers
+/// it.
 ///
-/// A rule that [says nothing](crate::Rule::on_error) is answered by a [`Fallback`](crate::store::Fallback) where its store has
-/// one, and with a 503 where it has none.
+/// A rule without a [choice](crate::Rule::on_error) behaves as [`OnError::Fallback`] if its store
+/// has a [`Fallback`](crate::store::Fallback), and as [`OnError::Respond`] if it has none.
+///
+/// ```
+/// use tidegate::rule::OnError;
+/// use tidegate::{Quota, Rule};
+///
+/// // Searching goes on, unlimited, while Redis cannot be reached.
+/// let search = Rule::new("search", [Quota::per_second(100)])?.on_error(OnError::Proceed);
+/// assert_eq!(search.error_policy(), Some(OnError::Proceed));
+/// # Ok::<(), tidegate::rule::RuleError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnError {
-    /// It is answered with a 503, also where there is a fallback.
+    /// The request is answered with a 503, even if the store has a fallback.
     Respond,
-    /// It goes on to the handler, unlimited, also where there is a fallback.
+    /// The handler runs, unlimited, even if the store has a fallback.
     Proceed,
-    /// A [`Fallback`](crate::store::Fallback) decides, by this process's share of the quotas. Where the store has none, it is
-    /// answered with a 503, and the log says so.
+    /// A [`Fallback`](crate::store::Fallback) decides, by this process's share of the quotas. If the
+    /// store has none, the request is answered with a 503, and the log says so.
     Fallback,
 }

@@ -9,7 +9,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A quota by this name. Characters that a header field cannot carry in a name are
+    /// A quota with a name. Characters of the name that a header field cannot contain are
     /// percent-encoded.
     #[must_use]
     pub fn new(name: &str, quota: Quota) -> Self {
@@ -24,7 +24,8 @@ impl Policy {
         Self { name: safe, quota }
     }
 
-    /// The only quota of a path is named like the path, several also by their windows.
+    /// A quota without a name: the only quota of a path is named like the path, one of several like
+    /// the path and its window.
     pub(crate) fn unnamed(path: &str, quota: Quota, only: bool) -> Self {
         match only {
             true => Self::new(path, quota),
@@ -32,7 +33,7 @@ impl Policy {
         }
     }
 
-    /// Another quota by the same name.
+    /// The same name with another quota.
     pub(super) fn with_quota(&self, quota: Quota) -> Self {
         let name = self.name.clone();
         Self { name, quota }

@@ -1,12 +1,18 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::{OnError, Policy, Share};
+use super::on_error::OnError;
+use super::policy::Policy;
+use super::rule_error::RuleError;
+use super::share::Share;
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
 use crate::quota::{MAX_QUOTAS, Quota};
 
-/// What limits a path: one or more quotas, who is counted together, and what a request costs.
+/// The limit of a path: one or more quotas, the key by which requests are counted, and the cost of a
+/// request.
+///
+/// Every quota must have room for a request; the request is then charged to all of them at once.
 ///
 /// ```
 /// use tidegate::{PeerIp, Quota, Rule};
@@ -19,32 +25,33 @@ use crate::quota::{MAX_QUOTAS, Quota};
 #[derive(Clone)]
 pub struct Rule {
     path: Arc<str>,
-    /// The path and the algorithm as they stand in the names of a store's keys.
+    /// The path and the algorithm, as the names of a store's keys contain them.
     id: Box<str>,
     id_hash: u64,
     prefix: Option<Arc<str>>,
     policies: Box<[Policy]>,
-    /// The policies' quotas side by side, as the algorithms want them.
+    /// The policies' quotas, as a slice for the algorithms.
     quotas: Box<[Quota]>,
-    /// How long a charge counts at most, in microseconds.
+    /// The longest time for which a charge counts, in microseconds.
     life: u64,
     key: Option<Arc<dyn KeyExtractor>>,
     cost: u64,
     counting: Counting,
     on_error: Option<OnError>,
-    /// What a store's question says of the quotas, encoded once.
+    /// The quotas as a question to Redis contains them, encoded once.
     question: OnceLock<Box<[u8]>>,
-    /// What a fallback counts by, for the share that was asked for first.
+    /// The rule with a fallback's share of the quotas, for the share that was asked for first.
     shared: OnceLock<(Share, Arc<Self>)>,
 }
 
 impl Rule {
-    /// The rule of a path: any non-empty name of what is limited, and 1 to 16 quotas that all have
-    /// to have room.
+    /// A rule with 1 to 16 quotas for a path. The path is any non-empty name of what is limited; it
+    /// need not be the path of a URL.
     ///
     /// # Errors
     ///
-    /// [`RuleError`] if the path is empty, if there is no quota, or more than 16.
+    /// [`RuleError`] if the path is empty, if there are no quotas or more than 16, or if two quotas
+    /// have the same window.
     pub fn new(path: &str, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, RuleError> {
         let quotas: Vec<_> = quotas.into_iter().collect();
         let only = quotas.len() == 1;
@@ -52,11 +59,25 @@ impl Rule {
         Self::with_policies(path, quotas.into_iter().map(named))
     }
 
-    /// The same with names for the quotas, which clients see in the `RateLimit` fields.
+    /// The same with names for the quotas, which clients see in the `RateLimit` fields. Without names
+    /// the only quota is named like the path, and of several quotas each like the path and its
+    /// window, as in `login-1d`.
+    ///
+    /// ```
+    /// use tidegate::rule::Policy;
+    /// use tidegate::{Quota, Rule};
+    ///
+    /// let quick = Policy::new("quick", Quota::per_second(2));
+    /// let daily = Policy::new("daily", Quota::per_day(1_000));
+    /// let rule = Rule::with_policies("search", [quick, daily])?;
+    /// assert_eq!(rule.policies()[1].name(), "daily");
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// As [`Rule::new`], and if two quotas have the same name.
+    /// [`RuleError`] if the path is empty, if there are no quotas or more than 16, or if two quotas
+    /// have the same name.
     pub fn with_policies(
         path: &str,
         policies: impl IntoIterator<Item = Policy>,
@@ -95,14 +116,15 @@ impl Rule {
         })
     }
 
-    /// Who is counted together. Default: everybody who uses the path.
+    /// The key by which requests are counted. Default: all requests of the path are counted
+    /// together.
     #[must_use]
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
         self.key = Some(Arc::new(key));
         self
     }
 
-    /// Units that one request takes. Default: 1.
+    /// The units that one request consumes. A cost of 0 is always allowed. Default: 1.
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
@@ -110,10 +132,10 @@ impl Rule {
         self
     }
 
-    /// How takes are counted. Default: [`Algorithm::SlidingLog`].
+    /// How requests are counted. Default: [`Algorithm::SlidingLog`].
     ///
-    /// Each algorithm has counts of its own: a rule that changes its algorithm starts afresh, and one that
-    /// changes back finds what still counts of before.
+    /// Each algorithm has counts of its own. A rule that changes its algorithm starts with empty
+    /// counts; if it changes back in time, it finds its old counts.
     ///
     /// ```
     /// use tidegate::{Algorithm, Quota, Rule};
@@ -138,16 +160,16 @@ impl Rule {
         self
     }
 
-    /// What becomes of a request without a decision of the store. Default: [`OnError::Fallback`] where the store has
-    /// one, and [`OnError::Respond`] where it has none.
+    /// What happens to a request for which the store could not decide. Default:
+    /// [`OnError::Fallback`] if the store has a fallback, otherwise [`OnError::Respond`].
     #[must_use]
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = Some(on_error);
         self
     }
 
-    /// What the names of this rule's keys in a store begin with, instead of the store's own prefix.
-    /// End it with a separator: nothing is put between it and the path.
+    /// The beginning of the names of this rule's keys in a store. End it with a separator: nothing is
+    /// put between it and the path. Default: the store's own prefix.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = Some(prefix.into());
@@ -173,30 +195,31 @@ impl Rule {
         &self.quotas
     }
 
-    /// The path as stores name it: printable, without `:`, `{` and `}`. Two paths have two ids. Behind it
-    /// stands the algorithm, unless it is the sliding log: `~window`, `~gcra` or `~fixed`.
+    /// The path and the algorithm, as the names of a store's keys contain them: printable, without
+    /// `:`, `{` and `}`. Different paths have different ids. The algorithm is appended as `~window`,
+    /// `~gcra` or `~fixed`; nothing is appended for the sliding log.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Of the id, made once.
+    /// The hash of the id, computed once.
     pub(crate) const fn id_hash(&self) -> u64 {
         self.id_hash
     }
 
-    /// See [`Rule::prefix`].
+    /// The [prefix](Rule::prefix) of this rule's keys; `None` if the store's own applies.
     #[must_use]
     pub fn key_prefix(&self) -> Option<&str> {
         self.prefix.as_deref()
     }
 
-    /// How long a charge counts at most, in microseconds.
+    /// The longest time for which a charge counts, in microseconds.
     pub(crate) const fn life_micros(&self) -> u64 {
         self.life
     }
 
-    /// What a store's question says of this rule, encoded when it is first asked for.
+    /// The quotas as a question to Redis contains them. `encode` is called once.
     #[cfg(feature = "redis")]
     pub(crate) fn question(&self, encode: impl FnOnce(&Self) -> Box<[u8]>) -> &[u8] {
         self.question.get_or_init(|| encode(self))
@@ -206,26 +229,26 @@ impl Rule {
         self.key.as_deref()
     }
 
-    /// Units that one request takes.
+    /// The units that one request consumes.
     #[must_use]
     pub const fn request_cost(&self) -> u64 {
         self.cost
     }
 
-    /// How takes are counted.
+    /// How requests are counted.
     #[must_use]
     pub const fn counting(&self) -> Counting {
         self.counting
     }
 
-    /// See [`Rule::on_error`]; `None` if nothing was said.
+    /// The choice made with [`Rule::on_error`]; `None` if none was made.
     #[must_use]
     pub const fn error_policy(&self) -> Option<OnError> {
         self.on_error
     }
 
-    /// This rule with the share of each quota: made once for the first share that is asked for, since there is
-    /// hardly ever a second.
+    /// This rule with a share of each quota. The rule for the first share is made once and kept; a
+    /// process rarely uses a second share.
     pub(crate) fn of_share(&self, share: Share) -> Arc<Self> {
         let (known, rule) = self
             .shared
@@ -255,7 +278,7 @@ impl Rule {
     }
 }
 
-/// A state belongs to its algorithm, so its name says which.
+/// The id of a path under an algorithm: the counts of an algorithm belong to it alone.
 fn id_of(path: &str, algorithm: Algorithm) -> Box<str> {
     let suffix = algorithm.key_suffix();
     let mut id = String::with_capacity(path.len() + suffix.len());
@@ -281,19 +304,4 @@ impl fmt::Debug for Rule {
             .field("prefix", &self.prefix)
             .finish()
     }
-}
-
-/// Why a [`Rule`] cannot be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RuleError {
-    /// The path is the empty string.
-    #[error("the path is empty, expected the name of what is limited")]
-    EmptyPath,
-    /// There are no quotas, or too many.
-    #[error("{0} quotas, expected 1 to {MAX_QUOTAS}")]
-    NumberOfQuotas(usize),
-    /// Two quotas have the same name.
-    #[error("two quotas are named \"{0}\", expected a name of its own for each")]
-    SameName(String),
 }

@@ -1,11 +1,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Rule;
+use super::rule::Rule;
 
-/// Rules by path, and whether limiting is enabled at all.
+/// The rules of a service by their paths, and whether limiting is enabled.
 ///
-/// A path without a rule is not limited, nor is any while limiting is disabled.
+/// A path without a rule is not limited. While limiting is disabled, no path is.
 ///
 /// ```
 /// use tidegate::{Quota, Rule, Rules};
@@ -36,7 +36,7 @@ impl Rules {
         !self.disabled
     }
 
-    /// The rule that limits this path now.
+    /// The rule of this path; `None` if it has none or limiting is disabled.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&Arc<Rule>> {
         match self.disabled {
@@ -50,14 +50,14 @@ impl Rules {
         self.rules.contains_key(path)
     }
 
-    /// All rules by path in alphabetical order, whether or not limiting is enabled.
+    /// All rules in alphabetical order of their paths, even while limiting is disabled.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Rule>> {
         let mut rules: Vec<_> = self.rules.values().collect();
         rules.sort_unstable_by(|a, b| a.path().cmp(b.path()));
         rules.into_iter()
     }
 
-    /// Adds a rule, in place of an older one for the same path.
+    /// Adds a rule. It replaces an earlier rule of the same path.
     pub fn insert(&mut self, rule: Rule) {
         self.rules.insert(rule.path().into(), Arc::new(rule));
     }

@@ -1,7 +1,7 @@
 use crate::algorithm::Algorithm;
 use crate::quota::Quota;
 
-/// The part of every quota that one process may admit by itself: more than nothing, and at most all of it.
+/// The part of every quota that one process admits by itself: more than 0 and at most the whole.
 ///
 /// ```
 /// use tidegate::rule::Share;
@@ -16,12 +16,12 @@ pub struct Share {
 }
 
 impl Share {
-    /// Of one among so many processes that serve the same quotas: together they admit no more than one of them would with
-    /// the whole. Where processes come and go, it is the largest number that may run at once.
+    /// The share of one of `number` processes that serve the same quotas: together they admit at most
+    /// the whole. If the number of processes varies, use the largest number that runs at once.
     ///
     /// # Panics
     ///
-    /// If there are none. Use [`Share::checked`] where the number is not a constant.
+    /// If `number` is 0. Use [`Share::checked`] where the number is not a constant.
     #[must_use]
     pub const fn of_processes(number: u32) -> Self {
         Self::new(1, number)
@@ -31,16 +31,17 @@ impl Share {
     ///
     /// # Panics
     ///
-    /// If that is nothing, or more than the whole. Use [`Share::checked`] where the numbers are not constants.
+    /// If the share is 0 or more than the whole. Use [`Share::checked`] where the numbers are not
+    /// constants.
     #[must_use]
     pub const fn new(numerator: u32, denominator: u32) -> Self {
         match Self::checked(numerator, denominator) {
             Some(share) => share,
-            None => panic!("a share is more than nothing, and at most the whole"),
+            None => panic!("a share is more than 0 and at most the whole"),
         }
     }
 
-    /// The same; `None` if it is nothing, or more than the whole.
+    /// `numerator / denominator` of each quota. `None` if that is 0 or more than the whole.
     #[must_use]
     pub const fn checked(numerator: u32, denominator: u32) -> Option<Self> {
         if numerator == 0 || numerator > denominator {
@@ -57,12 +58,13 @@ impl Share {
         u64::try_from(part).expect("no more than the whole")
     }
 
-    /// The quota that admits this share, to requests of this cost.
+    /// The share of a quota, for requests of this cost.
     ///
-    /// Less than one request is one in a longer window, so that the rate is the share's.
+    /// A share that has no room for one request becomes room for one request in a longer window, so
+    /// that the rate stays the same.
     pub(super) fn quota(self, quota: &Quota, algorithm: Algorithm, cost: u64) -> Quota {
-        let is_hopeless = quota.max() == 0 || cost > algorithm.limit(quota);
-        let least = if is_hopeless { 0 } else { cost };
+        let is_never_allowed = quota.max() == 0 || cost > algorithm.limit(quota);
+        let least = if is_never_allowed { 0 } else { cost };
         let (max, window) = (self.of(quota.max()), quota.window_micros());
         let shared = match max >= least {
             true => Quota::of_micros(max, window),
@@ -77,8 +79,8 @@ impl Share {
         }
     }
 
-    /// How long it takes for so many units to come at the share's rate, in whole milliseconds, rounded up; none if
-    /// that is longer than a window may be.
+    /// The microseconds in which the share's rate admits this many units, rounded up to whole
+    /// milliseconds. `None` if a window may not be that long.
     fn window_for(self, quota: &Quota, units: u64) -> Option<u64> {
         let millis = u128::from(quota.window_micros() / 1_000) * u128::from(units);
         let whole = millis * u128::from(self.denominator);
@@ -89,7 +91,8 @@ impl Share {
     }
 }
 
-/// None at all rather than a burst that takes longer to come back than a quota may.
+/// The quota with a burst. If refilling the burst would take longer than a quota allows, the quota
+/// admits nothing.
 fn with_burst(quota: Quota, burst: u64) -> Quota {
     let without = Quota::of_micros(0, quota.window_micros());
     quota.with_burst(burst).unwrap_or(without)
@@ -110,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Max, and milliseconds of the window.
+    /// The share's maximum, and its window in milliseconds.
     fn shared(share: Share, quota: (u64, u64), algorithm: Algorithm, cost: u64) -> (u64, u64) {
         let window = Duration::from_millis(quota.1);
         let quota = Quota::new(quota.0, window).expect("valid");
@@ -139,10 +142,10 @@ mod tests {
         assert_eq!(shared(quarter, (3, 1_000), log, 1), (1, 1_334));
         assert_eq!(shared(quarter, (1, 1_000), log, 1), (1, 4_000));
         assert_eq!(shared(quarter, (8, 1_000), log, 3), (3, 1_500));
-        // What no request fits into anyway stays so.
+        // A quota that admits no request still admits none.
         assert_eq!(shared(quarter, (0, 1_000), log, 1), (0, 1_000));
         assert_eq!(shared(quarter, (8, 1_000), log, 9), (2, 1_000));
-        // One in forty years would be none of the windows that there are.
+        // A window of forty years is too long.
         let longest = 3650 * 24 * 60 * 60 * 1_000;
         assert_eq!(shared(quarter, (1, longest), log, 1), (0, longest));
     }
@@ -164,7 +167,6 @@ mod tests {
         );
     }
 
-    /// Never more than the share's rate, whatever the numbers.
     #[test]
     fn the_rate_is_never_above_the_shares() {
         for max in 1..=40_u64 {

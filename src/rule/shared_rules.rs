@@ -2,12 +2,12 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::Rules;
+use super::rules::Rules;
 
-/// The rules as they stand now, shared by all layers that use them.
+/// Rules that all layers of a service share, and that can be replaced at any time.
 ///
-/// Replacing them takes effect at each layer's next request, for all paths at once; requests under
-/// way go on with the rule that they started with. Counts are kept: they belong to the store.
+/// New rules apply to every path from the next request on. Requests in progress keep the rule that
+/// they began with. Counts stay, because they belong to the store. Clones share the rules.
 #[derive(Debug, Clone, Default)]
 pub struct SharedRules(Arc<ArcSwap<Rules>>);
 
@@ -23,13 +23,14 @@ impl SharedRules {
         self.0.store(Arc::new(rules));
     }
 
-    /// The rules as they stand now.
+    /// The current rules.
     #[must_use]
     pub fn load(&self) -> Arc<Rules> {
         self.0.load_full()
     }
 
-    /// The same without touching a shared counter, for the way of a request.
+    /// The current rules, without the reference count that [`load`](Self::load) increments: requests
+    /// of all threads read the rules.
     pub(crate) fn peek(&self) -> Guard<Arc<Rules>> {
         self.0.load()
     }

@@ -6,9 +6,9 @@ use super::{MemoryStore, Store, StoreFuture, Take};
 use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::StoreError;
 use crate::key::Key;
+use crate::log_on_change::LogOnChange;
 use crate::rule::{OnError, Rule, Share};
 use crate::trace;
-use crate::trouble::Trouble;
 
 /// Answers from the memory of this process, by a share of each quota, whenever the store inside
 /// fails.
@@ -66,7 +66,7 @@ pub(super) struct FallbackState {
     name: Arc<str>,
     share: Share,
     store: Arc<MemoryStore>,
-    trouble: Arc<Trouble>,
+    failures: Arc<LogOnChange>,
 }
 
 impl<S: Store> Fallback<S> {
@@ -78,7 +78,7 @@ impl<S: Store> Fallback<S> {
                 name: inner.name().into(),
                 share,
                 store: Arc::default(),
-                trouble: Arc::default(),
+                failures: Arc::default(),
             }),
             inner,
         }
@@ -116,14 +116,14 @@ impl<S: Store> Fallback<S> {
 
 impl FallbackState {
     fn log_recovery(&self) {
-        if self.trouble.ends() {
+        if self.failures.worked() {
             let store = &*self.name;
             trace::event!(warn: store, "the store decides again");
         }
     }
 
     fn log_failure(&self, error: &StoreError) {
-        if self.trouble.begins() {
+        if self.failures.failed() {
             let (store, error) = (&*self.name, error.to_string());
             trace::event!(warn: store, error, "the fallback decides, in the memory of this process");
         }

@@ -3,28 +3,33 @@ use std::net::IpAddr;
 use http::request::Parts;
 use ipnet::IpNet;
 
-use super::peer_ip::peer;
-use super::{Forwarding, IPV6_PREFIX, canonical, key_of};
+use super::forwarding::Forwarding;
+use super::ip_key::{IPV6_PREFIX, canonical, ip_key};
+use super::peer_addr::peer;
 use crate::error::KeyError;
-use crate::key::{Key, KeyExtractor};
+use crate::key::key::Key;
+use crate::key::key_extractor::KeyExtractor;
 
 /// The address of the client behind trusted proxies as the key.
 ///
-/// It starts at the socket's peer and believes a forwarding field only as far as the hops that wrote
-/// it are trusted, from the right to the left:
+/// Each proxy appends the address of its own peer to one forwarding field. So the field is read from
+/// the right, beginning with the socket's peer, and only as far as the proxies that wrote it are
+/// trusted:
 ///
-/// - with [trusted networks](ClientIp::behind), the first address that is not in them is the client.
-///   If the peer itself is not in them, no field is looked at;
-/// - with a [number of proxies](ClientIp::behind_hops), it is the address so many places from the
-///   right; a request with fewer did not come through all of them and counts as its peer.
+/// - with [trusted networks](ClientIp::behind), the first address outside of them is the client's.
+///   If the peer itself is outside of them, the field is not read;
+/// - with a [number of proxies](ClientIp::behind_hops), the address that many places from the right
+///   is the client's. A request with fewer addresses did not come through all proxies, and its key is
+///   its peer.
 ///
-/// A hop that is no address ends the walk at the last good one. At most 64 hops and 8 KiB are looked
-/// at. IPv6 addresses count by their /64 network unless [told otherwise](ClientIp::ipv6_prefix).
+/// An element that is no address ends the reading: the last address before it is the client's. At
+/// most 64 elements and 8 KiB are read. IPv6 addresses count by their /64 network unless
+/// [`ClientIp::ipv6_prefix`] says otherwise.
 ///
 /// # Trust
 ///
-/// Name only proxies of your own that append to (or overwrite) the one field in use. A network that
-/// is too wide lets its members choose the address that they are limited by.
+/// Trust only proxies of your own that append to the field or overwrite it. Every client inside a
+/// trusted network can choose the address by which it is limited.
 ///
 /// ```
 /// use tidegate::ClientIp;
@@ -47,16 +52,16 @@ enum Trust {
 }
 
 impl ClientIp {
-    /// Behind proxies whose addresses are in these networks. With none, the same as
-    /// [`PeerIp`](super::PeerIp).
+    /// The client behind proxies whose addresses are in these networks. Without networks, the same as
+    /// [`PeerIp`](crate::PeerIp).
     pub fn behind(networks: impl IntoIterator<Item = IpNet>) -> Self {
         Self::new(Trust::Networks(
             networks.into_iter().map(unmapped).collect(),
         ))
     }
 
-    /// Behind exactly this many proxies, whatever their addresses. With 0, the same as
-    /// [`PeerIp`](super::PeerIp).
+    /// The client behind exactly this many proxies, whatever their addresses. With 0, the same as
+    /// [`PeerIp`](crate::PeerIp).
     #[must_use]
     pub fn behind_hops(proxies: usize) -> Self {
         Self::new(Trust::Hops(proxies))
@@ -77,7 +82,8 @@ impl ClientIp {
         self
     }
 
-    /// How many leading bits of an IPv6 address count, at most 128. Default: 64.
+    /// How many leading bits of an IPv6 address count. More than 128 are the same as 128. Default:
+    /// 64.
     #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);
@@ -131,11 +137,11 @@ fn nth_from_the_right(
 impl KeyExtractor for ClientIp {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
         let peer = peer(head)?;
-        Ok(key_of(self.client(peer, head), self.ipv6_prefix))
+        Ok(ip_key(self.client(peer, head), self.ipv6_prefix))
     }
 }
 
-/// `::ffff:10.0.0.0/104` means `10.0.0.0/8`.
+/// The IPv4 network of an IPv4-mapped IPv6 network: `10.0.0.0/8` for `::ffff:10.0.0.0/104`.
 fn unmapped(network: IpNet) -> IpNet {
     let canonical = canonical(network.addr());
     match network.prefix_len().checked_sub(96) {

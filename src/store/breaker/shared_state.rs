@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use super::refused_take::RefusedTake;
 use super::state::{Phase, State, Ticket};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::log_on_change::LogOnChange;
 use crate::store::Take;
 use crate::trace;
-use crate::trouble::Trouble;
 
 /// The state of a breaker, shared by all threads that ask the store.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct SharedState {
     /// The error of requests that are refused. It is set before the breaker opens.
     refusal: ArcSwapOption<StoreError>,
     refused: RefusedTake,
-    trouble: Trouble,
+    failures: LogOnChange,
 }
 
 /// What a request can read of the state without the lock.
@@ -72,7 +72,7 @@ impl SharedState {
             snapshot: AtomicU64::new(Snapshot::Healthy as u64),
             refusal: ArcSwapOption::empty(),
             refused: RefusedTake::default(),
-            trouble: Trouble::default(),
+            failures: LogOnChange::default(),
         }
     }
 
@@ -140,7 +140,7 @@ impl SharedState {
             return;
         }
         let closed = self.change(|state| state.record_success(ticket));
-        if closed && self.trouble.ends() {
+        if closed && self.failures.worked() {
             let store = &*self.name;
             trace::event!(warn: store, "the circuit breaker is closed again");
         }
@@ -161,7 +161,7 @@ impl SharedState {
                 state.generation()
             })
         })?;
-        if self.trouble.begins() {
+        if self.failures.failed() {
             let (store, error) = (&*self.name, failure.to_string());
             trace::event!(warn: store, error, "the circuit breaker is open");
         }

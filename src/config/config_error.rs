@@ -4,13 +4,25 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{cut, locate};
+use super::{duplicate_key, location, shorten};
 
 /// The most characters of a key in a message.
 const MAX_KEY: usize = 200;
 
-/// What is wrong with a configuration, and where: `limits.toml:7: rules.getId.window: the window is
-/// zero, expected at least 1 ms`.
+/// A mistake in a configuration, and where it is.
+///
+/// Its message names the file, the line, the key and what was expected: `limits.toml:7:
+/// rules.getId.window: the window is zero, expected at least 1 ms`. Messages are one line of bounded
+/// length, whatever values the file has.
+///
+/// ```
+/// use tidegate::Rules;
+///
+/// let error = Rules::from_toml("[rules.getId]\nmax-count = 5\nwindow = \"0s\"").unwrap_err();
+/// assert_eq!(error.line(), Some(3));
+/// assert_eq!(error.key(), Some("rules.getId.window"));
+/// assert_eq!(error.file(), None);
+/// ```
 #[derive(Debug)]
 pub struct ConfigError {
     file: Option<PathBuf>,
@@ -31,27 +43,29 @@ impl ConfigError {
         }
     }
 
+    /// A mistake at these bytes of the text, or without a span on the line where the parser gave
+    /// up.
     pub(super) fn at(text: &str, span: Option<Range<usize>>, message: &str) -> Self {
-        let key = span.as_ref().and_then(|span| locate::key(text, span));
+        let key = span.as_ref().and_then(|span| location::key_at(text, span));
         let line = match span {
-            Some(span) => locate::line(text, span.start),
-            None => locate::unplaced(text),
+            Some(span) => location::line_at(text, span.start),
+            None => location::line_of_recursion_limit(text),
         };
         Self {
             file: None,
             line: Some(line),
             key,
-            message: cut::message(message),
+            message: shorten::message(message),
             source: None,
         }
     }
 
-    /// What the parser says of a text that is not TOML.
+    /// A text that is not TOML.
     pub(super) fn syntax(text: &str, error: &toml::de::Error) -> Self {
         let (span, message) = (error.span(), error.message());
         match &span {
             Some(duplicate) if message == "duplicate key" => Self {
-                key: locate::duplicate(text, duplicate),
+                key: duplicate_key::path(text, duplicate),
                 ..Self::at(text, span, "duplicate key, expected it only once")
             },
             Some(_) if message.starts_with("invalid unquoted key") => {
@@ -67,20 +81,20 @@ impl ConfigError {
         self
     }
 
-    /// The file, if the text came from one.
+    /// The file, if the text was read from one.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// The line, counted from 1.
+    /// The line, counted from 1. `None` if the file cannot be read.
     #[must_use]
     pub const fn line(&self) -> Option<usize> {
         self.line
     }
 
-    /// The key with all tables around it, such as `rules.getId.window`. Messages show at most 200
-    /// characters of it.
+    /// The key with all tables around it, such as `rules.getId.window`. `None` if the mistake is not
+    /// in the name or value of a key. Messages show at most 200 characters of it.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
@@ -96,7 +110,7 @@ impl fmt::Display for ConfigError {
             (None, None) => {}
         }
         if let Some(key) = &self.key {
-            write!(f, "{}: ", cut::middle(key, MAX_KEY))?;
+            write!(f, "{}: ", shorten::middle(key, MAX_KEY))?;
         }
         f.write_str(&self.message)
     }

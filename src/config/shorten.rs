@@ -1,14 +1,14 @@
-//! Messages of a bounded length, however long the values in a file are.
+//! Shortens messages, so that their length is bounded however long the values in a file are.
 
-/// The most characters of a value that a message repeats.
+/// The most characters of a value in a message.
 const MAX_VALUE: usize = 100;
-/// No message of ours or of the parser has more characters than this between two quotes, unless
-/// it repeats a value.
+/// More characters than this between two quotes are a value: no message of this crate or of the
+/// parser has as many of its own.
 const MAX_BETWEEN_QUOTES: usize = 200;
 /// The most characters of a message.
 const MAX_MESSAGE: usize = 600;
 
-/// A value as it is shown in a message: on one line, and cut after 100 characters.
+/// The first 100 characters of a value, on one line.
 pub(super) fn value(text: &str) -> String {
     let mut shown: String = text
         .chars()
@@ -21,7 +21,7 @@ pub(super) fn value(text: &str) -> String {
     shown
 }
 
-/// A message of the parser, on one line, with the values cut that it repeats.
+/// A message on one line, with the values in it shortened.
 pub(super) fn message(text: &str) -> String {
     let text = text.replace('\n', " ");
     let parts = text.split_inclusive(['"', '`']).map(|part| {
@@ -32,12 +32,12 @@ pub(super) fn message(text: &str) -> String {
             false => [part, quote].concat(),
         }
     });
-    // A value may have quotes of its own.
+    // A value may contain quotes, so that its parts were not shortened.
     middle(&parts.collect::<String>(), MAX_MESSAGE)
 }
 
-/// A text without its middle where it is longer than `max` characters: the start says what is
-/// wrong, and the end what was expected.
+/// A text of at most `max` characters. A longer one loses its middle: the beginning of a message says
+/// what is wrong, and its end what was expected.
 pub(super) fn middle(text: &str, max: usize) -> String {
     let number = text.chars().count();
     if number <= max {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_cut_after_100_characters() {
+    fn a_value_is_shortened_to_100_characters() {
         let of = |length| "ä".repeat(length);
         assert_eq!(value(&of(100)), of(100));
         assert_eq!(value(&of(101)), of(100) + "…");
@@ -62,16 +62,20 @@ mod tests {
 
     #[test]
     fn a_message_keeps_what_was_expected() {
-        let told = |value: &str| message(&format!("invalid type: string \"{value}\", expected 7"));
-        assert_eq!(told("a\nb"), "invalid type: string \"a b\", expected 7");
+        let shortened =
+            |value: &str| message(&format!("invalid type: string \"{value}\", expected 7"));
+        assert_eq!(
+            shortened("a\nb"),
+            "invalid type: string \"a b\", expected 7"
+        );
         let cut = format!("invalid type: string \"{}…\", expected 7", "a".repeat(100));
-        assert_eq!(told(&"a".repeat(1_000_000)), cut);
-        let told = told(&"\"".repeat(1_000_000));
-        assert!(told.chars().count() < 700 && told.ends_with("expected 7"));
+        assert_eq!(shortened(&"a".repeat(1_000_000)), cut);
+        let long = shortened(&"\"".repeat(1_000_000));
+        assert!(long.chars().count() < 700 && long.ends_with("expected 7"));
     }
 
     #[test]
-    fn a_text_is_cut_in_its_middle() {
+    fn a_long_text_loses_its_middle() {
         assert_eq!(middle("abcd", 4), "abcd");
         assert_eq!(middle("abcde", 4), "ab…de");
         assert_eq!(middle("ääääääää", 6), "äää…äää");

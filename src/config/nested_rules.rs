@@ -1,20 +1,20 @@
-//! Rules that are tables inside of other rules: a path with dots was written without quotes.
+//! Refuses a rule inside of another rule: a path with dots that was written without quotes.
 
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::locate::quoted;
-use super::model::Wrong;
+use super::location::quoted;
+use super::mistake::{Mistake, mistake};
 
-/// An error for the first table in a rule's table. TOML reads `[rules.api.v1]` as a table `v1` in
-/// the rule `api`, and no rule has tables in it.
-pub(super) fn check(file: &DeTable<'_>) -> Result<(), Wrong> {
+/// Fails with the first table inside of a rule's table. TOML reads `[rules.api.v1]` as a table `v1` in
+/// the rule `api`, and no key of a rule has a table as its value.
+pub(super) fn refuse(file: &DeTable<'_>) -> Result<(), Mistake> {
     let rules = file
         .get("rules")
         .and_then(|rules| rules.get_ref().as_table());
     for (path, rule) in rules.into_iter().flatten() {
-        let Some((span, names)) = rule.get_ref().as_table().and_then(inner) else {
+        let Some((span, names)) = rule.get_ref().as_table().and_then(inner_table) else {
             continue;
         };
         if names == ["quotas"] {
@@ -22,19 +22,20 @@ pub(super) fn check(file: &DeTable<'_>) -> Result<(), Wrong> {
                 "a table, expected a list: [[rules.{}.quotas]]",
                 quoted(path.get_ref())
             );
-            return Err(Wrong { span, message });
+            return mistake(span, message);
         }
         let path = quoted(&format!("{}.{}", path.get_ref(), names.join(".")));
         let message = format!(
             "a rule inside of a rule, expected [rules.{path}]: a path with dots has quotes"
         );
-        return Err(Wrong { span, message });
+        return mistake(span, message);
     }
     Ok(())
 }
 
-/// Where a table in this one is, and the names that lead to it and to the table that has values.
-fn inner<'a>(rule: &'a DeTable<'_>) -> Option<(Range<usize>, Vec<&'a str>)> {
+/// The place of the name of the first table in this one, and the names that lead from here to the
+/// innermost table.
+fn inner_table<'a>(rule: &'a DeTable<'_>) -> Option<(Range<usize>, Vec<&'a str>)> {
     let (name, table) = rule
         .iter()
         .find_map(|(name, value)| match value.get_ref() {
@@ -43,7 +44,7 @@ fn inner<'a>(rule: &'a DeTable<'_>) -> Option<(Range<usize>, Vec<&'a str>)> {
         })?;
     let mut names = vec![&**name.get_ref()];
     if table.values().all(|value| value.get_ref().is_table()) {
-        names.extend(inner(table).into_iter().flat_map(|(_, names)| names));
+        names.extend(inner_table(table).into_iter().flat_map(|(_, names)| names));
     }
     Some((name.span(), names))
 }

@@ -3,16 +3,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, header};
 
-use super::canonical;
+use super::ip_key::canonical;
 
-/// More hops than any real chain of proxies; the rest of a field is not looked at.
+/// The most elements of a field that are read: more than any real chain of proxies writes.
 const MAX_HOPS: usize = 64;
-/// As far to the left as a field is looked at.
+/// The most bytes of a field that are read, from the right.
 const MAX_BYTES: usize = 8 * 1024;
 
 /// The one field in which trusted proxies record where a request came from.
 ///
-/// Exactly one field is believed: a client may send any of the others.
+/// Only this field is read: a client may send any of the others itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Forwarding {
@@ -25,9 +25,9 @@ pub enum Forwarding {
     Header(HeaderName),
 }
 
-/// Right-to-left over the hops of all lines of a field.
 impl Forwarding {
-    /// The hops, nearest first; `None` for one that is not an address. Ends at the bounds.
+    /// The addresses in all lines of the field, from the right. `None` stands for an element that is
+    /// no address. Ends at the bounds.
     pub(super) fn hops<'a>(
         &'a self,
         headers: &'a HeaderMap,
@@ -87,14 +87,14 @@ fn elements_from_the_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether a backslash escapes the byte at this place: after `\\` it does not.
+/// Whether a backslash escapes the byte at this index. A backslash that is escaped itself does not.
 fn is_escaped(line: &[u8], at: usize) -> bool {
     let backslashes = line[..at].iter().rev().take_while(|byte| **byte == b'\\');
     backslashes.count() % 2 == 1
 }
 
-/// The `for` parameter of an element of `Forwarded`, unquoted. Two of them, and a quote that is not
-/// closed, are nonsense.
+/// The `for` parameter of an element of `Forwarded`, unquoted. `None` if it is missing, if there are
+/// two, or if a quote is not closed.
 fn forwarded_for(element: &str) -> Option<Cow<'_, str>> {
     let mut found = None;
     for pair in pairs(element)? {
@@ -109,7 +109,7 @@ fn forwarded_for(element: &str) -> Option<Cow<'_, str>> {
     unquoted(found?)
 }
 
-/// Splits at semicolons outside of quotes; none if a quote is not closed.
+/// Splits at semicolons outside of quotes. `None` if a quote is not closed.
 fn pairs(element: &str) -> Option<Vec<&str>> {
     let (mut quoted, mut escaped) = (false, false);
     let pairs = element.split(|char| {

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use http::HeaderName;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 
-use super::cut;
+use super::shorten;
 use super::text::{FromText, Text, parse};
-use crate::key::{ClientIp, Header, Joined, KeyExtractor, PathOnly, PeerIp};
+use crate::key::header::Header;
+use crate::key::ip::client_ip::ClientIp;
+use crate::key::ip::peer_ip::PeerIp;
+use crate::key::{Joined, KeyExtractor, PathOnly};
 
-/// Without the table the peer would be counted, and behind a proxy that is the proxy: all clients
-/// together, without a word.
+/// The key "client-ip" has no default for the trusted proxies: behind a proxy, all clients would
+/// silently share one limit.
 const NO_CLIENT_IP: &str = "the key \"client-ip\" without a table [client-ip], expected one \
      that says which proxies are trusted: trusted = [\"10.0.0.0/8\"] or hops = 1; trusted = [] if \
      clients connect directly";
 
-/// Who is counted together: one name, or a list of them.
+/// The value of `key`: one name of an extractor, or a list of names.
 #[derive(Debug)]
 pub(super) struct KeyNames(Vec<KeyName>);
 
@@ -30,16 +33,16 @@ enum KeyName {
 }
 
 impl KeyNames {
-    /// What reads these from requests, or what is wrong with them.
+    /// The extractor of these names, or what is wrong with them.
     pub(super) fn extractor(
         &self,
         client_ip: Option<&ClientIp>,
     ) -> Result<Arc<dyn KeyExtractor>, &'static str> {
-        let of = |name: &KeyName| name.extractor(client_ip);
+        let one = |name: &KeyName| name.extractor(client_ip);
         match &*self.0 {
-            [only] => of(only),
+            [only] => one(only),
             several => {
-                let parts = several.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+                let parts = several.iter().map(one).collect::<Result<Vec<_>, _>>()?;
                 Ok(Arc::new(Joined::new(parts)))
             }
         }
@@ -56,7 +59,7 @@ impl KeyName {
             Self::PeerIp => Arc::new(PeerIp),
             Self::ClientIp => Arc::new(client_ip.ok_or(NO_CLIENT_IP)?.clone()),
             #[cfg(feature = "axum")]
-            Self::MatchedPath => Arc::new(crate::key::MatchedPath),
+            Self::MatchedPath => Arc::new(crate::key::matched_path::MatchedPath),
             Self::Header(name) => Arc::new(Header::new(name.clone())),
         })
     }
@@ -79,10 +82,10 @@ impl FromText for KeyName {
             _ => match text.strip_prefix("header:") {
                 Some(name) => {
                     let wrong =
-                        |_| format!("\"{}\" is not a header field's name", cut::value(name));
+                        |_| format!("\"{}\" is not a header field's name", shorten::value(name));
                     HeaderName::from_text(name).map(Self::Header).map_err(wrong)
                 }
-                None => Err(format!("unknown key \"{}\"", cut::value(text))),
+                None => Err(format!("unknown key \"{}\"", shorten::value(text))),
             },
         }
     }

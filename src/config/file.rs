@@ -1,0 +1,51 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::client_ip_table::ClientIpTable;
+use super::mistake::Mistake;
+use super::rule_table::RuleTable;
+use crate::rule::Rules;
+
+/// A whole configuration file, with the type of every value checked.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct File {
+    #[serde(default = "enabled_by_default")]
+    enabled: bool,
+    prefix: Option<String>,
+    client_ip: Option<Spanned<ClientIpTable>>,
+    #[serde(default)]
+    rules: BTreeMap<Spanned<String>, Spanned<RuleTable>>,
+}
+
+fn enabled_by_default() -> bool {
+    true
+}
+
+impl File {
+    /// The rules, or the first mistake in the values.
+    pub(super) fn into_rules(self) -> Result<Rules, Mistake> {
+        let client_ip = match self.client_ip {
+            Some(table) => {
+                let span = table.span();
+                Some(table.into_inner().into_client_ip(span)?)
+            }
+            None => None,
+        };
+        let prefix: Option<Arc<str>> = self.prefix.map(Into::into);
+        let rules = self.rules.into_iter().map(|(path, table)| {
+            let span = table.span();
+            let table = table.into_inner();
+            let rule = table.into_rule(&path, span, client_ip.as_ref())?;
+            Ok(match &prefix {
+                Some(prefix) => rule.prefix(Arc::clone(prefix)),
+                None => rule,
+            })
+        });
+        let rules = rules.collect::<Result<Rules, Mistake>>()?;
+        Ok(rules.enabled(self.enabled))
+    }
+}

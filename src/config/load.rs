@@ -1,0 +1,52 @@
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::de::{DeTable, Deserializer};
+
+use super::config_error::ConfigError;
+use super::file::File;
+use super::mistake::Mistake;
+use super::nested_rules;
+use crate::rule::Rules;
+
+impl Rules {
+    /// Reads the rules from a TOML file. [`config`](crate::config) describes the file.
+    ///
+    /// ```no_run
+    /// use tidegate::Rules;
+    ///
+    /// # fn main() -> Result<(), tidegate::config::ConfigError> {
+    /// let rules = Rules::from_file("limits.toml")?;
+    /// # let _ = rules;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the file cannot be read or has a mistake. For a mistake the error names the
+    /// file, the line, the key and what was expected.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let text =
+            fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, error))?;
+        Self::from_toml(&text).map_err(|error| error.in_file(path))
+    }
+
+    /// Reads the rules from a TOML text. [`config`](crate::config) describes it.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the text has a mistake. The error names the line, the key and what was
+    /// expected.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let table = DeTable::parse(text).map_err(|error| ConfigError::syntax(text, &error))?;
+        let located =
+            |mistake: Mistake| ConfigError::at(text, Some(mistake.span), &mistake.message);
+        nested_rules::refuse(table.get_ref()).map_err(located)?;
+        let file = File::deserialize(Deserializer::from(table))
+            .map_err(|error| ConfigError::at(text, error.span(), error.message()))?;
+        file.into_rules().map_err(located)
+    }
+}

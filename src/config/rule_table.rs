@@ -1,0 +1,168 @@
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::key_names::KeyNames;
+use super::mistake::{Mistake, mistake};
+use super::number::Number;
+use super::quota_table::QuotaTable;
+use super::text::{Text, either};
+use super::time_unit::TimeUnit;
+use crate::algorithm::{Algorithm, Counting, SlidingWindow};
+use crate::key::ip::client_ip::ClientIp;
+use crate::quota::Quota;
+use crate::rule::{OnError, Policy, Rule, RuleError};
+
+const EXPECTED: &str = "either max-count and window, or quotas";
+
+/// The table of a rule, `[rules.<path>]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct RuleTable {
+    max_count: Option<Spanned<Number>>,
+    window: Option<Spanned<Text<Duration>>>,
+    window_time: Option<Spanned<Number>>,
+    window_time_unit: Option<Spanned<Text<TimeUnit>>>,
+    quotas: Option<Spanned<Vec<Spanned<QuotaTable>>>>,
+    burst: Option<Spanned<Number>>,
+    algorithm: Option<Text<Algorithm>>,
+    sub_windows: Option<Spanned<Number>>,
+    key: Option<Spanned<KeyNames>>,
+    cost: Option<Spanned<Number>>,
+    on_error: Option<Text<OnError>>,
+}
+
+impl RuleTable {
+    /// The rule of a path. `span` is that of the whole table.
+    pub(super) fn into_rule(
+        self,
+        path: &Spanned<String>,
+        span: Range<usize>,
+        client_ip: Option<&ClientIp>,
+    ) -> Result<Rule, Mistake> {
+        let algorithm = self
+            .algorithm
+            .map_or_else(Algorithm::default, |Text(name)| name);
+        let own = QuotaTable {
+            name: None,
+            max_count: self.max_count,
+            window: self.window,
+            window_time: self.window_time,
+            window_time_unit: self.window_time_unit,
+            burst: self.burst,
+        };
+        let quotas = quotas(own, self.quotas, &span, algorithm)?;
+        let rule = rule(path.get_ref(), quotas).or_else(|error| match error {
+            RuleError::EmptyPath => mistake(path.span(), error),
+            _ => mistake(span, error),
+        })?;
+        let rule = rule.algorithm(counting(algorithm, self.sub_windows)?);
+        let rule = with_cost(rule, self.cost)?;
+        let rule = with_key(rule, self.key, client_ip)?;
+        Ok(match self.on_error {
+            Some(Text(choice)) => rule.on_error(choice),
+            None => rule,
+        })
+    }
+}
+
+type NamedQuota = (Option<String>, Quota);
+
+/// The quotas of a rule: those of the list, or the one that the rule's table describes itself.
+fn quotas(
+    own: QuotaTable,
+    list: Option<Spanned<Vec<Spanned<QuotaTable>>>>,
+    span: &Range<usize>,
+    algorithm: Algorithm,
+) -> Result<Vec<NamedQuota>, Mistake> {
+    match (list, own.is_empty()) {
+        (None, false) => Ok(vec![(None, own.into_quota(span.clone(), algorithm)?)]),
+        (Some(list), true) => {
+            let tables = list.into_inner().into_iter();
+            tables
+                .map(|table| QuotaTable::into_named_quota(table, algorithm))
+                .collect()
+        }
+        (None, true) => mistake(span.clone(), format!("no quota, expected {EXPECTED}")),
+        (Some(list), false) => {
+            let message = format!("two ways at once, expected {EXPECTED}");
+            mistake(list.span(), message)
+        }
+    }
+}
+
+/// Quotas without a name get the names that they have in code.
+fn rule(path: &str, quotas: Vec<NamedQuota>) -> Result<Rule, RuleError> {
+    let only = quotas.len() == 1;
+    let policies = quotas.into_iter().map(|(name, quota)| match name {
+        Some(name) => Policy::new(&name, quota),
+        None => Policy::unnamed(path, quota, only),
+    });
+    Rule::with_policies(path, policies)
+}
+
+fn with_cost(rule: Rule, cost: Option<Spanned<Number>>) -> Result<Rule, Mistake> {
+    let Some(cost) = cost else {
+        return Ok(rule);
+    };
+    match cost.get_ref().0 {
+        0 => mistake(
+            cost.span(),
+            "requests that cost 0 are not limited, expected 1 or more",
+        ),
+        units if is_never_allowed(&rule, units) => mistake(
+            cost.span(),
+            "more than max-count (or burst), so that no request would ever be allowed",
+        ),
+        units => Ok(rule.cost(units)),
+    }
+}
+
+fn with_key(
+    rule: Rule,
+    key: Option<Spanned<KeyNames>>,
+    client_ip: Option<&ClientIp>,
+) -> Result<Rule, Mistake> {
+    let Some(names) = key else {
+        return Ok(rule);
+    };
+    match names.get_ref().extractor(client_ip) {
+        Ok(extractor) => Ok(rule.key(extractor)),
+        Err(message) => mistake(names.span(), message),
+    }
+}
+
+/// Whether a quota that allows requests would allow none of this cost.
+fn is_never_allowed(rule: &Rule, cost: u64) -> bool {
+    let algorithm = rule.counting().algorithm();
+    let too_small = |quota: &Quota| quota.max() > 0 && cost > algorithm.limit(quota);
+    rule.quotas().iter().any(too_small)
+}
+
+fn counting(
+    algorithm: Algorithm,
+    sub_windows: Option<Spanned<Number>>,
+) -> Result<Counting, Mistake> {
+    let Some(number) = sub_windows else {
+        return Ok(algorithm.into());
+    };
+    if !algorithm.has_sub_windows() {
+        let with_them = Algorithm::ALL.into_iter().filter(|it| it.has_sub_windows());
+        let message = format!("only algorithm = {} has sub-windows", either(with_them));
+        return mistake(number.span(), message);
+    }
+    match u16::try_from(number.get_ref().0) {
+        Ok(sub_windows @ 1..=SlidingWindow::MAX_SUB_WINDOWS) => {
+            Ok(Counting::from(algorithm).sub_windows(sub_windows))
+        }
+        _ => mistake(
+            number.span(),
+            format!(
+                "expected 1 to {} sub-windows",
+                SlidingWindow::MAX_SUB_WINDOWS
+            ),
+        ),
+    }
+}
