@@ -1,35 +1,39 @@
--- Grants permits of a rate limiter to callers that want as many each, to one behind the other while as many are left.
+-- Grants permits to callers that want the same number, one caller after the other, while enough
+-- permits are left.
 --
 -- KEYS     see lua/include/permits.lua
--- ARGV[1]  the permits of each
--- ARGV[2]  the number of callers, at most 64
--- ARGV[3]  a grant for each as it is kept: a member of the set, of 21 bytes, with these permits
--- ARGV[4]  now in microseconds since the epoch, only in tests; empty: the server's own clock
--- ARGV[5]  the deadline by the server's own clock, in microseconds
+-- ARGV[1]  now in microseconds since 1970, only in tests; empty: the server's clock
+-- ARGV[2]  how many permits each caller wants
+-- ARGV[3]  the number of callers, at most 64
+-- ARGV[4]  the grants of the callers, one after the other: members of KEYS[3], 21 bytes each
+-- ARGV[5]  the deadline by the server's clock, in microseconds
 --
--- Reply: how many callers have their permits, and the microseconds until the next can have them, or 0; a number less
--- than 0 see there; the error LATE after the deadline
+-- Reply: {how many callers were granted their permits, the microseconds until the next caller's
+--         permits can be granted, or 0}; a negative number as in lua/include/permits.lua; the error
+--         LATE after the deadline
 
-local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[4] ~= '' and ARGV[4], false
-local number = ARGV[2] + 0
+local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local test_now = ARGV[1] ~= '' and ARGV[1]
+local number = ARGV[3] + 0
 
--- The common way: one caller, a state that is whole or not there yet, and at most one grant that has left. It asks only
--- what it needs.
+-- The fast path, with as few commands as possible: one caller, complete keys or none, and at most
+-- one expired grant.
 --
--- The expiry is left alone as long as no grant leaves: then all that are granted follow within an interval of the one
--- that has set it, and it was set for as long in advance. When one leaves, it is looked after.
+-- While no grant has expired, the expiry of the keys stays as it is: all grants since it was set
+-- are within one interval of each other, and `store` sets it long enough for that.
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire')
 local rate, interval = tonumber(config[1] or nil), tonumber(config[2] or nil)
-local value_key, permits_key, is_known = KEYS[2], KEYS[3], config[3] == '0'
+local value_key, permits_key, is_current = KEYS[2], KEYS[3], config[3] == '0'
 if rate and interval and config[3] == '1' then
   value_key, permits_key = KEYS[4], KEYS[5]
-  local epoch = call('HGET', KEYS[1], 'epoch')
-  is_known = call('GET', KEYS[6]) == (epoch or '') .. ' ' .. config[1] .. ' ' .. config[2]
+  local epoch = (call('HGET', KEYS[1], 'epoch') or '') .. ' ' .. config[1] .. ' ' .. config[2]
+  is_current = call('GET', KEYS[6]) == epoch
 end
-if number == 1 and is_known and not config[4] and rate and interval and n <= rate and interval >= 1 then
+if number == 1 and is_current and not config[4] and rate and interval and requested <= rate
+  and interval >= 1 then
   local value = call('GET', value_key)
   local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
-  local now = given_now
+  local now = test_now
   if not now then
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
@@ -38,43 +42,44 @@ if number == 1 and is_known and not config[4] and rate and interval and n <= rat
   local rest = now % 1000
   local ms = (now - rest) / 1000
   local ms_up = rest == 0 and ms or ms + 1
+  local counts_expire_for = config[1] .. ' ' .. config[2] .. ' 0'
 
   if not value then
     local is_whole = rate % 1 == 0 and interval % 1 == 0 and interval <= 315360000000
-    if not oldest[1] and is_whole and config[3] == '0'
-      and config[5] == config[1] .. ' ' .. config[2] .. ' 0' then
+    if not oldest[1] and is_whole and config[3] == '0' and config[5] == counts_expire_for then
       local expiry = 2 * interval + 1000 + (interval < 60000 and interval or 60000)
-      call('ZADD', permits_key, ms_up, ARGV[3])
+      call('ZADD', permits_key, ms_up, ARGV[4])
       call('PEXPIRE', permits_key, expiry)
-      call('SET', value_key, rate - n, 'PX', expiry)
+      call('SET', value_key, rate - requested, 'PX', expiry)
       return { 1, 0 }
     end
   elseif oldest[1] and #oldest[1] == 21 then
-    local left, leaves = tonumber(value), oldest[2] + interval
-    if left and left + struct.unpack('<I4', oldest[1], 18) <= rate then
-      if leaves > ms then
-        if left >= n then
-          -- Nothing is written before it is known that this is an integer.
-          if redis.pcall('DECRBY', value_key, ARGV[1]) == left - n then
-            call('ZADD', permits_key, ms_up, ARGV[3])
+    local remaining, expires_at = tonumber(value), oldest[2] + interval
+    local oldest_permits = struct.unpack('<I4', oldest[1], 18)
+    if remaining and remaining + oldest_permits <= rate then
+      if expires_at > ms then
+        if remaining >= requested then
+          -- DECRBY fails before anything is written if the value is not an integer.
+          if redis.pcall('DECRBY', value_key, ARGV[2]) == remaining - requested then
+            call('ZADD', permits_key, ms_up, ARGV[4])
             return { 1, 0 }
           end
-        elseif left + struct.unpack('<I4', oldest[1], 18) >= n
+        elseif remaining + oldest_permits >= requested
           and call('ZRANGE', permits_key, '-1', '-1', 'WITHSCORES')[2] + 0 <= ms_up then
-          return { 0, math.max(leaves * 1000 - now, 1) }
+          return { 0, math.max(expires_at * 1000 - now, 1) }
         end
       elseif call('ZCOUNT', permits_key, '-inf', ms - interval) == 1 then
-        local back = struct.unpack('<I4', oldest[1], 18)
-        local more = back - n
-        local life = call('PTTL', value_key)
-        -- Without an expiry it is shared, or is about to get one.
-        local is_kept = life > 2 * interval + 500 or life == -1 and config[3] == '0'
-          and config[5] ~= config[1] .. ' ' .. config[2] .. ' 0'
-        -- The last one that leaves says whether something is missing.
-        if is_kept and left + back <= rate and left + more >= 0 and call('ZCARD', permits_key) > 1 then
-          if redis.pcall('INCRBY', value_key, more) == left + more then
+        local change = oldest_permits - requested
+        local expiry = call('PTTL', value_key)
+        -- Without an expiry the counts are shared with Redisson, or are about to get one.
+        local is_kept = expiry > 2 * interval + 500
+          or expiry == -1 and config[3] == '0' and config[5] ~= counts_expire_for
+        -- When the last grant expires, missing permits show: that is left to the slow path.
+        if is_kept and remaining + oldest_permits <= rate and remaining + change >= 0
+          and call('ZCARD', permits_key) > 1 then
+          if redis.pcall('INCRBY', value_key, change) == remaining + change then
             call('ZREMRANGEBYRANK', permits_key, '0', '0')
-            call('ZADD', permits_key, ms_up, ARGV[3])
+            call('ZADD', permits_key, ms_up, ARGV[4])
             return { 1, 0 }
           end
         end
@@ -84,20 +89,22 @@ if number == 1 and is_known and not config[4] and rate and interval and n <= rat
 end
 
 -- include: permits
-if not given_now and now > ARGV[5] + 0 then return redis.error_reply('LATE the deadline is over') end
+if not test_now and now > ARGV[5] + 0 then
+  return redis.error_reply('LATE the deadline is over')
+end
 
-local granted = math.max(math.min(math.floor(left / n), number), 0)
+local granted = math.max(math.min(math.floor(remaining / requested), number), 0)
 if granted > 0 then
   local members = {}
-  for place = 1, granted do
-    members[2 * place - 1] = text(ms_up)
-    members[2 * place] = string.sub(ARGV[3], 21 * place - 20, 21 * place)
+  for index = 1, granted do
+    members[2 * index - 1] = text(ms_up)
+    members[2 * index] = string.sub(ARGV[4], 21 * index - 20, 21 * index)
   end
-  left = left - granted * n
+  remaining = remaining - granted * requested
   call('ZADD', permits_key, unpack(members))
-  write(true)
+  store(true)
 end
 if granted == number then return { granted, 0 } end
 
 -- include: permits_wait
-return { granted, wait_for(n - left) }
+return { granted, wait_for(requested - remaining) }

@@ -1,11 +1,12 @@
--- How many permits of a rate limiter could be had now. Changes nothing.
+-- Returns how many permits could be granted now. Changes nothing.
 --
 -- KEYS     see lua/include/permits.lua
--- ARGV[1]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[1]  now in microseconds since 1970, only in tests; empty: the server's clock
 --
--- Reply: the permits; less than 0 see there
+-- Reply: the number of permits; a negative number as in lua/include/permits.lua
 
-local call, n, given_now, reads = redis.call, 0, ARGV[1], true
+local call, requested, is_read_only = redis.call, 0, true
+local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 
-return math.max(left, 0)
+return math.max(remaining, 0)

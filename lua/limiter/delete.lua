@@ -1,9 +1,10 @@
--- Forgets a rate limiter and all that it has granted; of other clients', what is kept comes to an end by itself.
+-- Deletes a limiter and its grants. The keys of other clients expire by themselves.
 --
 -- KEYS     see lua/include/permits.lua
+-- ARGV[1]  not used
 --
--- Reply: 1, or 0 if there was none
+-- Reply: 1, or 0 if the limiter did not exist
 
 local existed = redis.call('DEL', KEYS[1])
-redis.call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9])
+for index = 2, 9 do redis.call('DEL', KEYS[index]) end
 return existed

@@ -1,30 +1,32 @@
--- Gives back grants that nobody has used, and ends the waiting of fair callers.
+-- Gives back grants that no caller uses, and removes their callers from the fair queue.
 --
 -- KEYS        see lua/include/permits.lua
--- ARGV[1]     now in microseconds since the epoch, only in tests; 0: the server's own clock
--- ARGV[2...]  the grants, as they are kept, or would be kept, at most 64
+-- ARGV[1]     now in microseconds since 1970, only in tests; empty: the server's clock
+-- ARGV[2...]  the grants, at most 64: members of KEYS[3], whether they were granted or not
 --
--- Reply: the permits that came back, of grants that count still; less than 0 see there
+-- Reply: how many permits came back, of grants that still count; a negative number as in
+--        lua/include/permits.lua
 
-for place = 2, #ARGV do
-  redis.call('ZREM', KEYS[7], ARGV[place])
-  redis.call('ZREM', KEYS[9], ARGV[place])
+for index = 2, #ARGV do
+  redis.call('ZREM', KEYS[7], ARGV[index])
+  redis.call('ZREM', KEYS[9], ARGV[index])
 end
 if redis.call('EXISTS', KEYS[7]) == 0 then redis.call('DEL', KEYS[8]) end
-local call, n, given_now, reads = redis.call, 0, ARGV[1] ~= '0' and ARGV[1], false
+local call, requested, is_read_only = redis.call, 0, false
+local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 
 local returned = 0
-for place = 2, #ARGV do
-  local member = ARGV[place]
+for index = 2, #ARGV do
+  local member = ARGV[index]
   local score = call('ZSCORE', permits_key, member)
   if score and score + 0 > ms - interval then
-    returned = returned + weight(member)
+    returned = returned + permits_of(member)
     call('ZREM', permits_key, member)
   end
 end
 if returned > 0 then
-  left = math.min(left + returned, rate)
-  write()
+  remaining = math.min(remaining + returned, rate)
+  store()
 end
 return returned

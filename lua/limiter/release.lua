@@ -1,38 +1,41 @@
--- Gives back permits that were granted to a client: those that would come back soonest, so that no window ever holds
--- more than the rate, whichever they were.
+-- Gives back permits of one client. The permits that expire first come back, whichever were used,
+-- so that no window ever holds more than the rate.
 --
 -- KEYS     see lua/include/permits.lua
--- ARGV[1]  the most permits to give back
--- ARGV[2]  the first 8 bytes of the identities of this client's grants
--- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[1]  now in microseconds since 1970, only in tests; empty: the server's clock
+-- ARGV[2]  how many permits to give back at most
+-- ARGV[3]  the id of the client: the first 8 bytes of the ids of its grants
 --
--- Reply: the permits that were given back; less than 0 see there
+-- Reply: how many permits came back; a negative number as in lua/include/permits.lua
 
-local call, n, given_now, reads = redis.call, 0, ARGV[3], false
+local call, requested, is_read_only = redis.call, 0, false
+local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 
-local wanted, released, from = ARGV[1] + 0, 0, 0
-local inside, now_text = '(' .. text(ms - interval), text(ms_up)
+local wanted, released, offset = ARGV[2] + 0, 0, 0
+local from, to = '(' .. text(ms - interval), text(ms_up)
 while released < wanted do
-  local some = call('ZRANGEBYSCORE', permits_key, inside, now_text, 'WITHSCORES', 'LIMIT', text(from), '128')
-  if #some == 0 then break end
-  for at = 1, #some, 2 do
-    local member = some[at]
-    if #member == 21 and string.sub(member, 2, 9) == ARGV[2] and released < wanted then
-      local permits = weight(member)
+  local grants = call('ZRANGEBYSCORE', permits_key, from, to, 'WITHSCORES', 'LIMIT', text(offset),
+    '128')
+  if #grants == 0 then break end
+  for index = 1, #grants, 2 do
+    local member = grants[index]
+    if #member == 21 and string.sub(member, 2, 9) == ARGV[3] and released < wanted then
+      local permits = permits_of(member)
       local taken = math.min(permits, wanted - released)
-      -- Without an expiry of its own the set must not come to an end and begin again: the rest is added first.
+      -- The rest is added before the grant is removed: Redis would delete an empty set together
+      -- with its expiry.
       if taken < permits then
-        local identity = string.sub(member, 1, #member - 4)
-        call('ZADD', permits_key, some[at + 1], identity .. struct.pack('<I4', permits - taken))
+        local id = string.sub(member, 1, #member - 4)
+        call('ZADD', permits_key, grants[index + 1], id .. struct.pack('<I4', permits - taken))
       end
       call('ZREM', permits_key, member)
       released = released + taken
     else
-      from = from + 1
+      offset = offset + 1
     end
   end
 end
-left = math.min(left + released, rate)
-if released > 0 or broken then write() end
+remaining = math.min(remaining + released, rate)
+if released > 0 or needs_write then store() end
 return released

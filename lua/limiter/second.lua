@@ -1,23 +1,26 @@
--- Grants permits as Redisson's second rate limiter did: a sliding window, and whoever is denied comes back when the
--- earliest grant leaves, whether that is enough or not.
+-- Grants permits as Redisson did after 3.10: a sliding window. A denied caller is told when the
+-- earliest grant expires, even if too few permits are available then.
 --
 -- KEYS     see lua/include/permits.lua
--- ARGV[1]  the permits
--- ARGV[2]  the grant as the third generation keeps it; 4 bytes of its identity tell it from others
--- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
+-- ARGV[1]  now in microseconds since 1970, only in tests; empty: the server's clock
+-- ARGV[2]  how many permits the caller wants
+-- ARGV[3]  the grant as the third generation stores it; this generation keeps 4 bytes of its id
 --
--- Reply: 0 if they are granted, else the microseconds until the earliest leaves; less than 0 see there
+-- Reply: 0 if they were granted, else the microseconds until the earliest grant expires; a negative
+--        number as in lua/include/permits.lua
 
-local call, n, given_now, reads = redis.call, ARGV[1] + 0, ARGV[3], false
+local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 
-if left >= n then
-  left = left - n
-  call('ZADD', permits_key, text(ms_up), string.sub(ARGV[2], 2, 5) .. struct.pack('<I4', n))
-  write(true)
+if remaining >= requested then
+  remaining = remaining - requested
+  local member = string.sub(ARGV[3], 2, 5) .. struct.pack('<I4', requested)
+  call('ZADD', permits_key, text(ms_up), member)
+  store(true)
   return 0
 end
-if broken then write() end
-local inside = '(' .. text(ms - interval)
-local earliest = call('ZRANGEBYSCORE', permits_key, inside, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2]
-return math.max(((earliest or ms_up) + interval) * 1000 - now, 1)
+if needs_write then store() end
+local from = '(' .. text(ms - interval)
+local first = call('ZRANGEBYSCORE', permits_key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+return math.max(((first[2] or ms_up) + interval) * 1000 - now, 1)

@@ -1,58 +1,61 @@
-//! Questions for permits: those of many callers of one name travel in one call.
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::LimiterError;
-use super::backend::{Backend, Grant, Id, Wanted};
-use super::call::Call;
-use super::pending::{Answer, Pending, Question};
-use super::unwanted::Unwanted;
+use super::acquire_queue::{AcquireAnswer, AcquireQueue, Batch, PendingAcquire};
+use super::error::LimiterError;
+use super::generation::Generation;
+use super::give_back_queue::GiveBackQueue;
+use super::grant_guard::GrantGuard;
+use super::limiters::{AcquireRequest, Grant, GrantId, Limiters};
 
-/// Asks for all callers that want as many permits of one name in the same way, up to 64 of them in
-/// a call.
-#[derive(Debug)]
+/// Asks for permits on behalf of all callers of this process with the same request, up to 64
+/// callers in one call.
 pub(super) struct Batcher {
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) what: Wanted,
-    pending: Mutex<Pending>,
-    /// The instant at which repeats may be asked has changed.
-    retimed: Notify,
-    unwanted: Unwanted,
+    pub(super) request: AcquireRequest,
+    limiters: Arc<dyn Limiters>,
+    queue: Mutex<AcquireQueue>,
+    /// Notified when denied callers may be asked for at another instant than before.
+    retry_changed: Notify,
+    give_back: Arc<GiveBackQueue>,
 }
 
 impl Batcher {
-    pub(super) fn new(what: &Wanted, backend: &Arc<dyn Backend>) -> Self {
+    pub(super) fn new(
+        request: &AcquireRequest,
+        limiters: &Arc<dyn Limiters>,
+        give_back: Arc<GiveBackQueue>,
+    ) -> Self {
         Self {
-            backend: Arc::clone(backend),
-            what: what.clone(),
-            pending: Mutex::default(),
-            retimed: Notify::new(),
-            unwanted: Unwanted::default(),
+            request: request.clone(),
+            limiters: Arc::clone(limiters),
+            queue: Mutex::default(),
+            retry_changed: Notify::new(),
+            give_back,
         }
     }
 
-    /// The number of a new caller.
-    pub(super) fn arrive(&self) -> u64 {
-        self.pending().arrive()
+    /// Returns the number of a new caller.
+    pub(super) fn next_arrival(&self) -> u64 {
+        self.queue().next_arrival()
     }
 
-    /// May this caller have its permits now?
+    /// Asks for this caller's permits.
     pub(super) async fn ask(
         self: &Arc<Self>,
         arrival: u64,
-        id: Id,
+        id: GrantId,
         until: Option<Instant>,
-    ) -> Result<Answer, LimiterError> {
-        /// A runtime that ends takes its calls along, also those with questions of other runtimes.
-        const ATTEMPTS: usize = 4;
-        for _ in 0..ATTEMPTS {
-            let (question, answer) = Question::new(id, until);
-            self.pending().add(arrival, question);
-            self.depart();
+    ) -> Result<AcquireAnswer, LimiterError> {
+        /// A runtime that ends drops its calls, including those of callers in other runtimes.
+        const MAX_ATTEMPTS: usize = 4;
+        for _ in 0..MAX_ATTEMPTS {
+            let (pending, answer) = PendingAcquire::new(id, until);
+            self.queue().add(arrival, pending);
+            self.send_pending();
             match answer.await {
                 Ok(answer) => return answer,
                 Err(_) => tokio::task::yield_now().await,
@@ -61,100 +64,145 @@ impl Batcher {
         Err(LimiterError::runtime_ended())
     }
 
-    /// The rate is another one, or permits came back: whoever waits asks again.
-    pub(super) fn changed(self: &Arc<Self>) {
-        self.pending().changed();
-        self.depart();
+    /// Lets all waiting callers ask again: the rate has changed, or permits were given back.
+    pub(super) fn limiter_changed(self: &Arc<Self>) {
+        self.queue().limiter_changed();
+        self.send_pending();
     }
 
-    /// Gives back what a caller may have been granted, or ends its fair waiting.
-    pub(super) fn give_back(self: &Arc<Self>, grant: Grant) {
-        Unwanted::give_back(self, grant);
+    /// A guard that gives back the grant of this caller. Grants of earlier generations cannot be
+    /// given back.
+    pub(super) fn guard(&self, id: GrantId, stamp: u64) -> GrantGuard {
+        let grant = Grant {
+            id,
+            stamp,
+            permits: self.request.permits,
+        };
+        let can_give_back = self.request.generation == Generation::Third;
+        GrantGuard::new(&self.give_back, grant, can_give_back)
     }
 
-    pub(super) const fn unwanted(&self) -> &Unwanted {
-        &self.unwanted
-    }
-
-    /// A call has answered: the repeats may be asked at another instant now.
-    pub(super) fn retime(&self) {
-        self.retimed.notify_one();
-    }
-
-    /// Sends what waits, as far as calls may be made, and sees to it that repeats are sent later.
+    /// Sends as many calls as may be in progress, and starts a timer for the callers that have to
+    /// wait.
     ///
-    /// A runtime that has ended drops at once what it is given to run, and that needs the state: it
-    /// is not locked then.
-    fn depart(self: &Arc<Self>) {
-        let current = match self.backend.runtime() {
+    /// A runtime that has ended drops at once what it is given to run. The dropped task locks the
+    /// queue, so the queue must not be locked here at that moment.
+    fn send_pending(self: &Arc<Self>) {
+        let runtime = match self.limiters.runtime() {
             Some(runtime) => Ok(runtime.clone()),
             None => Handle::try_current(),
         };
-        let Ok(runtime) = current else {
-            // Nothing is sent any more, and the callers hear of it.
-            drop(self.pending().take_all());
+        let Ok(runtime) = runtime else {
+            drop(self.queue().take_all());
             return;
         };
         loop {
-            let next = self.pending().next_batch(self.what.is_fair);
+            let next = self.queue().next_batch(self.request.is_fair);
             let Some((batch, changes)) = next else {
                 break;
             };
-            let call = Call(Arc::clone(self)).run(batch, changes);
-            runtime.spawn(Arc::clone(self).then_depart(call));
+            let task = Task::new(self, AcquireQueue::call_ended);
+            runtime.spawn(task.run(Arc::clone(self).call(batch, changes)));
         }
-        let needs_timer = self.pending().needs_timer();
+        let needs_timer = self.queue().needs_timer();
         if needs_timer {
-            let timer = Timer(Arc::clone(self)).run();
-            runtime.spawn(Arc::clone(self).then_depart(timer));
+            let task = Task::new(self, AcquireQueue::timer_ended);
+            runtime.spawn(task.run(Arc::clone(self).sleep_until_retry()));
         }
     }
 
-    async fn then_depart(self: Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        let mut closing = Closing(Some(Arc::clone(&self)));
-        task.await;
-        closing.0 = None;
-        self.depart();
+    /// Makes one call. `changes` is [`AcquireQueue::next_batch`]'s.
+    async fn call(self: Arc<Self>, batch: Batch, changes: u64) {
+        let ids = batch.iter().map(|(_, pending)| pending.id).collect();
+        let reply = match self.limiters.acquire(self.request.clone(), ids).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                // All pending callers get the error at once. Otherwise thousands of callers would
+                // run into a timeout one batch after the other.
+                let others = self.queue().take_all();
+                for (_, pending) in batch.into_iter().chain(others) {
+                    pending.answer(Err(error.clone()));
+                }
+                return;
+            }
+        };
+        let mut denied = Vec::new();
+        for (index, (arrival, pending)) in batch.into_iter().enumerate() {
+            if reply.granted.contains(&index) {
+                let guard = self.guard(pending.id, reply.stamp);
+                pending.answer(Ok(AcquireAnswer::Granted(guard)));
+            } else {
+                denied.push((arrival, pending));
+            }
+        }
+        if !denied.is_empty() {
+            self.deny(denied, reply.wait, changes);
+        }
     }
 
-    pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
-        // It is whole between any two statements.
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn deny(&self, batch: Batch, wait: Duration, changes: u64) {
+        let is_fair = self.request.is_fair;
+        let have_left = self.queue().deny(batch, wait, changes, is_fair);
+        // The call may have put a caller into the fair queue after that caller had left.
+        if is_fair {
+            have_left.into_iter().for_each(|id| drop(self.guard(id, 0)));
+        }
+        self.retry_changed.notify_one();
     }
-}
 
-/// A task that sleeps until the repeats may be asked.
-struct Timer(Arc<Batcher>);
-
-impl Timer {
-    async fn run(self) {
+    async fn sleep_until_retry(self: Arc<Self>) {
         loop {
-            let asleep_until = self.0.pending().asleep_until();
-            let Some(until) = asleep_until else {
+            let retry_at = self.queue().retry_at();
+            let Some(retry_at) = retry_at else {
                 return;
             };
             tokio::select! {
-                () = sleep_until(until) => {}
-                () = self.0.retimed.notified() => {}
+                () = sleep_until(retry_at) => {}
+                () = self.retry_changed.notified() => {}
             }
         }
     }
-}
 
-impl Drop for Timer {
-    fn drop(&mut self) {
-        self.0.pending().timer_ended();
+    fn queue(&self) -> MutexGuard<'_, AcquireQueue> {
+        // The queue is consistent between any two statements.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// If a task ends before its time, its runtime has ended: nothing is sent any more, and the callers
-/// hear of it.
-struct Closing(Option<Arc<Batcher>>);
+/// A background task of a batcher. When it ends, the queue is told, and pending calls are sent.
+///
+/// A task that is dropped before its end says that its runtime has ended. Then the pending callers
+/// are dropped from the queue, and [`Batcher::ask`] asks for them again.
+struct Task {
+    batcher: Arc<Batcher>,
+    tell_queue: fn(&mut AcquireQueue),
+    is_complete: bool,
+}
 
-impl Drop for Closing {
-    fn drop(&mut self) {
-        if let Some(batcher) = self.0.take() {
-            drop(batcher.pending().take_all());
+impl Task {
+    fn new(batcher: &Arc<Batcher>, tell_queue: fn(&mut AcquireQueue)) -> Self {
+        Self {
+            batcher: Arc::clone(batcher),
+            tell_queue,
+            is_complete: false,
         }
+    }
+
+    async fn run(mut self, work: impl Future<Output = ()>) {
+        work.await;
+        self.is_complete = true;
+        let batcher = Arc::clone(&self.batcher);
+        drop(self);
+        batcher.send_pending();
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let mut queue = self.batcher.queue();
+        (self.tell_queue)(&mut queue);
+        let dropped = (!self.is_complete).then(|| queue.take_all());
+        drop(queue);
+        drop(dropped);
     }
 }

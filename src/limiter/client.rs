@@ -2,34 +2,42 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::backend::{Backend, Id, Wanted};
 use super::batcher::Batcher;
+use super::give_back_queue::GiveBackQueue;
+use super::limiters::{AcquireRequest, GrantId, Limiters};
 
-/// A client of limiters: its identity, and the questions of its callers by the limiter's name.
-#[derive(Debug)]
+/// One client of the limiters: its id, and the batchers of its callers.
 pub(super) struct Client {
-    /// The first half of the identities of its grants.
+    /// The first half of every [`GrantId`] of this client.
     id: [u8; 8],
-    number: AtomicU64,
-    known: Mutex<Known>,
+    next_number: AtomicU64,
+    batchers: Mutex<BatcherMap>,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    batchers: HashMap<Arc<str>, Vec<Weak<Batcher>>>,
-    /// At so many names, those are dropped that nobody asks for any more.
-    limit: usize,
+#[derive(Default)]
+struct BatcherMap {
+    by_name: HashMap<Arc<str>, Vec<Weak<Batcher>>>,
+    /// At this number of names, names without callers are dropped.
+    sweep_at: usize,
 }
 
 impl Client {
-    const MIN_LIMIT: usize = 64;
+    const MIN_SWEEP: usize = 64;
 
     pub(super) fn new(id: [u8; 8]) -> Self {
         Self {
             id,
-            number: AtomicU64::new(0),
-            known: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            batchers: Mutex::default(),
         }
+    }
+
+    /// A client whose id is the first half of this UUID.
+    #[cfg(feature = "redis")]
+    pub(super) fn with_uuid(uuid: &str) -> Self {
+        let uuid = uuid::Uuid::try_parse(uuid).unwrap_or_else(|_| uuid::Uuid::new_v4());
+        let (id, _) = uuid.as_u64_pair();
+        Self::new(id.to_be_bytes())
     }
 
     #[cfg(feature = "redis")]
@@ -37,46 +45,59 @@ impl Client {
         self.id
     }
 
-    pub(super) fn next_id(&self) -> Id {
-        let number = self.number.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    pub(super) fn next_grant_id(&self) -> GrantId {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let mut id = [0; 16];
         id[..8].copy_from_slice(&self.id);
-        id[8..].copy_from_slice(&number);
+        id[8..].copy_from_slice(&number.to_be_bytes());
         id
     }
 
-    pub(super) fn batcher(&self, what: &Wanted, backend: &Arc<dyn Backend>) -> Arc<Batcher> {
-        let mut known = self.known();
-        if known.batchers.len() >= known.limit {
-            known.batchers.retain(|_, of_name| is_asked_for(of_name));
-            known.limit = Self::MIN_LIMIT.max(2 * known.batchers.len());
-            let limit = known.limit;
-            known.batchers.shrink_to(limit);
+    /// The batcher of all callers with this request.
+    pub(super) fn batcher(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        limiters: &Arc<dyn Limiters>,
+    ) -> Arc<Batcher> {
+        let mut map = self.batchers();
+        if map.by_name.len() >= map.sweep_at {
+            map.by_name.retain(|_, batchers| has_callers(batchers));
+            map.sweep_at = Self::MIN_SWEEP.max(2 * map.by_name.len());
+            let capacity = map.sweep_at;
+            map.by_name.shrink_to(capacity);
         }
-        let of_name = known.batchers.entry(Arc::clone(&what.name)).or_default();
-        let mut living = of_name.iter().filter_map(Weak::upgrade);
-        if let Some(batcher) = living.find(|batcher| batcher.what == *what) {
+        let batchers = map.by_name.entry(Arc::clone(&request.name)).or_default();
+        let mut in_use = batchers.iter().filter_map(Weak::upgrade);
+        if let Some(batcher) = in_use.find(|batcher| batcher.request == *request) {
             return batcher;
         }
-        of_name.retain(|batcher| batcher.strong_count() > 0);
-        let batcher = Arc::new(Batcher::new(what, backend));
-        of_name.push(Arc::downgrade(&batcher));
+        batchers.retain(|batcher| batcher.strong_count() > 0);
+        let (client, name) = (Arc::downgrade(self), Arc::clone(&request.name));
+        let notify_waiters = move || {
+            if let Some(client) = client.upgrade() {
+                client.notify_waiters(&name);
+            }
+        };
+        let give_back = GiveBackQueue::new(limiters, request, notify_waiters);
+        let batcher = Arc::new(Batcher::new(request, limiters, give_back));
+        batchers.push(Arc::downgrade(&batcher));
         batcher
     }
 
-    /// The rate is another one, or permits came back: whoever waits asks again.
-    pub(super) fn changed(&self, name: &str) {
-        let of_name = self.known().batchers.get(name).cloned().unwrap_or_default();
-        for batcher in of_name.iter().filter_map(Weak::upgrade) {
-            batcher.changed();
+    /// Lets all waiting callers of this limiter ask again: its rate has changed, or permits were
+    /// given back.
+    pub(super) fn notify_waiters(&self, name: &str) {
+        let batchers = self.batchers().by_name.get(name).cloned();
+        for batcher in batchers.iter().flatten().filter_map(Weak::upgrade) {
+            batcher.limiter_changed();
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn batchers(&self) -> MutexGuard<'_, BatcherMap> {
+        self.batchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn is_asked_for(of_name: &[Weak<Batcher>]) -> bool {
-    of_name.iter().any(|batcher| batcher.strong_count() > 0)
+fn has_callers(batchers: &[Weak<Batcher>]) -> bool {
+    batchers.iter().any(|batcher| batcher.strong_count() > 0)
 }

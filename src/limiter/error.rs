@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Why a [`RateLimiter`](super::RateLimiter) did nothing. That there were not enough permits in time is not one of these.
+/// Why a call of a [`RateLimiter`](super::RateLimiter) failed. Too few permits are not an error.
 ///
-/// But for [`LimiterErrorKind::Store`], nothing was granted and nothing was written.
+/// Nothing was granted and nothing was written, unless the kind is [`LimiterErrorKind::Store`].
 #[derive(Debug, Clone)]
 pub struct LimiterError {
     kind: LimiterErrorKind,
@@ -18,22 +18,22 @@ pub struct LimiterError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimiterErrorKind {
-    /// No permits were asked for.
+    /// The caller asked for 0 permits.
     NoPermits,
-    /// More permits were asked for than there are in an interval.
+    /// The caller asked for more permits than the rate grants in one interval.
     AboveRate,
-    /// A limiter of this name has no rate: nobody has set one, or it was deleted or forgotten.
+    /// The limiter has no rate: none was set, or it was deleted or forgotten.
     UnknownLimiter,
-    /// A rate of no permits or too many, or an interval that is empty or too long.
+    /// The rate has 0 or too many permits, or its interval is zero or too long.
     InvalidRate,
-    /// A keep-alive time that is shorter than the interval.
+    /// The keep-alive time is shorter than the interval.
     KeepAliveTooShort,
-    /// What is kept under this name is not a rate.
+    /// The key in Redis does not hold a rate.
     Malformed,
-    /// The [generation](super::Generation) does not have this.
+    /// The [generation](super::Generation) does not support this call.
     Unsupported,
-    /// Redis did not answer, or with an error. Permits may have been granted; they come back by themselves after the
-    /// interval.
+    /// Redis did not answer, or answered with an error. The permits may have been granted; they
+    /// come back after the interval.
     Store(StoreErrorKind),
 }
 
@@ -56,6 +56,10 @@ impl LimiterError {
         Self::new(LimiterErrorKind::AboveRate, message)
     }
 
+    pub(super) fn unsupported(message: impl Into<Arc<str>>) -> Self {
+        Self::new(LimiterErrorKind::Unsupported, message)
+    }
+
     pub(super) fn runtime_ended() -> Self {
         StoreError::new(StoreErrorKind::Unavailable, "the runtime has ended").into()
     }
@@ -65,11 +69,11 @@ impl LimiterError {
         Self::new(LimiterErrorKind::UnknownLimiter, message)
     }
 
-    pub(super) const fn of_store(&self) -> Option<&StoreError> {
-        self.source.as_ref()
+    pub(super) const fn is_store_error(&self) -> bool {
+        self.source.is_some()
     }
 
-    /// What went wrong, for code to branch on.
+    /// The kind of the error, for code to branch on.
     #[must_use]
     pub const fn kind(&self) -> LimiterErrorKind {
         self.kind
@@ -94,7 +98,7 @@ impl fmt::Display for LimiterError {
 
 impl Error for LimiterError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The message is the store's own, so what comes next is what caused that.
+        // The message is the store error's own, so the next error in the chain is its source.
         self.source.as_ref().and_then(Error::source)
     }
 }

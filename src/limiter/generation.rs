@@ -1,21 +1,27 @@
-/// How permits are counted: the ways that Redisson's rate limiter had one after the other.
+/// How permits are counted: Redisson's rate limiter has counted them in three ways.
 ///
-/// Only of the third is a grant known by its own: of the others a dropped future gives nothing back.
-///
-/// All processes that share a limiter use the same one. They keep the same keys, so a fleet may go from one to the next;
-/// what was granted counts on, or for longer.
+/// All processes that share a limiter must use the same generation. The generations use the same
+/// keys, so a fleet can move from one to the next; permits that were granted before keep counting,
+/// some of them for longer. Only the third generation can tell grants apart: with the others, a
+/// dropped future gives nothing back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Generation {
-    /// As Redisson 3.10: the permits that are left, in a value that expires an interval after the first grant. A fixed
-    /// window: around its end up to twice the rate is granted within an interval. Whoever is denied comes back when the
-    /// window ends. No [release](super::RateLimiter::release), no [fair](super::RateLimiter::fair) waiting.
+    /// Redisson 3.10: a fixed window.
+    ///
+    /// A value holds the remaining permits and expires one interval after the first grant. Around
+    /// the end of a window, up to twice the rate is granted within one interval. A denied caller
+    /// asks again when the window ends. It supports neither
+    /// [`release`](super::RateLimiter::release) nor [`fair`](super::RateLimiter::fair).
     First,
-    /// As the versions after it: grants in a sorted set, a sliding window. Whoever is denied comes back when the earliest
-    /// grant leaves, which need not be enough for them. No release, no fair waiting.
+    /// Redisson after 3.10: a sliding window.
+    ///
+    /// A sorted set holds the grants. A denied caller asks again when the earliest grant expires,
+    /// even if too few permits are available then. It supports neither `release` nor `fair`.
     Second,
-    /// As Redisson since 3.30, with what it gets wrong mended: a sliding window, and whoever is denied comes back when
-    /// as many permits as they want have left.
+    /// Redisson since 3.30, with its errors corrected: a sliding window.
+    ///
+    /// A denied caller asks again when as many permits as it wants have expired.
     #[default]
     Third,
 }

@@ -1,29 +1,52 @@
-//! A limiter that code asks by itself, and waits for: one budget for a whole fleet.
+//! A rate limiter that code calls directly and can wait on: one budget for a whole fleet.
 //!
-//! See [`RateLimiter`].
+//! A [`RateLimiter`] has a name and a [`Rate`]. All processes that use the same Redis server and
+//! the same name share its permits. Without Redis, [`MemoryLimiters`] do the same in one process.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
+//! let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
+//! limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(1)).await?;
+//!
+//! limiter.acquire(10).await?; // waits until 10 permits are available
+//! assert!(!limiter.try_acquire(1).await?); // does not wait
+//! assert!(limiter.try_acquire_for(1, Duration::from_secs(2)).await?); // waits up to 2 s
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! On Redis, a limiter uses the keys of Redisson's `RRateLimiter`, so services in Java can share
+//! it. See [`RateLimiter`] for how callers wait, and for what happens when a future is dropped.
 
-mod backend;
+mod acquire;
+mod acquire_queue;
 mod batcher;
-mod call;
 mod client;
 mod error;
 mod generation;
-mod in_memory;
+mod give_back_queue;
+mod grant_guard;
+mod granted_permits;
+mod limiter_backend;
 #[cfg(feature = "redis")]
-mod keys;
-#[cfg(feature = "redis")]
-mod on_redis;
-mod pending;
+mod limiter_keys;
+mod limiters;
+mod memory_limiter;
+mod memory_limiters;
 mod permit;
-mod permits;
 mod rate;
 mod rate_limiter;
-mod unwanted;
-mod waiting;
+#[cfg(feature = "redis")]
+mod redis_limiters;
 
 pub use error::{LimiterError, LimiterErrorKind};
 pub use generation::Generation;
-pub use in_memory::MemoryLimiters;
+pub use limiter_backend::LimiterBackend;
+pub use memory_limiters::MemoryLimiters;
 pub use permit::Permit;
 pub use rate::{Rate, RateType};
-pub use rate_limiter::{LimiterBackend, RateLimiter};
+pub use rate_limiter::RateLimiter;

@@ -1,35 +1,44 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::LimiterError;
-use super::backend::{Backend, Grant};
-use super::batcher::Batcher;
+use super::error::{LimiterError, LimiterErrorKind};
+use super::limiter_backend::LimiterBackend;
+use super::limiters::Grant;
 
-/// Permits that were granted, and can be given back once.
+/// Permits that were granted, and that can be given back once.
 ///
 /// Dropping it gives nothing back: the permits count as used.
 #[must_use = "the permits count as used unless they are released"]
 pub struct Permit {
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) name: Arc<str>,
-    pub(super) grant: Grant,
+    backend: LimiterBackend,
+    name: Arc<str>,
+    grant: Grant,
 }
 
 impl Permit {
+    pub(super) fn new(backend: &LimiterBackend, name: &Arc<str>, grant: Grant) -> Self {
+        Self {
+            backend: backend.clone(),
+            name: Arc::clone(name),
+            grant,
+        }
+    }
+
     /// The number of permits.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.grant.permits
     }
 
-    /// Gives the permits back, because they were not used, and returns how many came back: none if
-    /// they count no longer, since they have left the interval or a new rate was set, and none of an
-    /// earlier [generation](super::Generation), which does not tell grants apart.
+    /// Gives the permits back because they were not used, and returns how many came back.
+    ///
+    /// It returns 0 if the permits no longer count, because the interval is over or because a new
+    /// rate was set. It also returns 0 with an earlier [`Generation`](super::Generation), which
+    /// cannot tell grants apart.
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::Malformed`](super::LimiterErrorKind::Malformed),
-    /// [`LimiterErrorKind::Store`](super::LimiterErrorKind::Store).
+    /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
     ///
     /// ```
     /// # use std::time::Duration;
@@ -45,14 +54,15 @@ impl Permit {
     /// # }
     /// ```
     pub async fn release(self) -> Result<u64, LimiterError> {
-        let name = Arc::clone(&self.name);
-        let released = self.backend.give_back(name, vec![self.grant]).await;
+        let LimiterBackend { limiters, client } = &self.backend;
+        let released = limiters.give_back(Arc::clone(&self.name), vec![self.grant]);
+        let released = released.await;
         if !matches!(released, Ok(0)) {
-            self.backend.client().changed(&self.name);
+            client.notify_waiters(&self.name);
         }
         match released {
-            // The limiter was deleted, and nothing of it counts.
-            Err(error) if error.kind() == super::LimiterErrorKind::UnknownLimiter => Ok(0),
+            // The limiter was deleted, so none of its grants count.
+            Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => Ok(0),
             released => released,
         }
     }
@@ -64,32 +74,5 @@ impl fmt::Debug for Permit {
             .field("name", &self.name)
             .field("permits", &self.grant.permits)
             .finish()
-    }
-}
-
-/// What a caller may have been granted without having heard of it, or its place among fair
-/// waiters: given back if this is dropped.
-#[derive(Debug)]
-pub(super) struct Claim {
-    batcher: Arc<Batcher>,
-    pub(super) grant: Grant,
-    pub(super) is_open: bool,
-}
-
-impl Claim {
-    pub(super) fn new(batcher: &Arc<Batcher>, grant: Grant) -> Self {
-        Self {
-            batcher: Arc::clone(batcher),
-            grant,
-            is_open: false,
-        }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if self.is_open {
-            self.batcher.give_back(self.grant);
-        }
     }
 }

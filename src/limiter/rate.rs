@@ -1,20 +1,20 @@
 use std::time::Duration;
 
-use super::{LimiterError, LimiterErrorKind};
+use super::error::{LimiterError, LimiterErrorKind};
 
-/// Whether all share one budget.
+/// Whether all processes share one budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum RateType {
     /// One budget for all processes together.
     #[default]
     Overall,
-    /// One budget for each process: for each `Redis` handle that was connected. In memory there is one
-    /// process.
+    /// One budget for each client. On Redis, a client is one connected `Redis` handle with its
+    /// clones. In memory, there is one client.
     PerClient,
 }
 
-/// At most so many permits in any interval.
+/// A rate: at most this many permits in any interval.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,84 +29,91 @@ pub enum RateType {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
-    kind: RateType,
+    rate_type: RateType,
     permits: u64,
+    /// In milliseconds.
     interval: u64,
+    /// In milliseconds; 0 if the rate is kept until it is deleted.
     keep_alive: u64,
 }
 
 impl Rate {
-    /// The largest number of permits in an interval: 2^32 - 1, since Redisson keeps a grant's permits in 4 bytes.
-    pub const LARGEST: u64 = u32::MAX as u64;
+    /// The largest number of permits in an interval: 2^32 - 1, because Redisson stores the permits
+    /// of a grant in 4 bytes.
+    pub const MAX_PERMITS: u64 = u32::MAX as u64;
 
-    /// The longest interval and keep-alive time: 3650 days. The shortest is a millisecond.
-    pub const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
+    /// The longest interval, and the longest keep-alive time: 3650 days.
+    pub const MAX_INTERVAL: Duration = Duration::from_secs(3650 * 86_400);
 
-    /// At most `permits`, 1 to [`LARGEST`](Self::LARGEST), in any `interval`, a millisecond to
-    /// [`LONGEST`](Self::LONGEST) in whole milliseconds; what is less is rounded up.
+    /// A rate of at most `permits` in any `interval`.
+    ///
+    /// `permits` is 1 to [`MAX_PERMITS`](Self::MAX_PERMITS). `interval` is 1 ms to
+    /// [`MAX_INTERVAL`](Self::MAX_INTERVAL), rounded up to whole milliseconds.
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::InvalidRate`] for other numbers.
-    pub fn new(kind: RateType, permits: u64, interval: Duration) -> Result<Self, LimiterError> {
-        if permits == 0 || permits > Self::LARGEST {
-            let largest = Self::LARGEST;
-            return Err(invalid(format!(
-                "{permits} permits, expected 1 to {largest}"
-            )));
+    /// [`LimiterErrorKind::InvalidRate`] outside of these ranges.
+    pub fn new(
+        rate_type: RateType,
+        permits: u64,
+        interval: Duration,
+    ) -> Result<Self, LimiterError> {
+        if permits == 0 || permits > Self::MAX_PERMITS {
+            let max = Self::MAX_PERMITS;
+            return Err(invalid(format!("{permits} permits, expected 1 to {max}")));
         }
         Ok(Self {
-            kind,
+            rate_type,
             permits,
             interval: millis("an interval", interval)?,
             keep_alive: 0,
         })
     }
 
-    /// [`Rate::new`] of [`RateType::Overall`].
+    /// [`Rate::new`] with [`RateType::Overall`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Rate::new`].
     pub fn overall(permits: u64, interval: Duration) -> Result<Self, LimiterError> {
         Self::new(RateType::Overall, permits, interval)
     }
 
-    /// [`Rate::new`] of [`RateType::PerClient`].
+    /// [`Rate::new`] with [`RateType::PerClient`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Rate::new`].
     pub fn per_client(permits: u64, interval: Duration) -> Result<Self, LimiterError> {
         Self::new(RateType::PerClient, permits, interval)
     }
 
-    /// The rate is forgotten when nothing was granted for so long, at least the interval. Default: it is kept until
-    /// it is deleted.
+    /// Lets the limiter forget the rate when nothing was granted for this long. Default: the rate
+    /// is kept until it is deleted.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::KeepAliveTooShort`] if it is shorter than the interval, and
-    /// [`LimiterErrorKind::InvalidRate`] if it is longer than [`LONGEST`](Self::LONGEST).
+    /// [`LimiterErrorKind::InvalidRate`] if it is longer than
+    /// [`MAX_INTERVAL`](Self::MAX_INTERVAL).
     pub fn keep_alive(mut self, keep_alive: Duration) -> Result<Self, LimiterError> {
-        if keep_alive < self.interval() {
-            let interval = self.interval();
+        let interval = self.interval();
+        if keep_alive < interval {
             let message = format!(
-                "a keep-alive time of {keep_alive:?} is shorter than the interval of {interval:?}: permits would be forgotten while they count"
+                "a keep-alive time of {keep_alive:?} is shorter than the interval of \
+                 {interval:?}: permits would be forgotten while they count"
             );
-            return Err(LimiterError::new(
-                LimiterErrorKind::KeepAliveTooShort,
-                message,
-            ));
+            let kind = LimiterErrorKind::KeepAliveTooShort;
+            return Err(LimiterError::new(kind, message));
         }
         self.keep_alive = millis("a keep-alive time", keep_alive)?;
         Ok(self)
     }
 
-    /// Whether all share one budget.
+    /// Whether all processes share one budget.
     #[must_use]
     pub const fn rate_type(&self) -> RateType {
-        self.kind
+        self.rate_type
     }
 
     /// The permits in an interval.
@@ -121,7 +128,7 @@ impl Rate {
         Duration::from_millis(self.interval)
     }
 
-    /// After how long without a grant the rate is forgotten, if ever.
+    /// The time without a grant after which the rate is forgotten; `None` for never.
     #[must_use]
     pub const fn kept_alive_for(&self) -> Option<Duration> {
         match self.keep_alive {
@@ -139,16 +146,21 @@ impl Rate {
         self.keep_alive
     }
 
-    /// What was kept in Redis, by whomever.
+    /// A rate as it is stored in Redis, perhaps by another program.
     #[cfg(feature = "redis")]
-    pub(super) fn kept(kind: &str, permits: u64, interval: u64, keep_alive: u64) -> Option<Self> {
-        let kind = match kind {
+    pub(super) fn stored(
+        rate_type: &str,
+        permits: u64,
+        interval: u64,
+        keep_alive: u64,
+    ) -> Option<Self> {
+        let rate_type = match rate_type {
             "0" => RateType::Overall,
             "1" => RateType::PerClient,
             _ => return None,
         };
         (interval > 0).then_some(Self {
-            kind,
+            rate_type,
             permits,
             interval,
             keep_alive,
@@ -157,10 +169,10 @@ impl Rate {
 }
 
 fn millis(what: &str, duration: Duration) -> Result<u64, LimiterError> {
-    let longest = Rate::LONGEST;
-    if duration.is_zero() || duration > longest {
+    let max = Rate::MAX_INTERVAL;
+    if duration.is_zero() || duration > max {
         return Err(invalid(format!(
-            "{what} of {duration:?}, expected a millisecond to {longest:?}"
+            "{what} of {duration:?}, expected a millisecond to {max:?}"
         )));
     }
     let millis = duration.as_nanos().div_ceil(1_000_000);

@@ -4,17 +4,27 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::backend::{Backend, Configure, Sharers, Wanted};
-use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Permit, Rate, RateType};
+use super::acquire::acquire;
+use super::error::LimiterError;
+#[cfg(doc)]
+use super::error::LimiterErrorKind;
+use super::generation::Generation;
+use super::limiter_backend::LimiterBackend;
+use super::limiters::{AcquireRequest, ConfigureMode, Sharing};
+#[cfg(doc)]
+use super::memory_limiters::MemoryLimiters;
+use super::permit::Permit;
+use super::rate::{Rate, RateType};
 
-/// A budget that code asks for permits, and waits for: at most so many in any interval, for a whole fleet.
+/// A budget of permits that code acquires and can wait for: at most a [`Rate`] in any interval.
 ///
-/// The rate is kept with the limiter, so all processes agree on it; whoever sets it first wins. On
-/// `Redis` it is Redisson's `RRateLimiter`, on the same keys, so services in Java may share it. In memory,
-/// with [`MemoryLimiters`], it is the same for one process.
+/// The rate is stored with the limiter, so all processes agree on it. On `Redis`, the limiter is
+/// Redisson's `RRateLimiter` under the same keys, so services in Java can share it. With
+/// [`MemoryLimiters`], it is the same for one process.
 ///
-/// It is exact by Redis's clock: no interval ever holds more permits than the rate, whatever the clocks of the processes
-/// show. A permit leaves an interval after the millisecond in which it was granted.
+/// The limiter is exact by Redis's clock: no interval ever holds more permits than the rate,
+/// whatever the clocks of the processes show. A permit expires one interval after the millisecond
+/// in which it was granted.
 ///
 #[cfg_attr(feature = "redis", doc = "```no_run")]
 #[cfg_attr(not(feature = "redis"), doc = "```ignore")]
@@ -27,7 +37,7 @@ use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Permit, 
 /// let limiter = RateLimiter::new(&redis, "partner-api");
 /// limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(1)).await?;
 ///
-/// limiter.acquire(1).await?; // as long as it takes
+/// limiter.acquire(1).await?; // waits until a permit is available
 /// if limiter.try_acquire_for(3, Duration::from_millis(500)).await? {
 ///     // three calls
 /// }
@@ -37,44 +47,41 @@ use super::{Generation, LimiterError, LimiterErrorKind, MemoryLimiters, Permit, 
 ///
 /// # Waiting
 ///
-/// Each caller asks at once, sleeps as long as the answer says, at most a second, and up to 5 ms
-/// longer, and asks again. So free permits go to whoever asks, and a caller sleeps through no
-/// change: it asks at once after a new rate or a release of this process, and within a second after
-/// one of another process. Callers of one name that want as many permits share their calls, so ten
-/// thousand of them cost a handful of calls each time permits come back. Who is first is decided by
-/// [`fair`](Self::fair) alone.
+/// Each caller asks at once. A denied caller sleeps for as long as the reply says, but at most a
+/// second, plus up to 5 ms, and asks again. After a new rate or a release in this process it asks
+/// again at once; after one in another process, within a second. Free permits go to whichever
+/// caller asks first. Only [`fair`](Self::fair) callers are served in order.
 ///
-/// A future that is not polled holds up nobody: it is asked for in the background, and keeps what it
-/// is granted. A future that is dropped leaves nothing behind: permits that were granted to it in the same
-/// moment are given back. Permits that were granted when the answer got lost are given back if the
-/// server answers again within seconds, and else come back by themselves after the interval.
+/// Callers of one name that want the same number of permits share their calls. Ten thousand of them
+/// cost a handful of calls each time permits become available.
+///
+/// A future that is not polled delays no other caller: a background task asks for it, and the
+/// future keeps the permits that it is granted. A future that is dropped gives back the permits
+/// that were granted to it at the same moment. If the reply to a call is lost, its permits are
+/// given back when the server answers again within seconds; otherwise they come back after the
+/// interval.
 ///
 /// # Panics
 ///
-/// Whatever asks for permits panics outside of a tokio runtime.
+/// Acquiring permits panics outside of a tokio runtime.
 #[derive(Clone)]
 pub struct RateLimiter {
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) name: Arc<str>,
-    pub(super) generation: Generation,
-    pub(super) fair: bool,
-    sharers: Sharers,
+    backend: LimiterBackend,
+    name: Arc<str>,
+    generation: Generation,
+    is_fair: bool,
+    sharing: Sharing,
 }
 
-/// Where a [`RateLimiter`] is kept: made of a `Redis` or of [`MemoryLimiters`].
-#[derive(Debug, Clone)]
-pub struct LimiterBackend(Arc<dyn Backend>);
-
 impl RateLimiter {
-    /// The limiter of this name. Nothing is asked yet.
-    pub fn new(on: impl Into<LimiterBackend>, name: impl Into<Arc<str>>) -> Self {
-        let LimiterBackend(backend) = on.into();
+    /// The limiter with this name. It asks the backend nothing yet.
+    pub fn new(backend: impl Into<LimiterBackend>, name: impl Into<Arc<str>>) -> Self {
         Self {
-            backend,
+            backend: backend.into(),
             name: name.into(),
             generation: Generation::default(),
-            fair: false,
-            sharers: Sharers::Ours,
+            is_fair: false,
+            sharing: Sharing::TidegateOnly,
         }
     }
 
@@ -85,23 +92,26 @@ impl RateLimiter {
         self
     }
 
-    /// Serves those who wait in the order in which they came, over all processes: the server keeps
-    /// their places. A caller that gives up loses its place, and those of a process that has ended
-    /// are dropped 5 s later. Default: not fair.
+    /// Serves waiting callers of all processes in the order of their arrival. Default: not fair.
     ///
-    /// The order is that of fair callers among each other. Others take what is free when they ask.
+    /// The server keeps the queue. A caller that gives up leaves it. The callers of a process that
+    /// has ended are removed 5 s later. The order holds among fair callers only: other callers take
+    /// what is available when they ask.
     #[must_use]
     pub fn fair(mut self) -> Self {
-        self.fair = true;
+        self.is_fair = true;
         self
     }
 
-    /// The rates that are set through this say that clients of Redisson ask here, too. Then what is counted is kept
-    /// without an expiry, as they keep it: they would take ours away from one half of it, and stumble over the half that is
-    /// left. A rate that a client of Redisson has set says the same. Default: what is counted expires by itself.
+    /// Declares, with every rate set through this value, that clients of Redisson use the limiter
+    /// as well. Default: only this crate uses it, and its counts expire by themselves.
+    ///
+    /// The counts of a shared limiter do not expire, because Redisson's scripts remove the expiry
+    /// from some keys and then fail when the others are gone. A rate that a client of Redisson has
+    /// set declares the same.
     #[must_use]
     pub fn shared_with_redisson(mut self) -> Self {
-        self.sharers = Sharers::Redisson;
+        self.sharing = Sharing::WithRedisson;
         self
     }
 
@@ -111,195 +121,214 @@ impl RateLimiter {
         &self.name
     }
 
-    /// Sets the rate if there is none, and tells whether it did: the first writer wins.
+    /// Sets the rate if there is none, and returns whether it did: the first process wins.
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::InvalidRate`] as [`Rate::new`]; [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`]; [`LimiterErrorKind::Store`].
     pub async fn try_set_rate(
         &self,
-        kind: RateType,
+        rate_type: RateType,
         permits: u64,
         interval: Duration,
     ) -> Result<bool, LimiterError> {
-        self.try_set(Rate::new(kind, permits, interval)?).await
+        self.try_set(Rate::new(rate_type, permits, interval)?).await
     }
 
-    /// [`try_set_rate`](Self::try_set_rate) of a rate with a [keep-alive time](Rate::keep_alive).
+    /// [`try_set_rate`](Self::try_set_rate) with a [`Rate`], which can have a
+    /// [keep-alive time](Rate::keep_alive).
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn try_set(&self, rate: Rate) -> Result<bool, LimiterError> {
-        self.configure(rate, Configure::Try).await
+        self.configure(rate, ConfigureMode::TrySet).await
     }
 
-    /// Replaces the rate, or sets the first. What was granted does not count any more, for no client.
+    /// Sets or replaces the rate. Permits granted before no longer count, for all clients.
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::InvalidRate`] as [`Rate::new`]; [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`]; [`LimiterErrorKind::Store`].
     pub async fn set_rate(
         &self,
-        kind: RateType,
+        rate_type: RateType,
         permits: u64,
         interval: Duration,
     ) -> Result<(), LimiterError> {
-        self.set(Rate::new(kind, permits, interval)?).await
+        self.set(Rate::new(rate_type, permits, interval)?).await
     }
 
-    /// [`set_rate`](Self::set_rate) of a rate with a [keep-alive time](Rate::keep_alive).
+    /// [`set_rate`](Self::set_rate) with a [`Rate`], which can have a
+    /// [keep-alive time](Rate::keep_alive).
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn set(&self, rate: Rate) -> Result<(), LimiterError> {
-        self.configure(rate, Configure::Set).await.map(|_| ())
+        self.configure(rate, ConfigureMode::Set).await.map(|_| ())
     }
 
-    /// Replaces the rate if there is one, and tells whether there is. What was granted does not count any more.
+    /// Replaces the rate if there is one, and returns whether there is. Permits granted before no
+    /// longer count.
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::InvalidRate`] as [`Rate::new`]; [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`]; [`LimiterErrorKind::Store`].
     pub async fn update_rate(
         &self,
-        kind: RateType,
+        rate_type: RateType,
         permits: u64,
         interval: Duration,
     ) -> Result<bool, LimiterError> {
-        self.update(Rate::new(kind, permits, interval)?).await
+        self.update(Rate::new(rate_type, permits, interval)?).await
     }
 
-    /// [`update_rate`](Self::update_rate) of a rate with a [keep-alive time](Rate::keep_alive).
+    /// [`update_rate`](Self::update_rate) with a [`Rate`], which can have a
+    /// [keep-alive time](Rate::keep_alive).
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn update(&self, rate: Rate) -> Result<bool, LimiterError> {
-        self.configure(rate, Configure::Update).await
+        self.configure(rate, ConfigureMode::Update).await
     }
 
-    /// Replaces the rate if there is one, and tells whether there is. What was granted still counts, as far as it is
-    /// inside the new interval and has not left the old one. Of what other clients have had by a rate for each client, their
-    /// keys know for as long as the old rate needed it.
+    /// Replaces the rate if there is one, and returns whether there is. Permits granted before
+    /// still count.
+    ///
+    /// A permit counts while it is inside the new interval and had not expired under the old one.
+    /// The counts of other clients, which exist under [`RateType::PerClient`], live only as long as
+    /// the old rate needed them.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn update_keeping(&self, rate: Rate) -> Result<bool, LimiterError> {
-        self.configure(rate, Configure::Keep).await
+        self.configure(rate, ConfigureMode::UpdateKeeping).await
     }
 
-    async fn configure(&self, rate: Rate, how: Configure) -> Result<bool, LimiterError> {
-        let configured = self.backend.configure(&self.name, rate, how, self.sharers);
-        let configured = configured.await;
-        self.backend.client().changed(&self.name);
-        configured
+    async fn configure(&self, rate: Rate, mode: ConfigureMode) -> Result<bool, LimiterError> {
+        let LimiterBackend { limiters, client } = &self.backend;
+        let is_set = limiters.configure(&self.name, rate, mode, self.sharing);
+        let is_set = is_set.await;
+        client.notify_waiters(&self.name);
+        is_set
     }
 
-    /// The rate, if one is set.
+    /// The rate; `None` if none is set.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
     pub async fn rate(&self) -> Result<Option<Rate>, LimiterError> {
-        self.backend.rate(&self.name).await
+        self.backend.limiters.rate(&self.name).await
     }
 
-    /// Whether clients of Redisson may count here: see
+    /// Whether clients of Redisson may use the limiter as well: see
     /// [`shared_with_redisson`](Self::shared_with_redisson). `None` without a rate.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn is_shared(&self) -> Result<Option<bool>, LimiterError> {
-        let kept = self.backend.keeping(&self.name).await?;
-        Ok(kept.map(|kept| kept.sharers == Sharers::Redisson))
+        let status = self.backend.limiters.rate_status(&self.name).await?;
+        Ok(status.map(|status| status.sharing == Sharing::WithRedisson))
     }
 
-    /// How long the rate is kept if nothing is granted until then; `None` if that is for ever, or
-    /// if there is no rate.
+    /// The time until the rate is forgotten unless permits are granted before. `None` if it is kept
+    /// until it is deleted, or if there is no rate.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn remaining(&self) -> Result<Option<Duration>, LimiterError> {
-        let kept = self.backend.keeping(&self.name).await?;
-        Ok(kept.and_then(|kept| kept.life))
+        let status = self.backend.limiters.rate_status(&self.name).await?;
+        Ok(status.and_then(|status| status.expires_in))
     }
 
-    /// How many permits could be had now, from 0 to the rate. Reading changes nothing.
+    /// The number of permits that could be granted now, from 0 to the rate. It changes nothing.
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::UnknownLimiter`], [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::UnknownLimiter`], [`LimiterErrorKind::Malformed`],
+    /// [`LimiterErrorKind::Store`].
     pub async fn available_permits(&self) -> Result<u64, LimiterError> {
-        self.backend.available(&self.name, self.generation).await
+        let limiters = &self.backend.limiters;
+        limiters.available(&self.name, self.generation).await
     }
 
-    /// Lets the limiter be forgotten after so long, rate and all, and tells whether there is one.
+    /// Lets the limiter and its rate expire after this time. Returns whether the limiter exists.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn expire(&self, after: Duration) -> Result<bool, LimiterError> {
-        let expires = self.backend.expire(&self.name, after).await;
-        self.backend.client().changed(&self.name);
-        expires
+        let LimiterBackend { limiters, client } = &self.backend;
+        let exists = limiters.expire(&self.name, after).await;
+        client.notify_waiters(&self.name);
+        exists
     }
 
-    /// Forgets the limiter, rate and all, and tells whether there was one: of several that delete it, one.
+    /// Deletes the limiter, its rate and its counts. Returns whether the limiter existed: of
+    /// several callers that delete it, one gets `true`.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn delete(&self) -> Result<bool, LimiterError> {
-        let deleted = self.backend.delete(&self.name).await;
-        self.backend.client().changed(&self.name);
-        deleted
+        let LimiterBackend { limiters, client } = &self.backend;
+        let existed = limiters.delete(&self.name).await;
+        client.notify_waiters(&self.name);
+        existed
     }
 
-    /// Whether there is one.
+    /// Whether the limiter exists.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn exists(&self) -> Result<bool, LimiterError> {
-        self.backend.exists(&self.name).await
+        self.backend.limiters.exists(&self.name).await
     }
 
-    /// Takes so many permits if they can be had at once, and tells whether it did.
+    /// Acquires permits if they are available now, and returns whether it did.
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::NoPermits`], [`LimiterErrorKind::AboveRate`], [`LimiterErrorKind::UnknownLimiter`],
-    /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::NoPermits`], [`LimiterErrorKind::AboveRate`],
+    /// [`LimiterErrorKind::UnknownLimiter`], [`LimiterErrorKind::Malformed`],
+    /// [`LimiterErrorKind::Store`].
     pub async fn try_acquire(&self, permits: u64) -> Result<bool, LimiterError> {
         Ok(self.try_acquire_permit(permits).await?.is_ok())
     }
 
-    /// [`try_acquire`](Self::try_acquire) of permits that can be released one by one; if there are
-    /// not enough, how long it takes until there can be.
+    /// [`try_acquire`](Self::try_acquire) with a [`Permit`] that can be released. If too few
+    /// permits are available, it returns the time until there can be enough.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// Those of [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_permit(
         &self,
         permits: u64,
     ) -> Result<Result<Permit, Duration>, LimiterError> {
-        let mut now = self.clone();
-        now.fair = false;
-        now.wait(permits, Some(Instant::now())).await
+        let request = AcquireRequest {
+            is_fair: false,
+            ..self.request(permits)?
+        };
+        self.acquire_until(request, Some(Instant::now())).await
     }
 
-    /// Takes so many permits, and waits for them up to `timeout` if that can be of use; a time-out of zero tries exactly
-    /// once. Where it is known that there will not be enough in time, it does not wait.
+    /// Acquires permits, and waits for them up to `timeout`. Returns whether it acquired them.
+    ///
+    /// It does not wait if the permits cannot be granted in time. A timeout of zero is the same as
+    /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire).
+    /// Those of [`try_acquire`](Self::try_acquire), and [`LimiterErrorKind::Unsupported`] for a
+    /// [fair](Self::fair) limiter of an earlier generation.
     pub async fn try_acquire_for(
         &self,
         permits: u64,
@@ -308,116 +337,98 @@ impl RateLimiter {
         if timeout.is_zero() {
             return self.try_acquire(permits).await;
         }
-        // A time-out that no clock can show is none.
-        let acquired = self.wait(permits, Instant::now().checked_add(timeout));
+        // A timeout beyond the clock's range is no timeout.
+        let until = Instant::now().checked_add(timeout);
+        let acquired = self.acquire_until(self.request(permits)?, until);
         Ok(acquired.await?.is_ok())
     }
 
-    /// Takes so many permits, and waits for them as long as it takes.
+    /// Acquires permits, and waits for them for as long as it takes.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), also if it has waited already: more permits than a
-    /// rate that was lowered are [`LimiterErrorKind::AboveRate`].
+    /// Those of [`try_acquire_for`](Self::try_acquire_for). They also end a wait: if the rate is
+    /// lowered below `permits` meanwhile, the error is [`LimiterErrorKind::AboveRate`].
     pub async fn acquire(&self, permits: u64) -> Result<(), LimiterError> {
         self.acquire_permit(permits).await.map(|_| ())
     }
 
-    /// [`acquire`](Self::acquire) of permits that can be released.
+    /// [`acquire`](Self::acquire) with a [`Permit`] that can be released.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Those of [`acquire`](Self::acquire).
     pub async fn acquire_permit(&self, permits: u64) -> Result<Permit, LimiterError> {
         loop {
-            if let Ok(permit) = self.wait(permits, None).await? {
+            let acquired = self.acquire_until(self.request(permits)?, None);
+            if let Ok(permit) = acquired.await? {
                 return Ok(permit);
             }
         }
     }
 
-    /// Gives back up to so many permits that were granted to this client, that is to this process by
-    /// this `Redis` handle and its clones, and tells how many: those that count still, the earliest
-    /// first. A [`Permit`] gives back its own permits.
+    /// Gives back at most this many permits of this client, and returns how many came back.
+    ///
+    /// The client is this `Redis` handle with its clones, in this process. The permits that still
+    /// count come back, the earliest first. A [`Permit`] gives back its own permits.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::UnknownLimiter`], [`LimiterErrorKind::Malformed`],
-    /// [`LimiterErrorKind::Unsupported`] by earlier generations, [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::Unsupported`] with an earlier generation, [`LimiterErrorKind::Store`].
     pub async fn release(&self, permits: u64) -> Result<u64, LimiterError> {
-        self.only_third("release")?;
+        self.require_third("release")?;
         if permits == 0 {
             return Ok(0);
         }
-        let permits = permits.min(Rate::LARGEST);
-        let released = self.backend.release(&self.name, permits).await;
+        let LimiterBackend { limiters, client } = &self.backend;
+        let permits = permits.min(Rate::MAX_PERMITS);
+        let released = limiters.release(&self.name, permits).await;
         if !matches!(released, Ok(0)) {
-            self.backend.client().changed(&self.name);
+            client.notify_waiters(&self.name);
         }
         released
     }
 
-    pub(super) fn wanted(&self, permits: u64) -> Result<Wanted, LimiterError> {
+    async fn acquire_until(
+        &self,
+        request: AcquireRequest,
+        until: Option<Instant>,
+    ) -> Result<Result<Permit, Duration>, LimiterError> {
+        if request.is_fair {
+            self.require_third("fair waiting")?;
+        }
+        let LimiterBackend { limiters, client } = &self.backend;
+        let batcher = client.batcher(&request, limiters);
+        let acquired = acquire(&batcher, client.next_grant_id(), until).await?;
+        Ok(acquired.map(|grant| Permit::new(&self.backend, &self.name, grant)))
+    }
+
+    fn request(&self, permits: u64) -> Result<AcquireRequest, LimiterError> {
         if permits == 0 {
             return Err(LimiterError::no_permits());
         }
-        // No rate is above this, and neither is what a script can count.
-        if permits > Rate::LARGEST {
+        // No rate is higher. Far higher numbers are also more than a script can count.
+        if permits > Rate::MAX_PERMITS {
             return Err(LimiterError::above_rate(&self.name, permits));
         }
-        Ok(Wanted {
+        Ok(AcquireRequest {
             name: Arc::clone(&self.name),
             generation: self.generation,
-            is_fair: self.fair,
+            is_fair: self.is_fair,
             permits,
-            timeout: self.backend.timeout(),
+            timeout: self.backend.limiters.timeout(),
         })
     }
 
-    pub(super) fn only_third(&self, what: &str) -> Result<(), LimiterError> {
+    fn require_third(&self, feature: &str) -> Result<(), LimiterError> {
         if self.generation == Generation::Third {
             return Ok(());
         }
-        let message = format!(
-            "{what} is not there in the {:?} generation",
-            self.generation
-        );
-        Err(LimiterError::new(LimiterErrorKind::Unsupported, message))
-    }
-}
-
-impl From<MemoryLimiters> for LimiterBackend {
-    fn from(limiters: MemoryLimiters) -> Self {
-        Self(Arc::new(limiters))
-    }
-}
-
-impl From<&MemoryLimiters> for LimiterBackend {
-    fn from(limiters: &MemoryLimiters) -> Self {
-        limiters.clone().into()
-    }
-}
-
-#[cfg(feature = "redis")]
-impl From<&crate::Redis> for LimiterBackend {
-    fn from(redis: &crate::Redis) -> Self {
-        Self(Arc::new(super::on_redis::OnRedis::new(redis)))
-    }
-}
-
-#[cfg(feature = "redis")]
-impl From<crate::Redis> for LimiterBackend {
-    fn from(redis: crate::Redis) -> Self {
-        Self::from(&redis)
-    }
-}
-
-#[cfg(all(feature = "redis", feature = "test-util"))]
-impl LimiterBackend {
-    /// Decides by a clock that a test moves by hand, instead of the server's. Waiting still goes by tokio's.
-    #[must_use]
-    pub fn redis_with_clock(redis: &crate::Redis, clock: crate::test_util::ManualClock) -> Self {
-        Self(Arc::new(super::on_redis::OnRedis::with_clock(redis, clock)))
+        let generation = self.generation;
+        Err(LimiterError::unsupported(format!(
+            "the {generation:?} generation does not support {feature}"
+        )))
     }
 }
 
@@ -426,8 +437,8 @@ impl fmt::Debug for RateLimiter {
         f.debug_struct("RateLimiter")
             .field("name", &self.name)
             .field("generation", &self.generation)
-            .field("fair", &self.fair)
-            .field("on", &self.backend)
+            .field("is_fair", &self.is_fair)
+            .field("backend", &self.backend)
             .finish()
     }
 }

@@ -53,10 +53,10 @@ const TALLIES_LUA: &str = "lua/include/tallies.lua";
 const REFUND_LUA: &str = "lua/include/refund.lua";
 const TAKE_OUT_LUA: &str = "lua/include/take_out.lua";
 
-const PERMITS: &str = "src/limiter/permits.rs";
-const CLAIM: &str = "src/limiter/permit.rs";
-const PENDING: &str = "src/limiter/pending.rs";
-const UNWANTED: &str = "src/limiter/unwanted.rs";
+const PERMITS: &str = "src/limiter/granted_permits.rs";
+const CLAIM: &str = "src/limiter/grant_guard.rs";
+const PENDING: &str = "src/limiter/acquire_queue.rs";
+const UNWANTED: &str = "src/limiter/give_back_queue.rs";
 const FAIR_LUA: &str = "lua/limiter/acquire_fair.lua";
 const LIMITER_RELEASE_LUA: &str = "lua/limiter/release.lua";
 const ACQUIRE_LUA: &str = "lua/limiter/acquire.lua";
@@ -434,29 +434,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "limiter",
         "a permit too many",
         PERMITS,
-        "(self.granted - gone + permits).saturating_sub(rate.permits())",
-        "(self.granted - gone + permits).saturating_sub(rate.permits() + 1)",
+        "(self.total - expired + permits).saturating_sub(rate.permits())",
+        "(self.total - expired + permits).saturating_sub(rate.permits() + 1)",
     ),
     mutant(
         "limiter",
         "who is behind waits for the oldest grant alone",
         PERMITS,
-        "            left < permits\n",
-        "            left < permits.min(1)\n",
+        "            expiring < permits\n",
+        "            expiring < permits.min(1)\n",
     ),
     mutant(
         "limiter",
         "a dropped future keeps what it was granted",
         CLAIM,
-        "        if self.is_open {",
-        "        if self.is_open && self.grant.permits == 0 {",
+        "        if self.is_armed {",
+        "        if self.is_armed && self.grant.permits == 0 {",
     ),
     mutant(
         "limiter",
         "a place that was given up wakes nobody",
         UNWANTED,
-        "Ok(permits) if permits > 0 || what.is_fair => {",
-        "Ok(permits) if permits > 0 => {",
+        "Ok(permits) if permits > 0 || self.is_fair => return (self.notify_waiters)(),",
+        "Ok(permits) if permits > 0 => return (self.notify_waiters)(),",
     ),
     mutant(
         "limiter",
@@ -476,36 +476,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "limiter",
         "sleepers hear of no change",
         PENDING,
-        "        self.changes += 1;\n        self.denied = None;\n",
+        "        self.changes += 1;\n        self.retry_at = None;\n",
         "        self.changes += 1;\n",
     ),
     mutant(
         "limiter, Lua",
         "a fair caller overtakes those before it",
         FAIR_LUA,
-        "      free = free - permits\n",
-        "      if asks[member] then free = free - permits end\n",
+        "      unreserved = unreserved - permits\n",
+        "      if position_of[member] then unreserved = unreserved - permits end\n",
     ),
     mutant(
         "limiter, Lua",
         "others' permits are given back",
         LIMITER_RELEASE_LUA,
-        "if #member == 21 and string.sub(member, 2, 9) == ARGV[2] and released < wanted then",
+        "if #member == 21 and string.sub(member, 2, 9) == ARGV[3] and released < wanted then",
         "if #member == 21 and released < wanted then",
     ),
     mutant(
         "limiter, Lua",
         "a lost set refills",
         PERMITS_LUA,
-        "broken = broken or lost > 0",
-        "if lost > 0 then left, lost = rate, 0 end",
+        "needs_write = needs_write or missing > 0",
+        "if missing > 0 then remaining, missing = rate, 0 end",
     ),
     mutant(
         "limiter, Lua",
         "who comes as one leaves is not charged, in the common way",
         ACQUIRE_LUA,
-        "local more = back - n",
-        "local more = back",
+        "local change = oldest_permits - requested",
+        "local change = oldest_permits",
     ),
     mutant(
         "limiter, Lua",

@@ -137,12 +137,12 @@ async fn numbers_at_their_ends() {
     let redis = handle(&server.url).await;
     let memory = RateLimiter::new(MemoryLimiters::default(), "ends");
     for limiter in [RateLimiter::new(&redis, "ends"), memory] {
-        let largest = Rate::overall(Rate::LARGEST, Rate::LONGEST).expect("a rate");
+        let largest = Rate::overall(Rate::MAX_PERMITS, Rate::MAX_INTERVAL).expect("a rate");
         limiter.set(largest).await.expect("is set");
-        assert_eq!(available(&limiter).await, Rate::LARGEST);
+        assert_eq!(available(&limiter).await, Rate::MAX_PERMITS);
         assert!(
             limiter
-                .try_acquire(Rate::LARGEST - 1)
+                .try_acquire(Rate::MAX_PERMITS - 1)
                 .await
                 .expect("an answer")
         );
@@ -150,13 +150,13 @@ async fn numbers_at_their_ends() {
         let wait = limiter.try_acquire_permit(2).await.expect("an answer");
         let wait = wait.expect_err("one is free");
         assert!(
-            wait > Rate::LONGEST - HOUR && wait <= Rate::LONGEST + millis(1),
+            wait > Rate::MAX_INTERVAL - HOUR && wait <= Rate::MAX_INTERVAL + millis(1),
             "{wait:?}"
         );
         let refused = timeout(Duration::from_secs(2), limiter.try_acquire_for(2, HOUR)).await;
         assert!(!refused.expect("known to be in vain").expect("an answer"));
         let fair = limiter.clone().fair();
-        for endless in [Duration::MAX, Rate::LONGEST * 2] {
+        for endless in [Duration::MAX, Rate::MAX_INTERVAL * 2] {
             let waits = timeout(millis(50), limiter.try_acquire_for(2, endless)).await;
             assert!(waits.is_err(), "it waits: {waits:?}");
             let waits = timeout(millis(50), fair.try_acquire_for(2, endless));
@@ -166,9 +166,9 @@ async fn numbers_at_their_ends() {
         assert_eq!(limiter.release(0).await.expect("does nothing"), 0);
         assert_eq!(
             limiter.release(u64::MAX).await.expect("an answer"),
-            Rate::LARGEST
+            Rate::MAX_PERMITS
         );
-        assert_eq!(available(&limiter).await, Rate::LARGEST);
+        assert_eq!(available(&limiter).await, Rate::MAX_PERMITS);
         assert_eq!(
             kind(limiter.acquire(0).await),
             Some(LimiterErrorKind::NoPermits)
@@ -177,7 +177,7 @@ async fn numbers_at_their_ends() {
             kind(limiter.try_acquire_for(0, HOUR).await),
             Some(LimiterErrorKind::NoPermits)
         );
-        let above = limiter.try_acquire(Rate::LARGEST + 1).await;
+        let above = limiter.try_acquire(Rate::MAX_PERMITS + 1).await;
         assert_eq!(kind(above), Some(LimiterErrorKind::AboveRate));
         for (permits, interval) in [
             (0, HOUR),

@@ -1,0 +1,220 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::error::LimiterError;
+use super::grant_guard::GrantGuard;
+use super::limiters::GrantId;
+use crate::jitter;
+
+/// The largest number of callers in one call, which then takes the server about 100 us.
+const MAX_BATCH: usize = 64;
+/// The number of calls in progress with callers that ask for the first time; there are more only
+/// for full batches. Retries are sent in one call at a time.
+const MAX_CALLS: usize = 2;
+/// From this number of waiting callers on, they are asked for at most every
+/// [`MIN_PAUSE_OF_MANY`], so that permits that come back one by one are granted in one call.
+const MANY: usize = 128;
+const MIN_PAUSE_OF_MANY: Duration = Duration::from_millis(10);
+/// The server counts in milliseconds.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// The callers of one [`Batcher`](super::batcher::Batcher) that wait for a call, by their arrival.
+#[derive(Default)]
+pub(super) struct AcquireQueue {
+    /// The callers that were denied before.
+    retries: BTreeMap<u64, PendingAcquire>,
+    /// The callers that ask for the first time.
+    firsts: BTreeMap<u64, PendingAcquire>,
+    /// No retry is sent before this instant.
+    retry_at: Option<Instant>,
+    /// Whether a task sleeps until `retry_at`.
+    has_timer: bool,
+    last_arrival: u64,
+    calls_in_progress: usize,
+    /// How often the limiter has changed. A denial from before the latest change is out of date.
+    changes: u64,
+}
+
+/// A caller that waits for a call.
+pub(super) struct PendingAcquire {
+    pub(super) id: GrantId,
+    /// The caller's deadline; `None` if it waits as long as it takes.
+    until: Option<Instant>,
+    is_retry: bool,
+    answer: oneshot::Sender<Result<AcquireAnswer, LimiterError>>,
+}
+
+pub(super) type AnswerReceiver = oneshot::Receiver<Result<AcquireAnswer, LimiterError>>;
+
+/// Pending callers, each with its arrival.
+pub(super) type Batch = Vec<(u64, PendingAcquire)>;
+
+pub(super) enum AcquireAnswer {
+    /// Dropping the guard gives the permits back.
+    Granted(GrantGuard),
+    /// The permits cannot be granted before `wait` has passed. If the caller's deadline is later,
+    /// the queue asks again for it, and `retry` receives the answer.
+    Denied {
+        wait: Duration,
+        retry: Option<AnswerReceiver>,
+    },
+}
+
+impl PendingAcquire {
+    pub(super) fn new(id: GrantId, until: Option<Instant>) -> (Self, AnswerReceiver) {
+        let (sender, receiver) = oneshot::channel();
+        let pending = Self {
+            id,
+            until,
+            is_retry: false,
+            answer: sender,
+        };
+        (pending, receiver)
+    }
+
+    pub(super) fn answer(self, answer: Result<AcquireAnswer, LimiterError>) {
+        // Sending fails if the caller has left.
+        let _ = self.answer.send(answer);
+    }
+
+    fn may_wait(&self, wait: Duration) -> bool {
+        self.until
+            .is_none_or(|until| until.saturating_duration_since(Instant::now()) >= wait)
+    }
+
+    fn has_left(&self) -> bool {
+        self.answer.is_closed()
+    }
+}
+
+impl AcquireQueue {
+    pub(super) fn next_arrival(&mut self) -> u64 {
+        self.last_arrival += 1;
+        self.last_arrival
+    }
+
+    pub(super) fn add(&mut self, arrival: u64, pending: PendingAcquire) {
+        self.firsts.insert(arrival, pending);
+    }
+
+    pub(super) fn limiter_changed(&mut self) {
+        self.changes += 1;
+        self.retry_at = None;
+    }
+
+    /// Begins a call: returns its callers, and the number of changes for [`deny`](Self::deny).
+    pub(super) fn next_batch(&mut self, is_fair: bool) -> Option<(Batch, u64)> {
+        let max_calls = match self.firsts.len() {
+            // Fair callers reach the server in the order of their arrival.
+            _ if is_fair => 1,
+            0 => 1,
+            MAX_BATCH.. => 8 * MAX_CALLS,
+            _ => MAX_CALLS,
+        };
+        self.retry_at = self.retry_at();
+        let mut batch = Vec::new();
+        while self.calls_in_progress < max_calls
+            && batch.len() < MAX_BATCH
+            && let Some((arrival, pending)) = self.pop(is_fair)
+        {
+            if !pending.has_left() {
+                batch.push((arrival, pending));
+            }
+        }
+        if batch.is_empty() {
+            return None;
+        }
+        self.calls_in_progress += 1;
+        Some((batch, self.changes))
+    }
+
+    fn pop(&mut self, is_fair: bool) -> Option<(u64, PendingAcquire)> {
+        if self.retry_at.is_some() {
+            return self.firsts.pop_first();
+        }
+        // Fair callers that were denied arrived before those that ask for the first time.
+        let (before, behind) = match is_fair {
+            true => (&mut self.retries, &mut self.firsts),
+            false => (&mut self.firsts, &mut self.retries),
+        };
+        before.pop_first().or_else(|| behind.pop_first())
+    }
+
+    pub(super) fn call_ended(&mut self) {
+        self.calls_in_progress -= 1;
+    }
+
+    /// Lets these callers wait: the server cannot grant their permits before `wait` has passed.
+    /// Returns the callers that have left.
+    ///
+    /// `changes` is the number of changes when the call began.
+    pub(super) fn deny(
+        &mut self,
+        batch: Batch,
+        wait: Duration,
+        changes: u64,
+        is_fair: bool,
+    ) -> Vec<GrantId> {
+        self.drop_first_that_left();
+        // The wait of a fair caller at the end of the queue says nothing about the first caller.
+        let has_first = match self.retries.first_key_value() {
+            Some((first, _)) if is_fair => batch[0].0 < *first,
+            _ => true,
+        };
+        if self.changes == changes && has_first {
+            let min = match self.retries.len() {
+                MANY.. => MIN_PAUSE_OF_MANY,
+                _ => MIN_PAUSE,
+            };
+            self.retry_at = Some(Instant::now() + jitter::pause_before_repeat(wait, min));
+        }
+        let mut have_left = Vec::new();
+        for (arrival, pending) in batch {
+            if pending.has_left() {
+                have_left.push(pending.id);
+            } else if pending.is_retry {
+                self.retries.insert(arrival, pending);
+            } else {
+                let retry = pending.may_wait(wait).then(|| {
+                    let (mut retry, receiver) = PendingAcquire::new(pending.id, pending.until);
+                    retry.is_retry = true;
+                    self.retries.insert(arrival, retry);
+                    receiver
+                });
+                pending.answer(Ok(AcquireAnswer::Denied { wait, retry }));
+            }
+        }
+        have_left
+    }
+
+    fn drop_first_that_left(&mut self) {
+        while let Some(first) = self.retries.first_entry()
+            && first.get().has_left()
+        {
+            first.remove();
+        }
+    }
+
+    /// Whether a timer has to be started for the retries. If so, it counts as started.
+    pub(super) fn needs_timer(&mut self) -> bool {
+        let is_waiting = self.retry_at.is_some() && !self.retries.is_empty();
+        is_waiting && !std::mem::replace(&mut self.has_timer, true)
+    }
+
+    pub(super) fn timer_ended(&mut self) {
+        self.has_timer = false;
+    }
+
+    /// The instant before which no retry is sent, if it is in the future.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.retry_at.filter(|at| *at > Instant::now())
+    }
+
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u64, PendingAcquire)> + use<> {
+        let retries = std::mem::take(&mut self.retries);
+        retries.into_iter().chain(std::mem::take(&mut self.firsts))
+    }
+}

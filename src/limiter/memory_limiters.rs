@@ -1,0 +1,314 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+
+use super::client::Client;
+use super::error::LimiterError;
+use super::generation::Generation;
+use super::limiters::{
+    AcquireReply, AcquireRequest, ConfigureMode, Grant, GrantId, Limiters, RateStatus, Sharing,
+};
+use super::memory_limiter::MemoryLimiter;
+use super::rate::Rate;
+use crate::clock::Clock;
+
+/// Rate limiters in the memory of this process, for development and tests without Redis.
+///
+/// They decide as limiters on Redis do, and know only [`Generation::Third`]. Clones share their
+/// limiters. They use tokio's clock, so tests can pause it.
+///
+/// A limiter whose rate has a [keep-alive time](Rate::keep_alive) is forgotten after that time. Any
+/// other limiter stays in memory until it is deleted. Set a keep-alive time if clients choose the
+/// names. Forgotten limiters may still occupy memory: at most as many as there are others, or 64.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
+/// let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
+/// limiter.try_set_rate(RateType::Overall, 2, Duration::from_secs(1)).await?;
+/// assert!(limiter.try_acquire(2).await?);
+/// assert!(!limiter.try_acquire(1).await?);
+/// limiter.acquire(1).await?; // a second later
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryLimiters {
+    map: Arc<Mutex<LimiterMap>>,
+    client: Arc<Client>,
+}
+
+struct LimiterMap {
+    by_name: HashMap<Box<str>, MemoryLimiter>,
+    clock: Clock,
+    /// At this number of limiters, expired ones are dropped.
+    sweep_at: usize,
+    /// The epoch of the latest new limiter: see [`next_epoch`](Self::next_epoch).
+    last_epoch: u64,
+}
+
+impl MemoryLimiters {
+    fn new(clock: Clock) -> Self {
+        let map = LimiterMap {
+            by_name: HashMap::new(),
+            clock,
+            sweep_at: 0,
+            last_epoch: 0,
+        };
+        Self {
+            map: Arc::new(Mutex::new(map)),
+            client: Arc::new(Client::new([0; 8])),
+        }
+    }
+
+    /// Limiters that read a clock that a test moves by hand. Callers still wait by tokio's clock.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn with_clock(clock: crate::test_util::ManualClock) -> Self {
+        Self::new(Clock::Manual(clock))
+    }
+
+    pub(super) const fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    fn map(&self) -> MutexGuard<'_, LimiterMap> {
+        // A limiter is consistent between any two statements.
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `run` with the time and the limiter, if the limiter exists.
+    fn find<T>(&self, name: &str, run: impl FnOnce(u64, &mut MemoryLimiter) -> T) -> Option<T> {
+        let mut map = self.map();
+        let now = map.clock.now();
+        let limiter = map.by_name.get_mut(name)?;
+        if limiter.has_expired(now) {
+            map.by_name.remove(name);
+            return None;
+        }
+        Some(run(now, limiter))
+    }
+
+    /// As [`find`](Self::find); without the limiter it fails.
+    fn get<T>(
+        &self,
+        name: &str,
+        run: impl FnOnce(u64, &mut MemoryLimiter) -> T,
+    ) -> Result<T, LimiterError> {
+        let found = self.find(name, run);
+        found.ok_or_else(|| LimiterError::unknown(name))
+    }
+
+    fn configure_now(&self, name: &str, rate: Rate, mode: ConfigureMode) -> bool {
+        let mut map = self.map();
+        let now = map.clock.now();
+        map.sweep_if_large(now);
+        let existing = map.by_name.remove(name);
+        let existing = existing.filter(|limiter| !limiter.has_expired(now));
+        let mut limiter = match (mode, existing) {
+            (ConfigureMode::TrySet, Some(limiter)) => {
+                map.by_name.insert(name.into(), limiter);
+                return false;
+            }
+            (ConfigureMode::Update | ConfigureMode::UpdateKeeping, None) => return false,
+            (ConfigureMode::TrySet | ConfigureMode::Set, None) => {
+                MemoryLimiter::new(rate, map.next_epoch())
+            }
+            (ConfigureMode::UpdateKeeping, Some(limiter)) => limiter,
+            (ConfigureMode::Set | ConfigureMode::Update, Some(mut limiter)) => {
+                limiter.reset();
+                limiter
+            }
+        };
+        limiter.set_rate(now, rate);
+        map.by_name.insert(name.into(), limiter);
+        true
+    }
+}
+
+impl LimiterMap {
+    const MIN_SWEEP: usize = 64;
+
+    /// Drops expired limiters, but not with every new name: that would look at all limiters each
+    /// time.
+    fn sweep_if_large(&mut self, now: u64) {
+        if self.by_name.len() >= self.sweep_at {
+            self.by_name.retain(|_, limiter| !limiter.has_expired(now));
+            self.sweep_at = Self::MIN_SWEEP.max(2 * self.by_name.len());
+            self.by_name.shrink_to(self.sweep_at);
+        }
+    }
+
+    /// A grant of a deleted limiter must not be given back to a new one of the same name, so the
+    /// new one begins with another epoch.
+    fn next_epoch(&mut self) -> u64 {
+        self.last_epoch += 1024;
+        self.last_epoch
+    }
+}
+
+fn require_third(generation: Generation) -> Result<(), LimiterError> {
+    match generation {
+        Generation::Third => Ok(()),
+        _ => Err(LimiterError::unsupported(
+            "limiters in memory support only the Third generation",
+        )),
+    }
+}
+
+impl Limiters for MemoryLimiters {
+    fn acquire(
+        &self,
+        request: AcquireRequest,
+        callers: Vec<GrantId>,
+    ) -> BoxFuture<'static, Result<AcquireReply, LimiterError>> {
+        let reply = require_third(request.generation).and_then(|()| {
+            self.get(&request.name, |now, limiter| {
+                limiter.acquire(now, &request, &callers)
+            })?
+        });
+        Box::pin(ready(reply))
+    }
+
+    fn give_back(
+        &self,
+        name: Arc<str>,
+        grants: Vec<Grant>,
+    ) -> BoxFuture<'static, Result<u64, LimiterError>> {
+        let given_back = self.get(&name, |now, limiter| {
+            let permits = grants.iter().map(|grant| limiter.give_back(now, grant));
+            permits.sum()
+        });
+        Box::pin(ready(given_back))
+    }
+
+    fn release<'a>(
+        &'a self,
+        name: &'a str,
+        permits: u64,
+    ) -> BoxFuture<'a, Result<u64, LimiterError>> {
+        let released = self.get(name, |now, limiter| {
+            limiter.granted.release(now, &limiter.rate, permits)
+        });
+        Box::pin(ready(released))
+    }
+
+    fn available<'a>(
+        &'a self,
+        name: &'a str,
+        generation: Generation,
+    ) -> BoxFuture<'a, Result<u64, LimiterError>> {
+        let available = require_third(generation).and_then(|()| {
+            self.get(name, |now, limiter| {
+                limiter.granted.available(now, &limiter.rate)
+            })
+        });
+        Box::pin(ready(available))
+    }
+
+    fn configure<'a>(
+        &'a self,
+        name: &'a str,
+        rate: Rate,
+        mode: ConfigureMode,
+        _: Sharing,
+    ) -> BoxFuture<'a, Result<bool, LimiterError>> {
+        Box::pin(ready(Ok(self.configure_now(name, rate, mode))))
+    }
+
+    fn rate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Rate>, LimiterError>> {
+        Box::pin(ready(Ok(self.find(name, |_, limiter| limiter.rate))))
+    }
+
+    fn rate_status<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<RateStatus>, LimiterError>> {
+        let status = self.find(name, |now, limiter| {
+            let micros = limiter.expires_at.map(|at| at.saturating_sub(now));
+            RateStatus {
+                sharing: Sharing::TidegateOnly,
+                expires_in: micros.map(Duration::from_micros),
+            }
+        });
+        Box::pin(ready(Ok(status)))
+    }
+
+    fn expire<'a>(
+        &'a self,
+        name: &'a str,
+        after: Duration,
+    ) -> BoxFuture<'a, Result<bool, LimiterError>> {
+        let expire = |now, limiter: &mut MemoryLimiter| limiter.expire_after(now, after);
+        Box::pin(ready(Ok(self.find(name, expire).is_some())))
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
+        let mut map = self.map();
+        let now = map.clock.now();
+        let deleted = map.by_name.remove(name);
+        let existed = deleted.is_some_and(|limiter| !limiter.has_expired(now));
+        Box::pin(ready(Ok(existed)))
+    }
+
+    fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
+        Box::pin(ready(Ok(self.find(name, |_, _| ()).is_some())))
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        None
+    }
+}
+
+impl Default for MemoryLimiters {
+    fn default() -> Self {
+        Self::new(Clock::tokio())
+    }
+}
+
+impl fmt::Debug for MemoryLimiters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryLimiters").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn expired_limiters_do_not_pile_up() {
+        let limiters = MemoryLimiters::default();
+        let set = |name: &str, rate| limiters.configure_now(name, rate, ConfigureMode::Set);
+        let second = Duration::from_secs(1);
+        let rate = Rate::overall(1, second).expect("valid");
+        let rate = rate.keep_alive(second).expect("valid");
+        for number in 0..100_000 {
+            assert!(set(&number.to_string(), rate));
+            tokio::time::advance(Duration::from_millis(1)).await;
+            let map = limiters.map();
+            assert!(map.by_name.len() <= 2 * 1_001, "after {number}");
+            assert!(map.by_name.capacity() <= 8 * 1_001, "after {number}");
+        }
+        tokio::time::advance(second).await;
+        for number in 0..2_100 {
+            set(&format!("name {number}"), rate);
+            tokio::time::advance(second).await;
+        }
+        let map = limiters.map();
+        assert!(map.by_name.len() <= LimiterMap::MIN_SWEEP);
+        assert!(map.by_name.capacity() <= 4 * LimiterMap::MIN_SWEEP);
+    }
+}

@@ -1,0 +1,383 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use redis::{Cmd, Value, cmd};
+use tokio::runtime::Handle;
+
+use super::error::{LimiterError, LimiterErrorKind};
+use super::generation::Generation;
+use super::limiter_keys::LimiterKeys;
+use super::limiters::{
+    AcquireReply, AcquireRequest, ConfigureMode, Grant, GrantId, Limiters, RateStatus, Sharing,
+};
+use super::rate::{Rate, RateType};
+use crate::connection::{
+    Connection, LIMITER_ACQUIRE, LIMITER_ACQUIRE_FAIR, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST,
+    LIMITER_CONFIGURE, LIMITER_DELETE, LIMITER_EXPIRE, LIMITER_FIRST, LIMITER_GIVE_BACK,
+    LIMITER_RELEASE, LIMITER_SECOND, Redis, Script,
+};
+
+/// Rate limiters on Redis, under the keys of Redisson.
+#[derive(Clone)]
+pub(super) struct RedisLimiters {
+    redis: Redis,
+    /// The first half of the id of every grant of this client.
+    client_id: [u8; 8],
+    #[cfg(feature = "test-util")]
+    clock: Option<crate::test_util::ManualClock>,
+}
+
+impl RedisLimiters {
+    pub(super) fn new(redis: &Redis, client_id: [u8; 8]) -> Self {
+        Self {
+            redis: redis.clone(),
+            client_id,
+            #[cfg(feature = "test-util")]
+            clock: None,
+        }
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(super) fn with_clock(mut self, clock: crate::test_util::ManualClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// The time by a test's clock, in microseconds.
+    #[cfg(feature = "test-util")]
+    fn now(&self) -> Option<u64> {
+        self.clock.as_ref().map(crate::test_util::ManualClock::now)
+    }
+
+    #[cfg(not(feature = "test-util"))]
+    fn now(&self) -> Option<u64> {
+        None
+    }
+
+    fn connection(&self) -> &Connection {
+        self.redis.connection()
+    }
+
+    /// Calls a script whose first argument is the time of a test, empty for the server's time.
+    async fn call(
+        &self,
+        script: &'static Script,
+        name: &str,
+        arguments: impl FnOnce(&mut Cmd),
+    ) -> Result<Value, LimiterError> {
+        let keys = LimiterKeys::new(name, self.redis.id());
+        let with_time = |command: &mut Cmd| {
+            match self.now() {
+                Some(now) => command.arg(now),
+                None => command.arg(""),
+            };
+            arguments(command);
+        };
+        let reply = self.connection().call(script, &keys.all(), with_time);
+        Ok(reply.await?)
+    }
+
+    /// As [`call`](Self::call), for a script that replies with a number.
+    async fn call_for_number(
+        &self,
+        script: &'static Script,
+        name: &str,
+        arguments: impl FnOnce(&mut Cmd),
+    ) -> Result<u64, LimiterError> {
+        let reply = self.call(script, name, arguments).await?;
+        self.number(name, 0, &reply)
+    }
+
+    /// Reads a reply of at least 0. The scripts use negative numbers for errors.
+    fn number(&self, name: &str, permits: u64, reply: &Value) -> Result<u64, LimiterError> {
+        match reply {
+            Value::Int(number @ 0..) => Ok(number.unsigned_abs()),
+            Value::Int(-1) => Err(LimiterError::unknown(name)),
+            Value::Int(-2) => Err(LimiterError::above_rate(name, permits)),
+            Value::Int(-3) => Err(malformed(name)),
+            reply => Err(self.connection().protocol_error(reply).into()),
+        }
+    }
+
+    async fn acquire_now(
+        self,
+        request: AcquireRequest,
+        callers: Vec<GrantId>,
+    ) -> Result<AcquireReply, LimiterError> {
+        let script = match request.generation {
+            Generation::First => return self.acquire_each(&LIMITER_FIRST, request, callers).await,
+            Generation::Second => {
+                return self.acquire_each(&LIMITER_SECOND, request, callers).await;
+            }
+            Generation::Third if request.is_fair => &LIMITER_ACQUIRE_FAIR,
+            Generation::Third => &LIMITER_ACQUIRE,
+        };
+        let arguments = |command: &mut Cmd| {
+            let members = callers.iter().map(|id| member(id, request.permits));
+            let members = members.collect::<Vec<_>>().concat();
+            command.arg(request.permits).arg(callers.len()).arg(members);
+        };
+        let reply = self.call(script, &request.name, arguments).await?;
+        let Value::Array(parts) = &reply else {
+            self.number(&request.name, request.permits, &reply)?;
+            return Err(self.connection().protocol_error(&reply).into());
+        };
+        let granted: Option<Vec<_>> = match &parts[..] {
+            [Value::Int(number @ 0..), _] => {
+                Some((0..usize::try_from(*number).unwrap_or(0)).collect())
+            }
+            [Value::Array(positions), _] => positions.iter().map(index).collect(),
+            _ => None,
+        };
+        match (granted, &parts[..]) {
+            (Some(granted), [_, Value::Int(micros @ 0..)]) => Ok(AcquireReply {
+                granted,
+                stamp: 0,
+                wait: Duration::from_micros(micros.unsigned_abs()),
+            }),
+            _ => Err(self.connection().protocol_error(&reply).into()),
+        }
+    }
+
+    /// The scripts of earlier generations take one caller in each call.
+    async fn acquire_each(
+        self,
+        script: &'static Script,
+        request: AcquireRequest,
+        callers: Vec<GrantId>,
+    ) -> Result<AcquireReply, LimiterError> {
+        let (mut granted, mut wait) = (0, Duration::ZERO);
+        for id in &callers {
+            let arguments = |command: &mut Cmd| {
+                command.arg(request.permits);
+                command.arg(member(id, request.permits));
+            };
+            let reply = self.call(script, &request.name, arguments).await?;
+            match self.number(&request.name, request.permits, &reply)? {
+                0 => granted += 1,
+                micros => {
+                    wait = Duration::from_micros(micros);
+                    break;
+                }
+            }
+        }
+        Ok(AcquireReply {
+            granted: (0..granted).collect(),
+            stamp: 0,
+            wait,
+        })
+    }
+
+    async fn hash_fields(
+        &self,
+        name: &str,
+        fields: &[&str],
+    ) -> Result<Vec<Option<String>>, LimiterError> {
+        let mut command = cmd("HMGET");
+        command.arg(name).arg(fields);
+        Ok(self.connection().query(command, name).await?)
+    }
+}
+
+/// Scripts count callers from 1.
+fn index(position: &Value) -> Option<usize> {
+    match position {
+        Value::Int(position @ 1..) => usize::try_from(position - 1).ok(),
+        _ => None,
+    }
+}
+
+/// A grant as a member of the sorted set: the length of its id, the id, the permits.
+fn member(id: &GrantId, permits: u64) -> Vec<u8> {
+    let permits = u32::try_from(permits).unwrap_or(u32::MAX).to_le_bytes();
+    [&[16][..], id, &permits].concat()
+}
+
+fn malformed(name: &str) -> LimiterError {
+    let message = format!(
+        "the key \"{name}\" does not hold a rate, expected a hash with whole numbers in rate, \
+         interval and type"
+    );
+    LimiterError::new(LimiterErrorKind::Malformed, message)
+}
+
+impl Limiters for RedisLimiters {
+    fn acquire(
+        &self,
+        request: AcquireRequest,
+        callers: Vec<GrantId>,
+    ) -> BoxFuture<'static, Result<AcquireReply, LimiterError>> {
+        Box::pin(self.clone().acquire_now(request, callers))
+    }
+
+    fn give_back(
+        &self,
+        name: Arc<str>,
+        grants: Vec<Grant>,
+    ) -> BoxFuture<'static, Result<u64, LimiterError>> {
+        let limiters = self.clone();
+        Box::pin(async move {
+            let arguments = |command: &mut Cmd| {
+                for grant in &grants {
+                    command.arg(member(&grant.id, grant.permits));
+                }
+            };
+            let given_back = limiters.call_for_number(&LIMITER_GIVE_BACK, &name, arguments);
+            given_back.await
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        name: &'a str,
+        permits: u64,
+    ) -> BoxFuture<'a, Result<u64, LimiterError>> {
+        Box::pin(
+            self.call_for_number(&LIMITER_RELEASE, name, move |command| {
+                command.arg(permits).arg(&self.client_id);
+            }),
+        )
+    }
+
+    fn available<'a>(
+        &'a self,
+        name: &'a str,
+        generation: Generation,
+    ) -> BoxFuture<'a, Result<u64, LimiterError>> {
+        let script = match generation {
+            Generation::First => &LIMITER_AVAILABLE_FIRST,
+            Generation::Second | Generation::Third => &LIMITER_AVAILABLE,
+        };
+        Box::pin(self.call_for_number(script, name, |_| {}))
+    }
+
+    fn configure<'a>(
+        &'a self,
+        name: &'a str,
+        rate: Rate,
+        mode: ConfigureMode,
+        sharing: Sharing,
+    ) -> BoxFuture<'a, Result<bool, LimiterError>> {
+        Box::pin(async move {
+            let mode = match mode {
+                ConfigureMode::TrySet => "try_set",
+                ConfigureMode::Set => "set",
+                ConfigureMode::Update => "update",
+                ConfigureMode::UpdateKeeping => "update_keeping",
+            };
+            let rate_type = match rate.rate_type() {
+                RateType::Overall => "0",
+                RateType::PerClient => "1",
+            };
+            let arguments = |command: &mut Cmd| {
+                command.arg(mode).arg(rate.permits());
+                command.arg(rate.interval_millis()).arg(rate_type);
+                command.arg(rate.keep_alive_millis());
+                command.arg(u8::from(sharing == Sharing::WithRedisson));
+            };
+            let is_set = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);
+            Ok(is_set.await? == 1)
+        })
+    }
+
+    fn rate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Rate>, LimiterError>> {
+        Box::pin(async move {
+            let fields = ["rate", "interval", "type", "keepAliveTime"];
+            let fields = self.hash_fields(name, &fields).await?;
+            let [Some(rate), Some(interval), Some(rate_type), keep_alive] = &fields[..] else {
+                return Ok(None);
+            };
+            let number = |text: &str| text.parse::<u64>().ok();
+            let keep_alive = keep_alive.as_deref().unwrap_or("0");
+            let rate = match (number(rate), number(interval), number(keep_alive)) {
+                (Some(rate), Some(interval), Some(keep_alive)) => {
+                    Rate::stored(rate_type, rate, interval, keep_alive)
+                }
+                _ => None,
+            };
+            rate.map(Some).ok_or_else(|| malformed(name))
+        })
+    }
+
+    fn rate_status<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<RateStatus>, LimiterError>> {
+        Box::pin(async move {
+            let fields = ["rate", "interval", "type", "countsExpire", "keepAliveTime"];
+            let fields = self.hash_fields(name, &fields).await?;
+            let [
+                Some(rate),
+                Some(interval),
+                Some(rate_type),
+                marker,
+                keep_alive,
+            ] = &fields[..]
+            else {
+                return Ok(None);
+            };
+            let is_ours = marker.as_ref() == Some(&format!("{rate} {interval} {rate_type}"))
+                // Only Redisson writes a keep-alive time of 0.
+                && keep_alive.as_deref() != Some("0");
+            let sharing = match is_ours {
+                true => Sharing::TidegateOnly,
+                false => Sharing::WithRedisson,
+            };
+            let mut pttl = cmd("PTTL");
+            pttl.arg(name);
+            let millis: i64 = self.connection().query(pttl, name).await?;
+            Ok(Some(RateStatus {
+                sharing,
+                expires_in: u64::try_from(millis).ok().map(Duration::from_millis),
+            }))
+        })
+    }
+
+    fn expire<'a>(
+        &'a self,
+        name: &'a str,
+        after: Duration,
+    ) -> BoxFuture<'a, Result<bool, LimiterError>> {
+        Box::pin(async move {
+            // Redis deletes a key that expires after 0 ms.
+            let millis = after.as_nanos().div_ceil(1_000_000).clamp(1, 1 << 53);
+            let millis = u64::try_from(millis).expect("it is clamped");
+            let arguments = |command: &mut Cmd| {
+                command.arg(millis);
+            };
+            let exists = self.call_for_number(&LIMITER_EXPIRE, name, arguments);
+            Ok(exists.await? == 1)
+        })
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
+        Box::pin(async move {
+            let existed = self.call_for_number(&LIMITER_DELETE, name, |_| {});
+            Ok(existed.await? == 1)
+        })
+    }
+
+    fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
+        Box::pin(async move {
+            let mut exists = cmd("EXISTS");
+            exists.arg(name);
+            Ok(self.connection().query(exists, name).await?)
+        })
+    }
+
+    fn timeout(&self) -> Duration {
+        self.connection().timeout()
+    }
+
+    fn runtime(&self) -> Option<&Handle> {
+        Some(self.connection().runtime())
+    }
+}
+
+impl fmt::Debug for RedisLimiters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.redis.fmt(f)
+    }
+}
