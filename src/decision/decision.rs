@@ -195,6 +195,14 @@ impl Decision {
         self
     }
 
+    /// The same decision, made by another store: [`Count`](crate::algorithm::Count) says
+    /// [`Source::Local`].
+    #[must_use]
+    pub const fn with_source(mut self, source: Source) -> Self {
+        self.source = source;
+        self
+    }
+
     /// The receipt, if something was charged: the take was allowed and cost more than 0.
     #[must_use]
     pub fn receipt(&self) -> Option<Receipt> {

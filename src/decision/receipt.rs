@@ -51,7 +51,7 @@ impl Receipt {
     }
 
     /// The receipt of a fallback's own store, without the mark; `None` if it has none.
-    pub(crate) const fn from_fallback(&self) -> Option<Self> {
+    pub(crate) const fn as_fallback(&self) -> Option<Self> {
         match self.serial & Self::FALLBACK {
             0 => None,
             _ => Some(Self::new(

@@ -109,7 +109,7 @@ impl<S: Store> Fallback<S> {
         take: &Take,
         receipt: &Receipt,
     ) -> Option<Result<u64, StoreError>> {
-        let receipt = receipt.from_fallback()?;
+        let receipt = receipt.as_fallback()?;
         Some(Ok(self.local.store.give_back(take, &receipt)))
     }
 }

@@ -12,6 +12,7 @@ mod flood;
 mod history;
 mod memory;
 mod outage;
+mod redb;
 mod redis_keys;
 mod redis_url;
 mod wrappers;

@@ -1,0 +1,215 @@
+//! A store over the embedded database [redb](https://docs.rs/redb): counts that survive a restart.
+//!
+//! It decides by [`Count`], the algorithms without a store, and keeps the bytes of each count under
+//! its [`KeyName`]. A write transaction has the database for itself, so takes are atomic.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redb::{
+    Database, Durability, ReadableTable, ReadableTableMetadata, Table, TableDefinition,
+    WriteTransaction,
+};
+use tidegate::algorithm::Count;
+use tidegate::decision::{Decisions, Receipt, Source};
+use tidegate::store::{KeyName, StoreErrorKind, StoreFuture};
+use tidegate::{Key, Rule, Store, StoreError, Take};
+
+/// The counts by name.
+const COUNTS: TableDefinition<&str, &[u8]> = TableDefinition::new("counts");
+/// When to look whether a count is forgotten, in microseconds since 1970, and its name.
+const EXPIRIES: TableDefinition<(u64, &str), ()> = TableDefinition::new("expiries");
+
+/// A clock in microseconds since 1970.
+pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Keeps the counts in a file, for one process.
+#[derive(Clone)]
+pub(crate) struct RedbStore {
+    database: Arc<Database>,
+    name: Arc<str>,
+    clock: Clock,
+}
+
+impl RedbStore {
+    /// Opens the file, or makes it.
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        Ok(Self {
+            database: Arc::new(Database::create(path).map_err(failed)?),
+            name: format!("redb at {}", path.display()).into(),
+            clock: Arc::new(|| {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                u64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
+            }),
+        })
+    }
+
+    /// Reads the time from another clock. Default: the system's.
+    #[allow(dead_code, reason = "for tests")]
+    #[must_use]
+    pub(crate) fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The number of counts in the file.
+    #[allow(dead_code, reason = "for tests")]
+    #[must_use]
+    pub(crate) fn len(&self) -> u64 {
+        let read = self.database.begin_read().map_err(failed);
+        let counts = read.and_then(|read| read.open_table(COUNTS).map_err(failed));
+        counts
+            .and_then(|counts| counts.len().map_err(failed))
+            .unwrap_or(0)
+    }
+
+    /// Runs `work` in a transaction, on a thread that may block. The transaction is committed without
+    /// waiting for the disk: after a crash the last moments may be missing, but the file is whole.
+    fn transact<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Counts<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let store = self.clone();
+        let task = move || {
+            let mut transaction = store.database.begin_write().map_err(failed)?;
+            transaction.set_durability(Durability::None);
+            // Inside of the transaction: what waited for it must not come with an old instant.
+            let now = (store.clock)();
+            let done = work(&mut Counts::open(&transaction, now)?)?;
+            transaction.commit().map_err(failed)?;
+            Ok(done)
+        };
+        StoreFuture::boxed(async move {
+            let done = tokio::task::spawn_blocking(task).await;
+            done.unwrap_or_else(|error| Err(failed(error)))
+        })
+    }
+}
+
+/// The tables in a transaction.
+struct Counts<'a> {
+    counts: Table<'a, &'static str, &'static [u8]>,
+    expiries: Table<'a, (u64, &'static str), ()>,
+    now: u64,
+}
+
+impl<'a> Counts<'a> {
+    fn open(transaction: &'a WriteTransaction, now: u64) -> Result<Self, StoreError> {
+        Ok(Self {
+            counts: transaction.open_table(COUNTS).map_err(failed)?,
+            expiries: transaction.open_table(EXPIRIES).map_err(failed)?,
+            now,
+        })
+    }
+
+    /// The count of this name, and the instant at which it is forgotten. What is no count, such as the
+    /// bytes of a later version, is as a new key.
+    fn get(&self, name: &str) -> Result<Option<Count>, StoreError> {
+        let bytes = self.counts.get(name).map_err(failed)?;
+        Ok(bytes.and_then(|bytes| Count::from_bytes(bytes.value()).ok()))
+    }
+
+    fn put(&mut self, name: &str, count: &Count) -> Result<(), StoreError> {
+        let bytes = count.to_bytes();
+        self.counts.insert(name, &*bytes).map_err(failed)?;
+        Ok(())
+    }
+
+    fn take(&mut self, take: &Take) -> Result<tidegate::Decision, StoreError> {
+        let name = name_of(take.rule(), take.key());
+        let known = self.get(&name)?;
+        let is_new = known.is_none();
+        let mut count = known.unwrap_or_default();
+        let counting = take.rule().counting();
+        let decision = count.take(counting, self.now, take.quotas(), take.units());
+        // A denied take changes nothing.
+        if decision.receipt().is_some() {
+            self.put(&name, &count)?;
+            if is_new {
+                let due = (count.forgotten_at(), &*name);
+                self.expiries.insert(due, ()).map_err(failed)?;
+            }
+            self.drop_forgotten()?;
+        }
+        Ok(decision.with_source(Source::Other))
+    }
+
+    fn refund(&mut self, name: &str, receipt: &Receipt, units: u64) -> Result<u64, StoreError> {
+        let Some(mut count) = self.get(name)? else {
+            return Ok(0);
+        };
+        let refunded = count.refund(self.now, receipt, units);
+        if refunded > 0 {
+            self.put(name, &count)?;
+        }
+        Ok(refunded)
+    }
+
+    /// Looks at the two counts that are due first: keys are dropped as fast as they come.
+    fn drop_forgotten(&mut self) -> Result<(), StoreError> {
+        for _ in 0..2 {
+            let first = self.expiries.first().map_err(failed)?;
+            let Some((due, name)) = first.map(|(entry, _)| {
+                let (due, name) = entry.value();
+                (due, name.to_owned())
+            }) else {
+                break;
+            };
+            if due > self.now {
+                break;
+            }
+            self.expiries.remove((due, &*name)).map_err(failed)?;
+            let forgotten_at = self.get(&name)?.map_or(0, |count| count.forgotten_at());
+            if forgotten_at > self.now {
+                let later = (forgotten_at, &*name);
+                self.expiries.insert(later, ()).map_err(failed)?;
+            } else {
+                self.counts.remove(&*name).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name_of(rule: &Rule, key: &Key) -> String {
+    KeyName::new(rule, key, "").to_string()
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    let message = format!("the database failed: {error}");
+    StoreError::new(StoreErrorKind::Unavailable, message).with_source(error)
+}
+
+impl Store for RedbStore {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        let takes = takes.to_vec();
+        self.transact(move |counts| takes.iter().map(|take| counts.take(take)).collect())
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let (name, receipt) = (name_of(take.rule(), take.key()), *receipt);
+        let units = take.units();
+        self.transact(move |counts| counts.refund(&name, &receipt, units))
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        let name = name_of(rule, key);
+        self.transact(move |counts| {
+            counts.counts.remove(&*name).map_err(failed)?;
+            Ok(())
+        })
+    }
+
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+}
+
+impl std::fmt::Debug for RedbStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedbStore")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
