@@ -1,21 +1,97 @@
 //! The mistakes.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::shape::find;
+
 pub(crate) struct Mutant {
     pub(crate) part: &'static str,
     pub(crate) what: &'static str,
     pub(crate) file: &'static str,
-    /// It stands exactly once in the file.
+    /// It stands exactly once in the file: as it is, or with other names.
     pub(crate) from: &'static str,
     pub(crate) to: &'static str,
 }
 
 impl Mutant {
-    /// The file's text with the mistake in it.
-    pub(crate) fn put_into(&self, original: &str) -> String {
-        let found = original.matches(self.from).count();
-        assert_eq!(found, 1, "{} in {}", self.from, self.file);
-        original.replace(self.from, self.to)
+    /// The file of this tree to change, and its text with the mistake in it.
+    ///
+    /// # Panics
+    ///
+    /// If the mistake's place is not found, or more than one.
+    pub(crate) fn put_into(&self, tree: &Path) -> (PathBuf, String) {
+        let placed = self.try_put_into(tree);
+        placed.unwrap_or_else(|places| panic!("{places} places: {self}: {}", self.from))
     }
+
+    /// The same; an error says how many places look alike.
+    pub(crate) fn try_put_into(&self, tree: &Path) -> Result<(PathBuf, String), usize> {
+        let file = tree.join(self.file);
+        let placed = match fs::read_to_string(&file) {
+            Ok(original) => self.put_into_text(&original),
+            Err(_) => Err(0),
+        };
+        match placed {
+            Ok(mutated) => Ok((file, mutated)),
+            Err(0) => self.search(&sources(tree)),
+            Err(places) => Err(places),
+        }
+    }
+
+    /// The text with the mistake in it. An error says how many places look alike.
+    pub(crate) fn put_into_text(&self, original: &str) -> Result<String, usize> {
+        match original.matches(self.from).count() {
+            0 => {}
+            1 => return Ok(original.replace(self.from, self.to)),
+            places => return Err(places),
+        }
+        match &find(self.from, original)[..] {
+            [found] => Ok(found.replace(original, self.to)),
+            places => Err(places.len()),
+        }
+    }
+
+    /// The code has moved to another file.
+    fn search(&self, files: &[(PathBuf, String)]) -> Result<(PathBuf, String), usize> {
+        let places = files.iter().flat_map(|(file, text)| {
+            let found = find(self.from, text).into_iter();
+            found.map(move |found| (found, file, text))
+        });
+        let places: Vec<_> = places.collect();
+        let most = places.iter().map(|(found, ..)| found.kept()).max();
+        let best = places
+            .iter()
+            .filter(|(found, ..)| Some(found.kept()) == most);
+        match &best.collect::<Vec<_>>()[..] {
+            [(found, file, text)] => Ok(((*file).clone(), found.replace(text, self.to))),
+            best => Err(best.len()),
+        }
+    }
+}
+
+impl std::fmt::Display for Mutant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} ({})", self.part, self.what, self.file)
+    }
+}
+
+/// All sources of a tree that a mutant may change.
+fn sources(tree: &Path) -> Vec<(PathBuf, String)> {
+    let mut folders = vec![tree.join("src"), tree.join("lua")];
+    let mut sources = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = fs::read_to_string(&path).expect("a text");
+                sources.push((path, text));
+            }
+        }
+    }
+    sources
 }
 
 const fn mutant(
@@ -39,9 +115,9 @@ const ENTRIES: &str = "src/algorithm/entries.rs";
 const WINDOW: &str = "src/algorithm/sliding_window.rs";
 const GCRA: &str = "src/algorithm/gcra.rs";
 const FIXED: &str = "src/algorithm/fixed_window.rs";
-const TALLIES: &str = "src/algorithm/tallies/tallies.rs";
-const RULING: &str = "src/algorithm/quota_use.rs";
-const PACE: &str = "src/algorithm/pace.rs";
+const TALLIES: &str = "src/algorithm/tallies/mod.rs";
+const RULING: &str = "src/algorithm/ruling.rs";
+const CHOICE: &str = "src/algorithm/algorithm.rs";
 const COUNT: &str = "src/algorithm/count.rs";
 const LOG_LUA: &str = "lua/sliding_log.lua";
 const WINDOW_LUA: &str = "lua/sliding_window.lua";
@@ -53,10 +129,10 @@ const TALLIES_LUA: &str = "lua/include/tallies.lua";
 const REFUND_LUA: &str = "lua/include/refund.lua";
 const TAKE_OUT_LUA: &str = "lua/include/take_out.lua";
 
-const PERMITS: &str = "src/limiter/granted_permits.rs";
-const CLAIM: &str = "src/limiter/grant_guard.rs";
-const PENDING: &str = "src/limiter/acquire_queue.rs";
-const UNWANTED: &str = "src/limiter/give_back_queue.rs";
+const PERMITS: &str = "src/limiter/permits.rs";
+const CLAIM: &str = "src/limiter/permit.rs";
+const PENDING: &str = "src/limiter/pending.rs";
+const UNWANTED: &str = "src/limiter/unwanted.rs";
 const FAIR_LUA: &str = "lua/limiter/acquire_fair.lua";
 const LIMITER_RELEASE_LUA: &str = "lua/limiter/release.lua";
 const ACQUIRE_LUA: &str = "lua/limiter/acquire.lua";
@@ -67,17 +143,14 @@ const HELD: &str = "src/lock/held.rs";
 const TURN: &str = "src/lock/subscriber/turn.rs";
 const WAITERS: &str = "src/lock/subscriber/waiters.rs";
 
-const CLOCK: &str = "src/connection/server_clock.rs";
+const CLOCK: &str = "src/connection/clock.rs";
 const TAKE_CALL: &str = "src/connection/take_call.rs";
 const ANSWERS: &str = "src/connection/take_script/answers.rs";
 const FLIGHT: &str = "src/connection/flight.rs";
 const QUEUE: &str = "src/connection/queue.rs";
+const NODE: &str = "src/connection/node.rs";
 const REDIRECT: &str = "src/connection/cluster/redirect.rs";
 const RECONNECTOR: &str = "src/connection/reconnector.rs";
-const ATTEMPTS: &str = "src/connection/attempts.rs";
-const DISPATCHER: &str = "src/connection/dispatcher.rs";
-const ENDPOINT: &str = "src/connection/endpoint.rs";
-const SHORTEST_TIMEOUT: &str = "src/connection/shortest_timeout.rs";
 const BREAKER: &str = "src/store/breaker/state.rs";
 const BREAKER_CORE: &str = "src/store/breaker/core.rs";
 const IN_FLIGHT: &str = "src/store/in_flight.rs";
@@ -106,14 +179,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "a peek may be denied",
         RULING,
         "if cost == 0 {",
-        "if cost == 0 && uses.is_empty() {",
+        "if cost == 0 && asks.is_empty() {",
     ),
     mutant(
         "all",
         "the shortest of several waits",
         RULING,
-        "wait(index)).max()",
-        "wait(index)).min()",
+        "wait(at)).max()",
+        "wait(at)).min()",
     ),
     mutant(
         "log",
@@ -161,8 +234,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "log",
         "nothing is charged under several quotas",
         LOG,
-        "uses.iter_mut().for_each(|quota_use| quota_use.used += cost);",
-        "uses.iter_mut().take(1).for_each(|quota_use| quota_use.used += cost);",
+        "asks.iter_mut().for_each(|ask| ask.used += cost);\n            receipt =",
+        "asks.iter_mut().take(1).for_each(|ask| ask.used += cost);\n            receipt =",
     ),
     mutant(
         "sliding window",
@@ -182,35 +255,35 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "sliding window",
         "sub-windows twice as long",
         WINDOW,
-        "(quota.window_micros() / u64::from(sub_windows.max(1))).max(1)",
-        "(2 * quota.window_micros() / u64::from(sub_windows.max(1))).max(1)",
+        "(quota.window_micros() / sub_windows).max(1)",
+        "(2 * quota.window_micros() / sub_windows).max(1)",
     ),
     mutant(
         "gcra",
         "what has drained is rounded up",
-        PACE,
-        "let (part, _) = fraction(part, self.units, self.micros);\n        let drained",
-        "let (part, more) = fraction(part, self.units, self.micros);\n        let part = part + more;\n        let drained",
+        GCRA,
+        "let (part, _) = fraction(part, self.pace.units, self.pace.micros);\n        let drained",
+        "let (part, more) = fraction(part, self.pace.units, self.pace.micros);\n        let part = part + more;\n        let drained",
     ),
     mutant(
         "gcra",
         "the wait is rounded down",
-        PACE,
+        GCRA,
         "let (part, more) = fraction(part, self.micros, self.units);",
         "let (part, more) = (fraction(part, self.micros, self.units).0, 0);",
     ),
     mutant(
         "gcra",
         "the burst is max",
-        GCRA,
-        "            _ => quota.burst(),",
-        "            _ => quota.max(),",
+        CHOICE,
+        "Self::Gcra if quota.max() > 0 => quota.burst(),",
+        "Self::Gcra if quota.max() > 0 => quota.max(),",
     ),
     mutant(
         "gcra",
         "the busy time begins anew with each charge",
         GCRA,
-        "self.start += level.paces * self.pace.micros;",
+        "self.start += look.paces * self.pace.micros;",
         "self.start = now;",
     ),
     mutant(
@@ -224,15 +297,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "fixed window",
         "`<` for `<=` at the window's end",
         FIXED,
-        "let used = match self.ends_at() <= now {",
-        "let used = match self.ends_at() < now {",
+        "let used = match self.over_at() <= now {",
+        "let used = match self.over_at() < now {",
     ),
     mutant(
         "fixed window",
         "each take begins the window anew",
         FIXED,
-        "if level.used == 0 {\n            self.start = now;",
-        "if level.used < u64::MAX {\n            self.start = now;",
+        "if look.used == 0 {\n            self.start = now;",
+        "if look.used < u64::MAX {\n            self.start = now;",
     ),
     mutant(
         "fixed window",
@@ -252,29 +325,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "tallies",
         "earlier quotas are not charged",
         TALLIES,
-        "for kept in &mut self.kept {\n            let lost",
-        "for kept in self.kept.iter_mut().take(1) {\n            let lost",
+        "for Kept { tally, begun, .. } in &mut self.kept {",
+        "for Kept { tally, begun, .. } in self.kept.iter_mut().take(1) {",
     ),
     mutant(
         "tallies",
         "earlier quotas are dropped",
         TALLIES,
-        "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;",
-        "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now + 60_000_000;",
+        "let needed = |at: &&usize| self.kept[**at].ends() > now;",
+        "let needed = |at: &&usize| self.kept[**at].ends() > now + 60_000_000;",
     ),
     mutant(
         "tallies",
         "a denial while the clock is back writes",
         TALLIES,
         "        if ruling != Ruling::Allowed || cost == 0 {\n            let states = states(",
-        "        if ruling != Ruling::Allowed || cost == 0 {\n            if now < self.last_charge { self.last_charge = now; }\n            let states = states(",
+        "        if ruling != Ruling::Allowed || cost == 0 {\n            if now < self.newest { self.newest = now; }\n            let states = states(",
     ),
     mutant(
         "counts",
         "another algorithm's denial replaces a state",
         COUNT,
-        "        if decision.receipt().is_some() {\n            *self = Self {",
-        "        if true || decision.receipt().is_some() {\n            *self = Self {",
+        "        if decision.receipt().is_some() {\n            *self = fresh;",
+        "        if true || decision.receipt().is_some() {\n            *self = fresh;",
     ),
     mutant(
         "refunds",
@@ -413,8 +486,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "decisions, Lua",
         "a new quota begins empty",
         TALLIES_LUA,
-        "      if most > 0 then\n",
-        "      if most > 1e15 then\n",
+        "      if most > 0 then\n          pour(",
+        "      if most > 1e15 then\n          pour(",
     ),
     mutant(
         "refunds, Lua",
@@ -434,29 +507,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "limiter",
         "a permit too many",
         PERMITS,
-        "(self.total - expired + permits).saturating_sub(rate.permits())",
-        "(self.total - expired + permits).saturating_sub(rate.permits() + 1)",
+        "(self.granted - gone + permits).saturating_sub(rate.permits())",
+        "(self.granted - gone + permits).saturating_sub(rate.permits() + 1)",
     ),
     mutant(
         "limiter",
         "who is behind waits for the oldest grant alone",
         PERMITS,
-        "            expiring < permits\n",
-        "            expiring < permits.min(1)\n",
+        "left += grant.permits;\n            left < permits\n",
+        "left += grant.permits;\n            left < permits.min(1)\n",
     ),
     mutant(
         "limiter",
         "a dropped future keeps what it was granted",
         CLAIM,
-        "        if self.is_armed {",
-        "        if self.is_armed && self.grant.permits == 0 {",
+        "        if self.is_open {",
+        "        if self.is_open && self.grant.permits == 0 {",
     ),
     mutant(
         "limiter",
         "a place that was given up wakes nobody",
         UNWANTED,
-        "Ok(permits) if permits > 0 || self.is_fair => return (self.notify_waiters)(),",
-        "Ok(permits) if permits > 0 => return (self.notify_waiters)(),",
+        "Ok(permits) if permits > 0 || what.is_fair => {",
+        "Ok(permits) if permits > 0 => {",
     ),
     mutant(
         "limiter",
@@ -476,36 +549,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "limiter",
         "sleepers hear of no change",
         PENDING,
-        "        self.changes += 1;\n        self.retry_at = None;\n",
+        "        self.changes += 1;\n        self.denied = None;\n",
         "        self.changes += 1;\n",
     ),
     mutant(
         "limiter, Lua",
         "a fair caller overtakes those before it",
         FAIR_LUA,
-        "      unreserved = unreserved - permits\n",
-        "      if position_of[member] then unreserved = unreserved - permits end\n",
+        "      free = free - permits\n",
+        "      if asks[member] then free = free - permits end\n",
     ),
     mutant(
         "limiter, Lua",
         "others' permits are given back",
         LIMITER_RELEASE_LUA,
-        "if #member == 21 and string.sub(member, 2, 9) == ARGV[3] and released < wanted then",
+        "if #member == 21 and string.sub(member, 2, 9) == ARGV[2] and released < wanted then",
         "if #member == 21 and released < wanted then",
     ),
     mutant(
         "limiter, Lua",
         "a lost set refills",
         PERMITS_LUA,
-        "needs_write = needs_write or missing > 0",
-        "if missing > 0 then remaining, missing = rate, 0 end",
+        "broken = broken or lost > 0",
+        "if lost > 0 then left, lost = rate, 0 end",
     ),
     mutant(
         "limiter, Lua",
         "who comes as one leaves is not charged, in the common way",
         ACQUIRE_LUA,
-        "local change = oldest_permits - requested",
-        "local change = oldest_permits",
+        "local more = back - n",
+        "local more = back",
     ),
     mutant(
         "limiter, Lua",
@@ -609,8 +682,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "bounds",
         "a repeat needs a permit",
         IN_FLIGHT,
-        "            return Ok(None);\n",
-        "            return self.acquire().map(Some);\n",
+        "if takes.iter().all(Take::is_repeat) {\n            return Ok(None);\n",
+        "if takes.iter().all(Take::is_repeat) {\n            return self.acquire().map(Some);\n",
     ),
     mutant(
         "bounds",
@@ -651,8 +724,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "the last question of a flight is answered first",
         TAKE_CALL,
-        "sort_keys.sort_unstable();",
-        "sort_keys.sort_unstable_by(|a, b| b.cmp(a));",
+        "places.sort_unstable();",
+        "places.sort_unstable_by(|a, b| b.cmp(a));",
     ),
     mutant(
         "connection",
@@ -692,9 +765,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "connection",
         "a take that was late by a clock that was set is not asked again",
-        ENDPOINT,
-        "const MAX_LATE_RESENDS: u8 = 3;",
-        "const MAX_LATE_RESENDS: u8 = 0;",
+        FLIGHT,
+        "const MAX_LATE: u8 = 3;",
+        "const MAX_LATE: u8 = 0;",
     ),
     mutant(
         "connection",
@@ -707,36 +780,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "a forbidden key is an error for all keys of its call",
         FLIGHT,
-        "options.is_alone |= is_shared && is_about_a_key(error);",
-        "options.is_alone |= !is_shared && is_about_a_key(error);",
+        "way.is_alone |= is_shared && is_about_a_key(error);",
+        "way.is_alone |= !is_shared && is_about_a_key(error);",
     ),
     mutant(
         "connection",
         "what was sent on a connection that broke is sent again",
         FLIGHT,
         "questions.for_each(|question| question.fail(error.clone()));",
-        "questions.for_each(|question| match question.resends { 0..9 => self.endpoint.queue.push(Question { resends: question.resends + 1, ..question }), _ => question.fail(error.clone()) });",
+        "questions.for_each(|question| match question.hops { 0..9 => self.home.queue.push(Question { hops: question.hops + 1, ..question }), _ => question.fail(error.clone()) });",
     ),
     mutant(
         "connection",
         "the script's text is not sent behind ASKING",
         FLIGHT,
-        "options.has_text |= is_unknown_script(error);",
-        "options.has_text |= is_unknown_script(error) && !options.is_asking;",
+        "way.has_text |= is_unknown_script(error);",
+        "way.has_text |= is_unknown_script(error) && !way.is_asking;",
     ),
     mutant(
         "connection",
         "a question is sent on without ASKING",
         REDIRECT,
-        "question.options.is_asking = true;",
-        "question.options.is_asking = false;",
+        "question.way.is_asking = true;",
+        "question.way.is_asking = false;",
     ),
     mutant(
         "connection",
         "one contradiction of two nodes is the end",
         REDIRECT,
-        "const MAX_REDIRECTS: u8 = 16;",
-        "const MAX_REDIRECTS: u8 = 1;",
+        "const MAX_HOPS: u8 = 16;",
+        "const MAX_HOPS: u8 = 1;",
     ),
     mutant(
         "connection",
@@ -755,21 +828,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "connection",
         "an overdue question waits for the flights in progress",
-        DISPATCHER,
+        NODE,
         "const MAX_EXTRA_FLIGHTS: usize = 64;",
         "const MAX_EXTRA_FLIGHTS: usize = MAX_FLIGHTS;",
     ),
     mutant(
         "connection",
         "silence is tolerated for as long as one timeout",
-        SHORTEST_TIMEOUT,
+        RECONNECTOR,
         "shortest.saturating_mul(2)",
         "shortest.saturating_mul(1)",
     ),
     mutant(
         "connection",
         "silence is tolerated for two seconds",
-        SHORTEST_TIMEOUT,
+        RECONNECTOR,
         "const MAX_SILENCE: Duration = Duration::from_secs(1);",
         "const MAX_SILENCE: Duration = Duration::from_secs(2);",
     ),
@@ -777,27 +850,27 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "a connection that answers late is given up",
         RECONNECTOR,
-        "() = reply_arrives(link, &self.shortest_timeout) => return self.keep(link),",
-        "() = reply_arrives(link, &self.shortest_timeout), if false => return self.keep(link),",
+        "() = heard(link, &self.shortest_timeout) => return self.keep(link),",
+        "() = heard(link, &self.shortest_timeout), if false => return self.keep(link),",
     ),
     mutant(
         "connection",
         "no attempt goes on beside another",
-        ATTEMPTS,
-        "self.in_progress.truncate(1);",
-        "self.in_progress.truncate(0);",
+        RECONNECTOR,
+        "self.under_way.truncate(1);",
+        "self.under_way.truncate(0);",
     ),
     mutant(
         "connection",
         "stuck attempts keep later ones waiting",
-        ATTEMPTS,
-        "() = sleep_until(next_at) => {",
-        "() = sleep_until(next_at), if self.in_progress.len() < 2 => {",
+        RECONNECTOR,
+        "() = sleep_until(next) => {",
+        "() = sleep_until(next), if self.under_way.len() < 2 => {",
     ),
     mutant(
         "connection",
         "a connection is as good as another one that opens and calls no script",
-        ATTEMPTS,
+        RECONNECTOR,
         "if proof == Proof::ScriptCall {",
         "if proof == Proof::ScriptCall && false {",
     ),

@@ -4,18 +4,88 @@
 //! ignored unless `tests/mutants.sh` runs it, which prints which test killed which mutant.
 
 mod list;
+mod shape;
 mod tree;
 
+use std::fs;
+use std::path::Path;
+
 use list::MUTANTS;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
 
 #[test]
 fn each_mistake_can_be_made() {
     for mutant in MUTANTS {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(mutant.file);
-        let original = std::fs::read_to_string(&path).expect("a file of the tree");
-        let mutated = mutant.put_into(&original);
+        let (file, mutated) = mutant.put_into(root());
+        let original = fs::read_to_string(&file).expect("a file of the tree");
         assert_ne!(mutated, original, "{}: {}", mutant.part, mutant.what);
     }
+}
+
+fn without_space(text: &str) -> String {
+    text.split_whitespace().collect()
+}
+
+/// A rename in the source, and the mistake is the same, with the new name.
+#[test]
+fn a_renamed_identifier_hides_no_place() {
+    let mut lost = Vec::new();
+    for mutant in MUTANTS {
+        let (file, mutated) = mutant.put_into(root());
+        let original = fs::read_to_string(&file).expect("a file of the tree");
+        for name in shape::names(mutant.from) {
+            let rename = |text: &str| shape::rename(text, name, "another_name");
+            let wanted = without_space(&rename(&mutated));
+            let placed = mutant.put_into_text(&rename(&original));
+            if placed.map(|text| without_space(&text)) != Ok(wanted) {
+                lost.push(format!("{mutant}, {name}"));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "{lost:#?}");
+}
+
+#[test]
+fn a_moved_file_hides_no_place() {
+    let mut lost = Vec::new();
+    // Some: each looks through the whole tree.
+    for mutant in MUTANTS.iter().step_by(5) {
+        let (file, mutated) = mutant.put_into(root());
+        let file_is_gone = list::Mutant {
+            file: "src/moved.rs",
+            ..*mutant
+        };
+        let placed = file_is_gone.try_put_into(root());
+        let wanted = Ok((file, without_space(&mutated)));
+        if placed.map(|(file, text)| (file, without_space(&text))) != wanted {
+            lost.push(mutant.to_string());
+        }
+    }
+    assert!(lost.is_empty(), "{lost:#?}");
+}
+
+#[test]
+fn a_shape_is_found_by_its_names() {
+    let source = "if a.b <= c.b {\n d }\nif e.f <= e.f {";
+    let replaced = |shape, by| match &shape::find(shape, source)[..] {
+        [found] => Ok(found.replace(source, by)),
+        found => Err(found.len()),
+    };
+    // Equal names match equal ones alone; which ones, does not matter.
+    assert_eq!(
+        replaced("if x.y <= x.y {", "if x.y < x.y {"),
+        Ok(source.replace("e.f <= e.f", "e.f < e.f"))
+    );
+    // With the same shape twice, the place that keeps more names is meant.
+    assert_eq!(
+        replaced("if a.y <= z.y {", "if z.y {"),
+        Ok(source.replace("a.b <= c.b", "c.b"))
+    );
+    assert_eq!(replaced("if x.y <= z.y {", ""), Err(2));
+    assert_eq!(replaced("while x.y <= z.y {", ""), Err(0));
 }
 
 /// Right behind all tests, which have passed: they are not run again without a mutant.

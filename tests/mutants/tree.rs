@@ -127,9 +127,9 @@ impl Tree {
     }
 
     pub(crate) fn mutate(&self, mutant: &Mutant) -> Mutated {
-        let path = self.folder.path().join(mutant.file);
+        let (path, mutated) = mutant.put_into(self.folder.path());
         let original = fs::read_to_string(&path).expect("a file of the tree");
-        fs::write(&path, mutant.put_into(&original)).expect("is written");
+        fs::write(&path, mutated).expect("is written");
         Mutated { path, original }
     }
 
