@@ -1,21 +1,22 @@
--- The generic cell rate algorithm: whether takes fit into every quota of their keys; charges those
--- that do.
+-- The generic cell rate algorithm: decides whether takes fit into every quota of their keys, and
+-- charges those that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua
--- ARGV[1]  the questions: see include/question.lua; of a quota they say max, window in
+-- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
 -- ARGV[2]  the call's mark, a number below 2^48 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: see include/reply.lua. Refunds: see include/refund.lua.
+-- Reply: see include/reply_format.lua. Refunds: see include/refund_begin.lua.
 --
 -- A tally is a bucket, in big-endian integers of 7 bytes:
---   max, window, burst, needed, begun   as in all tallies, with the quota's burst
---   start, units                        when its busy time began, and what was poured in since then
+--   max, window, burst, needed_until, refundable_since
+--                  as in all tallies, with the quota's burst
+--   start, units   when its busy time began, and the units poured in since then
 -- It drains by `pace_units` in every `pace_micros`: max and window without their common factors.
 
--- include: call
+-- include: setup
 
 local MARK, STATE, STATE_SIZE = 249, '>BI7I7I7I7I7I7I7I7I7', 64
 local QUOTA = '<I7I7I7I7I7I7'
@@ -24,22 +25,23 @@ local EXACT = 9007199254740992
 
 local function read_quota(from)
   local max, window, burst, life, pace_units, pace_micros, behind = unpack(QUOTA, ARGV[1], from)
-  return { max = max, window = window, burst = burst, like = max, life = life,
+  return { max = max, window = window, burst = burst, variant = max, life = life,
     limit = max > 0 and burst or 0, pace_units = pace_units, pace_micros = pace_micros }, behind
 end
 
--- include: reply
+-- include: reply_format
 
--- include: values
+-- include: read_values
 -- Whether keys are left for `tallies`.
-local is_left = is_refund
+local keys_left = is_refund
 if not is_refund then
-  -- The usual keys: of a rule with one quota, with a bucket that this quota left, if any, and takes
-  -- that are all allowed, or all denied.
+  -- Answers the usual keys: the rule has one quota, the bucket, if any, was charged under this
+  -- quota alone, and the takes are all allowed, or all denied. All other keys are left for
+  -- `tallies`.
   local usual, max, window, burst, life, limit, pace_units, pace_micros, is_exact
 
   for place = 1, #KEYS do
--- include: question
+-- include: read_question
     local quota, is_usual = quotas[1], rows == 1 and cost > 0 and now <= deadline
     if quota ~= usual then
       usual, max, window, burst, life = quota, quota.max, quota.window, quota.burst, quota.life
@@ -47,22 +49,22 @@ if not is_refund then
       is_exact = number_of_quotas == 1 and limit * pace_micros < EXACT
     end
     local raw = values and values[place] or pcall('GET', KEYS[place])
-    local serial, newest, begun, start, units, units_now = 0, -1, now, now, 0, 0
+    local serial, last_charge, refundable_since, start, units, units_now = 0, -1, now, now, 0, 0
     is_usual = is_usual and is_exact and cost * takes <= limit
     if raw and is_usual then
-      local mark, max_then, window_then, burst_then, needed
+      local mark, max_then, window_then, burst_then, needed_until
       if #raw == STATE_SIZE then
-        mark, serial, newest, max_then, window_then, burst_then, needed, begun, start, units =
-          unpack(STATE, raw)
+        mark, serial, last_charge, max_then, window_then, burst_then, needed_until,
+          refundable_since, start, units = unpack(STATE, raw)
       end
       is_usual = mark == MARK and max_then == max and window_then == window and burst_then == burst
-        and needed == newest + life and newest <= now and begun <= now and start <= newest
-        and (now - start) * pace_units < EXACT
+        and needed_until == last_charge + life and last_charge <= now
+        and refundable_since <= now and start <= last_charge and (now - start) * pace_units < EXACT
       units_now = units - floor((now - start) * pace_units / pace_micros)
-      if is_usual and (units_now <= 0 or needed <= now) then
-        -- Nothing counts: it begins afresh.
-        if newest ~= now then serial = 0 end
-        begun, start, units, units_now, newest = now, now, 0, 0, -1
+      if is_usual and (units_now <= 0 or needed_until <= now) then
+        -- Nothing counts: the bucket begins afresh.
+        if last_charge ~= now then serial = 0 end
+        refundable_since, start, units, units_now, last_charge = now, now, 0, 0, -1
       end
     end
 
@@ -72,9 +74,10 @@ if not is_refund then
       start, units = start + paces * pace_micros, units - paces * pace_units + charged
       units_now, serial = units_now + charged, (serial + charged) % MODULUS
       number = serial
-      local state = pack(STATE, MARK, serial, now, max, window, burst, now + life, begun, start, units)
+      local state = pack(STATE, MARK, serial, now, max, window, burst, now + life,
+        refundable_since, start, units)
       local written
-      if floor(newest / slice) == floor(now / slice) then
+      if floor(last_charge / slice) == floor(now / slice) then
         written = pcall('SET', KEYS[place], state, 'KEEPTTL')
       else
         expiry_text = expiry_text or format('%.0f', expiry)
@@ -89,31 +92,34 @@ if not is_refund then
     if is_usual then
       local reset = units_now > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
       local answer = pack(ANSWER, verdict, takes, number, limit - units_now, reset)
-      if charged > cost then answer = answer .. pack(POURED, units) end
+      if charged > cost then answer = answer .. pack(HELD, units) end
       replies[place + 1] = answer
     else
-      is_left, replies[place + 1], at = true, false, at + (rows - 1) * ROW_SIZE
+      keys_left, replies[place + 1], at = true, false, at + (rows - 1) * ROW_SIZE
     end
   end
 end
-if not is_left then return concat(replies) end
+if not keys_left then return concat(replies) end
 
--- include: pace
+-- include: drain
 
 local HEADER, HEADER_SIZE = '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
-local POURS = true
-local tallies, serial, newest, is_live
-local single, spare = { false }, { max = 0, window = 0, burst = 0, like = 0, life = 0, needed = 0,
-  begun = 0, used = 0, start = 0, units = 0, pace_units = 1, pace_micros = 1 }
+local TELLS_HELD = true
+local tallies, serial, last_charge, anything_counts
+local single, spare = { false }, { max = 0, window = 0, burst = 0, variant = 0, life = 0,
+  needed_until = 0, refundable_since = 0, used = 0, start = 0, units = 0, pace_units = 1,
+  pace_micros = 1 }
 
 local function read_tally(raw, from, charged_at, reused)
   if from + TALLY_SIZE - 1 > #raw then return nil end
-  local max, window, burst, needed, begun, start, units, behind = unpack(TALLY, raw, from)
+  local max, window, burst, needed_until, refundable_since, start, units, behind =
+    unpack(TALLY, raw, from)
   if start > charged_at or window == 0 then return nil end
   local tally = reused or {}
-  tally.max, tally.window, tally.burst, tally.like, tally.life = max, window, burst, max, window
-  tally.needed, tally.begun, tally.used, tally.start, tally.units = needed, begun, 0, start, units
+  tally.max, tally.window, tally.burst, tally.variant, tally.life = max, window, burst, max, window
+  tally.needed_until, tally.refundable_since = needed_until, refundable_since
+  tally.used, tally.start, tally.units = 0, start, units
   local quota = quotas[1]
   if quota and max == quota.max and window == quota.window and burst == quota.burst then
     tally.pace_units, tally.pace_micros = quota.pace_units, quota.pace_micros
@@ -128,11 +134,11 @@ local function read_tally(raw, from, charged_at, reused)
 end
 
 local function write_tally(tally)
-  return pack(TALLY, tally.max, tally.window, tally.burst, tally.needed, tally.begun, tally.start,
-    tally.units)
+  return pack(TALLY, tally.max, tally.window, tally.burst, tally.needed_until,
+    tally.refundable_since, tally.start, tally.units)
 end
 
-local function over_at(tally) return tally.start + time_for(tally.units, tally) end
+local function ends_at(tally) return tally.start + time_for(tally.units, tally) end
 
 local function used_at(tally, time)
   local units = tally.units
@@ -140,15 +146,15 @@ local function used_at(tally, time)
   return units < 0 and 0 or units
 end
 
--- While the clock is behind the newest charge, nothing drains.
-local function count(tally, charged_at)
+-- While the clock is behind the last_charge charge, nothing drains.
+local function used_now(tally, charged_at)
   return used_at(tally, charged_at > now and charged_at or now)
 end
 
 if is_refund then
--- include: refund
-  -- At most 4,096 refunds are read. With more, units count as charged later that were given back.
-  local function charged_later()
+-- include: refund_begin
+  -- At most 4,096 refunds are read. Of the others, the units count as charged and not given back.
+  local function charged_after()
     local after = (serial - receipt_serial) % MODULUS
     local later = after
     local known = call('ZRANGEBYSCORE', records, stamp_text, '+inf', 'LIMIT', '0', '4096')
@@ -160,27 +166,27 @@ if is_refund then
     end
     return math.max(later, 0)
   end
-  -- First in, first out: those of the take that have not drained.
-  local function take_back(tally, later)
+  -- First in, first out: the units of the take that have not begun to drain.
+  local function refund_tally(tally, later)
     local gone, rest = drained(math.max(now - tally.start, 0), tally)
     if rest then gone = gone + 1 end
     local taken = math.max(math.min(most, tally.units - gone - later), 0)
     tally.units = tally.units - taken
     return taken
   end
--- include: give_back
--- include: refunded
+-- include: refund_tallies
+-- include: refund_end
 end
 
 local function new_tally(quota)
-  return { max = quota.max, window = quota.window, burst = quota.burst, like = quota.max,
-    life = quota.life, needed = 0, begun = 0, used = 0, start = 0, units = 0,
+  return { max = quota.max, window = quota.window, burst = quota.burst, variant = quota.max,
+    life = quota.life, needed_until = 0, refundable_since = 0, used = 0, start = 0, units = 0,
     pace_units = quota.pace_units, pace_micros = quota.pace_micros }
 end
 
--- Nothing that has drained drains there again.
-local function carry(tally, charged_at)
-  if count(tally, charged_at) == 0 then return 0 end
+-- What has drained here does not drain again there.
+local function carried_over(tally, charged_at)
+  if used_now(tally, charged_at) == 0 then return 0 end
   return used_at(tally, charged_at)
 end
 
@@ -188,7 +194,7 @@ local function wait(tally, limit, wanted)
   return tally.start + time_for(tally.units + wanted - limit, tally) - now
 end
 
-local function pour(tally, time, units, charged_at)
+local function charge(tally, time, units, charged_at)
   -- What counts now is known.
   local before = time == now and tally.used or used_at(tally, time)
   if before == 0 then
@@ -200,7 +206,7 @@ local function pour(tally, time, units, charged_at)
     tally.start = tally.start + paces * tally.pace_micros
     tally.units = tally.units - paces * tally.pace_units
   end
-  -- What another quota's takes pour in beyond what it can hold is lost.
+  -- What another quota's takes charge in beyond what it can hold is lost.
   local room = (tally.burst > tally.max and tally.burst or tally.max) - before
   local held = units
   if held > room then held = room > 0 and room or 0 end

@@ -1,43 +1,45 @@
--- The sliding log: whether takes fit into every quota of their keys; charges those that do.
+-- The sliding log: decides whether takes fit into every quota of their keys, and charges those
+-- that do.
 --
 -- KEYS     1 to 64 keys of one slot, each a log: a sorted set
--- ARGV[1]  the questions: see include/question.lua; of a quota they say max and window in
+-- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max and window in
 --          microseconds
 -- ARGV[2]  the call's mark, a number below 2^48 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: see include/reply.lua. Refunds: see include/refund.lua.
+-- Reply: see include/reply_format.lua. Refunds: see include/refund_begin.lua.
 --
 -- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
 -- member itself is a byte that no text begins with, and big-endian integers of 7 bytes, so that
 -- members of one score are in the order of their totals:
---   total    running total of all costs, with this entry, modulo 2^52
---   base     the same before this entry: the sum inside a window is one subtraction
---   floor    the base of the oldest entry of the set
---   since    the score of the oldest entry of the set
---   stamp    this entry's score, so that nobody has to ask for it
---   horizon  the longest window of the quotas that it was charged under
---   units    the largest max of these
---   serial   units ever charged, modulo 2^52: tells takes of one instant apart
+--   total         running total of all costs, with this entry, modulo 2^52
+--   base          the same before this entry: the sum inside a window is one subtraction
+--   oldest_base   the base of the oldest entry of the set
+--   oldest_stamp  the score of the oldest entry of the set
+--   stamp         this entry's score, so that no command has to ask for it
+--   horizon       the longest window of the quotas that it was charged under
+--   units         the largest max of these
+--   serial        units ever charged, modulo 2^52: tells takes of one instant apart
 -- and only where longer windows of earlier charges still need something of the set, or the clock
 -- went back:
---   long_window, long_units   entries inside of this window, of which so many newest units suffice
+--   long_window, long_units   the newest entries inside of this window are still needed, until they
+--                             hold that many units
 --   long_until                until when
---   begun                     takes that were charged before this are not given back
+--   refundable_since          takes that were charged before this are not given back
 -- Entries that have left the longest window are removed only when the set is full. A set whose
 -- newest member is anything else, or says what cannot be, is started afresh at the next charge.
 --
 -- Nothing is written unless something is charged. If the clock went back, what was charged in the
 -- future counts; a charge then makes one entry of it, and its own.
 
--- include: call
+-- include: setup
 
 -- For commands. To format a number is slower.
 local now_text = ARGV[is_refund and 4 or 3] or clock[1] .. sub('00000' .. clock[2], -6)
 
 local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7I7', 57, 247
 local MORE, ENTRY_AND_MORE, ENTRY_AND_MORE_SIZE = '>I7I7I7I7', '>BI7I7I7I7I7I7I7I7I7I7I7I7', 85
-local POURS = false
+local TELLS_HELD = false
 
 local function read_quota(from)
   local max, window, behind = unpack('<I7I7', ARGV[1], from)
@@ -45,25 +47,27 @@ local function read_quota(from)
   return { max = max, limit = max, window = window, life = window, oldest = 0 }, behind
 end
 
--- include: reply
+-- include: reply_format
 
 -- Whether keys are left for the loop at the end.
-local is_left = is_refund
+local keys_left = is_refund
 if not is_refund then
-  -- The usual keys: of a rule with one quota, with a set that this quota left and nothing has left
-  -- since, if any, and takes that are all allowed.
+  -- Answers the usual keys: the rule has one quota, the set, if any, was charged under this quota
+  -- alone, none of its entries has left the window, and the takes are all allowed. All other keys
+  -- are left for the loop at the end.
   for place = 1, #KEYS do
     key = KEYS[place]
--- include: question
+-- include: read_question
     local is_usual = number_of_quotas == 1 and rows == 1 and cost > 0 and now <= deadline
     local max, window, charged = quotas[1].max, quotas[1].window, cost * takes
-    local mark, total, base, oldest_base, since, stamp, horizon, units, serial = MARK, 0, 0, 0, now,
-      -1, window, 0, 0
+    local mark, total, base, oldest_base, oldest_stamp = MARK, 0, 0, 0, now
+    local stamp, horizon, units, serial = -1, window, 0, 0
     if is_usual then
       local members = pcall('ZRANGE', key, '-1', '-1')
       local newest = members[1]
       if newest and #newest == ENTRY_SIZE then
-        mark, total, base, oldest_base, since, stamp, horizon, units, serial = unpack(ENTRY, newest)
+        mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial =
+          unpack(ENTRY, newest)
         -- A set in which nothing counts is not usual.
         is_usual = total ~= oldest_base
       else
@@ -72,13 +76,14 @@ if not is_refund then
     end
     local units_now = (total - oldest_base) % MODULUS + charged
     is_usual = is_usual and mark == MARK and total < MODULUS and horizon == window and stamp <= now
-      and since > now - window and units_now <= max
+      and oldest_stamp > now - window and units_now <= max
     if is_usual then
       local merges = floor(stamp / MILLISECOND) == floor(now / MILLISECOND)
       if not merges then base = total end
-      if merges and since == stamp then since = now end
+      if merges and oldest_stamp == stamp then oldest_stamp = now end
       total, serial = (total + charged) % MODULUS, (serial + charged) % MODULUS
-      local entry = pack(ENTRY, MARK, total, base, oldest_base, since, now, window, max, serial)
+      local entry = pack(ENTRY, MARK, total, base, oldest_base, oldest_stamp, now, window, max,
+        serial)
       is_usual = type(pcall('ZADD', key, now_text, entry)) == 'number'
       if is_usual then
         if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
@@ -89,30 +94,32 @@ if not is_refund then
         replies[place + 1] = pack(ANSWER, ALLOWED, takes, serial, max - units_now, window)
       end
     end
-    if not is_usual then is_left, replies[place + 1], at = true, false, at + (rows - 1) * ROW_SIZE end
+    if not is_usual then
+      keys_left, replies[place + 1], at = true, false, at + (rows - 1) * ROW_SIZE
+    end
   end
 end
-if not is_left then return concat(replies) end
+if not keys_left then return concat(replies) end
 
--- The newest entry, and its fields, of which `oldest_base` is the floor. They run on with what is
--- charged.
-local newest, total, base, oldest_base, since, stamp, horizon, units, serial
-local long_window, long_units, long_until, begun
--- Whether what is in the set counts for nothing; whether something was charged; whether the newest
--- entry takes that in, and was stamped in the future.
-local is_stale, has_begun, merges, went_back
+-- The newest entry, and its fields. A charge changes the fields.
+local newest, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial
+local long_window, long_units, long_until, refundable_since
+-- Whether nothing in the set counts; whether the first charge is prepared; whether the newest entry
+-- takes in what is charged; whether it was stamped in the future.
+local is_stale, is_prepared, merges, went_back
 -- When something was charged last.
-local last
+local last_charge
 
--- An entry's stamp, and the running totals before and with it; nil of what is none.
+-- An entry's stamp, and the running totals before and with it; nil if the member is no entry.
 local function entry_of(member)
   if not member or #member < ENTRY_SIZE then return nil end
   local _, with, before, _, _, of = unpack(ENTRY, member)
   return of, before, with
 end
 
--- By rank: how many of the oldest entries have so many units behind them, or have left; the total
--- with the last of those, and the stamp of the next.
+-- How many of the oldest entries have at least `units_behind` units behind them, or are stamped at
+-- `left` or before; the running total with the last of these, and the stamp of the next entry. It
+-- searches by rank below `high`.
 local function count_needless(high, units_behind, left)
   local low, with_last, next_stamp = 0, oldest_base, nil
   while low < high do
@@ -128,10 +135,10 @@ local function count_needless(high, units_behind, left)
   return low, with_last, next_stamp
 end
 
--- When enough has left the window: the stamp of the last entry that has to.
+-- The wait until enough entries have left the window. `leaves` is the stamp of the last of them.
 local function wait(quota, max, wanted, used_units)
   local leaves = quota.oldest
-  -- Every entry holds at least one unit, so one too many is gone with the oldest.
+  -- Every entry holds at least one unit: if one unit has to leave, the oldest entry suffices.
   if used_units + wanted - max > 1 then
     -- What this call has charged is not in the set yet.
     local members = newest and call('ZCARD', key) or 0
@@ -143,22 +150,22 @@ local function wait(quota, max, wanted, used_units)
   return leaves + quota.window - now
 end
 
-local function over_at(quota) return last + quota.window end
+local function ends_at(quota) return last_charge + quota.window end
 
 if is_refund then
--- include: refund
--- include: take_out
+-- include: refund_begin
+-- include: refund_entry
   newest = call('ZRANGE', key, '-1', '-1')[1]
--- include: log
-  if not newest or stamp > now or receipt_stamp < begun then return 0 end
+-- include: read_log
+  if not newest or stamp > now or receipt_stamp < refundable_since then return 0 end
   life = math.max(horizon, long_window)
   local counting = horizon
   if now < long_until then
     counting = life
-    -- Older entries may have been dropped for so many units that are newer.
+    -- Older entries may have been dropped because that many newer units sufficed.
     most = math.max(math.min(most, (total - oldest_base) % MODULUS - long_units), 0)
   end
-  -- Everybody waits meanwhile: very many entries are not rewritten.
+  -- All other callers wait meanwhile: very many entries are not rewritten.
   local behind = call('ZCOUNT', key, stamp_text, '+inf')
   if behind == 0 or behind > 4096 then return 0 end
   local all, entries = call('ZCARD', key), {}
@@ -167,22 +174,22 @@ if is_refund then
     entries[n] = { entry_of(member) }
     if not entries[n][1] then return 0 end
   end
-  refunded = take_out(entries, most, MILLISECOND, counting, all == 1)
+  refunded = refund_entry(entries, most, MILLISECOND, counting, all == 1)
   if refunded > 0 then
-    -- The last one says how the whole set is; it may be another one now.
+    -- The newest entry describes the whole set; it may be another one now.
     if not entries[1] then
       before[2] = call('ZRANGE', key, '-2', '-2')[1]
       entries[1] = { entry_of(before[2]) }
       if not entries[1][1] then return 0 end
-      if all == 2 then since = entries[1][1] end
+      if all == 2 then oldest_stamp = entries[1][1] end
     elseif #entries < #before and all == #before then
-      since = entries[1][1]
+      oldest_stamp = entries[1][1]
     end
     -- First the new ones, so that the key, and with it the expiry, is there all the time.
     local stays = {}
     for n, entry in ipairs(entries) do
-      local member = pack(ENTRY, MARK, entry[3], entry[2], oldest_base, since, entry[1], horizon,
-        units, serial)
+      local member = pack(ENTRY, MARK, entry[3], entry[2], oldest_base, oldest_stamp, entry[1],
+        horizon, units, serial)
       if n == #entries then member = member .. sub(newest, ENTRY_SIZE + 1) end
       call('ZADD', key, entry[1], member)
       stays[member] = true
@@ -191,30 +198,30 @@ if is_refund then
       if not stays[member] then call('ZREM', key, member) end
     end
   end
--- include: refunded
+-- include: refund_end
 end
 
-local kept = quotas
+local counters = quotas
 
 at = 1
 for place = 1, #KEYS do
   key = KEYS[place]
--- include: question
+-- include: read_question
   if not replies[place + 1] then
     local has_charged = false
-    has_begun, merges, went_back = false, false, false
+    is_prepared, merges, went_back = false, false, false
 
     local members = pcall('ZRANGE', key, '-1', '-1')
-    local trouble = members.err
+    local error_text = members.err
     newest = members[1]
--- include: log
-    last = stamp
+-- include: read_log
+    last_charge = stamp
     -- The first of the longest windows, and where it begins.
     local longest, edge
     for n = number_of_quotas, 1, -1 do
       local quota = quotas[n]
-      local window, first_base, first_stamp, left = quota.window, oldest_base, since, nil
-      if since <= now - window then
+      local window, first_base, first_stamp, left = quota.window, oldest_base, oldest_stamp, nil
+      if oldest_stamp <= now - window then
         left = format('%.0f', now - window)
         local first = call('ZRANGEBYSCORE', key, '(' .. left, '+inf', 'LIMIT', '0', '1')[1]
         first_stamp, first_base = entry_of(first)
@@ -225,34 +232,34 @@ for place = 1, #KEYS do
     end
 
     for row = 1, rows do
--- include: row
-      while takes > 0 and not trouble do
+-- include: read_row
+      while takes > 0 and not error_text do
 -- include: decide
         if charged > 0 then
-          if not has_begun then
-            has_begun, went_back = true, stamp > now
+          if not is_prepared then
+            is_prepared, went_back = true, stamp > now
             if went_back then
               -- What lies in the future becomes a part of this charge.
               local first = call('ZRANGEBYSCORE', key, now_text, '+inf', 'LIMIT', '0', '1')[1]
               local _, before = entry_of(first)
               base = before or base
-              if begun <= stamp then begun = stamp + 1 end
+              if refundable_since <= stamp then refundable_since = stamp + 1 end
               if long_until > now + long_window then long_until = now + long_window end
-              if since > now then since = now end
+              if oldest_stamp > now then oldest_stamp = now end
               stamp = now
             end
-            -- Also with an entry that holds nothing, since it was given back.
-            local is_of_same = stamp - stamp % MILLISECOND == now - now % MILLISECOND
-            merges = newest and (is_of_same or total == oldest_base)
+            -- An entry that holds nothing, since all of it was given back, is replaced as well.
+            local is_same_millisecond = stamp - stamp % MILLISECOND == now - now % MILLISECOND
+            merges = newest and (is_same_millisecond or total == oldest_base)
             if not merges then base = total end
-            if not newest or merges and since == stamp then since = now end
+            if not newest or merges and oldest_stamp == stamp then oldest_stamp = now end
             for n = 1, number_of_quotas do
               local quota = quotas[n]
               if used[n] == 0 or merges and quota.oldest == stamp or quota.oldest > now then
                 quota.oldest = now
               end
             end
-            last = now
+            last_charge = now
           end
           total, serial = (total + charged) % MODULUS, (serial + charged) % MODULUS
           number = serial
@@ -267,7 +274,7 @@ for place = 1, #KEYS do
         if quotas[n].max > max then max = quotas[n].max end
         if quotas[n] == longest then used_of_longest = used[n] end
       end
-      local expires = not newest or window ~= horizon or went_back
+      local sets_expiry = not newest or window ~= horizon or went_back
         or floor(stamp / slice) ~= floor(now / slice)
 
       -- What windows longer than this one still need.
@@ -279,9 +286,9 @@ for place = 1, #KEYS do
         long_until = math.max(long_until, stamp + horizon)
       end
 
-      -- Where the set is full, entries go that nobody needs.
+      -- If the set is full, entries go that no window needs.
       local needless = 0
-      if since > now - window then
+      if oldest_stamp > now - window then
         edge = nil
       elseif long_window > 0 then
         local with_last
@@ -290,18 +297,19 @@ for place = 1, #KEYS do
         edge = nil
         if needless > 0 then
           local first = call('ZRANGE', key, needless, needless)[1]
-          oldest_base, since = with_last, now
-          if not merges or first ~= newest then since = entry_of(first) or now end
+          oldest_base, oldest_stamp = with_last, now
+          if not merges or first ~= newest then oldest_stamp = entry_of(first) or now end
         end
       elseif (total - oldest_base) % MODULUS > math.min(longest.max, window / MILLISECOND) then
-        oldest_base, since = (total - used_of_longest) % MODULUS, longest.oldest
+        oldest_base, oldest_stamp = (total - used_of_longest) % MODULUS, longest.oldest
       else
         edge = nil
       end
 
-      local entry = pack(ENTRY, MARK, total, base, oldest_base, since, now, window, max, serial)
-      if long_window > 0 or begun > 0 then
-        entry = entry .. pack(MORE, long_window, long_units, long_until, begun)
+      local entry = pack(ENTRY, MARK, total, base, oldest_base, oldest_stamp, now, window, max,
+        serial)
+      if long_window > 0 or refundable_since > 0 then
+        entry = entry .. pack(MORE, long_window, long_units, long_until, refundable_since)
       end
       -- What counts for nothing, or comes again in the new entry, goes first.
       local written
@@ -310,15 +318,15 @@ for place = 1, #KEYS do
       elseif went_back then
         written = pcall('ZREMRANGEBYSCORE', key, now_text, '+inf')
       end
-      trouble = type(written) == 'table' and written.err
-      written = trouble or pcall('ZADD', key, now_text, entry)
-      trouble = trouble or type(written) == 'table' and written.err
-      if not trouble then
+      error_text = type(written) == 'table' and written.err
+      written = error_text or pcall('ZADD', key, now_text, entry)
+      error_text = error_text or type(written) == 'table' and written.err
+      if not error_text then
         -- After the new one, so that the key, and with it the expiry, is there all the time.
         if merges and not went_back then call('ZREMRANGEBYRANK', key, '-2', '-2') end
         if edge then call('ZREMRANGEBYSCORE', key, '-inf', edge) end
         if needless > 0 then call('ZREMRANGEBYRANK', key, '0', needless - 1) end
-        if expires then
+        if sets_expiry then
           local needed = math.ceil((long_until - now + 2 * SLICE) / MILLISECOND)
           -- The same for all keys of a rule: to format a number takes as long as a command.
           expiry_text = expiry_text or format('%.0f', expiry)
@@ -326,7 +334,7 @@ for place = 1, #KEYS do
         end
       end
     end
--- include: key_end
+-- include: end_key
   end
 end
 

@@ -188,7 +188,7 @@ fn answer(server: &Server, bytes: &[u8], takes: &[Take]) -> Arc<AtomicBool> {
     has_raw_bytes
 }
 
-/// What looks like the reply to this call, and may be wrong in places: see `lua/include/reply.lua`.
+/// What looks like the reply to this call, and may be wrong in places: see `lua/include/reply_format.lua`.
 fn rows(input: &mut Input<'_>, words: &Words, takes: &[Take]) -> Vec<u8> {
     let mut bytes = input.likely().to_le_bytes().to_vec();
     bytes.extend([0; 8]);
@@ -245,7 +245,7 @@ fn row(integer: &mut impl FnMut(usize) -> u64) -> Row {
     Row { cost, takes }
 }
 
-/// Reads a question: its rule, and the rows of each key. See `lua/include/question.lua`.
+/// Reads a question: its rule, and the rows of each key. See `lua/include/read_question.lua`.
 fn rule_and_rows<'a>(words: &Words, takes: &'a [Take]) -> Option<(&'a Rule, Vec<Vec<Row>>)> {
     let name = std::str::from_utf8(keys(words).first()?).ok()?;
     let mut rules = takes.iter().map(|take| &**take.rule());

@@ -225,7 +225,7 @@ pub fn put_mark(words: &Words, reply: &mut [u8]) {
     }
 }
 
-/// The reply that allows a single take under a single quota: see `lua/include/reply.lua`.
+/// The reply that allows a single take under a single quota: see `lua/include/reply_format.lua`.
 pub fn allowed(words: &Words) -> Vec<u8> {
     let mut reply = 1_800_000_000_000_000_u64.to_le_bytes().to_vec();
     reply.extend([0; 8]);

@@ -1,14 +1,14 @@
-      -- Encodes an answer: see `reply`.
+      -- Encodes an answer: see `reply_format`.
       --
-      -- Uses   what `decide` gives; limits, used, kept; over_at(kept[n]): from when on nothing of
-      --        the quota counts
+      -- Uses   what `decide` gives; limits, used, counters
+      --        ends_at(counters[n]): from when on nothing counts that was charged under the quota
       size = size + 1
       for n = 1, number_of_quotas do
         used[n] = used[n] + charged
         local remaining, reset = limits[n] - used[n], 0
         if remaining < 0 then remaining = 0 end
         if used[n] > 0 and limits[n] > 0 then
-          reset = over_at(kept[n]) - now
+          reset = ends_at(counters[n]) - now
           if reset < 0 then reset = 0 end
         end
         if n == 1 then
@@ -17,8 +17,8 @@
           answers[size] = answers[size] .. pack(NEXT_QUOTA, remaining, reset)
         end
       end
-      if POURS and charged > 0 and alike > 1 then
+      if TELLS_HELD and charged > 0 and alike > 1 then
         for n = 1, number_of_quotas do
-          answers[size] = answers[size] .. pack(POURED, kept[n].units)
+          answers[size] = answers[size] .. pack(HELD, counters[n].units)
         end
       end

@@ -1,10 +1,11 @@
-      -- The decision: how the next takes of a row are answered, and how many of them alike, as if
-      -- each had come alone.
+      -- Decides how the next takes of a row are answered, and how many of them alike, as if each
+      -- had come alone.
       --
-      -- Uses   cost, takes; limits, used; kept[n]: what the algorithm has of a quota
-      --        wait(kept[n], limit, cost, used): microseconds until the cost fits, where it does
-      --        not
-      -- Gives  verdict, alike; number: the wait, or 0; charged: the units to charge
+      -- Uses   cost, takes; limits, used; counters[n]: what the algorithm keeps for a quota
+      --        wait(counters[n], limit, cost, used): microseconds until the cost fits, if it does
+      --        not fit now
+      -- Gives  verdict; alike: the number of takes that it answers; number: the wait, or 0;
+      --        charged: the units to charge
       local verdict, number, alike, charged = ALLOWED, 0, takes, 0
       if cost > 0 then
         for n = 1, number_of_quotas do
@@ -15,8 +16,7 @@
             break
           elseif cost > room then
             verdict = DENIED
-            local wanted = wait(kept[n], limit, cost, used[n])
-            if wanted > number then number = wanted end
+            number = math.max(number, wait(counters[n], limit, cost, used[n]))
           elseif takes > 1 then
             local fits = floor(room / cost)
             if fits < alike then alike = fits end

@@ -1,112 +1,120 @@
--- The takes of an algorithm that keeps a tally for each quota.
+-- Answers the takes of an algorithm that keeps a tally for each quota.
 --
 -- A state is a string: the mark of its algorithm, and then, as big-endian integers of 7 bytes,
---   serial   units ever charged, modulo 2^52: tells takes of one instant apart
---   newest   when something was charged last
+--   serial       units ever charged, modulo 2^52: tells takes of one instant apart
+--   last_charge  when something was charged last
 -- and the tallies: those of the rule's quotas, and those of earlier quotas for as long as what was
 -- charged under them still counts. Each charge goes to all of them, so that two rules may take
 -- turns on one key, and neither refills the other. What all tallies have:
---   max, window   the quota that it was charged under last
---   needed        until when it is needed for what was charged while that was the rule's
---   begun         takes that were charged before this are not told apart in it, and not given back
+--   max, window       the quota that it was charged under last
+--   needed_until      until when it is needed for what was charged while that was the rule's quota
+--   refundable_since  takes that were charged before this are not told apart in it, and not given
+--                     back
 -- A value that is no such string, or damaged, is as good as none.
 --
 -- Nothing is written unless something is charged. If the clock went back, what was charged in the
 -- future counts; a charge then pulls it back to now.
 --
--- Uses   MARK; count, read_tally: see `state`
+-- Uses   MARK; used_now, read_tally: see `read_tallies`
 --        read_quota(at) -> quota, at   with max, window, limit, life: how long a charge counts at
---                                      most, and `like`: tallies of the same window and `like` can
---                                      go on as its own
---        new_tally(quota)              with window, like
---        carry(tally, newest)          units that another tally has to be charged then to count as
---                                      much
---        wait, over_at: see `decide` and `answer`
---        pour(tally, time, units, newest) -> how many of them it could not hold
+--                                      most, and `variant`: a tally of the same window and variant
+--                                      can be the quota's own
+--        new_tally(quota)              with window, variant
+--        carried_over(tally, charged_at)
+--                                      units that another tally has to be charged with then to
+--                                      count as much
+--        charge(tally, time, units, charged_at) -> how many of them it could not hold
+--        wait, ends_at: see `decide` and `answer`
 --        write_tally(tally)
+--        Here `charged_at` is when something was charged last.
 -- Gives  the reply of the script
 
-local kept = { false }
+-- The tally of each quota.
+local counters = { false }
 
 at = 1
 for place = 1, #KEYS do
   key = KEYS[place]
--- include: question
+-- include: read_question
   if not replies[place + 1] then
-    local has_charged, has_begun = false, false
-    local is_changed, renews = false, false
+    local has_charged, is_prepared = false, false
+    local is_changed, sets_expiry = false, false
     -- MGET answers nothing for a key of another type, and GET an error.
     local raw = values and values[place] or pcall('GET', key)
-    local trouble = type(raw) == 'table' and raw.err
-    if trouble then raw = false end
--- include: state
+    local error_text = type(raw) == 'table' and raw.err
+    if error_text then raw = false end
+-- include: read_tallies
 
     for n = 1, number_of_quotas do
       local quota, tally = quotas[n], nil
       for before = 1, n - 1 do
-        local own = kept[before]
-        if own.window == quota.window and own.like == quota.like then tally = own end
+        local own = counters[before]
+        if own.window == quota.window and own.variant == quota.variant then tally = own end
       end
-      for t = 1, not tally and is_live and #tallies or 0 do
+      for t = 1, not tally and anything_counts and #tallies or 0 do
         local known = tallies[t]
-        if known.window == quota.window and known.like == quota.like then tally = known end
+        if known.window == quota.window and known.variant == quota.variant then tally = known end
       end
       if not tally then
         tally, is_changed = new_tally(quota), true
         -- What counts under any other quota counts here, too.
         local most = 0
-        for t = 1, is_live and #tallies or 0 do
-          local units = tallies[t].needed > now and carry(tallies[t], newest) or 0
+        for t = 1, anything_counts and #tallies or 0 do
+          local units = tallies[t].needed_until > now and carried_over(tallies[t], last_charge) or 0
           if units > most then most = units end
         end
         if most > 0 then
-          pour(tally, newest, most, newest)
-          tally.used = count(tally, newest)
+          charge(tally, last_charge, most, last_charge)
+          tally.used = used_now(tally, last_charge)
         end
       end
-      kept[n], used[n] = tally, tally.used
+      counters[n], used[n] = tally, tally.used
     end
 
     for row = 1, rows do
--- include: row
-      while takes > 0 and not trouble do
+-- include: read_row
+      while takes > 0 and not error_text do
 -- include: decide
         if charged > 0 then
-          if not has_begun then
-            has_begun = true
-            local begun = now
-            local went_back = newest > now
+          if not is_prepared then
+            is_prepared = true
+            local refundable_since = now
+            local went_back = last_charge > now
             for t = 1, #tallies do
               local tally = tallies[t]
               if went_back then
-                tally.needed = math.min(tally.needed, now + tally.life)
-                tally.begun = math.max(tally.begun, newest + 1)
+                tally.needed_until = math.min(tally.needed_until, now + tally.life)
+                tally.refundable_since = math.max(tally.refundable_since, last_charge + 1)
               end
-              if tally.begun > begun then begun = tally.begun end
+              refundable_since = math.max(refundable_since, tally.refundable_since)
             end
             -- The serial numbers run from zero again, unless a take with such a number may have the
             -- same stamp: one of this very instant, or one from before the clock went back.
-            if not is_live and begun == now and newest ~= now then serial = 0 end
+            if not anything_counts and refundable_since == now and last_charge ~= now then
+              serial = 0
+            end
             for n = 1, number_of_quotas do
-              local quota, tally = quotas[n], kept[n]
-              local charged_before = tally.needed - quota.life
-              if floor(charged_before / slice) ~= floor(now / slice) then renews = true end
+              local quota, tally = quotas[n], counters[n]
+              local charged_before = tally.needed_until - quota.life
+              if floor(charged_before / slice) ~= floor(now / slice) then sets_expiry = true end
               if tally.life ~= quota.life then is_changed = true end
               tally.max, tally.burst, tally.life = quota.max, quota.burst, quota.life
-              tally.needed = now + tally.life
-              if tally.begun == 0 then tally.begun = begun end
+              tally.needed_until = now + tally.life
+              if tally.refundable_since == 0 then tally.refundable_since = refundable_since end
             end
-            renews = renews or is_changed or went_back
+            sets_expiry = sets_expiry or is_changed or went_back
             if is_changed or #tallies > 1 then
--- include: earlier
+-- include: choose_tallies
             end
           end
           for t = 1, #tallies do
             local tally = tallies[t]
-            local lost = pour(tally, now, charged, newest)
-            if lost > 0 and tally.begun <= now then tally.begun = now + 1 end
+            local lost = charge(tally, now, charged, last_charge)
+            if lost > 0 and tally.refundable_since <= now then
+              tally.refundable_since = now + 1
+            end
           end
-          newest = now
+          last_charge = now
           serial = (serial + charged) % MODULUS
           number = serial
         end
@@ -115,15 +123,15 @@ for place = 1, #KEYS do
     end
 
     if has_charged then
-      local state = pack(HEADER, MARK, serial, newest)
+      local state = pack(HEADER, MARK, serial, last_charge)
       local written
       for t = 1, #tallies do state = state .. write_tally(tallies[t]) end
-      if renews then
+      if sets_expiry then
         local longest = expiry
         for t = 1, #tallies do
           local tally = tallies[t]
-          local needed = (tally.needed - now + 2 * math.max(tally.life / 16, SLICE)) / MILLISECOND
-          if needed > longest then longest = math.ceil(needed) end
+          local needed = tally.needed_until - now + 2 * math.max(tally.life / 16, SLICE)
+          longest = math.max(longest, math.ceil(needed / MILLISECOND))
         end
         if longest == expiry then
           -- The same for all keys of a rule: to format a number takes as long as a command.
@@ -134,9 +142,9 @@ for place = 1, #KEYS do
       else
         written = pcall('SET', key, state, 'KEEPTTL')
       end
-      trouble = written.err
+      error_text = written.err
     end
--- include: key_end
+-- include: end_key
   end
 end
 

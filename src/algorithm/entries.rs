@@ -114,37 +114,6 @@ impl Entries {
         self.newest = Some(Entry { stamp: now, total });
     }
 
-    /// Writes the entries. Running totals matter by their differences alone.
-    pub(super) fn write(&self, writer: &mut ByteWriter) {
-        writer.number(self.len() as u64);
-        let (mut stamp, mut total) = (0, self.floor);
-        for entry in self.older.iter().chain(&self.newest) {
-            writer.number(entry.stamp - stamp);
-            writer.number(entry.total.wrapping_sub(total) & MODULUS_MASK);
-            (stamp, total) = (entry.stamp, entry.total);
-        }
-    }
-
-    /// Reads what [`write`](Self::write) has written.
-    pub(super) fn read(reader: &mut ByteReader<'_>, resolution: u64) -> Result<Self, CountError> {
-        let mut entries = Self::new(resolution);
-        let length = reader.length(usize::MAX, "the number of entries")?;
-        let (mut stamp, mut total) = (0_u64, 0);
-        for index in 0..length {
-            let later = reader.number()?;
-            check(index == 0 || later > 0, "an entry's stamp")?;
-            let sum = stamp.checked_add(later);
-            stamp = sum.ok_or(CountError::Impossible("an entry's stamp"))?;
-            total += reader.number_up_to(MODULUS_MASK - total, "an entry's units")?;
-            entries.older.extend(entries.newest);
-            entries.newest = Some(Entry { stamp, total });
-        }
-        if length > 0 {
-            entries.span_end = entries.span_end(stamp);
-        }
-        Ok(entries)
-    }
-
     fn clear(&mut self) {
         self.older.clear();
         self.newest = None;
@@ -214,6 +183,37 @@ impl Entries {
         (instant / self.resolution)
             .saturating_add(1)
             .saturating_mul(self.resolution)
+    }
+
+    /// Writes the entries. Running totals matter by their differences alone.
+    pub(super) fn write(&self, writer: &mut ByteWriter) {
+        writer.number(self.len() as u64);
+        let (mut stamp, mut total) = (0, self.floor);
+        for entry in self.older.iter().chain(&self.newest) {
+            writer.number(entry.stamp - stamp);
+            writer.number(entry.total.wrapping_sub(total) & MODULUS_MASK);
+            (stamp, total) = (entry.stamp, entry.total);
+        }
+    }
+
+    /// Reads what [`write`](Self::write) has written.
+    pub(super) fn read(reader: &mut ByteReader<'_>, resolution: u64) -> Result<Self, CountError> {
+        let mut entries = Self::new(resolution);
+        let length = reader.length(usize::MAX, "the number of entries")?;
+        let (mut stamp, mut total) = (0_u64, 0);
+        for index in 0..length {
+            let later = reader.number()?;
+            check(index == 0 || later > 0, "an entry's stamp")?;
+            let sum = stamp.checked_add(later);
+            stamp = sum.ok_or(CountError::Impossible("an entry's stamp"))?;
+            total += reader.number_up_to(MODULUS_MASK - total, "an entry's units")?;
+            entries.older.extend(entries.newest);
+            entries.newest = Some(Entry { stamp, total });
+        }
+        if length > 0 {
+            entries.span_end = entries.span_end(stamp);
+        }
+        Ok(entries)
     }
 
     fn len(&self) -> usize {

@@ -124,10 +124,10 @@ const WINDOW_LUA: &str = "lua/sliding_window.lua";
 const GCRA_LUA: &str = "lua/gcra.lua";
 const FIXED_LUA: &str = "lua/fixed_window.lua";
 const DECIDE_LUA: &str = "lua/include/decide.lua";
-const ROW_LUA: &str = "lua/include/row.lua";
+const ROW_LUA: &str = "lua/include/read_row.lua";
 const TALLIES_LUA: &str = "lua/include/tallies.lua";
-const REFUND_LUA: &str = "lua/include/refund.lua";
-const TAKE_OUT_LUA: &str = "lua/include/take_out.lua";
+const REFUND_LUA: &str = "lua/include/refund_begin.lua";
+const TAKE_OUT_LUA: &str = "lua/include/refund_entry.lua";
 
 const PERMITS: &str = "src/limiter/permits.rs";
 const CLAIM: &str = "src/limiter/permit.rs";
@@ -367,21 +367,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "log, Lua",
         "`<` for `<=`",
         LOG_LUA,
-        "    if since <= now - window then\n        left",
-        "    if since < now - window then\n        left",
+        "    if oldest_stamp <= now - window then\n        left",
+        "    if oldest_stamp < now - window then\n        left",
     ),
     mutant(
         "log, Lua",
         "the usual key: one unit too many",
         LOG_LUA,
-        "and since > now - window and units_now <= max",
-        "and since > now - window and units_now <= max + 1",
+        "and oldest_stamp > now - window and units_now <= max",
+        "and oldest_stamp > now - window and units_now <= max + 1",
     ),
     mutant(
         "log, Lua",
         "the usual key: what has left counts",
         LOG_LUA,
-        "and since > now - window and units_now <= max",
+        "and oldest_stamp > now - window and units_now <= max",
         "and units_now <= max",
     ),
     mutant(
@@ -395,8 +395,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "log, Lua",
         "the clock that went back is not followed",
         LOG_LUA,
-        "has_begun, went_back = true, stamp > now",
-        "has_begun, went_back = true, stamp > now + 60000000",
+        "is_prepared, went_back = true, stamp > now",
+        "is_prepared, went_back = true, stamp > now + 60000000",
     ),
     mutant(
         "sliding window, Lua",
@@ -437,13 +437,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "gcra, Lua",
         "the usual key: an expiry is never set anew",
         GCRA_LUA,
-        "if floor(newest / slice) == floor(now / slice) then",
-        "if newest >= 0 then",
+        "if floor(last_charge / slice) == floor(now / slice) then",
+        "if last_charge >= 0 then",
     ),
     mutant(
         "gcra, Lua",
         "doubles for what they cannot hold",
-        "lua/include/pace.lua",
+        "lua/include/drain.lua",
         "if product < 9007199254740992 then",
         "if product < 1e300 then",
     ),
@@ -479,8 +479,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "decisions, Lua",
         "the clock that went back is not followed",
         TALLIES_LUA,
-        "local went_back = newest > now\n",
-        "local went_back = newest > now + 60000000\n",
+        "local went_back = last_charge > now\n",
+        "local went_back = last_charge > now + 60000000\n",
     ),
     mutant(
         "decisions, Lua",

@@ -102,7 +102,7 @@ async fn behind_proxy(server: &Redis, take: &Take) -> (RedisStore, Proxy) {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The reply as it would be if a server with another clock had come too late: see `lua/include/reply.lua`.
+/// The reply as it would be if a server with another clock had come too late: see `lua/include/reply_format.lua`.
 fn is_late(reply: &mut Vec<u8>) {
     const CLOCK: u64 = 1_900_000_000_000_000;
     reply[..8].copy_from_slice(&CLOCK.to_le_bytes());

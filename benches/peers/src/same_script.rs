@@ -28,7 +28,7 @@ fn expand(file: &Path, folder: &Path) -> Result<String> {
 }
 
 /// May one key spend one unit of 1,000,000 a second? Without a deadline. The format stands in
-/// `lua/include/question.lua`.
+/// `lua/include/read_question.lua`.
 pub fn question() -> Vec<u8> {
     let mut bytes = vec![1, 1, 0];
     let mut number = |number: u64, length| {

@@ -1,5 +1,5 @@
 //! What the scripts of the algorithms are asked and what they answer, in bytes. The formats stand
-//! in `lua/include/question.lua` and `lua/include/reply.lua`.
+//! in `lua/include/read_question.lua` and `lua/include/reply_format.lua`.
 
 mod answers;
 mod questions;

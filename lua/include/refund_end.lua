@@ -1,4 +1,4 @@
-  -- The end of a refund: see `refund`.
+  -- The end of a refund: see `refund_begin`.
   if refunded > 0 then
     call('ZADD', records, stamp_text, receipt .. pack('>I7', refunded))
     call('ZREMRANGEBYSCORE', records, '-inf', format('(%.0f', now - 2 * life))

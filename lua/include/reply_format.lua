@@ -10,15 +10,15 @@
 --   number     microseconds to wait if it was denied, the serial number of the last if it was
 --              charged, or 0
 --   each quota after the last take: units remaining, microseconds until it is whole
--- and, if the algorithm pours and several were charged, for each quota
---   number     units poured into its bucket
+-- and, if the script sets TELLS_HELD and several takes were charged, for each quota
+--   number     units that its tally holds
 --
 -- Uses   ARGV[2]
 -- Gives  the verdicts and formats; replies: the head, and behind it what is answered about each
---        key; answers, size: those about the key in hand; what `question` and `row` fill
+--        key; answers, size: those about the key in hand; what `read_question` and `read_row` fill
 
 local DENIED, ALLOWED, NEVER, LATE, ERROR = 0, 1, 2, 3, 4
-local SHORT_ANSWER, ANSWER, NEXT_QUOTA, POURED = '<BI2', '<BI2I7I7I7', '<I7I7', '<I7'
+local SHORT_ANSWER, ANSWER, NEXT_QUOTA, HELD = '<BI2', '<BI2I7I7I7', '<I7I7', '<I7'
 
 local QUESTION, ROW, ROW_SIZE = '<BI2I7I2I7', '<I7I2I7', 16
 local question, at = ARGV[1], 1

@@ -3,18 +3,19 @@
   -- KEYS[1]  the count
   -- KEYS[2]  what was given back: a sorted set, scored by the stamps of the takes
   -- ARGV[1]  'refund'
-  -- ARGV[2]  the receipt: stamp, serial number and units of the take, big-endian integers of 7 bytes
+  -- ARGV[2]  the receipt: stamp, serial number and units of the take, big-endian integers of 7
+  --          bytes
   -- ARGV[3]  the most units to give back
   -- ARGV[4]  now in microseconds since the epoch, only in tests; without it the server's own clock
   --
-  -- Reply: the units that were given back; 0 if that was done before, or if they count no longer
+  -- Reply: the units that were given back; 0 if the take was given back before, or counts no longer
   --
-  -- A member of KEYS[2] is a receipt and the units given back. It stays for twice as long as a charge
-  -- counts, unless there are too many: then the oldest go, and nothing as old is given back any
-  -- more.
+  -- A member of KEYS[2] is a receipt and the units given back. It stays for twice as long as a
+  -- charge counts. Of more than MAX_RECORDS members the oldest go, and no take as old as those is
+  -- given back any more.
   --
-  -- Gives  key, receipt_stamp, stamp_text, receipt_serial, most units; and for the algorithm to fill
-  --        refunded, and life: how long a charge counts at most
+  -- Gives  key, receipt_stamp, stamp_text, receipt_serial; most: the most units to give back; and
+  --        for the algorithm to fill refunded, and life: how long a charge counts at most
   local RECORD_SIZE, RECEIPT_SIZE, MAX_RECORDS = 28, 21, 65536
   local records, receipt = KEYS[2], ARGV[2]
   local receipt_stamp, receipt_serial, charged = unpack('>I7I7I7', receipt)

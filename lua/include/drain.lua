@@ -2,7 +2,7 @@
 -- every `pace_micros`.
 --
 -- Uses   floor
--- Gives  drained(micros, bucket) -> the units that drain meanwhile, whether a part of one more
+-- Gives  drained(micros, bucket) -> the units that drain meanwhile, whether a part of one more does
 --        time_for(units, bucket) -> the microseconds in which they drain, rounded up
 
 -- part * number / of, for a part smaller than `of`: the quotient, and whether something is left.

@@ -5,14 +5,15 @@
   --   2 bytes     the number of rows
   --   the first row
   --   each quota  as the algorithm reads it
-  --   expiry      milliseconds: how long a charge counts at most, and two slices of time
+  --   expiry      milliseconds: how long a charge counts at most, and two slices of time (see
+  --               SLICE in `setup`)
   --   the other rows
   --
   -- A row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds.
   --
   -- Uses   question, at: where it begins; read_quota(at) -> quota with its limit and life, at
-  -- Gives  size: no answers yet; number_of_quotas, quotas, limits, expiry, slice, rows; of the first row cost, takes and
-  --        deadline; at: where the second row begins
+  -- Gives  size: no answers yet; number_of_quotas, quotas, limits, expiry, slice, rows; of the
+  --        first row cost, takes and deadline; at: where the second row begins
   do
     local number
     size = 0

@@ -1,11 +1,11 @@
-  -- Takes units out of the entry of a list that took them in, and tells how many. The list begins
-  -- with the first entry that is not stamped before the take; an entry is { stamp, running total
-  -- before it, running total with it }. An entry without any units goes, unless it is the only one;
-  -- one that has left the window is left alone.
+  -- Removes units of a take from the entry that the take was charged to, and returns how many. The
+  -- list begins with the first entry that is not stamped before the take. An entry is { stamp,
+  -- running total before it, running total with it }. An entry that holds nothing any more is
+  -- removed, unless it is the only one. An entry that has left the window stays as it is.
   --
   -- Uses   now, receipt_stamp
-  -- Gives  take_out
-  local function take_out(entries, at_most, resolution, window, is_only)
+  -- Gives  refund_entry
+  local function refund_entry(entries, at_most, resolution, window, is_only)
     local first = entries[1]
     if not first or first[1] + window <= now then return 0 end
     if floor(first[1] / resolution) ~= floor(receipt_stamp / resolution) then return 0 end

@@ -1,17 +1,17 @@
-            -- The rule's tallies, and those of earlier quotas while they are needed: those first
-            -- that are needed longest, and no more than 16 of them.
+            -- Chooses the tallies that are charged and kept: those of the rule's quotas, and the 16
+            -- of earlier quotas that are needed longest.
             --
-            -- Uses   kept, tallies, is_live, now, over_at
+            -- Uses   counters, tallies, anything_counts, now, ends_at
             -- Gives  tallies
             local charged_tallies, earlier, is_own = {}, {}, {}
             for n = 1, number_of_quotas do
-              local tally = kept[n]
+              local tally = counters[n]
               if not is_own[tally] then charged_tallies[#charged_tallies + 1] = tally end
               is_own[tally] = true
             end
-            for t = 1, is_live and #tallies or 0 do
+            for t = 1, anything_counts and #tallies or 0 do
               local tally = tallies[t]
-              local ends = math.min(over_at(tally), tally.needed)
+              local ends = math.min(ends_at(tally), tally.needed_until)
               if not is_own[tally] and ends > now then earlier[#earlier + 1] = { tally, ends } end
             end
             if #earlier > 1 then

@@ -1,6 +1,6 @@
--- The beginning of every algorithm's script: its locals and the clock. Here and in all that runs
--- for each call there are few functions: to make one costs more than to run it, the more so the
--- more it uses of what is outside of it.
+-- The beginning of every algorithm's script: its locals and the clock. Scripts have few functions,
+-- and none is made for each key: making one takes longer than running it, and the longer the more
+-- outer locals it uses.
 --
 -- Uses   KEYS and ARGV
 -- Gives  the locals below

@@ -1,0 +1,29 @@
+  -- Reads the state of an algorithm that keeps tallies: see `tallies`.
+  --
+  -- Uses   raw: a string or false; MARK, HEADER, HEADER_SIZE
+  --        read_tally(raw, at, charged_at, spare) -> tally, at   nil if it is damaged
+  --        used_now(tally, charged_at)                           units that count now
+  --        single, spare: tables that keys with one tally use one after the other
+  -- Gives  serial, last_charge, tallies; anything_counts
+  tallies, serial, last_charge, anything_counts = nil, 0, now, false
+  if raw and #raw > HEADER_SIZE and byte(raw) == MARK then
+    local _, stored_serial, stored_last_charge = unpack(HEADER, raw)
+    tallies, serial, last_charge = single, stored_serial, stored_last_charge
+    local number_of_tallies, from = 0, HEADER_SIZE + 1
+    repeat
+      local tally
+      tally, from = read_tally(raw, from, last_charge, number_of_tallies == 0 and spare)
+      local is_valid = tally and tally.window > 0 and tally.window <= TEN_YEARS
+      if not is_valid or tally.needed_until > last_charge + 2 * TEN_YEARS then
+        tallies = nil
+        break
+      end
+      local units = used_now(tally, last_charge)
+      tally.used = units
+      anything_counts = anything_counts or units > 0 and tally.needed_until > now
+      number_of_tallies = number_of_tallies + 1
+      if number_of_tallies == 2 then tallies = { single[1] } end
+      tallies[number_of_tallies] = tally
+    until from > #raw
+  end
+  if not tallies then tallies, serial, last_charge, anything_counts = {}, 0, now, false end
