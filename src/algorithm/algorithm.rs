@@ -16,10 +16,10 @@ macro_rules! define_algorithm {
         /// | [`FixedWindow`](crate::algorithm::FixedWindow) | up to twice max, at an edge | a few numbers | at the end of the window, all at once | for the lowest cost, where twice does no harm |
         ///
         /// All of them take costs, check and charge several quotas together, give an exact
-        /// retry-after, answer batches, and give back what is refunded. A rule may change its quotas
-        /// while it runs: what still counts goes on counting. A rule that changes its algorithm
-        /// starts afresh, since a state belongs to the algorithm that wrote it; a change back finds
-        /// the old state again while that lives.
+        /// retry-after, answer batches, and give back what is refunded. A rule may change its
+        /// quotas while it runs: what still counts goes on counting. A rule that changes its
+        /// algorithm starts afresh, since a state belongs to the algorithm that wrote it; a change
+        /// back finds the old state again while that lives.
         ///
         /// ```
         /// use std::time::Duration;
@@ -34,9 +34,9 @@ macro_rules! define_algorithm {
         ///     count.take(algorithm, 4_000_000, &quotas, 50);
         ///     count.take(algorithm, 11_000_000, &quotas, 0).remaining()
         /// };
-        /// assert_eq!(there_again(Algorithm::SlidingLog), 50, "what is older than 10 s");
-        /// assert_eq!(there_again(Algorithm::SlidingWindow), 50, "the same, by sixty-fourths of it");
-        /// assert_eq!(there_again(Algorithm::Gcra), 100, "60 counted at 4 s, and 10 drain in a second");
+        /// assert_eq!(there_again(Algorithm::SlidingLog), 50, "the first half is older than 10 s");
+        /// assert_eq!(there_again(Algorithm::SlidingWindow), 50, "the same, in 64 steps");
+        /// assert_eq!(there_again(Algorithm::Gcra), 100, "10 drain in a second");
         /// assert_eq!(there_again(Algorithm::FixedWindow), 100, "a new window began at 10 s");
         /// # Ok::<(), tidegate::rule::QuotaError>(())
         /// ```
@@ -50,7 +50,8 @@ macro_rules! define_algorithm {
             /// All of them.
             pub const ALL: [Self; [$(stringify!($name)),+].len()] = [$(Self::$name),+];
 
-            /// Its name in configuration: `sliding-log`, `sliding-window`, `gcra` or `fixed-window`.
+            /// Its name in configuration: `sliding-log`, `sliding-window`, `gcra` or
+            /// `fixed-window`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $name::NAME,)+ }

@@ -29,10 +29,10 @@ pub(super) trait AlgorithmDefinition {
     /// Whether it divides a window into sub-windows.
     const HAS_SUB_WINDOWS: bool = false;
 
-    /// Whether several takes that are charged together put off the instant at which a quota is whole
-    /// again, each by a part of its own. If so, the script's answer to them ends with the units that
-    /// each quota's state holds (`TELLS_HELD` in the script), and [`delay`](Self::delay) says by how
-    /// much they put it off.
+    /// Whether several takes that are charged together put off the instant at which a quota is
+    /// whole again, each by a part of its own. If so, the script's answer to them ends with the
+    /// units that each quota's state holds (`TELLS_HELD` in the script), and [`delay`](Self::delay)
+    /// says by how much they put it off.
     const TELLS_HELD: bool = false;
 
     /// What is kept for each key.

@@ -7,13 +7,16 @@ use super::refunds::Refunds;
 use crate::decision::{Decision, Receipt};
 use crate::quota::Quota;
 
-/// What counts under one key: the state of the algorithm that charged it last, and what was given back.
+/// What counts under one key: the state of the algorithm that charged it last, and what was given
+/// back.
 ///
-/// A state belongs to its algorithm. A take by another algorithm starts afresh: if it is charged, what was
-/// counted before is gone, and with it all that could be given back. (Stores keep a count for each algorithm.)
+/// A count belongs to one algorithm. A take by another algorithm starts afresh: if it is charged,
+/// what was counted before is gone, and nothing of it can be given back. (Stores keep a count for
+/// each algorithm.)
 ///
-/// This is the whole of a store but for keys and a clock: a pure function of a state, an instant, the quotas
-/// and a cost. Instants are microseconds since any epoch, and less than 2^53: nothing is promised of what comes 285 years later.
+/// A store needs only keys and a clock besides: a take is a pure function of a count, an instant,
+/// the quotas and a cost. Instants are microseconds since any epoch. The promises of this crate
+/// hold for instants below 2^53, which is 285 years.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,7 +28,7 @@ use crate::quota::Quota;
 /// let receipt = count.take(Algorithm::Gcra, 0, &quotas, 2).receipt().expect("it was charged");
 /// let denied = count.take(Algorithm::Gcra, 1_000_000, &quotas, 1);
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(4)));
-/// assert_eq!(count.refund(1_000_000, &receipt, 2), 1, "one has drained by a part");
+/// assert_eq!(count.refund(1_000_000, &receipt, 2), 1, "a part of one unit has drained");
 /// assert_eq!(count.refund(1_000_000, &receipt, 2), 0, "that was given back already");
 ///
 /// // Another algorithm begins with nothing.
@@ -90,10 +93,10 @@ impl Count {
         decision
     }
 
-    /// Gives back up to so many units of an earlier take, at most what it was charged, and tells how many. A
-    /// take is given back once; what of it has ceased to count is not given back. So many refunds are
-    /// remembered at once: 65,536 of one key. Of more, the oldest are forgotten, and takes as old as those are
-    /// given back no longer.
+    /// Gives back up to `units` of an earlier take, and returns how many. It gives back no more
+    /// than the take was charged, nothing that has ceased to count, and nothing of a take that was
+    /// given back before. A count remembers at most 65,536 refunds. Of more, it forgets the oldest,
+    /// and gives back no take that is as old as those.
     pub fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
         if self.refunds.may_contain(receipt) {
             return 0;
@@ -113,8 +116,8 @@ impl Count {
     /// The first byte is the version of the format, now 1, and the second one the number of the
     /// algorithm. A later version of this crate reads what an earlier one has written. An earlier
     /// one answers bytes of a later format with [`CountError::UnknownVersion`], or
-    /// [`CountError::UnknownAlgorithm`]. Quotas change a count as they do in memory: bytes that were
-    /// written under one rule may be read under another.
+    /// [`CountError::UnknownAlgorithm`]. Quotas change a count as they do in memory: bytes that
+    /// were written under one rule's quotas may be read under another's.
     ///
     /// A fixed window, a bucket or a log of one entry takes about 30 bytes; each further entry, as
     /// each refund that is remembered, about 5 to 10.
@@ -151,9 +154,9 @@ impl Count {
 
     /// The count that [`to_bytes`](Self::to_bytes) has written.
     ///
-    /// Bytes that nobody has written so are an error, or a count that answers somehow: there is no
-    /// panic, and it takes no more memory than a small multiple of the bytes. Keep a count under a
-    /// key of its own: the bytes do not say which rule and key they belong to.
+    /// Other bytes are an error, or make a count that may answer anything, but never panics. It
+    /// takes no more memory than a small multiple of the bytes. The bytes do not say which rule and
+    /// key they belong to.
     ///
     /// # Errors
     ///
@@ -172,7 +175,8 @@ impl Count {
         Ok(Self { state, refunds })
     }
 
-    /// The instant from which on nothing of this counts any more, nor could be given back twice.
+    /// The instant from which on nothing counts any more, and nothing could be given back twice: a
+    /// store may drop the count then.
     #[must_use]
     pub fn forgotten_at(&self) -> u64 {
         let forgotten_at = self.state.forgotten_at();

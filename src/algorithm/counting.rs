@@ -15,7 +15,7 @@ use super::sliding_window::SlidingWindow;
 /// count.take(coarse, 0, &quotas, 1);
 /// count.take(coarse, 4_000_000, &quotas, 1);
 /// let denied = count.take(coarse, 4_000_000, &quotas, 1);
-/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(10)), "both leave with the later one");
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(10)), "both leave together");
 /// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

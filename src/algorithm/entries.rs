@@ -5,12 +5,12 @@ use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
 use super::modulus::MODULUS_MASK;
 
-/// A refund that would have to rewrite more entries than this is not made: in Redis everybody else
-/// waits meanwhile.
+/// A refund that would have to rewrite more entries than this gives nothing back: in Redis all
+/// other callers would wait meanwhile.
 const MAX_REWRITTEN: usize = 4_096;
 
-/// Admissions in the order of their stamps. Each entry carries the running total of all costs, so the sum
-/// inside any window is one subtraction.
+/// A list of charges in the order of their stamps. Each entry carries the running total of all
+/// costs, so that the sum inside any window is one subtraction.
 #[derive(Debug, Clone)]
 pub(super) struct Entries {
     /// All but the newest.
@@ -19,7 +19,7 @@ pub(super) struct Entries {
     newest: Option<Entry>,
     /// The running total before the oldest entry.
     floor: u64,
-    /// What is admitted in the same span of so many microseconds shares an entry.
+    /// The length of a span, in microseconds. Charges of the same span share an entry.
     resolution: u64,
     /// When the newest entry's span ends.
     span_end: u64,
@@ -47,7 +47,7 @@ impl Entries {
         self.resolution
     }
 
-    /// When something was admitted last.
+    /// When something was charged last.
     pub(super) fn newest(&self) -> Option<u64> {
         self.newest.map(|entry| entry.stamp)
     }
@@ -81,7 +81,8 @@ impl Entries {
         }
     }
 
-    /// How many of the oldest entries are outside the window, or have that many units behind them.
+    /// How many of the oldest entries are outside the window, or have at least that many units
+    /// behind them.
     pub(super) fn unneeded(&self, now: u64, window: u64, units: u64) -> usize {
         let total = self.total();
         self.partition_point(|entry| {
@@ -101,7 +102,8 @@ impl Entries {
         })
     }
 
-    /// Adds units. The newest entry takes them if it is of the same span, and gets their stamp.
+    /// Adds units that are charged now: to the newest entry if it is of the same span, whose stamp
+    /// becomes `now`, or else as an entry of their own.
     pub(super) fn push(&mut self, now: u64, units: u64) {
         let total = self.total().wrapping_add(units) & MODULUS_MASK;
         if self.held() == 0 {
@@ -131,8 +133,8 @@ impl Entries {
         }
     }
 
-    /// Entries stamped later than `now` become one of `now`: nothing is forgiven, and all of it has
-    /// left every window one window from now.
+    /// The clock went back to `now`: all entries stamped later become one entry stamped `now`. So
+    /// they count, and have left every window one window from now.
     pub(super) fn follow_clock_back(&mut self, now: u64) {
         if self.newest().is_some_and(|newest| newest > now) {
             let total = self.total();
@@ -143,9 +145,9 @@ impl Entries {
         }
     }
 
-    /// Takes up to so many units out of the entry that took them in at `stamp`, and tells how many.
-    /// An entry without any is dropped, except for the only one; one that does not count any more is left
-    /// alone.
+    /// Removes up to `units` from the entry that they were added to at `stamp`, and returns how
+    /// many. An entry that holds nothing any more is dropped, unless it is the only one. An entry
+    /// whose stamp does not count any more stays as it is.
     pub(super) fn refund(&mut self, stamp: u64, units: u64, counts: impl Fn(u64) -> bool) -> u64 {
         let at = self.partition_point(|entry| entry.stamp < stamp);
         let span = |stamp: u64| stamp / self.resolution;
@@ -231,7 +233,7 @@ impl Entries {
         }
     }
 
-    /// How many entries there are of the kind of which all oldest ones are.
+    /// How many of the oldest entries fulfil the condition, if all that do come first.
     fn partition_point(&self, of: impl Fn(&Entry) -> bool) -> usize {
         match self.newest {
             Some(newest) if of(&newest) => self.len(),

@@ -8,22 +8,23 @@ use crate::quota::Quota;
 
 /// The fixed window: the cheapest, and the only one that is not exact.
 ///
-/// A window begins with the first take that is admitted while none runs, and ends one window later; then
-/// all units are there again at once.
+/// A window begins with the first take that is admitted while no window runs, and ends one window
+/// later. Then all units are there again at once.
 ///
-/// **Formula.** A take of `cost` at `now` fits if the units admitted since the window's `start` and `cost` are
-/// at most `max` together, or if `start + window <= now`, which begins a window anew.
+/// **Formula.** A take of `cost` at `now` fits if the units admitted since the window's `start` and
+/// `cost` are at most `max` together, or if `start + window <= now`, which begins a window anew.
 ///
 /// **At its edge it admits up to 2x**: `max` units at the very end of one window and `max` at the
-/// beginning of the next. Where that matters, take [`SlidingWindow`](super::SlidingWindow), which costs
-/// little more.
+/// beginning of the next. Where that matters, take [`SlidingWindow`](super::SlidingWindow), which
+/// costs little more.
 ///
 /// **Memory.** A few numbers for each quota. **Cost.** A comparison.
 ///
-/// **Source.** The oldest of all: a counter with an expiry, as in the documentation of Redis's `INCR`.
+/// **Source.** The oldest of all: a counter with an expiry, as in the documentation of Redis's
+/// `INCR`.
 ///
-/// With several quotas each has a window of its own. Instants are microseconds since any epoch. Should the
-/// clock go back behind a window's start, the window starts anew with what it holds.
+/// With several quotas each has a window of its own. Instants are microseconds since any epoch.
+/// Should the clock go back behind a window's start, the window starts anew with what it holds.
 ///
 /// ```
 /// use std::time::Duration;

@@ -9,26 +9,25 @@ use crate::quota::Quota;
 
 /// The generic cell rate algorithm: smooth, in a few numbers.
 ///
-/// A bucket holds up to [`burst`](Quota::burst) units, each take pours its cost in, and it drains by `max`
-/// units per window, evenly. So after a burst units come back one by one, every `window / max`, and not all
-/// at once.
+/// A bucket holds up to [`burst`](Quota::burst) units, each take pours its cost in, and it drains
+/// by `max` units per window, evenly. So after a burst units come back one by one, every `window /
+/// max`, and not all at once.
 ///
-/// **Formula.** A busy time begins at `start`, with the first take that finds the bucket empty. With `units`
-/// poured in since then, a take of `cost` at `now` fits if
-/// `units + cost - floor((now - start) * max / window) <= burst`. That is the usual
-/// comparison of a theoretical arrival time with the clock,
-/// `start + (units + cost - burst) * window / max <= now`, kept in
-/// whole numbers: nothing is rounded, so nothing drifts, be it a million per second or one per day. Any span
-/// `s` admits at most `burst + floor(s * max / window)` units.
+/// **Formula.** A busy time begins at `start`, with the first take that finds the bucket empty.
+/// With `units` poured in since then, a take of `cost` at `now` fits if `units + cost - floor((now
+/// - start) * max / window) <= burst`. That is the usual comparison of a theoretical arrival time
+/// with the clock, `start + (units + cost - burst) * window / max <= now`, kept in whole numbers:
+/// nothing is rounded, so nothing drifts, be it a million per second or one per day. Any span `s`
+/// admits at most `burst + floor(s * max / window)` units.
 ///
 /// **Memory.** A few numbers for each quota. **Cost.** Three divisions.
 ///
 /// **Source.** ITU-T Recommendation I.371, the continuous-state leaky bucket; for HTTP after
 /// [Brandur Leach](https://brandur.org/rate-limiting).
 ///
-/// With several quotas each has a bucket of its own. Instants are microseconds since any epoch. Should the
-/// clock go back, buckets are as full as they were, and drain when the clock is where it was, or from the
-/// next charge on.
+/// With several quotas each has a bucket of its own. Instants are microseconds since any epoch.
+/// Should the clock go back, buckets stay as full as they were. They drain again once the clock is
+/// where it was, or from the next charge on.
 ///
 /// ```
 /// use std::time::Duration;

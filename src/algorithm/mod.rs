@@ -1,5 +1,5 @@
-//! How takes are counted: pure functions of a state, an instant, the quotas and a cost. No clock, no
-//! I/O.
+//! How takes are counted: pure functions of a state, an instant, the quotas and a cost, without a
+//! clock and without I/O.
 //!
 //! ```
 //! use std::time::Duration;
@@ -15,10 +15,10 @@
 //! # Ok::<(), tidegate::rule::QuotaError>(())
 //! ```
 //!
-//! [`Algorithm`] names them and says which to choose. Each algorithm has a script in
-//! the folder `lua/`, and both give the same decision for the same history. [`SlidingLog`] keeps one
-//! log for all quotas of a rule; the others keep a tally for each. [`Count`] is the state of whichever
-//! algorithm a key's rule asks for.
+//! [`Algorithm`] names them and says which to choose. Each algorithm has a script in the folder
+//! `lua/`, and both give the same decision for the same history. [`SlidingLog`] keeps one log for
+//! all quotas of a rule; the others keep a tally for each quota. [`Count`] is the state of any of
+//! them: what a store keeps for a key. It can be written to bytes and read again.
 
 pub(crate) mod algorithm;
 mod algorithm_definition;

@@ -1,7 +1,7 @@
 use crate::quota::Quota;
 
-/// The rate of a bucket: `units` drain in every `micros`. These are a quota's max and window without
-/// their common factors.
+/// The rate of a bucket: `units` drain in every `micros`. These are a quota's max and window
+/// without their common factors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     pub(super) units: u64,
@@ -59,8 +59,8 @@ fn whole_and_part(number: u64, of: u64) -> (u64, u64) {
     }
 }
 
-/// `part * number / of` for a part smaller than `of`: the quotient rounded down, and 1 if that is less
-/// than the exact one.
+/// `part * number / of` for a part smaller than `of`: the quotient rounded down, and 1 if that is
+/// less than the exact one.
 fn fraction(part: u64, number: u64, of: u64) -> (u64, u64) {
     if part == 0 {
         return (0, 0);

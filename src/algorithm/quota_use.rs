@@ -24,8 +24,8 @@ impl QuotaUse {
     }
 }
 
-/// Whether the cost fits into all quotas. For each quota that it does not fit into, `wait` is called
-/// with the quota's index, and returns the microseconds until the cost fits.
+/// Whether the cost fits into all quotas. For each quota that it does not fit into, `wait` is
+/// called with the quota's index, and returns the microseconds until the cost fits.
 pub(super) fn ruling(cost: u64, uses: &[QuotaUse], wait: impl Fn(usize) -> u64) -> Ruling {
     if cost == 0 {
         return Ruling::Allowed;

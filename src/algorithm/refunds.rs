@@ -6,7 +6,8 @@ use super::count_error::CountError;
 use super::modulus::MODULUS_MASK;
 use crate::decision::Receipt;
 
-/// Takes that were given back, for as long as they may be given back again: the oldest first.
+/// Takes that were given back, the oldest first: remembered for as long as a caller could give them
+/// back again.
 #[expect(
     clippy::box_collection,
     reason = "few keys ever see one, and each key has room for this"
@@ -14,10 +15,12 @@ use crate::decision::Receipt;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Refunds(Option<Box<VecDeque<Refund>>>);
 
-/// The most that are remembered. Of more, the oldest are forgotten, and nothing as old is given back any more.
+/// The most refunds that are remembered. Of more, the oldest are forgotten, and no take as old as
+/// those is given back any more.
 const MAX_REFUNDS: usize = 65_536;
 
-/// How many are looked through for units given back, from the oldest on; what the others gave back is left out.
+/// The most refunds that are looked through for the units that they gave back, from the oldest on.
+/// The units of the others count as not given back.
 const MAX_LOOKED_AT: usize = 4_096;
 
 #[derive(Debug, Clone)]
@@ -37,7 +40,7 @@ fn order(receipt: &Receipt) -> (u64, u64, u64) {
 }
 
 impl Refunds {
-    /// When the latest of those takes was charged.
+    /// When the latest of these takes was charged.
     pub(super) fn newest(&self) -> Option<u64> {
         let newest = self.0.as_ref()?.back()?;
         Some(newest.receipt.stamp())
@@ -54,7 +57,8 @@ impl Refunds {
         forgotten || found.is_ok()
     }
 
-    /// Units of those takes, not stamped before `since`, whose serial number is of this kind.
+    /// Units given back of takes that are not stamped before `since`, and whose serial number
+    /// fulfils the condition.
     pub(super) fn units(&self, since: u64, is_of: impl Fn(u64) -> bool) -> u64 {
         let Some(refunds) = &self.0 else {
             return 0;

@@ -27,21 +27,22 @@ const MAX_WINDOW: u64 = Quota::MAX_WINDOW.as_micros() as u64;
 /// - entries that have left the longest window are dropped only when the log is full, which is at
 ///   the smaller of that quota's max and its window in milliseconds.
 ///
-/// **Formula.** A take of `cost` at `now` fits a quota if the units stamped inside `(now - window, now]`
-/// and `cost` are at most `max` together. A take is counted from its instant `t` until `t + window`,
-/// or up to a millisecond longer where it shares an entry; never shorter. Any window
-/// `(t - window, t]` therefore holds at most `max` units.
+/// **Formula.** A take of `cost` at `now` fits a quota if the units stamped inside `(now - window,
+/// now]` and `cost` are at most `max` together. A take is counted from its instant `t` until `t +
+/// window`, or up to a millisecond longer where it shares an entry; never shorter. Any window `(t -
+/// window, t]` therefore holds at most `max` units.
 ///
-/// **Memory.** 16 bytes for an entry in memory, about 100 in Redis; at most as many entries as the longest
-/// window's max, and as it has milliseconds. **Cost.** A binary search over the entries for each quota.
+/// **Memory.** 16 bytes for an entry in memory, about 100 in Redis; at most as many entries as the
+/// longest window's max, and as it has milliseconds. **Cost.** A binary search over the entries for
+/// each quota.
 ///
-/// **Source.** The sliding-window log of sorted sets in Redis, as many have described it; the running
-/// totals are prefix sums.
+/// **Source.** The sliding-window log of sorted sets in Redis, as many have described it; the
+/// running totals are prefix sums.
 ///
-/// The quotas may change from take to take: another rule, another deployment, another route that shares
-/// the count. What was charged under a longer window is kept for as long as that window needs it,
-/// though no more of it than the larger quota could have used; so going from a day to a second and
-/// back refills nothing. Windows that are made longer find what still counted before.
+/// The quotas may change from take to take: another rule, another deployment, another route that
+/// shares the count. What was charged under a longer window is kept for as long as that window
+/// needs it, but no more units of it than the larger quota could have used. So a change from a day
+/// to a second and back refills nothing.
 ///
 /// Should the clock go back, what was admitted in its future counts as long as it would have. A
 /// charge makes it count as admitted now, so that admissions resume within a window.
@@ -74,11 +75,12 @@ pub struct SlidingLog {
     refundable_since: u64,
     /// What the quotas of the last charge need.
     horizon: Horizon,
-    /// What longer windows of earlier charges need, and until when.
+    /// What longer windows of earlier charges need, and the instant until which they need it.
     long: Option<(Horizon, u64)>,
 }
 
-/// How far back a log has to go: entries inside of the window, of which the newest units suffice.
+/// How far back a log has to go: the newest entries inside of `window` are needed, until they hold
+/// `units`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Horizon {
     window: u64,
@@ -221,7 +223,7 @@ impl SlidingLog {
         }
     }
 
-    /// Most rules have one quota: no lists.
+    /// The usual case, without lists: one quota.
     fn take_from_one(&mut self, now: u64, quota: &Quota, cost: u64) -> Decision {
         let window = quota.window_micros();
         let mut quota_use = QuotaUse {
@@ -281,7 +283,7 @@ impl SlidingLog {
     fn charge(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         self.follow_clock_back(now);
         match quotas {
-            [quota] if self.goes_on(now, quota) => {
+            [quota] if self.continues(now, quota) => {
                 self.horizon.units = quota.max();
                 self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
                 self.entries.push(now, cost);
@@ -291,8 +293,9 @@ impl SlidingLog {
         }
     }
 
-    /// Whether the last charge was under this window, too, and still counts, and nothing else has to be kept.
-    fn goes_on(&self, now: u64, quota: &Quota) -> bool {
+    /// Whether the last charge was under this window, too, and still counts, and no longer window
+    /// needs anything.
+    fn continues(&self, now: u64, quota: &Quota) -> bool {
         let window = quota.window_micros();
         let counts_until = self.newest().saturating_add(window);
         self.long.is_none() && self.horizon.window == window && counts_until > now
@@ -300,9 +303,9 @@ impl SlidingLog {
 
     fn charge_under_others(&mut self, now: u64, quotas: &[Quota], cost: u64) {
         if self.is_forgotten(now) {
-            // The serial numbers run from zero again, unless a take with such a number may have the same stamp:
-            // one of this very instant, or one from before the clock went back. Nor does it matter any more
-            // what was before, once a millisecond is over.
+            // The serial numbers run from zero again, unless a take with such a number may have the
+            // same stamp: one of this very instant, or one from before the clock went back. Once
+            // that millisecond is over, it does not matter any more.
             let may_be_same = self.refundable_since > now || self.newest() == now;
             let matters = self.refundable_since > now - now % MILLISECOND;
             *self = Self {
@@ -338,8 +341,8 @@ impl SlidingLog {
         Some((horizon.and(self.horizon), until.max(last_until)))
     }
 
-    /// Only when the log is full; but while longer windows need something of it, at once, since then
-    /// it is their units that bound it.
+    /// Drops entries that no window needs. It waits until the log is full; but while longer windows
+    /// need something, it does so at once, since then their units bound the log.
     fn drop_outside_if_full(&mut self, now: u64, longest: &Quota) {
         let window = longest.window_micros();
         let bound = longest.max().min(window / MILLISECOND);

@@ -9,22 +9,22 @@ use crate::quota::Quota;
 
 /// The sliding window in sub-windows: never above the limit, in constant memory whatever the rate.
 ///
-/// It is a log whose entries are not takes but sub-windows, `window / sub_windows` long. An entry counts in
-/// full, as of the last take in it, until that has left the window. So it never admits more than the exact log,
-/// and a unit comes back late by less than a sub-window.
+/// It is a log whose entries are sub-windows, `window / sub_windows` long, instead of takes. An
+/// entry counts in full until its last take has left the window. So it never admits more than the
+/// exact log, and a unit comes back late by less than a sub-window.
 ///
-/// **Formula.** A take of `cost` at `now` fits if the units of all sub-windows whose last take is inside of
-/// `(now - window, now]` and `cost` are at most `max` together. Any window `(t - window, t]`
-/// holds at most `max` units.
+/// **Formula.** A take of `cost` at `now` fits if the units of all sub-windows whose last take is
+/// inside of `(now - window, now]` and `cost` are at most `max` together. Any window `(t - window,
+/// t]` holds at most `max` units.
 ///
-/// **Memory.** At most `sub_windows + 2` entries of 16 bytes for each quota. **Cost.** A look at the oldest
-/// entry; a binary search where it has left.
+/// **Memory.** At most `sub_windows + 2` entries of 16 bytes for each quota. **Cost.** A look at
+/// the oldest entry; a binary search once it has left.
 ///
 /// **Source.** The bucketed sliding window of many monitoring systems, without the usual
 /// interpolation of the oldest bucket, which is what lets those admit too much.
 ///
-/// With several quotas each has sub-windows of its own. Instants are microseconds since any epoch. Should
-/// the clock go back, what was admitted in its future counts as admitted now.
+/// With several quotas each has sub-windows of its own. Instants are microseconds since any epoch.
+/// Should the clock go back, what was admitted in its future counts as admitted now.
 ///
 /// ```
 /// use std::time::Duration;

@@ -6,7 +6,8 @@
 macro_rules! with_algorithms {
     ($then:ident) => {
         $then! {
-            /// Exact: a log of all takes, [`SlidingLog`](crate::algorithm::SlidingLog). The default.
+            /// Exact: a log of all takes, [`SlidingLog`](crate::algorithm::SlidingLog). The
+            /// default.
             #[default]
             SlidingLog in sliding_log,
             /// Never above the limit, late by less than a sub-window, in constant memory:

@@ -50,7 +50,7 @@
 //! [rules.search]
 //! max-count = 100
 //! window = "1s"
-//! algorithm = "gcra"                # or sliding-window, fixed-window, sliding-log. Default: the last
+//! algorithm = "gcra"                # or sliding-log (default), sliding-window, fixed-window
 //! burst = 20                        # of gcra: requests at once, at least 1. Default: max-count
 //!
 //! [rules.feed]

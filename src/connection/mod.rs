@@ -25,6 +25,7 @@ mod errors;
 mod flight;
 mod handshake;
 pub(crate) mod hash_tag;
+mod includes;
 mod link;
 mod link_state;
 mod node;

@@ -1,14 +1,14 @@
 use redis::{Cmd, cmd};
 
-use super::scripts::INCLUDES;
+use super::includes::INCLUDES;
 
 /// A script of the folder `lua/`, called by its hash.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(super) source: String,
     sha: String,
-    /// Its last argument is the deadline by the server's clock, in microseconds. After it the script
-    /// does nothing, and answers with the error `LATE`.
+    /// Whether its last argument is a deadline by the server's clock, in microseconds. After that
+    /// the script does nothing, and answers with the error `LATE`.
     pub(super) has_deadline: bool,
 }
 
@@ -48,7 +48,7 @@ impl Script {
     }
 }
 
-/// The text with its includes, and with theirs.
+/// The text with its includes put in, and with the includes of those.
 fn with_includes(source: &str) -> String {
     let mut whole = String::with_capacity(source.len());
     for line in source.lines() {

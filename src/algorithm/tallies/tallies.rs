@@ -132,7 +132,8 @@ impl<T: Tally> Tallies<T> {
             return Decision::of_many(ruling, Source::Local, states, None);
         }
         if now < self.last_charge {
-            // Only a charge may change anything. The take is allowed then, too: the same units count.
+            // Only a charge may change anything. The take is allowed then, too: the same units
+            // count.
             self.follow_clock_back(now);
             return self.take_from_any(now, quotas, sub_windows, cost);
         }

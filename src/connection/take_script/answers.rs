@@ -1,7 +1,7 @@
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
-use super::{Batch, Row};
+use super::batch::{Batch, Row};
 use crate::algorithm::{Algorithm, MODULUS_MASK};
 use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
 use crate::quota::Quota;
@@ -9,9 +9,9 @@ use crate::quota::Quota;
 /// The answer to one take.
 pub(in crate::connection) enum Answer {
     Decided(Decision),
-    /// The deadline was over, and nothing was done.
+    /// The deadline had passed, so nothing was charged.
     Late,
-    /// Something is wrong with this key.
+    /// The script failed for this key.
     Failed(RedisError),
 }
 
@@ -59,7 +59,7 @@ fn read_batch(
                 (0..number).for_each(|_| answer(Answer::Late));
                 continue;
             }
-            let group = Group::read(fields, now, batch, row, verdict, number)?;
+            let group = AnswerGroup::read(fields, now, batch, row, verdict, number)?;
             let decisions = (0..number).rev().map(|behind| group.decision(behind));
             decisions.for_each(|decision| answer(Answer::Decided(decision)));
         }
@@ -100,25 +100,26 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Takes that are answered alike: all denied, or each charged once more than the one before.
-struct Group<'a> {
+/// Takes that are answered together: either all are denied, or all are charged, one after the other.
+struct AnswerGroup<'a> {
     batch: &'a Batch<'a>,
     cost: u64,
     ruling: Ruling,
-    /// What tells the last take from others of the same instant, if it was charged.
+    /// The last take's, if it was charged.
     receipt: Option<Receipt>,
-    /// After the last take.
-    states: SmallVec<[State; 1]>,
+    /// How each quota stands after the last take.
+    states: SmallVec<[QuotaReply; 1]>,
 }
 
-struct State {
+/// What the reply says about a quota.
+struct QuotaReply {
     remaining: u64,
     reset_after: u64,
     /// The units that the quota's state holds, if the answer tells that.
     held: Option<u64>,
 }
 
-impl<'a> Group<'a> {
+impl<'a> AnswerGroup<'a> {
     fn read(
         fields: &mut Fields<'_>,
         now: u64,
@@ -139,13 +140,13 @@ impl<'a> Group<'a> {
         let is_charged = ruling == Ruling::Allowed && row.cost > 0;
         let quotas = batch.rule.quotas().iter();
         let states = quotas.map(|_| {
-            Some(State {
+            Some(QuotaReply {
                 remaining: fields.number()?,
                 reset_after: fields.number()?,
                 held: None,
             })
         });
-        let mut states = states.collect::<Option<SmallVec<[State; 1]>>>()?;
+        let mut states = states.collect::<Option<SmallVec<[QuotaReply; 1]>>>()?;
         if is_charged && takes > 1 && batch.rule.counting().algorithm().tells_held() {
             for state in &mut states {
                 state.held = Some(fields.number()?);
@@ -160,7 +161,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The decision on the take that has so many of the group behind it.
+    /// The decision on the take that has `behind` others of the group behind it.
     fn decision(&self, behind: u64) -> Decision {
         let later = match self.receipt {
             Some(_) => behind.saturating_mul(self.cost),
@@ -177,9 +178,9 @@ impl<'a> Group<'a> {
     }
 }
 
-impl State {
-    /// The state before `later` units were charged. There is never more left than the quota has,
-    /// whatever the reply says.
+impl QuotaReply {
+    /// How the quota stood before the last `later` units were charged. It never has more left than
+    /// its limit, whatever the reply says.
     fn before(&self, algorithm: Algorithm, quota: &Quota, later: u64) -> QuotaState {
         let delay = self.held.map(|held| algorithm.delay(quota, held, later));
         let reset_after = self.reset_after.saturating_sub(delay.unwrap_or(0));

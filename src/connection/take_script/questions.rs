@@ -1,4 +1,4 @@
-use super::{Batch, Row};
+use super::batch::{Batch, Row};
 use crate::rule::Rule;
 
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
@@ -14,7 +14,7 @@ pub(in crate::connection) fn write_questions(batches: &[Batch<'_>], into: &mut V
         let Some((first, others)) = batch.rows.split_first() else {
             continue;
         };
-        // None are told where they are those of the key before.
+        // The quotas are left out if they are those of the key before.
         let is_known = known.is_some_and(|rule| std::ptr::eq(rule, batch.rule));
         let quotas = if is_known {
             0
@@ -62,8 +62,8 @@ fn write_count(number: usize, into: &mut Vec<u8>) {
     into.extend_from_slice(&number.to_le_bytes());
 }
 
-/// In 7 bytes, which hold all that quotas and costs can be; larger costs are as hopeless as the
-/// largest.
+/// Writes numbers in 7 bytes, which hold every quota's numbers. A cost above [`MAX_NUMBER`] never fits,
+/// as that number does not.
 fn write(numbers: &[u64], into: &mut Vec<u8>) {
     for number in numbers {
         into.extend_from_slice(&(*number).min(MAX_NUMBER).to_le_bytes()[..7]);
