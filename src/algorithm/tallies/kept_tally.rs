@@ -30,8 +30,9 @@ impl<T: Tally> KeptTally<T> {
         let tally = T::read(reader, last_charge)?;
         let needed_until = reader.number_near(last_charge)?;
         let refundable_since = reader.number_near(last_charge)?;
-        let max_life = Quota::MAX_WINDOW.as_micros() as u64;
-        let latest = last_charge.saturating_add(max_life);
+        // As the scripts do: no charge counts for longer than two of the longest windows.
+        let max_window = Quota::MAX_WINDOW.as_micros() as u64;
+        let latest = last_charge.saturating_add(2 * max_window);
         check(needed_until <= latest, "the end of a tally")?;
         Ok(Self {
             tally,
