@@ -7,8 +7,8 @@ use super::failed::Failed;
 
 /// Answers a request for which no decision could be made, or whose handler failed.
 ///
-/// Asynchronous closures are callbacks, too; they return a [`Recovery`] or a response. An `Arc` of a
-/// callback may serve many routes. An [`ErrorCallbackChain`](crate::ErrorCallbackChain) has a
+/// Asynchronous closures are callbacks, too; they return a [`Recovery`] or a response. An `Arc` of
+/// a callback may serve many routes. An [`ErrorCallbackChain`](crate::ErrorCallbackChain) has a
 /// callback for each type of error. A panic is answered with a 500.
 ///
 /// ```
@@ -38,9 +38,9 @@ pub enum Recovery {
     /// The client gets this response.
     Respond(Response),
     /// The callback does not handle the error. An error of the handler is returned unchanged. After
-    /// an error of the store, the decision of a [`Fallback`](crate::store::Fallback) applies, or the
-    /// rule's [`OnError`](crate::rule::OnError). A request without a key is answered with a 400 or
-    /// 500.
+    /// an error of the store, the decision of a [`Fallback`](crate::store::Fallback) applies, or
+    /// the rule's [`OnError`](crate::rule::OnError). A request without a key is answered with a 400
+    /// or 500.
     Propagate,
 }
 

@@ -8,8 +8,8 @@ use super::failed::Failed;
 /// Error callbacks by type of error and priority.
 ///
 /// Of the callbacks whose type matches the error, the one with the lowest priority number answers.
-/// Of several with the same number, the one that was added first answers. If none matches, the error
-/// is not handled, as with [`Recovery::Propagate`].
+/// Of several with the same number, the one that was added first answers. If none matches, the
+/// error is not handled, as with [`Recovery::Propagate`].
 ///
 /// ```
 /// use http::StatusCode;

@@ -84,8 +84,8 @@ impl Failed {
         }
     }
 
-    /// The decision that a [`Fallback`](crate::store::Fallback) made in place of the store. It applies
-    /// if the callback [propagates](crate::Recovery::Propagate) the error.
+    /// The decision that a [`Fallback`](crate::store::Fallback) made in place of the store. It
+    /// applies if the callback [propagates](crate::Recovery::Propagate) the error.
     #[must_use]
     pub const fn fallback(&self) -> Option<&Decision> {
         match &self.cause {
@@ -102,9 +102,9 @@ impl Failed {
 
     /// The error of the type `E`, if the failure is one or was caused by one.
     ///
-    /// Without a decision the failure is a [`StoreError`] or a [`KeyError`]. An error of the handler
-    /// is found by its own type, also inside of a `Box<dyn Error + Send + Sync>`. Its causes are
-    /// found only if it is boxed.
+    /// Without a decision the failure is a [`StoreError`] or a [`KeyError`]. An error of the
+    /// handler is found by its own type, also inside of a `Box<dyn Error + Send + Sync>`. Its
+    /// causes are found only if it is boxed.
     #[must_use]
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         match &self.cause {

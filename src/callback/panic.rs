@@ -13,8 +13,8 @@ use crate::trace;
 #[derive(Debug)]
 pub(crate) struct Panicked;
 
-/// Runs user code, and catches and logs its panic. The code borrows nothing of this crate mutably, so
-/// a panic leaves nothing half changed.
+/// Runs user code, and catches and logs its panic. The code borrows nothing of this crate mutably,
+/// so a panic leaves nothing half changed.
 pub(crate) fn caught<T>(who: &str, path: &str, run: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| logged(who, path, &*panic))
 }

@@ -8,8 +8,8 @@ use super::error_callback::{ErrorCallback, Recovery};
 use super::failed::{Failed, FailureKind};
 use super::problem_document::{key_refused, quota_exceeded, reduced_capacity};
 
-/// Answers with a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). The default
-/// of both callbacks.
+/// Answers with a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). The
+/// default of both callbacks.
 ///
 /// | the request | the response |
 /// |---|---|

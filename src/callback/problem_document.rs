@@ -31,14 +31,15 @@ pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision, cost: u64) -> Res
 
 /// A 503, for a request without a decision.
 pub(crate) fn reduced_capacity() -> Response {
-    let body = "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",\
+    let body = "{\"type\":\"https://iana.org/assignments/http-problem-types\
+        #temporary-reduced-capacity\",\
         \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
         \"status\":503}";
     document(StatusCode::SERVICE_UNAVAILABLE, body)
 }
 
-/// A 400 or 500 for a request without a key, depending on whose mistake that is. It does not tell the
-/// client what the key is made of.
+/// A 400 or 500 for a request without a key, depending on whose mistake that is. It does not tell
+/// the client what the key is made of.
 pub(crate) fn key_refused(kind: KeyErrorKind) -> Response {
     match kind {
         KeyErrorKind::Client => {

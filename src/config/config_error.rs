@@ -12,8 +12,8 @@ const MAX_KEY: usize = 200;
 /// A mistake in a configuration, and where it is.
 ///
 /// Its message names the file, the line, the key and what was expected: `limits.toml:7:
-/// rules.getId.window: the window is zero, expected at least 1 ms`. Messages are one line of bounded
-/// length, whatever values the file has.
+/// rules.getId.window: the window is zero, expected at least 1 ms`. Messages are one line of
+/// bounded length, whatever values the file has.
 ///
 /// ```
 /// use tidegate::Rules;
@@ -93,8 +93,8 @@ impl ConfigError {
         self.line
     }
 
-    /// The key with all tables around it, such as `rules.getId.window`. `None` if the mistake is not
-    /// in the name or value of a key. Messages show at most 200 characters of it.
+    /// The key with all tables around it, such as `rules.getId.window`. `None` if the mistake is
+    /// not in the name or value of a key. Messages show at most 200 characters of it.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()

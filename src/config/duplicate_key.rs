@@ -6,8 +6,8 @@ use toml::de::DeTable;
 
 use super::location::{quoted, tables};
 
-/// The key, with all tables around it, whose second name is at these bytes. The parser refuses such a
-/// text, so its keys come from what the parser could recover.
+/// The key, with all tables around it, whose second name is at these bytes. The parser refuses such
+/// a text, so its keys come from what the parser could recover.
 pub(super) fn path(text: &str, span: &Range<usize>) -> Option<String> {
     let (file, _) = DeTable::parse_recoverable(text);
     let mut path = Vec::new();

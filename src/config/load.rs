@@ -25,8 +25,8 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the file cannot be read or has a mistake. For a mistake the error names the
-    /// file, the line, the key and what was expected.
+    /// [`ConfigError`] if the file cannot be read or has a mistake. For a mistake the error names
+    /// the file, the line, the key and what was expected.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let text =

@@ -38,8 +38,8 @@ pub(super) fn quoted(name: &str) -> String {
     }
 }
 
-/// Finds the innermost key. A table's keys are searched before the table itself, because its span may
-/// be its header alone, or include all its keys.
+/// Finds the innermost key. A table's keys are searched before the table itself, because its span
+/// may be its header alone, or include all its keys.
 fn find(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
     let within = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
     for (name, value) in table {

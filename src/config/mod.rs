@@ -18,7 +18,8 @@
 //! let error = Rules::from_toml("[rules.getId]\nmax-count = -5").unwrap_err();
 //! assert_eq!(
 //!     error.to_string(),
-//!     "line 2: rules.getId.max-count: invalid value: integer `-5`, expected a whole number, 0 or more"
+//!     "line 2: rules.getId.max-count: invalid value: integer `-5`, \
+//!      expected a whole number, 0 or more"
 //! );
 //! # Ok(())
 //! # }
@@ -50,7 +51,7 @@
 //! [rules.search]
 //! max-count = 100
 //! window = "1s"
-//! algorithm = "gcra"                # or sliding-log (default), sliding-window, fixed-window
+//! algorithm = "gcra"                # or sliding-window, fixed-window. Default: sliding-log
 //! burst = 20                        # of gcra: requests at once, at least 1. Default: max-count
 //!
 //! [rules.feed]
@@ -70,7 +71,8 @@
 //!                                   # Default: fallback if the store has one, otherwise respond
 //! ```
 //!
-//! Every key but `max-count` and the window has a default. A key that is not listed here is a mistake.
+//! Every key but `max-count` and the window has a default. A key that is not listed here is a
+//! mistake.
 //!
 //! | key | values |
 //! |---|---|
@@ -83,8 +85,8 @@
 //!
 //! # Mistakes
 //!
-//! A mistake anywhere in the file is a [`ConfigError`]. It names the file, the line, the key and what
-//! was expected. Nothing of such a file is used.
+//! A mistake anywhere in the file is a [`ConfigError`]. It names the file, the line, the key and
+//! what was expected. Nothing of such a file is used.
 
 mod client_ip_table;
 mod config_error;

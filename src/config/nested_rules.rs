@@ -7,8 +7,8 @@ use toml::de::{DeTable, DeValue};
 use super::location::quoted;
 use super::mistake::{Mistake, mistake};
 
-/// Fails with the first table inside of a rule's table. TOML reads `[rules.api.v1]` as a table `v1` in
-/// the rule `api`, and no key of a rule has a table as its value.
+/// Fails with the first table inside of a rule's table. TOML reads `[rules.api.v1]` as a table `v1`
+/// in the rule `api`, and no key of a rule has a table as its value.
 pub(super) fn refuse(file: &DeTable<'_>) -> Result<(), Mistake> {
     let rules = file
         .get("rules")

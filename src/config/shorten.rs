@@ -36,8 +36,8 @@ pub(super) fn message(text: &str) -> String {
     middle(&parts.collect::<String>(), MAX_MESSAGE)
 }
 
-/// A text of at most `max` characters. A longer one loses its middle: the beginning of a message says
-/// what is wrong, and its end what was expected.
+/// A text of at most `max` characters. A longer one loses its middle: the beginning of a message
+/// says what is wrong, and its end what was expected.
 pub(super) fn middle(text: &str, max: usize) -> String {
     let number = text.chars().count();
     if number <= max {

@@ -38,7 +38,8 @@ pub(super) fn client_as_is(info: ConnectionInfo) -> RedisResult<Client> {
     Client::open(info)
 }
 
-/// A connection without time limits of its own: every caller limits the time of the whole operation.
+/// A connection without time limits of its own: every caller limits the time of the whole
+/// operation.
 pub(super) fn unbounded() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)

@@ -28,8 +28,8 @@ pub(crate) fn store_error(label: &str, error: RedisError) -> StoreError {
     StoreError::new(kind, format!("{label} {what}: {error}")).with_source(error)
 }
 
-/// The error without the user's name, which Redis puts into it: `User gate has no permissions to run
-/// the 'evalsha' command`.
+/// The error without the user's name, which Redis puts into it: `User gate has no permissions to
+/// run the 'evalsha' command`.
 fn without_user(error: RedisError) -> RedisError {
     let detail = error.detail().unwrap_or_default();
     let denial = detail
@@ -80,8 +80,8 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
     }
 }
 
-/// The kind of an error whose code the client does not know, by words in its message. Before version
-/// 7, Redis puts the code of an error inside a script into the middle of its message.
+/// The kind of an error whose code the client does not know, by words in its message. Before
+/// version 7, Redis puts the code of an error inside a script into the middle of its message.
 fn kind_by_words(message: &str) -> StoreErrorKind {
     const WORDS: [(&str, StoreErrorKind); 14] = [
         ("WRONGTYPE", StoreErrorKind::WrongType),

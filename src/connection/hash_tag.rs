@@ -1,7 +1,7 @@
-//! Keys that go together stand in the same slot of a cluster: that of what their names have between
-//! the first braces.
+//! Names of keys that one script call uses together. A cluster chooses the slot of a key by the
+//! text between the first braces in its name, so these names have the same text there.
 
-/// The name in braces; a name with braces of its own is left as it is, as Redisson does it.
+/// The name in braces. A name that contains `{` is left as it is, as Redisson leaves it.
 #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
 pub(crate) fn tagged(name: &str) -> String {
     match name.contains('{') {
@@ -10,8 +10,8 @@ pub(crate) fn tagged(name: &str) -> String {
     }
 }
 
-/// The name of what was given back of a count, which no count has, since rules and keys have no
-/// braces in their names.
+/// The name of the key with the refunds of the count `name`. It differs from the names of all
+/// counts: paths and keys are encoded without braces.
 pub(crate) fn of_refunds(name: &str) -> String {
     let has_tag = name
         .split_once('{')

@@ -1,10 +1,10 @@
-//! Connections to Redis: addresses, connections that are made again when they break, and the flights
-//! in which questions travel.
+//! Connections to Redis: addresses, connections that are made again when they break, and the
+//! flights in which questions travel.
 //!
-//! A *node* is one server address. It has a [link](link) over the client's multiplexed connection, a
-//! [reconnector] that replaces a lost or silent link, a [queue] of questions, and a [dispatcher] with
-//! a few [flights](flight) in progress. A single server is one node. The master that sentinels name
-//! is a node whose address changes. A cluster has a node for each master.
+//! A *node* is one server address. It has a [link](link) over the client's multiplexed connection,
+//! a [reconnector] that replaces a lost or silent link, a [queue] of questions, and a [dispatcher]
+//! with a few [flights](flight) in progress. A single server is one node. The master that sentinels
+//! name is a node whose address changes. A cluster has a node for each master.
 //!
 //! ```text
 //! Connection -> Cluster -> Node -> Queue -> Dispatcher -> Flight (one pipeline) -> Link -> server

@@ -9,20 +9,26 @@ use super::connection::Connection;
 use super::scripts::Preload;
 use crate::error::StoreError;
 
-/// A process's connection to Redis: for `RateLimiter`s, `Lock`s and `ExclusiveLayer`s, which need the
-/// features `limiter` and `lock`, and for [`RedisStore`](crate::RedisStore)s [over the same
-/// connection](crate::RedisStore::of).
+/// A process's handle to Redis, for all its stores, limiters and locks.
 ///
-/// Make one for a process and clone it: clones share the connection, the identity under which Redis
-/// knows this process, and the calls in which its tasks ask.
+/// A process makes one handle and clones it. Clones share the connection, the pipelines in which
+/// their questions travel, and the [identity](Redis::id) of the process. The timeout belongs to
+/// each clone. The connection is closed when the last clone is dropped, and everything made of it.
+///
+/// [`RedisStore::of`](crate::RedisStore::of) makes a store of a handle, `RateLimiter::new` a
+/// limiter (feature `limiter`), `Lock::new` a lock and `ExclusiveLayer::new` a layer (feature
+/// `lock`).
 ///
 /// ```no_run
+/// use std::time::Duration;
 /// use tidegate::{Redis, RedisStore};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
 /// let store = RedisStore::of(&redis);
-/// # let _ = store;
+/// // The same connection, with less patience.
+/// let impatient = RedisStore::of(&redis.clone().timeout(Duration::from_millis(20)));
+/// # let _ = (store, impatient);
 /// # Ok(())
 /// # }
 /// ```
@@ -32,30 +38,31 @@ pub struct Redis {
     process: Arc<Process>,
 }
 
-/// What all clones share.
+/// What the clones of a handle share besides the connection.
 struct Process {
     id: Box<str>,
-    /// What the limiter and the lock keep for the whole process, by their types.
+    /// The values of [`Redis::keep`], one of each type.
     kept: Mutex<http::Extensions>,
 }
 
 impl Redis {
-    /// How long [`Redis::connect`] waits at most.
+    /// The longest time that [`Redis::connect`] takes: 5 seconds.
     pub const CONNECT_TIMEOUT: Duration = Connection::CONNECT_TIMEOUT;
 
-    /// The default of [`Redis::timeout`].
+    /// The default of [`Redis::timeout`]: 200 milliseconds.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(200);
 
-    /// Connects to one server, to a cluster, or to a master that sentinels look after: see
-    /// [`RedisAddress`](crate::redis::RedisAddress) for the URLs. For one server it is
-    /// `redis://[user:password@]host[:port][/db]`, `unix:///path`, or with the feature `tls`
-    /// `rediss://...`.
+    /// Connects to one server, to a cluster, or to a master that sentinels look after. See
+    /// [`RedisAddress`](crate::redis::RedisAddress) for the URLs; that of one server is
+    /// `redis://[user:password@]host[:6379][/db]`.
+    ///
+    /// Waits for a server that does not answer yet or is still loading its data, for up to
+    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to be reached.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
-    /// if all that, with a server that is still loading its data, takes more than
-    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to be reached.
+    /// if connecting takes too long.
     ///
     /// # Panics
     ///
@@ -65,8 +72,21 @@ impl Redis {
         Ok(Self::over(connection))
     }
 
-    /// Begins to connect in the background, so that a service can start while its Redis cannot be
-    /// reached: until then every call is an error.
+    /// Begins to connect in the background, so that a service can start while Redis cannot be
+    /// reached. Questions wait for the first attempt to connect, within their timeout. Once it has
+    /// failed, they fail at once, until a later attempt succeeds.
+    ///
+    /// ```no_run
+    /// use tidegate::{Redis, RedisStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let redis = Redis::connect_lazy("redis-cluster://10.0.0.1:7000,10.0.0.2:7000")?;
+    /// let store = RedisStore::of(&redis);
+    /// # let _ = store;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -91,14 +111,15 @@ impl Redis {
         }
     }
 
-    /// How long one call may take, with all waiting for a connection. Default: 200 ms.
+    /// The longest time from a question to its answer, including the wait for a connection. It does
+    /// not apply to clones made before. Default: 200 ms.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.connection = self.connection.with_timeout(timeout);
         self
     }
 
-    /// What this process is called in Redis: a random UUID.
+    /// The identity of this process in Redis, a random UUID. Locks and permits in Redis carry it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.process.id
@@ -108,8 +129,8 @@ impl Redis {
         &self.connection
     }
 
-    /// What this process keeps one of; made when it is asked for first, dropped with the last clone
-    /// of the handle. It must not hold a handle itself.
+    /// The value of type `T` that all clones share. `make` makes it at the first call. It is
+    /// dropped with the last clone of the handle, so it must not contain a handle itself.
     #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn keep<T: Send + Sync + 'static>(
         &self,

@@ -2,18 +2,21 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What this process knows of one server's clock, so that a question can carry its deadline in the
-/// server's time.
+/// An estimate of one server's clock, from which questions get their deadlines in the server's
+/// time.
+///
+/// The estimate is never ahead of the server's clock, so no question is executed after its
+/// deadline.
 #[derive(Debug)]
 pub(super) struct ServerClock {
-    /// Microseconds that the server's clock is ahead of this process's, as far as its replies
-    /// prove.
+    /// How far the server's clock is ahead of this process's, in microseconds: the largest lower
+    /// bound that its replies have proved.
     ahead: AtomicI64,
 }
 
 impl ServerClock {
-    /// The server's clock showed `now`, in microseconds since 1970, at some instant between these
-    /// two.
+    /// An estimate from one reply: the server's clock showed `now`, in microseconds since 1970, at
+    /// some instant between `asked` and `answered`.
     pub(super) fn new(now: u64, asked: Instant, answered: Instant) -> Self {
         let clock = Self {
             ahead: AtomicI64::new(i64::MIN),
@@ -22,17 +25,18 @@ impl ServerClock {
         clock
     }
 
-    /// An instant by the server's clock, in microseconds; not later than it really is.
+    /// What the server's clock shows at this instant, in microseconds, or less.
     pub(super) fn at(&self, instant: Instant) -> u64 {
         let ahead = self.ahead.load(Ordering::Relaxed);
         u64::try_from(local(instant).saturating_add(ahead)).unwrap_or(0)
     }
 
-    /// The server's clock showed `now` at some instant between these two.
+    /// Corrects the estimate by a reply: the server's clock showed `now` at some instant between
+    /// `asked` and `answered`.
     ///
-    /// The clock is ahead by at least what it would be if that was the later one. The largest such
-    /// bound is kept until a reply disproves it: then the server's clock was set back, or is the
-    /// slower one.
+    /// If that instant was `answered`, the server's clock is ahead by the least possible amount.
+    /// The largest of these lower bounds is kept until a reply disproves it: then the server's
+    /// clock was set back, or runs slower than this process's.
     pub(super) fn learn(&self, now: u64, asked: Instant, answered: Instant) {
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         let min = now.saturating_sub(local(answered));
@@ -44,7 +48,7 @@ impl ServerClock {
     }
 }
 
-/// Microseconds of this process's own clock.
+/// An instant in microseconds of this process's clock.
 fn local(instant: Instant) -> i64 {
     /// Earlier than every instant that is converted.
     static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
@@ -61,8 +65,8 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// A clock that was asked at 0, 10, 20 ms, ..., answered `now` each time, and took so many
-    /// milliseconds.
+    /// Each answer is what the server's clock showed, and how many milliseconds it took. The clock
+    /// was asked at 0, 10, 20 ms, ...
     fn check(answers: &[(u64, u32)], expected_at_start: u64) {
         let start = Instant::now();
         let mut clock: Option<ServerClock> = None;
@@ -74,19 +78,19 @@ mod tests {
                 None => clock = Some(ServerClock::new(*now, asked, answered)),
             }
         }
-        let clock = clock.expect("one answer at least");
+        let clock = clock.expect("there is at least one answer");
         assert_eq!(clock.at(start), expected_at_start, "{answers:?}");
     }
 
     #[test]
     fn an_instant_is_never_taken_for_a_later_one() {
-        // The clock showed 5,000,000 us within 4 ms after the start: at the start, at least 4 ms
-        // less.
+        // The clock showed 5,000,000 us within 4 ms after the start. At the start it showed up to 4
+        // ms less.
         check(&[(5_000_000, 4)], 4_996_000);
     }
 
     #[test]
-    fn quick_answers_prove_most() {
+    fn quick_answers_give_the_best_estimate() {
         check(&[(5_000_000, 4), (5_010_000, 1)], 4_999_000);
         check(&[(5_000_000, 1), (5_010_000, 4)], 4_999_000);
     }
@@ -97,7 +101,7 @@ mod tests {
         check(&[(5_000_000, 1), (2_000_000, 1)], 1_989_000);
     }
 
-    /// Slower by less than an answer takes: unnoticed, and harmless. By more: followed.
+    /// A delay shorter than the time of an answer is not noticed, and harmless.
     #[test]
     fn a_slower_clock_is_followed() {
         check(&[(5_000_000, 1), (5_009_500, 1)], 4_999_000);

@@ -9,7 +9,8 @@ use crate::error::KeyError;
 
 /// A list of extractors. The parts of their keys, in the order of the list, make one key.
 ///
-/// Tuples of two to four extractors do the same. Use this for a list that is known only at run time.
+/// Tuples of two to four extractors do the same. Use this for a list that is known only at run
+/// time.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -10,9 +10,9 @@ const MAX_PLAIN_PART: usize = 64;
 /// tenant.
 ///
 /// Two keys are equal only if they have the same parts: `("a:b", "c")` is not `("a", "b:c")`.
-/// Whatever bytes a part holds, the key is printable ASCII without blanks, `{` and `}`, so no client
-/// can break a protocol or choose a slot of a Redis cluster with it. A part of more than 64 bytes,
-/// and a part that is [secret](Key::with_secret), is stored as 128 bits of its SHA-256.
+/// Whatever bytes a part holds, the key is printable ASCII without blanks, `{` and `}`, so no
+/// client can break a protocol or choose a slot of a Redis cluster with it. A part of more than 64
+/// bytes, and a part that is [secret](Key::with_secret), is stored as 128 bits of its SHA-256.
 ///
 /// ```
 /// use tidegate::Key;
@@ -73,8 +73,8 @@ impl Key {
 
     /// The encoded parts, joined by `:`.
     ///
-    /// A key without parts and a key of one empty part both give the empty string. [`Key::is_empty`]
-    /// distinguishes them.
+    /// A key without parts and a key of one empty part both give the empty string.
+    /// [`Key::is_empty`] distinguishes them.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.encoded

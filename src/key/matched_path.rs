@@ -4,8 +4,8 @@ use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
 
-/// The route that axum matched, such as `/users/{id}`, as the key: requests of one route are counted
-/// together, whatever their parameters are.
+/// The route that axum matched, such as `/users/{id}`, as the key: requests of one route are
+/// counted together, whatever their parameters are.
 ///
 /// A layer on a router also sees requests that match no route. Those share one key, as do all
 /// requests on a server that is not axum's.

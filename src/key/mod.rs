@@ -32,9 +32,9 @@
 //! | several of these together | tuples, or [`Joined`] for a list |
 //! | anything else | a closure from the request's head to `Result<Key, KeyError>` |
 //!
-//! A request for which an extractor fails with a [`KeyError`] is neither charged nor denied. It goes
-//! to the error callbacks, and without one it is answered with a 400 or a 500, depending on the
-//! [`KeyErrorKind`].
+//! A request for which an extractor fails with a [`KeyError`] is neither charged nor denied. It
+//! goes to the error callbacks, and without one it is answered with a 400 or a 500, depending on
+//! the [`KeyErrorKind`].
 
 mod hash;
 pub(crate) mod header;

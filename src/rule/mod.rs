@@ -1,8 +1,8 @@
 //! Rules: which quotas limit which path.
 //!
 //! A [`Rule`] has a path, one or more [quotas](crate::Quota), a key and a cost. [`Rules`] hold the
-//! rules of a service by their paths, and [`SharedRules`] let all of them be replaced while requests
-//! are being served.
+//! rules of a service by their paths, and [`SharedRules`] let all of them be replaced while
+//! requests are being served.
 //!
 //! ```
 //! use tidegate::rule::SharedRules;

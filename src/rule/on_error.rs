@@ -20,7 +20,7 @@ pub enum OnError {
     Respond,
     /// The handler runs, unlimited, even if the store has a fallback.
     Proceed,
-    /// A [`Fallback`](crate::store::Fallback) decides, by this process's share of the quotas. If the
-    /// store has none, the request is answered with a 503, and the log says so.
+    /// A [`Fallback`](crate::store::Fallback) decides, by this process's share of the quotas. If
+    /// the store has none, the request is answered with a 503, and the log says so.
     Fallback,
 }

@@ -9,8 +9,8 @@ use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
 use crate::quota::{MAX_QUOTAS, Quota};
 
-/// The limit of a path: one or more quotas, the key by which requests are counted, and the cost of a
-/// request.
+/// The limit of a path: one or more quotas, the key by which requests are counted, and the cost of
+/// a request.
 ///
 /// Every quota must have room for a request; the request is then charged to all of them at once.
 ///
@@ -59,9 +59,9 @@ impl Rule {
         Self::with_policies(path, quotas.into_iter().map(named))
     }
 
-    /// The same with names for the quotas, which clients see in the `RateLimit` fields. Without names
-    /// the only quota is named like the path, and of several quotas each like the path and its
-    /// window, as in `login-1d`.
+    /// The same with names for the quotas, which clients see in the `RateLimit` fields. Without
+    /// names the only quota is named like the path, and of several quotas each like the path and
+    /// its window, as in `login-1d`.
     ///
     /// ```
     /// use tidegate::rule::Policy;
@@ -168,8 +168,8 @@ impl Rule {
         self
     }
 
-    /// The beginning of the names of this rule's keys in a store. End it with a separator: nothing is
-    /// put between it and the path. Default: the store's own prefix.
+    /// The beginning of the names of this rule's keys in a store. End it with a separator: nothing
+    /// is put between it and the path. Default: the store's own prefix.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = Some(prefix.into());
@@ -196,8 +196,8 @@ impl Rule {
     }
 
     /// The path and the algorithm, as the names of a store's keys contain them: printable, without
-    /// `:`, `{` and `}`. Different paths have different ids. The algorithm is appended as `~window`,
-    /// `~gcra` or `~fixed`; nothing is appended for the sliding log.
+    /// `:`, `{` and `}`. Different paths have different ids. The algorithm is appended as
+    /// `~window`, `~gcra` or `~fixed`; nothing is appended for the sliding log.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id

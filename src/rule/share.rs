@@ -16,8 +16,8 @@ pub struct Share {
 }
 
 impl Share {
-    /// The share of one of `number` processes that serve the same quotas: together they admit at most
-    /// the whole. If the number of processes varies, use the largest number that runs at once.
+    /// The share of one of `number` processes that serve the same quotas: together they admit at
+    /// most the whole. If the number of processes varies, use the largest number that runs at once.
     ///
     /// # Panics
     ///

@@ -29,8 +29,8 @@ impl SharedRules {
         self.0.load_full()
     }
 
-    /// The current rules, without the reference count that [`load`](Self::load) increments: requests
-    /// of all threads read the rules.
+    /// The current rules, without the reference count that [`load`](Self::load) increments:
+    /// requests of all threads read the rules.
     pub(crate) fn peek(&self) -> Guard<Arc<Rules>> {
         self.0.load()
     }

@@ -14,8 +14,8 @@ impl RedisAddress {
     /// # Errors
     ///
     /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
-    /// the URL makes no sense, or needs a feature that is switched off. The error repeats nothing of
-    /// the URL.
+    /// the URL makes no sense, or needs a feature that is switched off. The error repeats nothing
+    /// of the URL.
     pub fn from_url(url: impl AsRef<str>) -> Result<Self, StoreError> {
         let url = url.as_ref();
         check(url)?;

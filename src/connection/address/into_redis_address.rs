@@ -1,15 +1,30 @@
 use super::redis_address::RedisAddress;
 use crate::error::StoreError;
 
-/// What says where Redis is: a [`RedisAddress`], or one of its URLs.
+/// A value that says where Redis is: a [`RedisAddress`], a URL, or a type of your own.
 ///
-/// Implement it for the settings of your own service, if you like.
+/// ```
+/// use tidegate::StoreError;
+/// use tidegate::redis::{IntoRedisAddress, RedisAddress};
+///
+/// struct Settings {
+///     redis_url: String,
+///     redis_password: String,
+/// }
+///
+/// impl IntoRedisAddress for &Settings {
+///     fn into_redis_address(self) -> Result<RedisAddress, StoreError> {
+///         Ok(RedisAddress::from_url(&self.redis_url)?.password(&self.redis_password))
+///     }
+/// }
+/// ```
 pub trait IntoRedisAddress {
     /// The address.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if it makes no sense.
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// the value is no address.
     fn into_redis_address(self) -> Result<RedisAddress, StoreError>;
 }
 

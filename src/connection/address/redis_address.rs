@@ -9,10 +9,10 @@ use super::server_url;
 use crate::connection::errors::invalid_address;
 use crate::error::StoreError;
 
-/// Where Redis is: one server, a cluster (feature `cluster`), or a master that sentinels look after (feature
-/// `sentinel`).
+/// Where Redis is: one server, a cluster (feature `cluster`), or a master that sentinels look after
+/// (feature `sentinel`).
 ///
-/// Wherever one is asked for, a URL does, too, so that one setting of a service can say any of them:
+/// Every address can be written as a URL, so that one setting of a service can name any of them:
 ///
 /// | | URL |
 /// |---|---|
@@ -22,12 +22,14 @@ use crate::error::StoreError;
 /// | a cluster: any of its nodes | `redis-cluster://[user:password@]host[:6379][,host[:6379]...]` |
 /// | a master by its name, and its sentinels | `redis-sentinel://[user:password@]host[:26379][,host[:26379]...]/name[/db]` |
 ///
-/// `rediss-cluster://` and `rediss-sentinel://` are the same over TLS; the latter to the sentinels, too. The user
-/// and the password are those of the servers that hold the data; sentinels that want some get them as
-/// `?sentinel_username=...&sentinel_password=...`. Special characters in them are written as in every
-/// URL: `%40` for `@`, `%2F` for `/`, `%3F` for `?`, `%23` for `#`. With `valkey` instead of `redis` it is the same.
-///
-/// A cluster has the database 0 only.
+/// - `rediss-cluster://` and `rediss-sentinel://` use TLS for every connection, also for those to
+///   the sentinels.
+/// - The user, the password and the database are those of the servers that hold the data. Sentinels
+///   that need a login get it as `?sentinel_username=...&sentinel_password=...`.
+/// - Special characters are percent-encoded: `%40` for `@`, `%2F` for `/`, `%3F` for `?`, `%23` for
+///   `#`.
+/// - `valkey` may be written instead of `redis`, and `valkeys` instead of `rediss`.
+/// - A cluster has only the database 0.
 ///
 /// `Debug` and `Display` show hosts and ports, and never a user or a password.
 ///
@@ -35,7 +37,9 @@ use crate::error::StoreError;
 /// use tidegate::redis::RedisAddress;
 ///
 /// # fn main() -> Result<(), tidegate::StoreError> {
-/// let address = RedisAddress::single("redis://limits.example:6379")?.username("gate").password("s3cret");
+/// let address = RedisAddress::single("redis://limits.example:6379")?
+///     .username("gate")
+///     .password("s3cret");
 /// assert_eq!(address.to_string(), "redis at limits.example:6379");
 /// # Ok(())
 /// # }
@@ -65,12 +69,13 @@ pub(in crate::connection) enum Topology {
 }
 
 impl RedisAddress {
-    /// One server: `redis://[user:password@]host[:6379][/db]`, `unix:///path`, and with the feature `tls` `rediss://...`.
+    /// One server: `redis://[user:password@]host[:6379][/db]`, `unix:///path`, or with the feature
+    /// `tls` `rediss://...`.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if the URL makes no sense. Nothing of
-    /// it is repeated in the error: it may hold a password.
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// the URL makes no sense. The error repeats nothing of the URL: it may hold a password.
     pub fn single(url: impl AsRef<str>) -> Result<Self, StoreError> {
         Ok(Self::of(
             Topology::Single,
@@ -78,12 +83,15 @@ impl RedisAddress {
         ))
     }
 
-    /// A cluster: the URLs of some of its nodes, as for [`single`](Self::single). The others are found through
-    /// any of them that answers.
+    /// A cluster, by the URLs of some of its nodes, each as for [`single`](Self::single). The other
+    /// nodes are found through any of these that answers.
     ///
     /// ```
+    /// use tidegate::redis::RedisAddress;
+    ///
     /// # fn main() -> Result<(), tidegate::StoreError> {
-    /// let address = tidegate::redis::RedisAddress::cluster(["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"])?;
+    /// let nodes = ["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"];
+    /// let address = RedisAddress::cluster(nodes)?;
     /// assert_eq!(address.to_string(), "redis cluster at 10.0.0.1:7000, 10.0.0.2:7000");
     /// # Ok(())
     /// # }
@@ -91,31 +99,38 @@ impl RedisAddress {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if there is no URL, if one makes no
-    /// sense, or if they do not agree on the user, the password and TLS.
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// there is no URL, if one makes no sense, or if they differ in user, password, database or
+    /// TLS.
     #[cfg(feature = "cluster")]
     pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, StoreError> {
         let nodes = server_url::servers_alike(urls)?;
         Ok(Self::of(Topology::Cluster, nodes))
     }
 
-    /// The master that these sentinels know by this name: the URLs of the sentinels, as for [`single`](Self::single).
-    /// Users, passwords and TLS in these are those of the sentinels; for the master and its replicas they are set by
-    /// [`username`](Self::username), [`password`](Self::password) and [`tls`](Self::tls).
+    /// A master, by its name and the URLs of its sentinels, each as for [`single`](Self::single).
+    ///
+    /// Users, passwords and TLS in these URLs apply to the sentinels only. Those of the master are
+    /// set by [`username`](Self::username), [`password`](Self::password) and `tls`.
     ///
     /// ```
+    /// use tidegate::redis::RedisAddress;
+    ///
     /// # fn main() -> Result<(), tidegate::StoreError> {
-    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379", "redis://10.0.0.3:26379"];
-    /// let address = tidegate::redis::RedisAddress::sentinel(sentinels, "limits")?.password("s3cret").db(2);
-    /// # assert!(address.to_string().starts_with("redis master limits of the sentinels at 10.0.0.1:26379, "));
+    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
+    /// let address = RedisAddress::sentinel(sentinels, "limits")?.password("s3cret").db(2);
+    /// assert_eq!(
+    ///     address.to_string(),
+    ///     "redis master limits of the sentinels at 10.0.0.1:26379, 10.0.0.2:26379"
+    /// );
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if there is no URL, if one makes no
-    /// sense, or if the name is empty.
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// there is no URL, if one makes no sense, or if the name is empty.
     #[cfg(feature = "sentinel")]
     pub fn sentinel<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
@@ -133,7 +148,7 @@ impl RedisAddress {
     }
 
     fn of(topology: Topology, seeds: Vec<ConnectionInfo>) -> Self {
-        let first = seeds.first().expect("there is at least one");
+        let first = seeds.first().expect("an address has at least one URL");
         let is_tls = matches!(first.addr(), ConnectionAddr::TcpTls { .. });
         Self {
             topology,
@@ -145,29 +160,31 @@ impl RedisAddress {
         }
     }
 
-    /// Who we are to the servers that hold the data. Default: what the URL says, or Redis's default user.
+    /// The user at the servers that hold the data. Default: that of the URL, or Redis's default
+    /// user.
     #[must_use]
     pub fn username(mut self, username: impl AsRef<str>) -> Self {
         self.data = self.data.set_username(username);
         self
     }
 
-    /// The password for the servers that hold the data. Default: what the URL says, or none.
+    /// The password at the servers that hold the data. Default: that of the URL, or none.
     #[must_use]
     pub fn password(mut self, password: impl AsRef<str>) -> Self {
         self.data = self.data.set_password(password);
         self
     }
 
-    /// The database. Default: what the URL says, or 0; a cluster has no other one.
+    /// The database. Default: that of the URL, or 0. A cluster has only the database 0; connecting
+    /// with another one fails.
     #[must_use]
     pub fn db(mut self, db: u32) -> Self {
         self.data = self.data.set_db(i64::from(db));
         self
     }
 
-    /// Talks TLS to the servers that hold the data, and to the nodes of a cluster. Default: what the URLs of the
-    /// server or the nodes say; for a master behind sentinels, no TLS.
+    /// Uses TLS for connections to the servers that hold the data. Default: as the URLs of the
+    /// server or the nodes say; no TLS to a master that [sentinels](Self::sentinel) name.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self) -> Self {
@@ -175,25 +192,26 @@ impl RedisAddress {
         self
     }
 
-    /// Trusts this certificate authority alone, PEM, for servers and sentinels that are talked to over
-    /// TLS. Default: what the system trusts.
+    /// Trusts only this certificate authority, in PEM form, for all connections with TLS. Default:
+    /// the authorities that the system trusts.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if there is no certificate in it.
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// the text contains no certificate.
     #[cfg(feature = "tls")]
     pub fn authority(mut self, certificate: impl AsRef<[u8]>) -> Result<Self, StoreError> {
         self.certificates.set_authority(certificate.as_ref())?;
         Ok(self.certified())
     }
 
-    /// Shows this certificate, with its private key, both PEM, to servers and sentinels that are talked
-    /// to over TLS. Default: none.
+    /// Shows this certificate to servers and sentinels, for all connections with TLS. The
+    /// certificate and its private key are in PEM form. Default: none.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if there is no certificate or no
-    /// key in them.
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// the texts contain no certificate or no key.
     #[cfg(feature = "tls")]
     pub fn client_certificate(
         mut self,
@@ -212,13 +230,14 @@ impl RedisAddress {
         self
     }
 
-    /// A server that holds data, with all that is known of how to talk to it.
+    /// The connection settings of a server that holds data.
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
     pub(in crate::connection) fn server(&self, host: &str, port: u16) -> ConnectionInfo {
         self.data_server(ConnectionAddr::Tcp(host.to_owned(), port))
     }
 
-    /// The servers or nodes that hold data; not sentinels.
+    /// The connection settings of the servers in this address, as for servers that hold data. Not
+    /// for sentinels.
     pub(in crate::connection) fn servers(&self) -> impl Iterator<Item = ConnectionInfo> {
         let servers = self.seeds.iter();
         servers.map(|server| self.data_server(server.addr().clone()))
@@ -240,7 +259,7 @@ impl RedisAddress {
         info.set_redis_settings(self.data.clone())
     }
 
-    /// What can only be told once all is set.
+    /// Checks what depends on several settings.
     pub(in crate::connection) fn checked(self) -> Result<Self, StoreError> {
         #[cfg(feature = "cluster")]
         if self.topology == Topology::Cluster && self.data.db() != 0 {

@@ -61,8 +61,8 @@ impl Redirects {
     }
 
     /// Sends the questions of a refused call again, one by one. If the call had several keys
-    /// (`is_shared`), `ASK` and `TRYAGAIN` do not say where each of its keys is, so its questions go
-    /// back into the queue of the same node.
+    /// (`is_shared`), `ASK` and `TRYAGAIN` do not say where each of its keys is, so its questions
+    /// go back into the queue of the same node.
     pub(in crate::connection) fn follow(
         &self,
         redirect: &Redirect,

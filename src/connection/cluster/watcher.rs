@@ -60,13 +60,12 @@ impl Watcher {
     }
 
     /// Asks one node after the other until one answers. A node that hangs does not delay the next.
-    /// Nodes that are connected come first, beginning with a random one.
+    /// Nodes that are connected come first, in random order.
     async fn ask_nodes(&self, map: Option<&SlotMap>) -> RedisResult<Layout> {
         let masters = map.iter().flat_map(|map| &map.masters);
         let links = masters.filter_map(|(address, node)| Some((&*address.host, node.link()?)));
         let mut links: Vec<_> = links.collect();
-        let first = jitter::below(links.len());
-        links.rotate_left(first);
+        fastrand::shuffle(&mut links);
         let over_links = links.into_iter().map(|(host, link)| {
             let layout = async move {
                 let replies = link.ask(&cluster_slots()).await?;
@@ -91,8 +90,8 @@ impl Watcher {
     }
 }
 
-/// Starts one future after the other, the next one when the last has failed or takes long, until one
-/// succeeds.
+/// Starts one future after the other, the next one when the last has failed or takes long, until
+/// one succeeds.
 async fn first_success<T>(
     mut futures: impl Iterator<Item = BoxFuture<'_, RedisResult<T>>>,
 ) -> RedisResult<T> {

@@ -1,7 +1,8 @@
 //! What sentinels publish about failovers.
 //!
-//! After `SENTINEL FAILOVER` the old master accepts writes for about ten seconds more. They are lost
-//! when it becomes a replica. Waiting for an error of the old master would therefore be too late.
+//! After `SENTINEL FAILOVER` the old master accepts writes for about ten seconds more. They are
+//! lost when it becomes a replica. Waiting for an error of the old master would therefore be too
+//! late.
 
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ const MAX_SUBSCRIBE: Duration = Duration::from_secs(1);
 /// added at random.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A sentinel publishes on the first channel when a failover is complete, and on the second one when
-/// the new master has been promoted, before the other replicas follow it.
+/// A sentinel publishes on the first channel when a failover is complete, and on the second one
+/// when the new master has been promoted, before the other replicas follow it.
 const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 
 impl Sentinels {
@@ -84,8 +85,8 @@ impl Sentinels {
         *name == *self.master && port.is_ok_and(|port| self.is_other(host, port, from))
     }
 
-    /// Whether a sentinel names another master after a later failover. A sentinel that does not know
-    /// of the failover that led to `from` names an old master.
+    /// Whether a sentinel names another master after a later failover. A sentinel that does not
+    /// know of the failover that led to `from` names an old master.
     fn is_later(&self, named: &NamedMaster, from: &str, epoch: u64) -> bool {
         named.epoch > epoch && self.is_other(&named.host, named.port, from)
     }

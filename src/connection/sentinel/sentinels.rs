@@ -43,8 +43,8 @@ impl Sentinels {
         }
     }
 
-    /// Where the master is. All sentinels are asked at once, so that dead or hanging sentinels delay
-    /// nothing. The one that knows of the latest failover is believed.
+    /// Where the master is. All sentinels are asked at once, so that dead or hanging sentinels
+    /// delay nothing. The one that knows of the latest failover is believed.
     pub(in crate::connection) async fn master(&self) -> RedisResult<Master> {
         let questions = self.address.seeds.iter().map(|sentinel| self.ask(sentinel));
         let mut answers: FuturesUnordered<_> = questions.collect();

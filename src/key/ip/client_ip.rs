@@ -12,15 +12,15 @@ use crate::key::key_extractor::KeyExtractor;
 
 /// The address of the client behind trusted proxies as the key.
 ///
-/// Each proxy appends the address of its own peer to one forwarding field. So the field is read from
-/// the right, beginning with the socket's peer, and only as far as the proxies that wrote it are
-/// trusted:
+/// Each proxy appends the address of its own peer to one forwarding field. So the field is read
+/// from the right, beginning with the socket's peer, and only as far as the proxies that wrote it
+/// are trusted:
 ///
 /// - with [trusted networks](ClientIp::behind), the first address outside of them is the client's.
 ///   If the peer itself is outside of them, the field is not read;
 /// - with a [number of proxies](ClientIp::behind_hops), the address that many places from the right
-///   is the client's. A request with fewer addresses did not come through all proxies, and its key is
-///   its peer.
+///   is the client's. A request with fewer addresses did not come through all proxies, and its key
+///   is its peer.
 ///
 /// An element that is no address ends the reading: the last address before it is the client's. At
 /// most 64 elements and 8 KiB are read. IPv6 addresses count by their /64 network unless
@@ -52,8 +52,8 @@ enum Trust {
 }
 
 impl ClientIp {
-    /// The client behind proxies whose addresses are in these networks. Without networks, the same as
-    /// [`PeerIp`](crate::PeerIp).
+    /// The client behind proxies whose addresses are in these networks. Without networks, the same
+    /// as [`PeerIp`](crate::PeerIp).
     pub fn behind(networks: impl IntoIterator<Item = IpNet>) -> Self {
         Self::new(Trust::Networks(
             networks.into_iter().map(unmapped).collect(),

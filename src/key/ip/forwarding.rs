@@ -26,8 +26,8 @@ pub enum Forwarding {
 }
 
 impl Forwarding {
-    /// The addresses in all lines of the field, from the right. `None` stands for an element that is
-    /// no address. Ends at the bounds.
+    /// The addresses in all lines of the field, from the right. `None` stands for an element that
+    /// is no address. Ends at the bounds.
     pub(super) fn hops<'a>(
         &'a self,
         headers: &'a HeaderMap,
@@ -93,8 +93,8 @@ fn is_escaped(line: &[u8], at: usize) -> bool {
     backslashes.count() % 2 == 1
 }
 
-/// The `for` parameter of an element of `Forwarded`, unquoted. `None` if it is missing, if there are
-/// two, or if a quote is not closed.
+/// The `for` parameter of an element of `Forwarded`, unquoted. `None` if it is missing, if there
+/// are two, or if a quote is not closed.
 fn forwarded_for(element: &str) -> Option<Cow<'_, str>> {
     let mut found = None;
     for pair in pairs(element)? {

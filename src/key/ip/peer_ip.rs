@@ -11,8 +11,8 @@ use crate::key::key_extractor::KeyExtractor;
 /// Behind a proxy every request has the proxy's address: use [`ClientIp`](crate::ClientIp) there.
 ///
 /// The address comes from axum's `ConnectInfo<SocketAddr>`, or from a
-/// [`PeerAddr`](crate::key::PeerAddr) in the request's extensions. A request with neither means that
-/// the server was set up without them: extraction fails with a [`KeyError`] of the kind
+/// [`PeerAddr`](crate::key::PeerAddr) in the request's extensions. A request with neither means
+/// that the server was set up without them: extraction fails with a [`KeyError`] of the kind
 /// [`Server`](crate::key::KeyErrorKind::Server).
 ///
 /// ```
