@@ -21,11 +21,13 @@ pub(super) struct ClientIpTable {
     ipv6_prefix: Option<Spanned<Number>>,
 }
 
+/// The message for a table that trusts neither networks nor a number of proxies.
 const NO_TRUST: &str = "neither trusted nor hops, expected trusted = [\"10.0.0.0/8\"] (the \
      networks of your proxies) or hops = 1 (their number); trusted = [] if clients connect \
      directly";
 
 impl ClientIpTable {
+    /// The extractor. `span` is that of the whole table.
     pub(super) fn into_client_ip(self, span: Range<usize>) -> Result<ClientIp, Mistake> {
         let client_ip = match (self.trusted, self.hops) {
             (Some(_), Some(_)) => {

@@ -33,6 +33,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
+    /// A file that cannot be read.
     pub(super) fn unreadable(file: &Path, error: io::Error) -> Self {
         Self {
             file: Some(file.to_owned()),
@@ -76,6 +77,7 @@ impl ConfigError {
         }
     }
 
+    /// The same error, in this file.
     pub(super) fn in_file(mut self, file: &Path) -> Self {
         self.file = Some(file.to_owned());
         self

@@ -51,6 +51,7 @@ struct InnermostTable {
 }
 
 impl InnermostTable {
+    /// Searches `table`, whose own path is `path`, for a later table that begins before `at`.
     fn search(&mut self, table: &DeTable<'_>, text: &str, at: usize, path: &mut Vec<String>) {
         for (name, value) in table {
             path.push(quoted(name.get_ref()));

@@ -18,6 +18,7 @@ impl FromText for Duration {
     }
 }
 
+/// One term of the text `text`, which an error repeats.
 fn parse_term(text: &str, term: &str) -> Result<Duration, String> {
     humantime::parse_duration(term).map_err(|error| {
         let text = shorten::value(text);

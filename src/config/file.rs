@@ -21,6 +21,7 @@ pub(super) struct File {
     rules: BTreeMap<Spanned<String>, Spanned<RuleTable>>,
 }
 
+/// The default of `enabled`.
 fn enabled_by_default() -> bool {
     true
 }

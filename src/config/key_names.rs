@@ -22,6 +22,7 @@ const NO_CLIENT_IP: &str = "the key \"client-ip\" without a table [client-ip], e
 #[derive(Debug)]
 pub(super) struct KeyNames(Vec<KeyName>);
 
+/// The name of one extractor.
 #[derive(Debug)]
 enum KeyName {
     Path,
@@ -97,6 +98,7 @@ impl<'de> Deserialize<'de> for KeyNames {
     }
 }
 
+/// Reads a string or a list of strings.
 struct KeyNamesVisitor;
 
 impl<'de> Visitor<'de> for KeyNamesVisitor {

@@ -83,7 +83,70 @@
 //! | `key` | names or a list of names; see [`key`](crate::key) for what they read |
 //! | `on-error` | see [`OnError`](crate::rule::OnError) |
 //!
+//! # The window
+//!
+//! `window` is a duration as people write it: a sum of numbers with units, such as `"10s"`,
+//! `"500ms"`, `"1h 30m"` or `"1d"`. Fractions such as `"1.5s"` are allowed. A service whose limits
+//! come from a properties file may instead write the number and the unit apart:
+//!
+//! ```
+//! use tidegate::Rules;
+//!
+//! # fn main() -> Result<(), tidegate::config::ConfigError> {
+//! let one = "[rules.export]\nmax-count = 1\nwindow = \"2m\"";
+//! let other = "[rules.export]\nmax-count = 1\nwindow-time = 2\nwindow-time-unit = \"MINUTES\"";
+//! let window = |text| Ok::<_, tidegate::config::ConfigError>(
+//!     Rules::from_toml(text)?.get("export").expect("a rule").quotas()[0].window(),
+//! );
+//! assert_eq!(window(one)?, window(other)?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The key
+//!
+//! | name | requests are counted by | extractor |
+//! |---|---|---|
+//! | `path` | the path alone, the default | [`PathOnly`](crate::key::PathOnly) |
+//! | `peer-ip` | the address of the socket's peer | [`PeerIp`](crate::PeerIp) |
+//! | `client-ip` | the client's address behind proxies | [`ClientIp`](crate::ClientIp) |
+//! | `matched-path` | the route that axum matched (feature `axum`) | `MatchedPath` |
+//! | `header:<name>` | the value of a header field | [`Header`](crate::Header) |
+//!
+//! A list of names counts requests by all of them together. The key `client-ip` needs the table
+//! `[client-ip]`, which says which proxies are trusted: a file with that key and without the table
+//! is a mistake, because behind a proxy all clients would silently share one limit.
+//!
+//! # Several quotas
+//!
+//! A rule has either `max-count` and a window of its own, or a list `quotas`. A request needs room
+//! in every quota of the list, and is charged to all of them at once. Clients see a quota by its
+//! `name`; without one it is named like the path and the window, as in `login-1m`.
+//!
+//! ```
+//! use tidegate::Rules;
+//!
+//! # fn main() -> Result<(), tidegate::config::ConfigError> {
+//! let rules = Rules::from_toml(
+//!     r#"
+//!     [rules.login]
+//!     quotas = [
+//!       { max-count = 5, window = "1m" },
+//!       { max-count = 50, window = "1d", name = "daily" },
+//!     ]
+//!     "#,
+//! )?;
+//! let login = rules.get("login").expect("a rule");
+//! let names: Vec<_> = login.policies().iter().map(|policy| policy.name()).collect();
+//! assert_eq!(names, ["login-1m", "daily"]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Mistakes
+//!
+//! The whole file is checked before any of it is used, into types that cannot be wrong. A path with
+//! dots needs quotes: `[rules.api.v1]` is a table inside of the rule `api`, and the error says so.
 //!
 //! A mistake anywhere in the file is a [`ConfigError`]. It names the file, the line, the key and
 //! what was expected. Nothing of such a file is used.

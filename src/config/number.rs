@@ -14,6 +14,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// Reads every number, so that the message for a wrong one is always the same.
 struct NumberVisitor;
 
 impl Visitor<'_> for NumberVisitor {

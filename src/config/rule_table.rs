@@ -15,6 +15,7 @@ use crate::key::ip::client_ip::ClientIp;
 use crate::quota::Quota;
 use crate::rule::{OnError, Policy, Rule, RuleError};
 
+/// What messages about missing or contradictory quotas expect.
 const EXPECTED: &str = "either max-count and window, or quotas";
 
 /// The table of a rule, `[rules.<path>]`.
@@ -68,6 +69,7 @@ impl RuleTable {
     }
 }
 
+/// A quota, and its name if the file gives it one.
 type NamedQuota = (Option<String>, Quota);
 
 /// The quotas of a rule: those of the list, or the one that the rule's table describes itself.
@@ -103,6 +105,7 @@ fn rule(path: &str, quotas: Vec<NamedQuota>) -> Result<Rule, RuleError> {
     Rule::with_policies(path, policies)
 }
 
+/// The rule with its cost. A cost of 0, or one that no quota can ever admit, is a mistake.
 fn with_cost(rule: Rule, cost: Option<Spanned<Number>>) -> Result<Rule, Mistake> {
     let Some(cost) = cost else {
         return Ok(rule);
@@ -120,6 +123,7 @@ fn with_cost(rule: Rule, cost: Option<Spanned<Number>>) -> Result<Rule, Mistake>
     }
 }
 
+/// The rule with its key.
 fn with_key(
     rule: Rule,
     key: Option<Spanned<KeyNames>>,
@@ -141,6 +145,7 @@ fn is_never_allowed(rule: &Rule, cost: u64) -> bool {
     rule.quotas().iter().any(too_small)
 }
 
+/// The algorithm with its sub-windows.
 fn counting(
     algorithm: Algorithm,
     sub_windows: Option<Spanned<Number>>,

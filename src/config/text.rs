@@ -32,6 +32,7 @@ impl<'de, T: FromText> Deserialize<'de> for Text<T> {
     }
 }
 
+/// Reads a string and converts it.
 struct TextVisitor<T>(PhantomData<T>);
 
 impl<T: FromText> Visitor<'_> for TextVisitor<T> {

@@ -16,6 +16,7 @@ pub(super) struct Activity {
 pub(super) struct Outstanding<'a>(&'a Activity);
 
 impl Activity {
+    /// A connection on which no request is outstanding.
     pub(super) fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -32,6 +33,7 @@ impl Activity {
         Outstanding(self)
     }
 
+    /// Notes that a reply has arrived: the silence is over.
     pub(super) fn reply_arrived(&self) {
         self.silent_since.store(self.now(), Ordering::Relaxed);
     }
@@ -46,6 +48,7 @@ impl Activity {
         Duration::from_micros(self.now().saturating_sub(since))
     }
 
+    /// Microseconds since `start`.
     fn now(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }

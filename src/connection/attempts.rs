@@ -81,6 +81,7 @@ impl Attempts {
         self.in_progress.clear();
     }
 
+    /// Starts one attempt. Its outcome comes with the instant at which it began.
     fn begin(&mut self, target: Target, preload: Preload, proof: Proof) {
         let begun = Instant::now();
         let attempt = within(MAX_ATTEMPT, async move {
@@ -104,6 +105,8 @@ async fn first_of<T>(in_progress: &mut [BoxFuture<'static, T>]) -> (usize, T) {
     (at, outcome)
 }
 
+/// How long an attempt runs alone after the last successful one took `success`: eight times as
+/// long, within bounds. A server that answers quickly is not waited for long.
 fn alone_after(success: Duration) -> Duration {
     (8 * success).clamp(MIN_ALONE, MAX_ATTEMPT)
 }

@@ -48,6 +48,7 @@ struct ConnectionInner {
     runtime: Handle,
 }
 
+/// The nodes behind an address.
 enum Nodes {
     /// One server, or the master that sentinels name.
     One(Node),
@@ -143,6 +144,7 @@ impl Connection {
         &self.inner.runtime
     }
 
+    /// The timeout of each question.
     pub(crate) const fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -179,6 +181,7 @@ impl Connection {
         redis::from_redis_value(reply).map_err(|error| store_error(self.label(), error.into()))
     }
 
+    /// Sends a command on keys of one slot, of which `key` is one.
     fn command(
         &self,
         command: Cmd,
@@ -189,6 +192,7 @@ impl Connection {
         self.ask(slot, |sender| QuestionBody::Call(call, sender))
     }
 
+    /// Queues a question for the node that serves its slot, and returns the future of its answer.
     fn ask<T>(
         &self,
         slot: u16,
@@ -203,6 +207,7 @@ impl Connection {
         answer
     }
 
+    /// The slot of a key. 0 for a single server, which has no slots.
     fn slot(&self, key: &str) -> u16 {
         match &self.inner.nodes {
             Nodes::One(_) => {

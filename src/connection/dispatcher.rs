@@ -28,6 +28,10 @@ pub(super) struct Dispatcher {
 }
 
 impl Dispatcher {
+    /// Sends flights until the reconnector ends.
+    ///
+    /// A flight departs when a question waits and fewer than two flights are in progress, or when a
+    /// question is overdue. While the first attempt to connect is in progress, nothing departs.
     pub(super) async fn run(mut self) {
         let queue = Arc::clone(&self.endpoint.queue);
         let _guard = CloseOnDrop(Arc::clone(&queue));

@@ -44,6 +44,7 @@ fn without_user(error: RedisError) -> RedisError {
     }
 }
 
+/// Whether the keys of a call are of several slots.
 fn is_crossing_slots(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot)
 }
@@ -55,6 +56,7 @@ fn is_redirection(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(Moved | Ask))
 }
 
+/// The kind of an error, by its code, or otherwise by words in its message.
 fn kind_of(error: &RedisError) -> StoreErrorKind {
     use StoreErrorKind as Kind;
     match error.kind() {

@@ -72,6 +72,9 @@ impl Flight {
         matches!(self.calls.first(), Some(FlightCall::Takes(_)))
     }
 
+    /// Answers each question by its reply. After a reply that belongs to another call, the
+    /// remaining calls are not answered by their replies either: they fail, and the connection is
+    /// closed.
     fn hand_out(self, mut replies: Vec<Value>, asked: Instant) {
         let has_takes = self.has_takes();
         let Self {
@@ -117,6 +120,7 @@ impl Flight {
         }
     }
 
+    /// Answers all questions with an error of the connection.
     fn fail(self, error: &RedisError) {
         if needs_another_connection(error) {
             self.link.close();
@@ -165,6 +169,7 @@ fn handle_refusal(call: FlightCall, error: &RedisError, link: &Link, endpoint: &
 }
 
 impl FlightCall {
+    /// The command of the call, with the deadline by the server's clock where the script takes one.
     fn command(&self, clock: &ServerClock) -> Cmd {
         let question = match self {
             Self::Takes(call) => return call.command(),
@@ -183,6 +188,7 @@ impl FlightCall {
         command
     }
 
+    /// How the call is sent. All its questions have the same options.
     fn options(&self) -> SendOptions {
         match self {
             Self::Takes(call) => call.options(),
@@ -190,6 +196,7 @@ impl FlightCall {
         }
     }
 
+    /// How many keys the call has. A command counts as one key.
     fn number_of_keys(&self) -> usize {
         match self {
             Self::Takes(call) => call.number_of_keys(),
@@ -197,6 +204,7 @@ impl FlightCall {
         }
     }
 
+    /// The questions that the call answers.
     fn into_questions(self) -> Vec<Question> {
         match self {
             Self::Takes(call) => call.questions,

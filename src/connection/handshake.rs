@@ -65,6 +65,7 @@ fn is_loading_impossible(error: &RedisError) -> bool {
     is_forbidden || is_unknown
 }
 
+/// Fails if the reply to `ROLE` names another role than master.
 fn check_is_master(role: &Value) -> RedisResult<()> {
     match role {
         Value::Array(parts) if parts.first().and_then(text) != Some("master") => {

@@ -143,6 +143,7 @@ impl Link {
         self.inner.is_closed.send_replace(true);
     }
 
+    /// Whether the connection is closed.
     pub(super) fn is_closed(&self) -> bool {
         *self.inner.is_closed.borrow()
     }
@@ -181,6 +182,7 @@ fn push_handler(
     }
 }
 
+/// The error of a request that was outstanding when the connection was closed.
 fn closed_before_reply() -> RedisError {
     let message = "the connection was given up before the answer came";
     let error = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, message);

@@ -10,6 +10,31 @@
 //! Connection -> Cluster -> Node -> Queue -> Dispatcher -> Flight (one pipeline) -> Link -> server
 //!                               -> Reconnector: connects, watches the link, connects again
 //! ```
+//!
+//! # The life of a question
+//!
+//! 1. [`Connection`] makes a [question](question) with a deadline and puts it into the queue of the
+//! node that serves its slot. The caller gets an [`AnswerFuture`], which fails at the deadline
+//! whatever happens to the question. 2. The dispatcher takes what waits and groups it into a
+//! flight: takes of many keys into a few script calls, everything else into a call of its own.
+//! Questions whose caller has left are dropped, and never charged. 3. The flight is one pipeline.
+//! Each take carries its deadline in the server's time: a server that was paused refuses what is
+//! late instead of charging it. 4. Each reply answers the questions of its call.
+//!
+//! # What happens when something fails
+//!
+//! | failure | the question |
+//! |---|---|
+//! | an attempt to connect failed | gets that error at once |
+//! | the connection broke after it was sent | gets an error and is not sent again: it may have been executed |
+//! | a reply belongs to another call | gets an error, and the connection is closed |
+//! | the server does not know the script | is sent again with the script's text |
+//! | a call with several keys was refused because of one key | is sent again in a call of its own |
+//! | `MOVED`, `ASK`, `TRYAGAIN` | is sent again, to the node that was named |
+//! | late by the server's clock, not by this process's | is sent again, with the corrected clock |
+//! | the queue is full | gets the error `Overloaded` at once |
+//!
+//! Only refused calls are sent again: nothing of them was executed.
 
 mod activity;
 mod address;

@@ -25,6 +25,7 @@ pub(super) struct Question {
     pub(super) options: SendOptions,
 }
 
+/// What is asked, and where the answer goes.
 #[derive(Debug)]
 pub(super) enum QuestionBody {
     Take(TakeQuestion, AnswerSender<Decision>),

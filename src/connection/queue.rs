@@ -18,6 +18,7 @@ pub(super) struct Queue {
     changed: Notify,
 }
 
+/// The part of a queue behind its lock.
 #[derive(Debug, Default)]
 struct QueueState {
     questions: VecDeque<Question>,
@@ -121,12 +122,14 @@ impl Queue {
         self.fail(&runtime_ended(&self.label));
     }
 
+    /// The error of a question for which the queue has no room.
     fn overloaded(&self) -> StoreError {
         let label = &self.label;
         let message = format!("{label} was not asked: {MAX_QUEUED} questions wait for it");
         StoreError::new(StoreErrorKind::Overloaded, message)
     }
 
+    /// Locks the state.
     fn state(&self) -> MutexGuard<'_, QueueState> {
         // Every statement leaves the state consistent, so a panic while it was locked is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -38,6 +38,13 @@ enum SilenceEnd {
 }
 
 impl Reconnector {
+    /// Keeps a connection until the task is aborted.
+    ///
+    /// ```text
+    /// connect -> Up -> watch -> closed, or the master has moved -> connect
+    ///                        -> silent -> replace -> another link answers first -> watch that one
+    ///                                             -> a reply arrives after all  -> watch the same one
+    /// ```
     pub(super) async fn run(mut self) {
         let mut link = self.connect().await;
         loop {
@@ -68,6 +75,7 @@ impl Reconnector {
         }
     }
 
+    /// Publishes the error of an attempt to connect: waiting questions get it.
     fn fail(&self, error: RedisError) {
         self.state.send_replace(LinkState::Down(error));
         self.failed.notify_one();
@@ -126,6 +134,7 @@ impl Reconnector {
         }
     }
 
+    /// Gives up the attempts to replace a connection on which a reply has arrived.
     fn keep(&mut self, link: &Link) -> SilenceEnd {
         self.attempts.clear();
         self.state.send_replace(LinkState::Up(link.clone()));
@@ -142,6 +151,7 @@ async fn close_when_answered(silent: CloseOnDrop) {
     }
 }
 
+/// Closes a connection when it is dropped.
 struct CloseOnDrop(Link);
 
 impl Drop for CloseOnDrop {

@@ -100,6 +100,7 @@ impl Redis {
         Ok(Self::over(connection))
     }
 
+    /// The handle of a process with a new identity, over this connection.
     fn over(connection: Connection) -> Self {
         let process = Process {
             id: Uuid::new_v4().to_string().into(),
@@ -125,6 +126,7 @@ impl Redis {
         &self.process.id
     }
 
+    /// The connection, for the stores, limiters and locks of this handle.
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }

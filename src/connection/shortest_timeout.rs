@@ -5,6 +5,7 @@ use tokio::sync::Notify;
 
 /// The bounds of the silence after which another connection is made beside a silent one.
 const MIN_SILENCE: Duration = Duration::from_millis(100);
+/// The longest silence that is tolerated, whatever the timeouts.
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// The shortest timeout of the questions to one server. It decides how long a connection may be

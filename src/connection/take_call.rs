@@ -91,6 +91,10 @@ pub(super) fn take_calls(questions: Vec<Question>, clock: &ServerClock) -> Vec<T
     calls
 }
 
+/// The sort key of each question.
+///
+/// Questions about the same key that cannot share a call (because a rule was replaced, or a test
+/// sets the clock) begin a new section, so that they are still answered in order of arrival.
 fn sort_keys(questions: &[Question]) -> Vec<SortKey> {
     let mut section = 0;
     let mut known: HashMap<&str, (usize, &TakeQuestion)> = HashMap::with_capacity(questions.len());
@@ -127,6 +131,7 @@ fn sort_keys(questions: &[Question]) -> Vec<SortKey> {
 }
 
 impl TakeCall {
+    /// A call without questions, with the next mark.
     fn new() -> Self {
         /// The next mark. Calls in progress at the same time have different marks.
         static MARK: AtomicU64 = AtomicU64::new(0);
@@ -137,6 +142,7 @@ impl TakeCall {
         }
     }
 
+    /// Adds a take. `is_same_key`: its key is that of the take added last.
     fn push(&mut self, question: Question, clock: &ServerClock, is_same_key: bool) {
         let QuestionBody::Take(take, _) = &question.body else {
             return;
@@ -171,6 +177,7 @@ impl TakeCall {
         self.questions.push(question);
     }
 
+    /// The takes by key, as the script reads them.
     fn batches(&self) -> Vec<Batch<'_>> {
         let batches = self.keys.iter().filter_map(|key| {
             let QuestionBody::Take(take, _) = &self.questions[key.first].body else {
@@ -185,6 +192,7 @@ impl TakeCall {
         batches.collect()
     }
 
+    /// The script call: keys, questions, mark, and a test's clock if there is one.
     pub(super) fn command(&self) -> Cmd {
         let batches = self.batches();
         let mut command = Cmd::new();
@@ -265,11 +273,13 @@ impl TakeCall {
         true
     }
 
+    /// How the call is sent. All its questions have the same options.
     pub(super) fn options(&self) -> SendOptions {
         let first = self.questions.first();
         first.map(|question| question.options).unwrap_or_default()
     }
 
+    /// A test's clock in place of the server's. All questions of the call have the same.
     fn now(&self) -> Option<u64> {
         match &self.questions.first()?.body {
             QuestionBody::Take(take, _) => take.now,
@@ -277,6 +287,7 @@ impl TakeCall {
         }
     }
 
+    /// How many keys the call has.
     pub(super) fn number_of_keys(&self) -> usize {
         self.keys.len()
     }

@@ -16,6 +16,7 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
+    /// Sets the trusted authority, from PEM.
     pub(super) fn set_authority(&mut self, authority: &[u8]) -> Result<(), StoreError> {
         // The client accepts a text without certificates, and then trusts no server.
         let mut certificates = CertificateDer::pem_slice_iter(authority).peekable();
@@ -26,11 +27,13 @@ impl Certificates {
         self.parse()
     }
 
+    /// Sets the certificate to show and its private key, from PEM.
     pub(super) fn set_client(&mut self, certificate: &[u8], key: &[u8]) -> Result<(), StoreError> {
         self.client = Some((certificate.into(), key.into()));
         self.parse()
     }
 
+    /// Has the Redis client read both. It can only do so for a whole address.
     fn parse(&mut self) -> Result<(), StoreError> {
         let client_tls = self.client.clone();
         let client_tls = client_tls.map(|(client_cert, client_key)| ClientTlsConfig {

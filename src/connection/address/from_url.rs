@@ -86,6 +86,7 @@ fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, StoreError> {
     Ok(address)
 }
 
+/// Whether a host has a port behind it.
 #[cfg(feature = "sentinel")]
 fn has_port(host: &str) -> bool {
     // An IPv6 address stands in brackets.
@@ -105,6 +106,7 @@ struct Parts<'a> {
 
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 impl<'a> Parts<'a> {
+    /// Splits a URL behind its `://`. Fails if a host is missing.
     fn of(rest: &'a str) -> Result<Self, StoreError> {
         let (rest, query) = match rest.split_once('?') {
             Some((rest, query)) => (rest, Some(query)),

@@ -147,6 +147,7 @@ impl RedisAddress {
         Ok(address)
     }
 
+    /// An address with the login, the database and TLS of the first server.
     fn of(topology: Topology, seeds: Vec<ConnectionInfo>) -> Self {
         let first = seeds.first().expect("an address has at least one URL");
         let is_tls = matches!(first.addr(), ConnectionAddr::TcpTls { .. });
@@ -223,6 +224,7 @@ impl RedisAddress {
         Ok(self.certified())
     }
 
+    /// The address with the certificates applied to its servers.
     #[cfg(feature = "tls")]
     fn certified(mut self) -> Self {
         let seeds = self.seeds.into_iter();
@@ -243,6 +245,8 @@ impl RedisAddress {
         servers.map(|server| self.data_server(server.addr().clone()))
     }
 
+    /// The connection settings of the server at `addr`, with the login, the database, TLS and the
+    /// certificates of this address.
     fn data_server(&self, addr: ConnectionAddr) -> ConnectionInfo {
         let addr = match addr {
             ConnectionAddr::Tcp(host, port) if self.is_tls => ConnectionAddr::TcpTls {

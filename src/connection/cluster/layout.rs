@@ -79,6 +79,7 @@ fn read_server(server: &Value, asked: &str) -> Option<NodeAddress> {
     })
 }
 
+/// The error for a reply of another form.
 fn unreadable() -> RedisError {
     RedisError::from((ErrorKind::Parse, "no answer to CLUSTER SLOTS"))
 }

@@ -105,6 +105,7 @@ impl Redirects {
         });
     }
 
+    /// The error of a question that was redirected too often.
     fn unresolved(&self, redirect: &Redirect) -> StoreError {
         let last = match redirect {
             Redirect::Moved(to) | Redirect::Ask(to) => format!("at last {to} was named"),

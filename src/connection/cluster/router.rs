@@ -91,18 +91,21 @@ impl Router {
         }
     }
 
+    /// Asks the questions that waited for the first layout.
     fn ask_early(&self) {
         for question in self.early.take(usize::MAX) {
             self.ask(question);
         }
     }
 
+    /// Uses a layout from now on. Makes nodes for new masters, and drops nodes that serve no slot.
     pub(super) fn set_layout(self: &Arc<Self>, layout: Layout) {
         let map = SlotMap::new(layout, |address| self.node(address));
         lock(&self.nodes).retain(|_, (_, used)| used.elapsed() < MAX_UNUSED);
         self.set_state(RouterState::Known(map));
     }
 
+    /// Changes the state, and answers the questions that waited for it.
     pub(super) fn set_state(&self, state: RouterState) {
         self.state.store(Arc::new(state));
         self.ask_early();
@@ -118,6 +121,7 @@ impl Router {
         Arc::clone(node)
     }
 
+    /// A new node, which begins to connect.
     fn start_node(self: &Arc<Self>, address: &NodeAddress) -> Node {
         let server = self.address.server(&address.host, address.port);
         let redirects = Redirects {
@@ -140,6 +144,7 @@ impl Router {
         )
     }
 
+    /// The way of redirected questions back into this router.
     fn route(self: &Arc<Self>) -> Arc<Route> {
         // The nodes hold the route, so a strong pointer would keep the router alive forever.
         let router = Arc::downgrade(self);
@@ -153,6 +158,7 @@ impl Router {
         })
     }
 
+    /// The error of a question for a slot without a master.
     fn unserved(&self, slot: u16) -> StoreError {
         let label = &self.label;
         let message =
@@ -161,6 +167,7 @@ impl Router {
     }
 }
 
+/// Locks the nodes. A panic while they were locked is harmless: every statement leaves them whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -21,8 +21,10 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
+/// The checksum of each byte.
 static TABLE: [u16; 256] = table();
 
+/// Computes the table when the crate is compiled.
 const fn table() -> [u16; 256] {
     let mut table = [0; 256];
     let mut at = 0;

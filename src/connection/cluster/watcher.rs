@@ -29,10 +29,12 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
+    /// The task for a router.
     pub(super) fn new(router: Arc<Router>) -> Self {
         Self { router }
     }
 
+    /// Keeps the layout up to date until the task is aborted: at most one refresh in 120 to 180 ms.
     pub(super) async fn run(self) {
         loop {
             let next = Instant::now() + ATTEMPT_INTERVAL + jitter::up_to(ATTEMPT_INTERVAL / 2);
@@ -45,6 +47,7 @@ impl Watcher {
         }
     }
 
+    /// Asks for the layout once. If no node answers, the router keeps the layout that it has.
     async fn refresh(&self) {
         let state = self.router.state.load_full();
         let known = match &*state {
@@ -116,6 +119,7 @@ async fn first_success<T>(
     }
 }
 
+/// Asks a server for the layout over a connection of its own.
 async fn connect_and_ask(server: ConnectionInfo) -> RedisResult<Layout> {
     let host = match server.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
@@ -131,6 +135,7 @@ async fn connect_and_ask(server: ConnectionInfo) -> RedisResult<Layout> {
     Layout::read(&only(replies)?, &host)
 }
 
+/// The command that asks a node for the layout.
 fn cluster_slots() -> Pipeline {
     let mut command = pipe();
     command.cmd("CLUSTER").arg("SLOTS");

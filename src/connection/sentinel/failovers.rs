@@ -91,6 +91,7 @@ impl Sentinels {
         named.epoch > epoch && self.is_other(&named.host, named.port, from)
     }
 
+    /// Whether this host and port are another server than the one at `from`.
     fn is_other(&self, host: &str, port: u16, from: &str) -> bool {
         self.address.server(host, port).addr().to_string() != from
     }

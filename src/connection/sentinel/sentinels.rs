@@ -36,6 +36,7 @@ pub(super) struct NamedMaster {
 }
 
 impl Sentinels {
+    /// The sentinels of an address, for the master with this name.
     pub(in crate::connection) fn new(address: &RedisAddress, master: &str) -> Self {
         Self {
             address: address.clone(),
@@ -80,6 +81,7 @@ impl Sentinels {
         }
     }
 
+    /// Asks one sentinel for the master, over a connection of its own.
     pub(super) async fn ask(&self, sentinel: &ConnectionInfo) -> RedisResult<NamedMaster> {
         let client = sentinel_client(sentinel)?;
         let mut connection = client
@@ -111,6 +113,7 @@ impl Sentinels {
         if is_unknown { self.unknown() } else { error }
     }
 
+    /// The error of a sentinel that does not know the master's name.
     fn unknown(&self) -> RedisError {
         let detail = format!("no sentinel knows a master called {:?}", self.master);
         RedisError::from((
