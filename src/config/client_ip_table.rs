@@ -15,9 +15,13 @@ use crate::key::ip::client_ip::ClientIp;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ClientIpTable {
+    /// The networks of the proxies. Not together with `hops`.
     trusted: Option<Vec<Text<IpNet>>>,
+    /// The number of the proxies. Not together with `trusted`.
     hops: Option<Number>,
+    /// The field that the proxies write.
     field: Option<Text<HeaderName>>,
+    /// Leading bits of an IPv6 address that count.
     ipv6_prefix: Option<Spanned<Number>>,
 }
 

@@ -25,10 +25,15 @@ const MAX_KEY: usize = 200;
 /// ```
 #[derive(Debug)]
 pub struct ConfigError {
+    /// `None` for a text that was not read from a file.
     file: Option<PathBuf>,
+    /// Counted from 1. `None` if the file cannot be read.
     line: Option<usize>,
+    /// With all tables around it. `None` outside of keys and values.
     key: Option<String>,
+    /// What is wrong, and what was expected, with long values shortened.
     message: String,
+    /// Why the file cannot be read.
     source: Option<io::Error>,
 }
 

@@ -1,4 +1,11 @@
 //! The path of a key that a text defines twice.
+//!
+//! The parser names the bytes of the second name and nothing of the tables around it. Three forms
+//! have to be told apart:
+//!
+//! - a header, `[rules.a]` or `[[rules.a.quotas]]`: it contains the whole path;
+//! - a key in the table of a header: the path is that of the last header before it;
+//! - a key in an inline table, `{ name = "a", name = "b" }`: the path is that of the innermost one.
 
 use std::ops::Range;
 

@@ -13,10 +13,14 @@ use crate::rule::Rules;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct File {
+    /// Whether anything is limited.
     #[serde(default = "enabled_by_default")]
     enabled: bool,
+    /// The beginning of the names of all keys in the store.
     prefix: Option<String>,
+    /// What the key "client-ip" trusts, in every rule.
     client_ip: Option<Spanned<ClientIpTable>>,
+    /// The rules by their paths, in alphabetical order.
     #[serde(default)]
     rules: BTreeMap<Spanned<String>, Spanned<RuleTable>>,
 }

@@ -19,17 +19,25 @@ const NO_CLIENT_IP: &str = "the key \"client-ip\" without a table [client-ip], e
      clients connect directly";
 
 /// The value of `key`: one name of an extractor, or a list of names.
+///
+/// The names are `path`, `peer-ip`, `client-ip`, `matched-path` and `header:<name>`. The keys of a
+/// list are joined in its order, as [`Joined`] joins them.
 #[derive(Debug)]
 pub(super) struct KeyNames(Vec<KeyName>);
 
 /// The name of one extractor.
 #[derive(Debug)]
 enum KeyName {
+    /// `path`
     Path,
+    /// `peer-ip`
     PeerIp,
+    /// `client-ip`, which needs the table `[client-ip]`
     ClientIp,
+    /// `matched-path`
     #[cfg(feature = "axum")]
     MatchedPath,
+    /// `header:<name>`
     Header(HeaderName),
 }
 

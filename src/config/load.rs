@@ -1,3 +1,14 @@
+//! How a text becomes rules, in four steps. The first mistake ends it.
+//!
+//! - The parser reads TOML into a table whose keys and values know their places in the text.
+//! - [`nested_rules`] refuses a path with dots that was written without quotes.
+//! - Serde converts the table into a [`File`]. Each value has its type from here on, and keeps its
+//!   place as [`toml::Spanned`] where a later check may refuse it.
+//! - [`File::into_rules`] checks what depends on several values, and makes the rules.
+//!
+//! Every mistake has a place in the text, as a range of bytes. [`ConfigError`] finds its line and
+//! its key only then, so that a text without mistakes costs nothing for it.
+
 use std::fs;
 use std::path::Path;
 

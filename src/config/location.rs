@@ -1,4 +1,7 @@
 //! The line and the key of a place in a TOML text.
+//!
+//! A place is a range of bytes, as the parser and [`toml::Spanned`] give it. The key is found by
+//! parsing the text again: errors are rare, and rules would have to keep every name otherwise.
 
 use std::ops::Range;
 

@@ -143,6 +143,34 @@
 //! # }
 //! ```
 //!
+//! # Names in the store
+//!
+//! The name of a key in the store is the prefix, the path of the rule and the parts of the key.
+//! Nothing is put between the prefix and the path, so the prefix should end with a separator, as in
+//! `"CurrentLimiter:"`. Services that use the same Redis and must not share counts need different
+//! prefixes. With `enabled = false` no request is counted, and the counts in the store expire.
+//!
+//! # Reloading
+//!
+//! [`Limits::reload`](crate::Limits::reload) reads the file again while requests are being served.
+//! The new rules apply from the next request on; counts are kept. After a mistake the old rules
+//! stay.
+//!
+//! ```no_run
+//! use tidegate::Limits;
+//!
+//! # fn main() -> Result<(), tidegate::config::ConfigError> {
+//! let limits = Limits::from_file("limits.toml")?;
+//! let layer = limits.layer("getId");
+//! // Later, when the file has changed:
+//! if let Err(error) = limits.reload("limits.toml") {
+//!     eprintln!("the old rules stay: {error}");
+//! }
+//! # let _ = layer;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Mistakes
 //!
 //! The whole file is checked before any of it is used, into types that cannot be wrong. A path with

@@ -1,4 +1,7 @@
 //! Refuses a rule inside of another rule: a path with dots that was written without quotes.
+//!
+//! Without this check the error would be about an unknown field: TOML reads `[rules.api.v1]` as the
+//! field `v1` of the rule `api`.
 
 use std::ops::Range;
 

@@ -15,11 +15,17 @@ use crate::quota::{Quota, QuotaError};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct QuotaTable {
+    /// The name that clients see.
     pub(super) name: Option<String>,
+    /// Units in the window.
     pub(super) max_count: Option<Spanned<Number>>,
+    /// The window as a duration: `"10s"`.
     pub(super) window: Option<Spanned<Text<Duration>>>,
+    /// The window as a number of `window_time_unit`.
     pub(super) window_time: Option<Spanned<Number>>,
+    /// The unit of `window_time`: `"MINUTES"`.
     pub(super) window_time_unit: Option<Spanned<Text<TimeUnit>>>,
+    /// Units at once, under `algorithm = "gcra"`.
     pub(super) burst: Option<Spanned<Number>>,
 }
 

@@ -22,16 +22,27 @@ const EXPECTED: &str = "either max-count and window, or quotas";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct RuleTable {
+    /// Units in the window.
     max_count: Option<Spanned<Number>>,
+    /// The window as a duration: `"10s"`.
     window: Option<Spanned<Text<Duration>>>,
+    /// The window as a number of `window_time_unit`.
     window_time: Option<Spanned<Number>>,
+    /// The unit of `window_time`: `"MINUTES"`.
     window_time_unit: Option<Spanned<Text<TimeUnit>>>,
+    /// Several quotas, in place of `max_count` and a window of the rule's own.
     quotas: Option<Spanned<Vec<Spanned<QuotaTable>>>>,
+    /// Units at once, under `algorithm = "gcra"`.
     burst: Option<Spanned<Number>>,
+    /// How requests are counted.
     algorithm: Option<Text<Algorithm>>,
+    /// Parts of the window that are counted apart, under `algorithm = "sliding-window"`.
     sub_windows: Option<Spanned<Number>>,
+    /// The extractor of the key, or a list of extractors.
     key: Option<Spanned<KeyNames>>,
+    /// Units of one request.
     cost: Option<Spanned<Number>>,
+    /// What happens to a request for which the store could not decide.
     on_error: Option<Text<OnError>>,
 }
 

@@ -1,4 +1,7 @@
 //! Shortens messages, so that their length is bounded however long the values in a file are.
+//!
+//! A value keeps its beginning, which is enough to find it. A message keeps its beginning and its
+//! end, since it ends with what was expected. A message is always one line.
 
 /// The most characters of a value in a message.
 const MAX_VALUE: usize = 100;

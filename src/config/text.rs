@@ -11,7 +11,11 @@ use super::shorten;
 use crate::algorithm::Algorithm;
 use crate::rule::OnError;
 
-/// A value that a file contains as a string.
+/// A value that a file contains as a string, such as a duration or the name of an algorithm.
+///
+/// It is converted while the file is read, so that its error has the place of the string. The error
+/// says what is wrong and what was expected: `unknown unit "FORTNIGHTS", expected "MILLISECONDS",
+/// "SECONDS", "MINUTES", "HOURS" or "DAYS"`.
 #[derive(Debug, Clone)]
 pub(super) struct Text<T>(pub(super) T);
 

@@ -2,6 +2,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How many requests are outstanding on a connection, and how long it has been silent.
+///
+/// Silence is measured from the connection alone. Callers that leave early do not count: an
+/// impatient caller would otherwise make a healthy server look dead.
 #[derive(Debug)]
 pub(super) struct Activity {
     start: Instant,

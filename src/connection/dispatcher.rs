@@ -22,6 +22,10 @@ const MAX_EXTRA_FLIGHTS: usize = 64;
 const MAX_QUESTIONS: usize = 1_024;
 
 /// The background task that sends the questions of a queue and hands out the answers.
+///
+/// There is no timer: an idle queue sends its first question at once, and while flights are in
+/// progress the questions that arrive gather for the next one. So the number of calls a second
+/// stays small at any rate of questions.
 pub(super) struct Dispatcher {
     pub(super) endpoint: Endpoint,
     pub(super) state: watch::Receiver<LinkState>,

@@ -10,7 +10,8 @@ use crate::error::{StoreError, StoreErrorKind};
 /// while this process's clock says that it is not.
 const MAX_LATE_RESENDS: u8 = 3;
 
-/// What all flights to one server share.
+/// What all flights to one server share: the name for its errors, and where questions go that have
+/// to be sent again.
 #[derive(Clone)]
 pub(super) struct Endpoint {
     /// How errors name the server.

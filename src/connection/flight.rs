@@ -11,6 +11,9 @@ use super::server_clock::ServerClock;
 use super::take_call::{TakeCall, take_calls};
 
 /// One pipeline with the questions of many callers. It hands out their answers.
+///
+/// No caller's future drives a flight: the dispatcher does. A caller that leaves changes nothing
+/// for the others, and what was sent for it is executed.
 pub(super) struct Flight {
     /// Takes come first.
     calls: Vec<FlightCall>,

@@ -13,13 +13,15 @@
 //!
 //! # The life of a question
 //!
-//! 1. [`Connection`] makes a [question](question) with a deadline and puts it into the queue of the
-//! node that serves its slot. The caller gets an [`AnswerFuture`], which fails at the deadline
-//! whatever happens to the question. 2. The dispatcher takes what waits and groups it into a
-//! flight: takes of many keys into a few script calls, everything else into a call of its own.
-//! Questions whose caller has left are dropped, and never charged. 3. The flight is one pipeline.
-//! Each take carries its deadline in the server's time: a server that was paused refuses what is
-//! late instead of charging it. 4. Each reply answers the questions of its call.
+//! - [`Connection`] makes a [question](question) with a deadline and puts it into the queue of the
+//!   node that serves its slot. The caller gets an [`AnswerFuture`], which fails at the deadline
+//!   whatever happens to the question.
+//! - The dispatcher takes what waits and groups it into a flight: takes of many keys into a few
+//!   script calls, everything else into a call of its own. Questions whose caller has left are
+//!   dropped, and never charged.
+//! - The flight is one pipeline. Each take carries its deadline in the server's time: a server that
+//!   was paused refuses what is late instead of charging it.
+//! - Each reply answers the questions of its call.
 //!
 //! # What happens when something fails
 //!

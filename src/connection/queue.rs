@@ -10,6 +10,10 @@ use super::question::Question;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The questions that wait for the next flight to one server.
+///
+/// They leave in order of arrival. A question whose caller has left, or whose deadline is over, is
+/// dropped when its turn comes, or earlier if the queue is full: it is never sent and never
+/// charged.
 #[derive(Debug)]
 pub(super) struct Queue {
     label: Arc<str>,

@@ -17,6 +17,10 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The background task that keeps a connection to one server: it connects, watches the connection,
 /// and connects again.
+///
+/// A connection that breaks is replaced at once. A silent one is not given up before another one
+/// has proved that the server executes scripts over it: the server may just be slow, and then the
+/// silent connection is as good as any.
 pub(super) struct Reconnector {
     pub(super) target: Target,
     pub(super) preload: Preload,
@@ -42,8 +46,8 @@ impl Reconnector {
     ///
     /// ```text
     /// connect -> Up -> watch -> closed, or the master has moved -> connect
-    ///                        -> silent -> replace -> another link answers first -> watch that one
-    ///                                             -> a reply arrives after all  -> watch the same one
+    ///                        -> silent -> replace -> another link answers first -> watch it
+    ///                                             -> a reply arrives after all -> keep watching
     /// ```
     pub(super) async fn run(mut self) {
         let mut link = self.connect().await;

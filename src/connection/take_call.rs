@@ -25,6 +25,10 @@ const DEADLINE_SPREAD: u64 = 5_000;
 const NO_DEADLINE: u64 = 1 << 53;
 
 /// Takes of many callers in one script call, for up to 64 keys.
+///
+/// The script answers the takes of each key as if they had come one after the other. Takes of the
+/// same cost that follow one another share a row of the question, so that thousands of takes of one
+/// key need few bytes.
 pub(super) struct TakeCall {
     /// The reply repeats it, so that a reply to another call is recognised.
     mark: u64,

@@ -26,6 +26,10 @@ use crate::error::{StoreError, StoreErrorKind};
 const MAX_UNUSED: Duration = Duration::from_secs(30);
 
 /// Sends each question to the master of its slot. Holds the nodes of the cluster.
+///
+/// Questions that arrive before the first layout is known wait for it. A node is kept for 30
+/// seconds after the last layout or redirection that named it: while a slot is being moved, the
+/// layout does not name the node that it moves to.
 pub(super) struct Router {
     pub(super) address: RedisAddress,
     pub(super) state: ArcSwap<RouterState>,

@@ -7,6 +7,10 @@ use super::slots::SLOTS;
 use crate::connection::node::Node;
 
 /// The node of each slot's master.
+///
+/// All 16,384 slots are in one array of indices, 32 KiB, so that finding the node of a question is
+/// one access. A map never changes: a new layout makes a new map, which replaces the old one at
+/// once.
 pub(super) struct SlotMap {
     pub(super) masters: Vec<(NodeAddress, Arc<Node>)>,
     /// For each slot the index of its master, or [`UNSERVED`].

@@ -24,6 +24,10 @@ const MAX_ALONE: Duration = Duration::from_millis(50);
 
 /// The background task that asks the nodes for the layout, at first and whenever it may have
 /// changed.
+///
+/// It may have changed when a question was redirected, when a slot has no master, and when a
+/// connection to a master is lost or silent. While a master cannot be reached, each failed attempt
+/// to connect to it notifies the task again, so that a promoted replica is found.
 pub(super) struct Watcher {
     router: Arc<Router>,
 }
