@@ -1,35 +1,34 @@
--- What the scripts of locks have in common. All of it reads what others may have written: what is no number
--- of ours counts as the least that it can be.
+-- What the scripts of locks and semaphores have in common. Values that no script of this crate has
+-- written are read as the least possible number.
 --
 -- Uses   nothing
--- Gives  call
---        text(integer)         as Redis is to store it: all its digits
---        count_of(field)       how often a lock is held, by the field of its holder
---        token_of(string)      the fencing token that is stored; 0 if there is none
---        extend(key, millis)   the key lives for so long at least
---        keep(key, token)      stores the token, for 30 days
---        latch_life(lease)     how long a latch says that a request took the lock: at least as long
---                              as the same request may be made again
+-- Gives  call                      redis.call
+--        TOKEN_EXPIRY              the expiry of a fencing token: 30 days, in milliseconds
+--        text(integer)             the integer with all its digits
+--        to_integer(value, least)  the value as an integer of at least `least`
+--        count_of(field)           how often a lock is held, by the field of its holder
+--        token_of(value)           a stored fencing token; 0 if there is none
+--        extend(key, millis)       lets the key live for at least this long
+--        latch_expiry(lease)       the expiry of the latch of a granted request, in milliseconds:
+--                                  at least as long as the same call may be repeated
 
 local call = redis.call
-local MOST, TOKEN_LIFE = 9007199254740992, '2592000000'
+local MAX_INTEGER, TOKEN_EXPIRY = 9007199254740992, '2592000000'
 
 local function text(integer) return string.format('%.0f', integer) end
 
-local function whole(string, least)
-  local number = tonumber(string or '')
-  if not number or not (number >= least and number < MOST) then return least end
+local function to_integer(value, least)
+  local number = tonumber(value or '')
+  if not number or not (number >= least and number < MAX_INTEGER) then return least end
   return math.floor(number)
 end
 
-local function count_of(field) return whole(field, 1) end
+local function count_of(field) return to_integer(field, 1) end
 
-local function token_of(string) return whole(string, 0) end
+local function token_of(value) return to_integer(value, 0) end
 
 local function extend(key, millis)
   if call('PTTL', key) < millis then call('PEXPIRE', key, text(millis)) end
 end
 
-local function keep(key, token) call('SET', key, text(token), 'PX', TOKEN_LIFE) end
-
-local function latch_life(lease) return text(math.max(lease, 10000)) end
+local function latch_expiry(lease) return text(math.max(lease, 10000)) end

@@ -1,9 +1,9 @@
--- Takes a lock away from whoever holds it.
+-- Takes a lock away from its holder.
 --
 -- KEYS[1]  the lock, a hash: its holder, and how often it is held
--- ARGV[1]  the channel on which waiters are told
+-- ARGV[1]  the channel on which the release is announced
 --
--- Reply: 1 if it was held, 0 if not
+-- Reply: 1 if the lock was held, else 0
 
 local lock = KEYS[1]
 if redis.call('HLEN', lock) == 0 then return 0 end

@@ -1,10 +1,10 @@
--- How a lock stands; changes nothing.
+-- Returns the state of a lock. Changes nothing.
 --
 -- KEYS[1]  the lock, a hash: its holder, and how often it is held
--- ARGV[1]  the holder that is asked for
+-- ARGV[1]  a holder
 --
--- Reply: {1 if anybody holds it, milliseconds until its lease ends or -1 if it never does, how often the holder
--- that is asked for has it}
+-- Reply: {1 if the lock is held, else 0; milliseconds until its lease ends, or -1 if it never ends;
+--        how often that holder holds it}
 
 -- include: lock
 

@@ -1,58 +1,63 @@
--- Gives a lock back, or one of several holds on it; or gives up a request of which nobody knows whether it got it.
+-- Releases one hold of a lock, or gives up a request that may have been granted without a reply.
 --
 -- KEYS[1]  the lock, a hash: its holder, and how often it is held
 -- KEYS[2]  the latest fencing token, a string
--- KEYS[3]  what became of the request that took it, a string
+-- KEYS[3]  the latch of the request, a string: see below
 -- ARGV[1]  the holder
--- ARGV[2]  the fencing token that it was given; empty to give up
--- ARGV[3]  1 if the holder may hold it by other requests too; 0 if this is its only one
--- ARGV[4]  for how many milliseconds to remember what became of the request
--- ARGV[5]  the channel on which waiters are told
--- ARGV[6]  1 if the holder knows of no request of its own that took it anew since
--- ARGV[7]  1 if this is the first call, and comes so late that the latch may have expired
--- ARGV[8]  for how many milliseconds the holder needs the lock for its other holds; empty where it
---          knows of none
+-- ARGV[2]  the fencing token of the hold; empty to give up the request
+-- ARGV[3]  1 if the holder may hold the lock by other requests as well; 0 if this is its only one
+-- ARGV[4]  the expiry of the latch in milliseconds
+-- ARGV[5]  the channel on which the release is announced
+-- ARGV[6]  1 if all other holds of the holder have the same token
+-- ARGV[7]  1 if this is the first call and the lease is over, so that the latch may have expired
+-- ARGV[8]  for how many milliseconds the other holds of the holder need the lock; empty if there
+--          are none
 --
--- Reply: 0 if it was not held; 1 if it was, and is not by this request any more; if it is free
--- because of this call, 2 and how many clients were told
+-- Reply: 0 if the lock was not held by this request; 1 if it was; 2 + the number of clients that
+--        received the announcement if this call has freed the lock
 --
--- What became of a request:
---   t and a token   it took the lock, and the holder may have others
---   0, 1            it was released, and the lock was still held by others, or not any more
---   gone            it was given up before it came
+-- The latch of a request:
+--   t and a token   granted, to a holder that may hold the lock by other requests as well
+--   0               released, and the holder still had other holds
+--   1               released, and the lock was free
+--   gone            given up before it was granted
 
 -- include: lock
 
-local lock, tokens, latch, holder = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
-local given_up, has_others, life, channel = ARGV[2] == '', ARGV[3] == '1', ARGV[4], ARGV[5]
-local is_latest, is_latch_over, need = ARGV[6] == '1', ARGV[7] == '1', ARGV[8]
+local lock, token_key, latch, holder = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+local gives_up, is_reentrant, expiry, channel = ARGV[2] == '', ARGV[3] == '1', ARGV[4], ARGV[5]
+local have_same_token, may_latch_be_expired = ARGV[6] == '1', ARGV[7] == '1'
+local needed_for = ARGV[8]
 local held = call('HGET', lock, holder)
-local known = call('GET', latch)
-local latest = token_of(call('GET', tokens))
-if known == '0' or known == '1' then return 1 end
-if known == 'gone' then return 0 end
+local latch_state = call('GET', latch)
+local latest = token_of(call('GET', token_key))
+if latch_state == '0' or latch_state == '1' then return 1 end
+if latch_state == 'gone' then return 0 end
 
-local mine = held
-if has_others or not given_up then
+local is_ours = held
+if is_reentrant or not gives_up then
   local token = token_of(ARGV[2])
-  -- Of several holds only the latch says that this one was not released before.
-  if has_others and not is_latch_over then token = token_of(string.sub(known or '', 2)) end
-  mine = held and token > 0 and (latest == token or latest == 0 and is_latest)
+  -- If the holder has several holds, only the latch says that this one was not released before.
+  if is_reentrant and not may_latch_be_expired then
+    token = token_of(string.sub(latch_state or '', 2))
+  end
+  is_ours = held and token > 0 and (latest == token or latest == 0 and have_same_token)
 end
-if not mine then
-  if given_up then call('SET', latch, 'gone', 'PX', life) end
+if not is_ours then
+  if gives_up then call('SET', latch, 'gone', 'PX', expiry) end
   return 0
 end
 
-local count = has_others and count_of(held) - 1 or 0
+local count = is_reentrant and count_of(held) - 1 or 0
 if count > 0 then
   call('HSET', lock, holder, text(count))
-  if need ~= '' then call('PEXPIRE', lock, need) end
+  if needed_for ~= '' then call('PEXPIRE', lock, needed_for) end
 else
   call('HDEL', lock, holder)
 end
--- It is released, even if there is no memory left to remember it, or no permission to tell it.
-redis.pcall('SET', latch, count > 0 and '0' or '1', 'PX', life)
+-- The lock is released, even if the server has no memory left for the latch, or does not permit the
+-- announcement.
+redis.pcall('SET', latch, count > 0 and '0' or '1', 'PX', expiry)
 if count > 0 then return 1 end
-local told = redis.pcall('PUBLISH', channel, '0')
-return type(told) == 'number' and 2 + told or 1
+local listeners = redis.pcall('PUBLISH', channel, '0')
+return type(listeners) == 'number' and 2 + listeners or 1

@@ -94,11 +94,11 @@ scripts! {
     /// Looks at a lock.
     LOCK_LOOK = "lock/look.lua";
     /// Takes one of several permits.
-    SLOTS_ACQUIRE = "slots/acquire.lua";
+    SEMAPHORE_ACQUIRE = "semaphore/acquire.lua";
     /// Makes a permit's lease last longer.
-    SLOTS_RENEW = "slots/renew.lua";
+    SEMAPHORE_RENEW = "semaphore/renew.lua";
     /// Gives a permit back.
-    SLOTS_RELEASE = "slots/release.lua";
+    SEMAPHORE_RELEASE = "semaphore/release.lua";
 }
 
 #[cfg(test)]

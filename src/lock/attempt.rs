@@ -3,84 +3,94 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::background::Background;
-use super::claim::Claim;
-use super::lease::Lease;
-use super::reply::Answer;
+use super::background_tasks::BackgroundTasks;
+use super::lease_guard::LeaseGuard;
+use super::lease_request::LeaseRequest;
+use super::reply::LeaseReply;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// A request under way. Dropped while nobody knows what became of it, it is given up in the background.
+/// A request for a lease, and whether Redis may have granted it without a reply. Dropping it then
+/// gives the request up in the background.
 #[derive(Debug)]
 pub(super) struct Attempt<'a> {
-    background: &'a Arc<Background>,
-    claim: Option<Claim>,
-    is_unknown: bool,
+    tasks: &'a Arc<BackgroundTasks>,
+    request: Option<LeaseRequest>,
+    may_be_granted: bool,
+}
+
+/// The result of one call.
+pub(super) enum Attempted {
+    Granted(LeaseGuard),
+    /// Others hold the lock. Their lease ends after this time; `None` if it never ends.
+    Held {
+        ends_after: Option<Duration>,
+    },
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(background: &'a Arc<Background>, claim: Claim) -> Self {
+    pub(super) fn new(tasks: &'a Arc<BackgroundTasks>, request: LeaseRequest) -> Self {
         Self {
-            background,
-            claim: Some(claim),
-            is_unknown: false,
+            tasks,
+            request: Some(request),
+            may_be_granted: false,
         }
     }
 
-    /// One call: the lease, or when that of others ends, if it ever does.
-    pub(super) async fn ask(&mut self) -> Result<Result<Lease, Option<Duration>>, StoreError> {
-        let Some(claim) = &self.claim else {
+    /// Makes one call.
+    pub(super) async fn ask(&mut self) -> Result<Attempted, StoreError> {
+        let Some(request) = &self.request else {
             return Err(too_late());
         };
-        let was_unknown = std::mem::replace(&mut self.is_unknown, true);
+        let may_have_been = std::mem::replace(&mut self.may_be_granted, true);
         let sent = Instant::now();
-        let answer = claim.acquire().await;
-        if answer.as_ref().is_err_and(is_refusal) {
-            self.is_unknown = was_unknown;
+        let reply = request.acquire().await;
+        if reply.as_ref().is_err_and(is_refusal) {
+            self.may_be_granted = may_have_been;
         }
-        let answer = answer?.ok_or_else(too_late)?;
-        let token = match answer {
-            Answer::Taken { token } => token,
-            Answer::Held { ends_after } => {
-                // An earlier call may still be on its way.
-                self.is_unknown = was_unknown;
-                return Ok(Err(ends_after));
+        let token = match reply? {
+            LeaseReply::Granted { token } => token,
+            LeaseReply::Held { ends_after } => {
+                // An earlier call may still arrive.
+                self.may_be_granted = may_have_been;
+                return Ok(Attempted::Held { ends_after });
             }
+            LeaseReply::GivenUp => return Err(too_late()),
         };
-        if sent.elapsed() >= claim.lease {
+        if sent.elapsed() >= request.lease {
             return Err(too_late());
         }
-        self.is_unknown = false;
-        let claim = self.claim.take().ok_or_else(too_late)?;
-        if let Some(owner) = claim.owner_number() {
-            let channel = &claim.target.names.channel;
-            self.background.subscriber.taken_by(owner, channel);
+        self.may_be_granted = false;
+        let request = self.request.take().ok_or_else(too_late)?;
+        if let Some(owner) = request.owner_number() {
+            let channels = self.tasks.subscriber.channels();
+            channels.wake_owner(request.channel(), owner);
         }
-        let background = Arc::clone(self.background);
-        Ok(Ok(Lease::new(background, claim, token, sent)))
+        let tasks = Arc::clone(self.tasks);
+        Ok(Attempted::Granted(LeaseGuard::new(
+            tasks, request, token, sent,
+        )))
     }
-}
 
-impl Attempt<'_> {
-    /// Gives up what may have been taken, if nobody knows, and makes another request of it. Its
-    /// caller sleeps before the next question, and nobody is to wait for the lock meanwhile.
+    /// Gives up the request if it may have been granted, and goes on with another one. Its caller
+    /// sleeps before the next call, and must not keep the lock from others meanwhile.
     pub(super) fn start_anew(&mut self) {
-        if let Some(claim) = self.claim.take_if(|_| self.is_unknown) {
-            self.claim = Some(claim.again());
-            self.is_unknown = false;
-            self.background.watchdog.give_up(claim);
+        if let Some(request) = self.request.take_if(|_| self.may_be_granted) {
+            self.request = Some(request.new_request());
+            self.may_be_granted = false;
+            self.tasks.watchdog.give_up(request);
         }
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if let Some(claim) = self.claim.take().filter(|_| self.is_unknown) {
-            self.background.watchdog.give_up(claim);
+        if let Some(request) = self.request.take().filter(|_| self.may_be_granted) {
+            self.tasks.watchdog.give_up(request);
         }
     }
 }
 
-/// Whether nothing has come of it for sure.
+/// Whether the error says that nothing was granted.
 fn is_refusal(error: &StoreError) -> bool {
     use StoreErrorKind as Kind;
     matches!(
@@ -89,7 +99,7 @@ fn is_refusal(error: &StoreError) -> bool {
     )
 }
 
-/// The answer is there, but what it grants is over.
+/// The reply came, but the lease that it grants is over.
 fn too_late() -> StoreError {
     StoreError::new(
         StoreErrorKind::Timeout,

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Why a [`Lock`](super::Lock) could not be taken, given back, or looked at. That somebody else has it is none of
-/// these.
+/// Why a call of a [`Lock`](super::Lock) or [`LockGuard`](super::LockGuard) failed. A lock that
+/// others hold is not an error.
 #[derive(Debug, Clone)]
 pub struct LockError {
     /// The lock's name.
     lock: Arc<str>,
-    reason: Reason,
+    failure: LockFailure,
 }
 
 #[derive(Debug, Clone)]
-enum Reason {
+enum LockFailure {
     NotHeld,
     Lease(Duration),
     Store(StoreError),
@@ -25,42 +25,43 @@ enum Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockErrorKind {
-    /// The lock was lost before it was given back: its lease ran out, or somebody took it away.
+    /// The lock was lost before it was released: its lease ran out, or it was taken away.
     NotHeld,
     /// The lease is shorter than [`Lock::MIN_LEASE`](super::Lock::MIN_LEASE), or longer than
     /// [`Lock::MAX_LEASE`](super::Lock::MAX_LEASE).
     Lease,
-    /// Redis could not say. What an attempt may have taken is given back in the background.
+    /// Redis did not answer, or refused. If the lock may have been acquired without a reply, a
+    /// background task releases it.
     Store(StoreErrorKind),
 }
 
 impl LockError {
     pub(super) fn not_held(lock: &str) -> Self {
-        Self::new(lock, Reason::NotHeld)
+        Self::new(lock, LockFailure::NotHeld)
     }
 
     pub(super) fn lease(lock: &str, lease: Duration) -> Self {
-        Self::new(lock, Reason::Lease(lease))
+        Self::new(lock, LockFailure::Lease(lease))
     }
 
     pub(super) fn store(lock: &str, error: StoreError) -> Self {
-        Self::new(lock, Reason::Store(error))
+        Self::new(lock, LockFailure::Store(error))
     }
 
-    fn new(lock: &str, reason: Reason) -> Self {
+    fn new(lock: &str, failure: LockFailure) -> Self {
         Self {
             lock: lock.into(),
-            reason,
+            failure,
         }
     }
 
-    /// What went wrong, for code to branch on.
+    /// The kind of the error, for code to branch on.
     #[must_use]
     pub fn kind(&self) -> LockErrorKind {
-        match &self.reason {
-            Reason::NotHeld => LockErrorKind::NotHeld,
-            Reason::Lease(_) => LockErrorKind::Lease,
-            Reason::Store(error) => LockErrorKind::Store(error.kind()),
+        match &self.failure {
+            LockFailure::NotHeld => LockErrorKind::NotHeld,
+            LockFailure::Lease(_) => LockErrorKind::Lease,
+            LockFailure::Store(error) => LockErrorKind::Store(error.kind()),
         }
     }
 }
@@ -68,27 +69,27 @@ impl LockError {
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lock {:?}: ", self.lock)?;
-        match &self.reason {
-            Reason::NotHeld => f.write_str("it is not held any more"),
-            Reason::Lease(lease) => {
+        match &self.failure {
+            LockFailure::NotHeld => f.write_str("it is no longer held"),
+            LockFailure::Lease(lease) => {
                 write!(f, "a lease of {lease:?}, expected 10 ms to 10 years")
             }
-            Reason::Store(error) => error.fmt(f),
+            LockFailure::Store(error) => error.fmt(f),
         }
     }
 }
 
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.reason {
-            Reason::Store(error) => Some(error),
-            Reason::NotHeld | Reason::Lease(_) => None,
+        match &self.failure {
+            LockFailure::Store(error) => Some(error),
+            LockFailure::NotHeld | LockFailure::Lease(_) => None,
         }
     }
 }
 
-/// Whether the next call may be answered.
-pub(super) fn may_pass(error: &StoreError) -> bool {
+/// Whether the next call may succeed.
+pub(super) fn is_transient(error: &StoreError) -> bool {
     use StoreErrorKind as Kind;
     matches!(
         error.kind(),

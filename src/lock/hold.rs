@@ -4,117 +4,124 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::owner::next_number;
+use super::unique_number::unique_number;
 
-/// What one owner holds, or has asked for, of all locks. Redis knows only a count and one expiry.
+/// The holds of one owner on all locks, by number, including those that it has asked for. Redis
+/// stores only their count and one expiry.
 #[derive(Debug, Default)]
-pub(super) struct Holds(Mutex<BTreeMap<u64, Known>>);
+pub(super) struct OwnerHolds(Mutex<BTreeMap<u64, HoldEntry>>);
 
 #[derive(Debug)]
-struct Known {
+struct HoldEntry {
     lock: Arc<str>,
     lease: Duration,
-    /// Missing until Redis has answered.
+    /// `None` until Redis has granted the hold.
     token: Option<u64>,
-    /// When the lease ends, if nobody renews it.
+    /// When the lease ends; `None` if it is renewed.
     until: Option<Instant>,
 }
 
-/// One of an owner's holds, from before it is asked for until it is released or dropped.
+/// One hold of an owner, from before it is asked for until it is released or dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
     number: u64,
     lock: Arc<str>,
-    holds: Arc<Holds>,
+    holds: Arc<OwnerHolds>,
 }
 
-/// What is known of an owner's other holds of the same lock when one of them is renewed or
-/// released.
+/// The other holds that an owner has on the same lock when one hold is renewed or released.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Others {
-    /// Whether none of them was, or may have been, acquired after the lock was lost.
-    pub(super) are_of_same: bool,
-    /// How long they need the lock. `None` if there are none.
-    pub(super) need: Option<Duration>,
+pub(super) struct OtherHolds {
+    /// Whether all of them have the fencing token of this hold. If not, the lock was lost and
+    /// acquired again, or may have been.
+    pub(super) have_same_token: bool,
+    /// How long they need the lock; `None` if there are none.
+    pub(super) needed_for: Option<Duration>,
 }
 
-impl Others {
+impl OtherHolds {
     pub(super) const NONE: Self = Self {
-        are_of_same: true,
-        need: None,
+        have_same_token: true,
+        needed_for: None,
     };
 }
 
 impl Hold {
-    /// Of a lock of this name, as this process calls it.
-    pub(super) fn new(holds: &Arc<Holds>, lock: Arc<str>, lease: Duration) -> Self {
+    /// `lock` is the name of the lock, distinct in this process.
+    pub(super) fn new(holds: &Arc<OwnerHolds>, lock: Arc<str>, lease: Duration) -> Self {
         let hold = Self {
-            number: next_number(),
+            number: unique_number(),
             lock: Arc::clone(&lock),
             holds: Arc::clone(holds),
         };
-        let known = Known {
+        let entry = HoldEntry {
             lock,
             lease,
             token: None,
             until: None,
         };
-        holds.known().insert(hold.number, known);
+        holds.entries().insert(hold.number, entry);
         hold
     }
 
-    /// Whether the owner has others of the same lock.
+    /// Whether the owner has other holds on the same lock.
     pub(super) fn is_nested(&self) -> bool {
-        let known = self.holds.known();
-        let mut others = known.iter().filter(|(number, _)| **number != self.number);
+        let entries = self.holds.entries();
+        let mut others = entries.iter().filter(|(number, _)| **number != self.number);
         others.any(|(_, other)| other.lock == self.lock && other.token.is_some())
     }
 
-    /// Redis has granted it, up to an instant if it is not renewed.
-    pub(super) fn taken(&self, token: u64, until: Option<Instant>) {
-        if let Some(known) = self.holds.known().get_mut(&self.number) {
-            (known.token, known.until) = (Some(token), until);
+    /// Notes that Redis has granted the hold, until an instant or for as long as it is renewed.
+    pub(super) fn granted(&self, token: u64, until: Option<Instant>) {
+        if let Some(entry) = self.holds.entries().get_mut(&self.number) {
+            (entry.token, entry.until) = (Some(token), until);
         }
     }
 
-    /// It is released from now on. Whether that is so for the first time.
+    /// Notes that the hold is being released. Returns whether this is the first release.
     pub(super) fn end(&self) -> bool {
-        self.holds.known().remove(&self.number).is_some()
+        self.holds.entries().remove(&self.number).is_some()
     }
 
-    /// Sends a call for it, if granted with its token. The owner begins no other request before
-    /// that is sent, so Redis never gets the call after a request that the call does not know of.
-    pub(super) fn send<T>(&self, token: Option<u64>, send: impl FnOnce(Others) -> T) -> T {
-        let known = self.holds.known();
-        let others = known.iter().filter(|(number, other)| {
+    /// Sends a call about this hold, which has this token if it was granted.
+    ///
+    /// The owner cannot begin another request meanwhile. So Redis never receives the call after a
+    /// request that `send` did not know of.
+    pub(super) fn with_others<T>(
+        &self,
+        token: Option<u64>,
+        send: impl FnOnce(OtherHolds) -> T,
+    ) -> T {
+        let entries = self.holds.entries();
+        let others = entries.iter().filter(|(number, other)| {
             let counts = token.is_none() || other.token.is_none() || other.token >= token;
             **number != self.number && other.lock == self.lock && counts
         });
-        let mut all = Others::NONE;
+        let mut all = OtherHolds::NONE;
         for (_, other) in others {
-            all.are_of_same &= token.is_some() && other.token == token;
-            all.need = all.need.max(Some(other.need()));
+            all.have_same_token &= token.is_some() && other.token == token;
+            all.needed_for = all.needed_for.max(Some(other.needed_for()));
         }
         send(all)
     }
 }
 
-impl Known {
-    /// How long it needs the lock from now on.
-    fn need(&self) -> Duration {
-        let left = |until: Instant| until.saturating_duration_since(Instant::now());
-        self.until.map_or(self.lease, left)
+impl HoldEntry {
+    /// How long the hold needs the lock from now on.
+    fn needed_for(&self) -> Duration {
+        let remaining = |until: Instant| until.saturating_duration_since(Instant::now());
+        self.until.map_or(self.lease, remaining)
     }
 }
 
-impl Holds {
-    fn known(&self) -> MutexGuard<'_, BTreeMap<u64, Known>> {
+impl OwnerHolds {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, HoldEntry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.holds.known().remove(&self.number);
+        self.holds.entries().remove(&self.number);
     }
 }

@@ -2,67 +2,70 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
-use tokio::time::Instant;
+use redis::{Cmd, Value};
 
-use super::claim::Claim;
+use super::acquire::{acquire_until, acquire_within};
 use super::error::LockError;
-use super::guard::LockGuard;
-use super::lease::Lease;
+use super::lease_guard::LeaseGuard;
+use super::lease_request::LeaseRequest;
+use super::lock_guard::LockGuard;
 use super::owner::Owner;
-use super::reply::{Sight, yes_or_no};
-use super::target::Target;
-use super::waiting;
-use crate::connection::{LOCK_FORCE, LOCK_LOOK, Redis};
+use super::reply::{LockStatus, read_bool};
+use super::resource::{Resource, ResourceKind};
+use crate::connection::{LOCK_FORCE, LOCK_LOOK, Redis, Script};
 use crate::error::StoreError;
 
 /// A lock that at most one holder in the whole fleet has at a time, for as long as its lease lasts.
 ///
-/// All processes that use the same server and the same name contend for it. See the [module](crate::lock) for what
-/// it promises, and what it cannot.
+/// All processes that use the same server and the same name contend for it. See the
+/// [module](crate::lock) for what a lock promises, and what it cannot promise.
 ///
-/// Every method that takes it gives a [`LockGuard`]; the lock is free again when that is
-/// [released](LockGuard::release) or dropped. Its methods need a tokio runtime with its timer and its I/O enabled. The
-/// background tasks run in the runtime in which the [`Redis`] handle was made: when that ends, nothing is renewed.
+/// Each method that acquires the lock returns a [`LockGuard`]. The lock is free again when the
+/// guard is [released](LockGuard::release) or dropped. All methods need a tokio runtime with its
+/// timer and its I/O enabled. The background tasks run in the runtime in which the [`Redis`] handle
+/// was made: when that runtime ends, no lease is renewed.
 #[derive(Clone)]
-#[must_use = "a lock does nothing until it is taken"]
+#[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     redis: Redis,
-    target: Arc<Target>,
+    resource: Arc<Resource>,
     lease: Duration,
     owner: Option<Owner>,
 }
 
 impl Lock {
-    /// The default of [`Lock::lease`].
+    /// The default of [`Lock::lease`]: 30 s.
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-    /// A shorter lease would be over before anybody could use it.
+    /// The shortest lease: 10 ms. A shorter one would be over before its holder could use it.
     pub const MIN_LEASE: Duration = Duration::from_millis(10);
 
     /// The longest lease: ten years.
     pub const MAX_LEASE: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
-    /// The lock of this name, which is also its key in Redis. Nothing is asked yet.
+    /// The lock with this name, which is also its key in Redis. It asks Redis nothing yet.
     pub fn new(redis: &Redis, name: &str) -> Self {
         Self {
             redis: redis.clone(),
-            target: Target::lock(redis, name),
+            resource: Resource::new(redis, ResourceKind::Lock, name),
             lease: Self::DEFAULT_LEASE,
             owner: None,
         }
     }
 
-    /// How long the lock outlives a holder that crashed. While the guard lives it is renewed at a third of this, so it
-    /// also bounds for how long Redis may be away. Default: 30 s.
+    /// How long the lock outlives a holder that crashed: [`MIN_LEASE`](Self::MIN_LEASE) to
+    /// [`MAX_LEASE`](Self::MAX_LEASE), checked when the lock is acquired. Default: 30 s.
+    ///
+    /// A background task renews the lease after each third of it. So the lease also bounds for how
+    /// long Redis may be away without the lock being lost.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// The same lock as this owner takes it: again and again if it has it, each guard releasing one hold of it.
-    ///
-    /// Without an owner each acquisition is somebody else's, and waits for all others.
+    /// The same lock for this owner, which may acquire it again while it holds it. Each guard
+    /// releases one hold. Default: each acquisition is a holder of its own, and waits for all
+    /// others.
     pub fn by(&self, owner: &Owner) -> Self {
         Self {
             owner: Some(owner.clone()),
@@ -70,141 +73,145 @@ impl Lock {
         }
     }
 
-    /// Takes it, and waits for as long as that takes.
+    /// Acquires the lock, and waits for as long as it takes. The lease is renewed.
     ///
     /// # Errors
     ///
-    /// [`LockError`] if Redis refuses, if it could not be asked for 5 s in a row, or if there can be no such lease.
+    /// [`LockError`] if Redis refuses, if Redis has not answered for 5 s, or if the lease is out of
+    /// range.
     pub async fn lock(&self) -> Result<LockGuard, LockError> {
-        let claim = self.claim(self.lease)?;
-        self.wait(claim)
-            .await
-            .map(Lease::renewed)
-            .map(LockGuard::new)
+        let lease = self.acquire_renewed(None).await?;
+        Ok(lease.expect("without a bound it waits until the lock is acquired"))
     }
 
-    /// The same for a fixed time: it is never renewed.
+    /// Acquires the lock for a fixed time, and waits for as long as it takes. The lease is never
+    /// renewed.
     ///
     /// # Errors
     ///
-    /// As [`Lock::lock`].
+    /// Those of [`Lock::lock`].
     pub async fn lock_for(&self, lease: Duration) -> Result<LockGuard, LockError> {
-        let claim = self.claim(lease)?;
-        self.wait(claim).await.map(LockGuard::new)
+        let lease = self.acquire(lease, None).await?;
+        let lease = lease.expect("without a bound it waits until the lock is acquired");
+        Ok(LockGuard::new(lease))
     }
 
-    /// Takes it if nobody has it, in one round trip.
+    /// Acquires the lock if it is free, in one round trip. Returns `None` if others hold it.
     ///
     /// # Errors
     ///
-    /// [`LockError`] if Redis gives no answer, or if there can be no such lease.
+    /// [`LockError`] if Redis does not answer or refuses, or if the lease is out of range.
     pub async fn try_lock(&self) -> Result<Option<LockGuard>, LockError> {
-        let claim = self.claim(self.lease)?;
-        let lease = waiting::try_once(&self.redis, claim).await;
-        let lease = lease.map_err(|error| self.error(error))?;
-        Ok(lease.map(Lease::renewed).map(LockGuard::new))
+        self.acquire_renewed(Some(Duration::ZERO)).await
     }
 
-    /// Takes it if that takes no longer than this; with zero, as [`Lock::try_lock`].
+    /// Acquires the lock, and waits for at most `wait`; with zero, as [`Lock::try_lock`]. Returns
+    /// `None` if others still hold it.
     ///
-    /// A question that is under way at the end is waited for, which takes up to one
-    /// [`Redis::timeout`] longer. `None` means that Redis has said that others have the lock.
+    /// A call in progress at the end is awaited, for up to one more [`Redis::timeout`].
     ///
     /// # Errors
     ///
-    /// [`LockError`] if Redis refuses, if it did not answer the last question or none for 5 s, or if
-    /// there can be no such lease.
+    /// [`LockError`] if Redis refuses, if it did not answer the last call, if it has not answered
+    /// for 5 s, or if the lease is out of range.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<LockGuard>, LockError> {
-        if wait.is_zero() {
-            return self.try_lock().await;
-        }
-        let claim = self.claim(self.lease)?;
-        // Without end where no clock counts so far.
-        let until = Instant::now().checked_add(wait);
-        let lease = waiting::wait(&self.redis, claim, until).await;
-        let lease = lease.map_err(|error| self.error(error))?;
-        Ok(lease.map(Lease::renewed).map(LockGuard::new))
+        self.acquire_renewed(Some(wait)).await
     }
 
-    /// Takes it away from whoever holds it; that one learns of it with its next renewal. Whether anybody did.
+    /// Takes the lock away from its holder, and returns whether it was held. The holder notices
+    /// with its next renewal.
     ///
     /// # Errors
     ///
-    /// [`LockError`] if Redis gives no answer.
+    /// [`LockError`] if Redis does not answer or refuses.
     pub async fn force_unlock(&self) -> Result<bool, LockError> {
-        let names = &self.target.names;
-        let arguments = |cmd: &mut Cmd| {
-            cmd.arg(&*names.channel);
-        };
-        let connection = &self.target.connection;
-        let reply = connection.call(&LOCK_FORCE, &[&names.key], arguments).await;
-        let was_held = reply
-            .and_then(|reply| yes_or_no(&reply).ok_or_else(|| connection.protocol_error(&reply)));
-        was_held.map_err(|error| self.error(error))
+        let channel = &*self.resource.keys.channel;
+        self.call(&LOCK_FORCE, channel, read_bool).await
     }
 
-    /// Whether anybody holds it.
+    /// Whether the lock is held.
     ///
     /// # Errors
     ///
-    /// [`LockError`] if Redis gives no answer.
+    /// [`LockError`] if Redis does not answer or refuses.
     pub async fn is_locked(&self) -> Result<bool, LockError> {
-        Ok(self.look("").await?.is_held)
+        Ok(self.status("").await?.is_held)
     }
 
-    /// When the present lease runs out, if it is not renewed; none if nobody holds it, or without end.
+    /// The time until the lease runs out unless it is renewed; `None` if the lock is free, or if
+    /// its lease never ends.
     ///
     /// # Errors
     ///
-    /// [`LockError`] if Redis gives no answer.
+    /// [`LockError`] if Redis does not answer or refuses.
     pub async fn remaining(&self) -> Result<Option<Duration>, LockError> {
-        Ok(self.look("").await?.remaining)
+        Ok(self.status("").await?.remaining)
     }
 
-    /// How often this owner has it.
+    /// How many holds this owner has on the lock.
     ///
     /// # Errors
     ///
-    /// [`LockError`] if Redis gives no answer.
+    /// [`LockError`] if Redis does not answer or refuses.
     pub async fn hold_count(&self, owner: &Owner) -> Result<u64, LockError> {
-        Ok(self.look(&self.target.holder(owner)).await?.holds)
+        Ok(self.status(&self.resource.holder(owner)).await?.holds)
     }
 
-    fn claim(&self, lease: Duration) -> Result<Claim, LockError> {
-        match (Self::MIN_LEASE..=Self::MAX_LEASE).contains(&lease) {
-            true => Ok(Claim::new(&self.target, self.owner.as_ref(), lease)),
-            false => Err(LockError::lease(&self.target.names.key, lease)),
+    async fn acquire_renewed(
+        &self,
+        wait: Option<Duration>,
+    ) -> Result<Option<LockGuard>, LockError> {
+        let lease = self.acquire(self.lease, wait).await?;
+        Ok(lease.map(|lease| LockGuard::new(lease.with_renewal())))
+    }
+
+    /// Waits for at most `wait`, or as long as it takes.
+    async fn acquire(
+        &self,
+        lease: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<LeaseGuard>, LockError> {
+        if !(Self::MIN_LEASE..=Self::MAX_LEASE).contains(&lease) {
+            return Err(LockError::lease(&self.resource.keys.name, lease));
         }
-    }
-
-    async fn wait(&self, claim: Claim) -> Result<Lease, LockError> {
-        let lease = waiting::wait(&self.redis, claim, None).await;
-        let lease = lease.map_err(|error| self.error(error))?;
-        Ok(lease.expect("without a bound it waits until it has it"))
-    }
-
-    async fn look(&self, holder: &str) -> Result<Sight, LockError> {
-        let Target {
-            connection, names, ..
-        } = &*self.target;
-        let arguments = |cmd: &mut Cmd| {
-            cmd.arg(holder);
+        let request = LeaseRequest::new(&self.resource, self.owner.as_ref(), lease);
+        let acquired = match wait {
+            Some(wait) => acquire_within(&self.redis, request, wait).await,
+            None => acquire_until(&self.redis, request, None).await,
         };
-        let reply = connection.call(&LOCK_LOOK, &[&names.key], arguments).await;
-        let sight = reply
-            .and_then(|reply| Sight::read(&reply).ok_or_else(|| connection.protocol_error(&reply)));
-        sight.map_err(|error| self.error(error))
+        acquired.map_err(|error| self.error(error))
+    }
+
+    async fn status(&self, holder: &str) -> Result<LockStatus, LockError> {
+        self.call(&LOCK_LOOK, holder, LockStatus::read).await
+    }
+
+    async fn call<T>(
+        &self,
+        script: &'static Script,
+        argument: &str,
+        read: fn(&Value) -> Option<T>,
+    ) -> Result<T, LockError> {
+        let Resource {
+            connection, keys, ..
+        } = &*self.resource;
+        let arguments = |cmd: &mut Cmd| {
+            cmd.arg(argument);
+        };
+        let reply = connection.call(script, &[&keys.name], arguments).await;
+        let reply = reply.and_then(|reply| self.resource.read(&reply, read));
+        reply.map_err(|error| self.error(error))
     }
 
     fn error(&self, error: StoreError) -> LockError {
-        LockError::store(&self.target.names.key, error)
+        LockError::store(&self.resource.keys.name, error)
     }
 }
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
-            .field("name", &self.target.names.key)
+            .field("name", &self.resource.keys.name)
             .field("lease", &self.lease)
             .field("owner", &self.owner)
             .finish_non_exhaustive()

@@ -1,8 +1,8 @@
 //! Locks that the whole fleet shares, on one Redis server.
 //!
-//! A [`Lock`] has at most one holder at a time. What it gives is a lease: Redis frees the lock by itself when its holder
-//! has crashed, and a background task of the process renews it while its [`LockGuard`] lives. An
-//! [`ExclusiveLayer`] puts the same around a handler.
+//! A [`Lock`] has at most one holder at a time, for as long as its lease lasts. Redis frees the
+//! lock by itself when its holder has crashed. While the [`LockGuard`] lives, a background task
+//! renews the lease. [`ExclusiveLayer`] does the same around a handler.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -25,50 +25,57 @@
 //! # }
 //! ```
 //!
-//! # What it promises
+//! # What a lock promises
 //!
-//! As long as Redis keeps its data and clocks run at about the same speed:
+//! As long as Redis keeps its data, and clocks run at about the same speed:
 //!
-//! - while [`LockGuard::is_held`] says so, nobody else has the lock: a lease counts here from before it was asked for,
-//!   in Redis from after;
-//! - a call whose reply was lost counts once, however often it was made; a future that is dropped, or fails without an
-//!   answer, leaves no lock behind: it is given back in the background;
-//! - who has lost the lock cannot release it, renew it, or otherwise touch that of who has it now;
-//! - [fencing tokens](LockGuard::fencing_token) rise from holder to holder, also when Redis has lost its data, as long
-//!   as its clock does not go back at the same time;
-//! - whoever asks for the first time asks at once, and gets what is free. Those who are refused wait: in one process
-//!   they are served in the order of their arrival, one of them asking for all. A release wakes the first of them up;
-//!   if that message is lost they ask once a second;
-//! - processes take turns: one that has had the lock 16 times in a row, or for 10 ms, while others waited leaves it to
-//!   them until each may have had as many. If nobody takes it for 5 ms, it is its own again. Whoever has no time for
-//!   that, tries once, or has the lock already asks at once;
-//! - an owner never waits behind others who wait for it to release the same lock;
-//! - when a guard is dropped, its release is sent before whatever the process asks later.
+//! - While [`LockGuard::is_held`] is true, no other holder has the lock. The process counts a lease
+//!   from before the request was sent, Redis from after.
+//! - A call whose reply was lost counts once, however often it is repeated. A future that is
+//!   dropped, or that fails without a reply, leaves no lock behind: a background task releases it.
+//! - A holder that has lost the lock cannot release it, renew it, or change the next holder's
+//!   lease.
+//! - [Fencing tokens](LockGuard::fencing_token) rise from holder to holder. They rise also after
+//!   Redis has lost its data, unless its clock goes back at the same time.
+//! - A caller's first call is sent at once, and acquires the lock if it is free. Denied callers
+//!   wait: those of one process are served in the order of their arrival, and one of them asks for
+//!   all. A release wakes the first of them. If the message of a release is lost, they ask once a
+//!   second.
+//! - Processes take turns. A process that has held the lock 16 times in a row, or for 10 ms, while
+//!   others wait leaves it to them until each may have had as many holds. If nobody takes the lock
+//!   for 5 ms, the process goes on. A caller asks at once, regardless of turns, if it tries once,
+//!   if its deadline comes before the end of the turn, or if its owner holds the lock already.
+//! - An owner that holds the lock never waits behind callers that wait for its release.
+//! - When a guard is dropped, its release is sent before any later call of the process.
 //!
 //! # What no lock with a lease can promise
 //!
-//! That two holders never act at the same time. A process may stop between looking at its guard and doing what it
-//! guards: a virtual machine that is moved, a laptop that sleeps, a thread that waits for its turn, a write that is slow
-//! on the network. When it goes on its lease may be over and the lock with somebody else, and it does not know. Nor can a
-//! lock outlive its server:
+//! No lease keeps two holders from ever acting at the same time. A process may be paused between
+//! looking at its guard and writing: a virtual machine is moved, a laptop sleeps, a thread waits
+//! for a processor, a write is slow on the network. When the process goes on, its lease may be
+//! over, another process may hold the lock, and the first one does not know. A lock also cannot
+//! outlive its server:
 //!
-//! - Redis replicates after it has answered. A lock that was taken just before a failover is unknown to the new master,
-//!   which gives it to the next one who asks. The same is true of a server that is restarted with data from before.
+//! - Redis replicates after it has answered. A lock that was acquired just before a failover is
+//!   unknown to the new master, which grants it to the next caller. The same holds for a server
+//!   that restarts with older data.
 //! - If the clock of the server jumps ahead, leases end early.
-//! - `FLUSHALL`, an eviction policy that takes keys with an expiry (`volatile-*`, `allkeys-*`), or anybody who deletes
-//!   the key frees the lock. The holder learns of it with its next renewal, within a third of the lease.
+//! - `FLUSHALL`, an eviction policy that takes keys with an expiry (`volatile-*`, `allkeys-*`), or
+//!   a client that deletes the key frees the lock. The holder notices with its next renewal, within
+//!   a third of the lease.
 //!
-//! So it is good for what should not be done twice, where doing it twice is a waste and not a disaster: one worker on a
-//! job, one refresh of a cache, one export at a time. Where two writers would be a disaster, the lock keeps them apart
-//! nearly always, and the resource itself has to refuse the one that comes late. It can, by the token: it
-//! remembers the highest that it has seen, and takes nothing with a lower one. In SQL:
+//! So use a lock where doing something twice is a waste but no disaster: one worker for a job, one
+//! refresh of a cache, one export at a time. Where two writers would be a disaster, the lock keeps
+//! them apart nearly always, and the resource itself has to refuse the writer that comes late. The
+//! fencing token makes that possible: the resource remembers the highest token that it has seen,
+//! and refuses lower ones. In SQL:
 //!
 //! ```sql
 //! UPDATE report SET body = $1, token = $2 WHERE id = $3 AND token <= $2
-//! -- no row was updated: somebody else has had the lock since
+//! -- no row was updated: another process has held the lock since
 //! ```
 //!
-//! and in Rust, for a resource that checks by itself:
+//! In Rust, for a resource that checks by itself:
 //!
 //! ```
 //! struct Report {
@@ -77,7 +84,7 @@
 //! }
 //!
 //! impl Report {
-//!     /// Whether it was written: not by somebody whose lock others have had since.
+//!     /// Returns whether the text was written: not if the lock had a later holder.
 //!     fn write(&mut self, token: u64, text: &str) -> bool {
 //!         if token < self.highest_token {
 //!             return false;
@@ -89,51 +96,53 @@
 //! }
 //!
 //! let mut report = Report { text: String::new(), highest_token: 0 };
-//! assert!(report.write(34, "of who has the lock now"));
-//! assert!(!report.write(33, "of who had it before"));
+//! assert!(report.write(34, "by the current holder"));
+//! assert!(!report.write(33, "by an earlier holder"));
 //! ```
 //!
-//! # What stands in Redis
+//! # Keys in Redis
 //!
-//! | key | |
+//! | key | value |
 //! |---|---|
-//! | the name | a hash: `<process>:<owner>` and how often it holds the lock; expires with the lease |
-//! | `redisson_lock__channel:{name}` | the channel; a message `0` says that the lock is free |
+//! | the name of a lock | a hash: `<process>:<owner>`, and how often it holds the lock; expires with the lease |
+//! | `redisson_lock__channel:{name}` | the channel: a message `0` says that the lock is free |
 //! | `redisson_lock_token:{name}` | the latest fencing token, for 30 days |
-//! | `redisson_unlock_latch:{name}:<request>` | what became of a request, so that a repeated one counts once: of an owner as long as the lease, and for some 10 s after a release |
-//! | the name, of permits | a sorted set: who has one, and until when; expires with the last lease |
+//! | `redisson_unlock_latch:{name}:<request>` | whether a request was granted, released or given up, so that a repeated call counts once; for an owner it lives as long as the lease, and about 10 s after a release |
+//! | the name of an `ExclusiveLayer`'s permits | a sorted set: the holders, and when their leases end; expires with the last lease |
 //!
-//! A name with braces of its own keeps them: `redisson_lock__channel:{eu}:report`.
+//! A name that contains braces keeps them: `redisson_lock__channel:{eu}:report`.
 //!
-//! # Where it comes from
+//! # Sources
 //!
-//! Hash, channel and latch are those of [Redisson](https://github.com/redisson/redisson)'s `RLock`, and so is the watchdog
-//! that renews at a third of the lease: programs that use Redisson may contend for the same locks, though
-//! they have no part in the tokens. The tokens, and what can be said against locks with leases, are from Martin
-//! Kleppmann's [How to do distributed
+//! The hash, the channel and the latch are those of
+//! [Redisson](https://github.com/redisson/redisson)'s `RLock`, and so is the watchdog that renews
+//! after a third of the lease. Programs that use Redisson may contend for the same locks; they do
+//! not use the tokens. The tokens, and the limits of locks with leases, are from Martin Kleppmann's
+//! [How to do distributed
 //! locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 
+mod acquire;
 mod attempt;
-mod background;
-mod claim;
+mod background_tasks;
+mod catch_panic;
 mod error;
 mod exclusive;
-mod guard;
-mod held;
+mod held_lease;
 mod hold;
-mod lease;
+mod lease_guard;
+mod lease_request;
 mod lock;
-mod names;
+mod lock_guard;
+mod lock_keys;
 mod owner;
 mod reply;
-mod slots;
+mod resource;
 mod subscriber;
-mod target;
-mod waiting;
+mod unique_number;
 mod watchdog;
 
 pub use error::{LockError, LockErrorKind};
 pub use exclusive::{Exclusive, ExclusiveLayer};
-pub use guard::LockGuard;
 pub use lock::Lock;
+pub use lock_guard::LockGuard;
 pub use owner::Owner;

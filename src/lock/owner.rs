@@ -1,13 +1,13 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::hold::Holds;
+use super::hold::OwnerHolds;
+use super::unique_number::unique_number;
 
-/// Who holds a lock, where that may be taken more than once: see [`Lock::by`](super::Lock::by).
+/// An owner that may hold a lock more than once: see [`Lock::by`](super::Lock::by).
 ///
-/// Clones are the same owner. An owner is of this process: none of another one is equal to it.
+/// Clones are the same owner. Owners of different processes are always distinct.
 ///
 /// ```no_run
 /// use tidegate::Redis;
@@ -28,16 +28,16 @@ use super::hold::Holds;
 #[derive(Clone)]
 pub struct Owner {
     number: u64,
-    holds: Arc<Holds>,
+    holds: Arc<OwnerHolds>,
 }
 
 impl Owner {
     /// A distinct owner: it shares no holds with any other owner.
     #[must_use]
-    #[expect(clippy::new_without_default, reason = "no two are equal")]
+    #[expect(clippy::new_without_default, reason = "each is distinct")]
     pub fn new() -> Self {
         Self {
-            number: next_number(),
+            number: unique_number(),
             holds: Arc::default(),
         }
     }
@@ -46,7 +46,7 @@ impl Owner {
         self.number
     }
 
-    pub(super) fn holds(&self) -> &Arc<Holds> {
+    pub(super) fn holds(&self) -> &Arc<OwnerHolds> {
         &self.holds
     }
 }
@@ -69,10 +69,4 @@ impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Owner").field(&self.number).finish()
     }
-}
-
-/// Of an owner, or of a request: never the same twice in a process.
-pub(super) fn next_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }

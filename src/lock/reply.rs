@@ -1,26 +1,70 @@
-//! What the scripts answer; none where that makes no sense.
+//! The replies of the scripts. A reply that no script gives is read as `None`.
 
 use std::time::Duration;
 
 use redis::Value;
 
-/// What Redis says to a request.
+/// The reply to a request for a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// It has it; the fencing token is 0 where there is none.
-    Taken { token: u64 },
-    /// Others have it, and their lease ends then; none if it never does.
+pub(super) enum LeaseReply {
+    /// The request was granted. The fencing token of a semaphore is 0.
+    Granted { token: u64 },
+    /// Others hold the lock. Their lease ends after this time; `None` if it never ends.
     Held { ends_after: Option<Duration> },
+    /// The request was given up before Redis received it.
+    GivenUp,
 }
 
-/// How a lock stands.
-pub(super) struct Sight {
+impl LeaseReply {
+    pub(super) fn read(reply: &Value) -> Option<Self> {
+        let Value::Array(items) = reply else {
+            return None;
+        };
+        match items[..] {
+            [Value::Int(1), Value::Int(token)] => {
+                let token = u64::try_from(token).ok()?;
+                Some(Self::Granted { token })
+            }
+            [Value::Int(0), Value::Int(millis)] => {
+                let ends_after = u64::try_from(millis).ok().map(Duration::from_millis);
+                Some(Self::Held { ends_after })
+            }
+            [Value::Int(-1), Value::Int(_)] => Some(Self::GivenUp),
+            _ => None,
+        }
+    }
+}
+
+/// The reply to a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReleaseReply {
+    pub(super) was_held: bool,
+    /// How many clients received the message that the lock is free; `None` if this call did not
+    /// free it.
+    pub(super) listeners: Option<u32>,
+}
+
+impl ReleaseReply {
+    pub(super) fn read(reply: &Value) -> Option<Self> {
+        let Value::Int(reply) = *reply else {
+            return None;
+        };
+        let reply = u32::try_from(reply).ok()?;
+        Some(Self {
+            was_held: reply > 0,
+            listeners: reply.checked_sub(2),
+        })
+    }
+}
+
+/// The state of a lock.
+pub(super) struct LockStatus {
     pub(super) is_held: bool,
     pub(super) remaining: Option<Duration>,
     pub(super) holds: u64,
 }
 
-impl Sight {
+impl LockStatus {
     pub(super) fn read(reply: &Value) -> Option<Self> {
         let Value::Array(items) = reply else {
             return None;
@@ -37,45 +81,8 @@ impl Sight {
     }
 }
 
-/// None inside if the request was given up before it came.
-pub(super) fn answer(reply: &Value) -> Option<Option<Answer>> {
-    let Value::Array(items) = reply else {
-        return None;
-    };
-    match items[..] {
-        [Value::Int(1), Value::Int(token)] => {
-            let token = u64::try_from(token).ok()?;
-            Some(Some(Answer::Taken { token }))
-        }
-        [Value::Int(0), Value::Int(millis)] => {
-            let ends_after = u64::try_from(millis).ok().map(Duration::from_millis);
-            Some(Some(Answer::Held { ends_after }))
-        }
-        [Value::Int(-1), Value::Int(_)] => Some(None),
-        _ => None,
-    }
-}
-
-/// What a script says to a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Released {
-    pub(super) was_held: bool,
-    /// How many clients were told that it is free, if it is so because of this call.
-    pub(super) listeners: Option<u32>,
-}
-
-pub(super) fn released(reply: &Value) -> Option<Released> {
-    let Value::Int(reply) = *reply else {
-        return None;
-    };
-    let reply = u32::try_from(reply).ok()?;
-    Some(Released {
-        was_held: reply > 0,
-        listeners: reply.checked_sub(2),
-    })
-}
-
-pub(super) fn yes_or_no(reply: &Value) -> Option<bool> {
+/// A reply of 0 or 1.
+pub(super) fn read_bool(reply: &Value) -> Option<bool> {
     match reply {
         Value::Int(0) => Some(false),
         Value::Int(1) => Some(true),

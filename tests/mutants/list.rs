@@ -139,9 +139,9 @@ const ACQUIRE_LUA: &str = "lua/limiter/acquire.lua";
 const PERMITS_LUA: &str = "lua/include/permits.lua";
 const LOCK_ACQUIRE_LUA: &str = "lua/lock/acquire.lua";
 const LOCK_RELEASE_LUA: &str = "lua/lock/release.lua";
-const HELD: &str = "src/lock/held.rs";
+const HELD: &str = "src/lock/held_lease.rs";
 const TURN: &str = "src/lock/subscriber/turn.rs";
-const WAITERS: &str = "src/lock/subscriber/waiters.rs";
+const WAITERS: &str = "src/lock/subscriber/wait_queue.rs";
 
 const CLOCK: &str = "src/connection/clock.rs";
 const TAKE_CALL: &str = "src/connection/take_call.rs";
@@ -591,28 +591,28 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "lock, Lua",
         "a repeated request counts twice",
         LOCK_ACQUIRE_LUA,
-        "elseif has_others and not taken then",
-        "elseif has_others then",
+        "elseif is_reentrant and not was_granted then",
+        "elseif is_reentrant then",
     ),
     mutant(
         "lock, Lua",
         "whoever has lost it releases it",
         LOCK_RELEASE_LUA,
-        "  mine = held and token > 0 and (latest == token or latest == 0 and is_latest)",
-        "  mine = held",
+        "  is_ours = held and token > 0 and (latest == token or latest == 0 and have_same_token)",
+        "  is_ours = held",
     ),
     mutant(
         "lock, Lua",
         "whoever has lost it and the token releases it",
         LOCK_RELEASE_LUA,
-        "latest == 0 and is_latest)",
+        "latest == 0 and have_same_token)",
         "latest == 0)",
     ),
     mutant(
         "lock, Lua",
         "nobody is told how many others wait",
         LOCK_RELEASE_LUA,
-        "2 + told or 1",
+        "2 + listeners or 1",
         "1 or 1",
     ),
     mutant(
@@ -633,14 +633,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "lock",
         "an owner waits behind others",
         WAITERS,
-        "waiter.caller.owner == Some(owner)",
-        "waiter.caller.owner == Some(owner + 1)",
+        "waiter.info.owner == Some(owner)",
+        "waiter.info.owner == Some(owner + 1)",
     ),
     mutant(
         "lock",
         "nobody is told that it was taken away",
         HELD,
-        "            Ok(Ok(false)) | Err(_) => {\n                self.change(State::Lost);\n",
+        "            Ok(Ok(false)) | Err(_) => {\n                self.set_state(LeaseState::Lost);\n",
         "            Ok(Ok(false)) | Err(_) => {\n",
     ),
     mutant(

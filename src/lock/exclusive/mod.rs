@@ -1,8 +1,8 @@
-//! The middleware that bounds how many requests are in flight at a time, in the whole fleet.
+//! The middleware that limits the requests in flight in the whole fleet.
 
-mod layer;
-mod service;
-mod settings;
+mod exclusive;
+mod exclusive_layer;
+mod exclusive_settings;
 
-pub use layer::ExclusiveLayer;
-pub use service::Exclusive;
+pub use exclusive::Exclusive;
+pub use exclusive_layer::ExclusiveLayer;

@@ -8,67 +8,69 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::connection::AnswerFuture;
 use crate::error::StoreErrorKind;
-use crate::lock::claim::Claim;
-use crate::lock::held::Held;
+use crate::lock::held_lease::HeldLease;
+use crate::lock::lease_request::LeaseRequest;
 
-/// A thing to do in the background, in one call.
+/// A piece of the watchdog's work: one call.
 #[derive(Debug)]
 pub(super) enum Work {
-    Renew(Weak<Held>),
-    Release(Release),
+    Renew(Weak<HeldLease>),
+    Release(ReleaseWork),
     #[cfg(test)]
     Panic,
 }
 
-/// What has to go before its lease runs out, since nobody waits for it.
+/// A release that no caller waits for.
 #[derive(Debug)]
-pub(super) struct Release {
-    what: What,
-    /// The first call, if it is under way already.
-    sent: Option<Sent>,
+pub(super) struct ReleaseWork {
+    lease: ReleasedLease,
+    /// The first call, if it was sent already.
+    sent: Option<SentRelease>,
+    /// When the lease runs out by itself.
     until: Instant,
-    /// Before the next try.
+    /// The time until the next attempt.
     pause: Duration,
 }
 
-/// A call to release, and its place among those that are sent early.
+/// A release that was sent, with its permit of [`Watchdog`](super::Watchdog).
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct SentRelease {
     pub(super) reply: Pin<Box<AnswerFuture<Value>>>,
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
-enum What {
-    Held(Arc<Held>),
-    Unknown(Claim),
+enum ReleasedLease {
+    Held(Arc<HeldLease>),
+    /// The request may have been granted without a reply.
+    MayBeGranted(LeaseRequest),
 }
 
 impl Work {
     const FIRST_PAUSE: Duration = Duration::from_millis(50);
     const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-    pub(super) fn release(held: Arc<Held>, until: Instant, sent: Option<Sent>) -> Self {
-        Self::until(What::Held(held), until, sent)
+    pub(super) fn release(held: Arc<HeldLease>, until: Instant, sent: Option<SentRelease>) -> Self {
+        Self::new_release(ReleasedLease::Held(held), until, sent)
     }
 
-    pub(super) fn give_up(claim: Claim) -> Self {
-        // The request may be late: its lease begins when Redis gets to it.
-        let until = Instant::now() + claim.lease;
-        Self::until(What::Unknown(claim), until, None)
+    pub(super) fn give_up(request: LeaseRequest) -> Self {
+        // The request may still arrive. Its lease begins when Redis receives it.
+        let until = Instant::now() + request.lease;
+        Self::new_release(ReleasedLease::MayBeGranted(request), until, None)
     }
 
-    fn until(what: What, until: Instant, sent: Option<Sent>) -> Self {
-        Self::Release(Release {
-            what,
+    fn new_release(lease: ReleasedLease, until: Instant, sent: Option<SentRelease>) -> Self {
+        Self::Release(ReleaseWork {
+            lease,
             sent,
             until,
             pause: Self::FIRST_PAUSE,
         })
     }
 
-    /// Whether it has to be done at all.
-    pub(super) fn is_wanted(&self) -> bool {
+    /// Whether the work still has to be done: a lease whose guard is gone is not renewed.
+    pub(super) fn is_needed(&self) -> bool {
         match self {
             Self::Renew(held) => held.upgrade().is_some_and(|held| held.until().is_some()),
             Self::Release(_) => true,
@@ -77,51 +79,51 @@ impl Work {
         }
     }
 
-    /// Does it; what there is to do then, and when.
-    pub(super) async fn go_on(self) -> Option<(Instant, Self)> {
+    /// Makes the call. Returns the next call and when it is due, if there is one.
+    pub(super) async fn run(self) -> Option<(Instant, Self)> {
         match self {
             Self::Renew(held) => {
                 let due = held.upgrade()?.renew().await?;
                 Some((due, Self::Renew(held)))
             }
-            Self::Release(release) => release.go_on().await,
+            Self::Release(release) => release.run().await,
             #[cfg(test)]
             Self::Panic => panic!("a bug"),
         }
     }
 }
 
-impl Release {
-    async fn go_on(mut self) -> Option<(Instant, Work)> {
+impl ReleaseWork {
+    async fn run(mut self) -> Option<(Instant, Work)> {
         let sent = self.sent.take();
         let call = async {
-            match &self.what {
-                What::Held(held) => {
+            match &self.lease {
+                ReleasedLease::Held(held) => {
                     let reply = match sent {
                         Some(sent) => sent.reply.await?,
                         None => held.release().await?,
                     };
                     held.read(&reply)
                 }
-                What::Unknown(claim) => {
-                    let reply = claim.release(None, false).await?;
-                    claim.read(&reply).map(|released| released.was_held)
+                ReleasedLease::MayBeGranted(request) => {
+                    let reply = request.give_up().await?;
+                    request.read_release(&reply).map(|reply| reply.was_held)
                 }
             }
         };
-        // Even if it is late: one call hardly costs anything, and the lease in Redis ends a bit later than here.
+        // A late call is still made: the lease in Redis ends a bit later than here.
         let until = self.until.max(Instant::now() + Work::MAX_PAUSE);
         let done = timeout_at(until, call).await;
-        let again = Instant::now() + self.pause;
+        let next_attempt = Instant::now() + self.pause;
         let is_done = done.is_ok_and(|done| match done {
             Ok(_) => true,
-            // Something else stands there by now.
+            // The key holds something else by now.
             Err(error) => error.kind() == StoreErrorKind::WrongType,
         });
-        if is_done || again >= self.until {
+        if is_done || next_attempt >= self.until {
             return None;
         }
         self.pause = (2 * self.pause).min(Work::MAX_PAUSE);
-        Some((again, Work::Release(self)))
+        Some((next_attempt, Work::Release(self)))
     }
 }

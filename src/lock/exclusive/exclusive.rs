@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
-use super::settings::Settings;
+use super::exclusive_settings::ExclusiveSettings;
 use crate::admission::ResponseFuture;
 
 /// The service that an [`ExclusiveLayer`](super::ExclusiveLayer) makes.
@@ -18,11 +18,11 @@ use crate::admission::ResponseFuture;
 #[derive(Debug, Clone)]
 pub struct Exclusive<S> {
     inner: S,
-    settings: Arc<Settings>,
+    settings: Arc<ExclusiveSettings>,
 }
 
 impl<S> Exclusive<S> {
-    pub(super) fn new(inner: S, settings: Arc<Settings>) -> Self {
+    pub(super) fn new(inner: S, settings: Arc<ExclusiveSettings>) -> Self {
         Self { inner, settings }
     }
 }
@@ -44,7 +44,7 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
         let (head, body) = request.into_parts();
-        let outcome = self.settings.ask_about(&head);
+        let outcome = self.settings.decide(&head);
         let request = Request::from_parts(head, body);
         ResponseFuture::new(outcome, &mut self.inner, request)
     }

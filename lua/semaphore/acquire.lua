@@ -1,15 +1,16 @@
--- Takes one of several permits, if there is one left.
+-- Acquires a permit of a semaphore if one is free.
 --
--- KEYS[1]  the permits that are out, a sorted set: their holders by the milliseconds at which their leases end
--- KEYS[2]  what became of this request, a string
--- ARGV[1]  the holder: this request, and no other
+-- KEYS[1]  the permits that are held, a sorted set: their holders, scored by the millisecond at
+--          which the lease ends
+-- KEYS[2]  the latch of this request, a string: see lua/semaphore/release.lua
+-- ARGV[1]  the holder, which makes no other request
 -- ARGV[2]  the lease in milliseconds
--- ARGV[3]  how many permits there are
+-- ARGV[3]  the number of permits
 --
--- Reply: {1, 0} if it has one now; {0, milliseconds until the first lease ends}; {-1, 0} if the request was given
--- up before it came
+-- Reply: {1, 0} if the holder has a permit; {0, milliseconds until the first lease ends}; {-1, 0}
+--        if the request was given up before
 --
--- The same request may come twice, when the reply to the first was lost: it counts once.
+-- If the same request comes again because its reply was lost, it counts once.
 
 -- include: lock
 
@@ -23,7 +24,7 @@ if not held then
   local from = '(' .. text(now)
   if call('ZCOUNT', set, from, '+inf') >= ARGV[3] + 0 then
     local first = call('ZRANGEBYSCORE', set, from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
-    return { 0, whole(first[2], now) - now }
+    return { 0, to_integer(first[2], now) - now }
   end
 end
 call('ZADD', set, text(now + 1 + lease), holder)

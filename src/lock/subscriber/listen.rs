@@ -9,47 +9,48 @@ use tokio::time::{sleep, timeout};
 use super::channels::Channels;
 use crate::connection::{Connection, Link};
 use crate::jitter;
-use crate::lock::background::caught;
+use crate::lock::catch_panic::catch_panic;
 
 /// How long the server may take to confirm a subscription.
 const MAX_CONFIRMATION: Duration = Duration::from_secs(1);
-/// From the end of a connection to the next attempt, and up to twice that: not all processes at once.
+/// From the end of a connection to the next attempt. Up to as much is added at random, so that not
+/// all processes subscribe at the same time.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens over the connection that also carries the questions, and again after each reconnect.
-pub(super) async fn run(connection: Connection, channels: Arc<Channels>) {
+/// Listens over the connection that also carries the calls, and again after each reconnect.
+pub(super) async fn listen(connection: Connection, channels: Arc<Channels>) {
     loop {
-        channels.wanted().await;
+        channels.in_use().await;
         if let Some(link) = connection.link() {
             let messages = link.messages();
-            channels.begin();
-            caught(async {
+            channels.connected();
+            catch_panic(async {
                 tokio::select! {
-                    () = hear(messages, &channels) => {}
+                    () = receive(messages, &channels) => {}
                     _ = subscribe(&link, &channels) => {}
                     () = link.closed() => {}
                 }
             })
             .await;
-            channels.lost();
+            channels.disconnected();
         }
         sleep(PAUSE + jitter::up_to(PAUSE)).await;
     }
 }
 
-/// Until messages are missed.
-async fn hear(mut messages: Receiver<Arc<str>>, channels: &Channels) {
+/// Passes messages on, until messages were missed.
+async fn receive(mut messages: Receiver<Arc<str>>, channels: &Channels) {
     while let Ok(channel) = messages.recv().await {
-        channels.heard(&channel);
+        channels.message_received(&channel);
     }
 }
 
-/// Subscribes to what is listened to, and unsubscribes from the rest, until the connection is lost.
+/// Keeps the subscriptions up to date, until the connection is lost.
 async fn subscribe(link: &Link, channels: &Channels) -> RedisResult<()> {
     let mut subscribed = HashSet::new();
     loop {
-        let (wanted, others) = channels.changes().await;
-        let new: Vec<_> = wanted
+        let (used, unused) = channels.next_changes().await;
+        let new: Vec<_> = used
             .iter()
             .filter(|name| !subscribed.contains(*name))
             .cloned()
@@ -58,8 +59,8 @@ async fn subscribe(link: &Link, channels: &Channels) -> RedisResult<()> {
             in_time(link.subscribe(&new, true)).await?;
         }
         subscribed.extend(new);
-        channels.listening(&wanted);
-        let old: Vec<_> = others
+        channels.subscribed(&used);
+        let old: Vec<_> = unused
             .iter()
             .filter(|name| subscribed.remove(*name))
             .cloned()

@@ -1,0 +1,197 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use super::hold::{Hold, OtherHolds};
+use super::owner::Owner;
+use super::reply::{LeaseReply, ReleaseReply, read_bool};
+use super::resource::{Resource, ResourceKind};
+use super::unique_number::unique_number;
+use crate::connection::{
+    AnswerFuture, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, SEMAPHORE_ACQUIRE, SEMAPHORE_RELEASE,
+    SEMAPHORE_RENEW,
+};
+use crate::error::StoreError;
+
+/// One request for a lease of a lock or semaphore, and the calls that acquire, renew and release
+/// it.
+///
+/// Each call may be repeated when its reply was lost: it counts once.
+#[derive(Debug)]
+pub(super) struct LeaseRequest {
+    pub(super) resource: Arc<Resource>,
+    pub(super) lease: Duration,
+    /// The field in the lock's hash, or the member of the semaphore's set.
+    holder: String,
+    /// The key of the request's latch.
+    latch: String,
+    /// The owner and its hold, if the request has an owner that may hold the lock several times.
+    owned: Option<(Owner, Hold)>,
+}
+
+impl LeaseRequest {
+    /// How long a release that a caller waits for is repeated at most.
+    pub(super) const MAX_RELEASE: Duration = Duration::from_secs(10);
+    /// The longest expiry of a latch: ten years, as the longest lease.
+    const MAX_LATCH_EXPIRY: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+
+    /// A request by this owner. Without an owner, the request is a holder of its own.
+    pub(super) fn new(resource: &Arc<Resource>, owner: Option<&Owner>, lease: Duration) -> Self {
+        let request = format!("{}:{}", resource.process, unique_number());
+        let lock = || format!("{} {}", resource.process, resource.keys.name).into();
+        Self {
+            resource: Arc::clone(resource),
+            lease,
+            latch: resource.keys.latch(&request),
+            owned: owner.map(|owner| (owner.clone(), Hold::new(owner.holds(), lock(), lease))),
+            holder: owner.map_or(request, |owner| resource.holder(owner)),
+        }
+    }
+
+    /// Another request for the same lease.
+    pub(super) fn new_request(&self) -> Self {
+        let owner = self.owned.as_ref().map(|(owner, _)| owner);
+        Self::new(&self.resource, owner, self.lease)
+    }
+
+    pub(super) fn owner_number(&self) -> Option<u64> {
+        self.owned.as_ref().map(|(owner, _)| owner.number())
+    }
+
+    pub(super) fn channel(&self) -> &str {
+        &self.resource.keys.channel
+    }
+
+    /// Whether its owner holds the lock by other requests.
+    pub(super) fn is_nested(&self) -> bool {
+        let hold = self.owned.as_ref().map(|(_, hold)| hold);
+        hold.is_some_and(Hold::is_nested)
+    }
+
+    /// Notes that Redis has granted the request, until an instant or for as long as it is renewed.
+    pub(super) fn granted(&self, token: u64, until: Option<Instant>) {
+        if let Some((_, hold)) = &self.owned {
+            hold.granted(token, until);
+        }
+    }
+
+    pub(super) async fn acquire(&self) -> Result<LeaseReply, StoreError> {
+        let Resource {
+            connection, keys, ..
+        } = &*self.resource;
+        let reply = match self.resource.kind {
+            ResourceKind::Lock => {
+                let keys = [&*keys.name, &*keys.token, &*self.latch];
+                connection.call(&LOCK_ACQUIRE, &keys, |cmd: &mut Cmd| {
+                    cmd.arg(&self.holder).arg(millis(self.lease));
+                    cmd.arg(u8::from(self.owned.is_some()));
+                })
+            }
+            ResourceKind::Semaphore { permits } => {
+                let keys = [&*keys.name, &*self.latch];
+                connection.call(&SEMAPHORE_ACQUIRE, &keys, |cmd: &mut Cmd| {
+                    cmd.arg(&self.holder).arg(millis(self.lease)).arg(permits);
+                })
+            }
+        };
+        self.resource.read(&reply.await?, LeaseReply::read)
+    }
+
+    /// Renews the lease. Returns whether it was still held.
+    pub(super) async fn renew(&self, token: u64) -> Result<bool, StoreError> {
+        let Resource {
+            connection, keys, ..
+        } = &*self.resource;
+        let reply = match self.resource.kind {
+            ResourceKind::Lock => self.with_other_holds(Some(token), |others| {
+                let keys = [&*keys.name, &*keys.token, &*self.latch];
+                connection.call(&LOCK_RENEW, &keys, |cmd: &mut Cmd| {
+                    cmd.arg(&self.holder).arg(token).arg(millis(self.lease));
+                    cmd.arg(u8::from(self.owned.is_some()));
+                    cmd.arg(u8::from(others.have_same_token));
+                })
+            }),
+            ResourceKind::Semaphore { .. } => {
+                connection.call(&SEMAPHORE_RENEW, &[&keys.name], |cmd: &mut Cmd| {
+                    cmd.arg(&self.holder).arg(millis(self.lease));
+                })
+            }
+        };
+        self.resource.read(&reply.await?, read_bool)
+    }
+
+    /// Releases the lease, which ends at `until`. The call is sent before its reply is awaited.
+    pub(super) fn release(&self, token: u64, until: Instant) -> AnswerFuture<Value> {
+        self.send_release(Some(token), until <= Instant::now())
+    }
+
+    /// Gives up a request that Redis may have granted, or may still grant.
+    pub(super) fn give_up(&self) -> AnswerFuture<Value> {
+        self.send_release(None, false)
+    }
+
+    /// Reads the reply to a release.
+    pub(super) fn read_release(&self, reply: &Value) -> Result<ReleaseReply, StoreError> {
+        self.resource.read(reply, ReleaseReply::read)
+    }
+
+    fn send_release(&self, token: Option<u64>, is_lease_over: bool) -> AnswerFuture<Value> {
+        let Resource {
+            connection, keys, ..
+        } = &*self.resource;
+        let is_first = self.owned.as_ref().is_some_and(|(_, hold)| hold.end());
+        self.with_other_holds(token, |others| match self.resource.kind {
+            ResourceKind::Lock => {
+                let needed_for = others.needed_for.map(|need| millis(need).to_string());
+                let token_text = token.map(|token| token.to_string());
+                let arguments = |cmd: &mut Cmd| {
+                    cmd.arg(&self.holder).arg(token_text.unwrap_or_default());
+                    cmd.arg(u8::from(self.owned.is_some()));
+                    cmd.arg(millis(self.latch_expiry(token)))
+                        .arg(&*keys.channel);
+                    cmd.arg(u8::from(others.have_same_token));
+                    cmd.arg(u8::from(is_first && is_lease_over));
+                    cmd.arg(needed_for.unwrap_or_default());
+                };
+                let keys = [&*keys.name, &*keys.token, &*self.latch];
+                connection.call(&LOCK_RELEASE, &keys, arguments)
+            }
+            ResourceKind::Semaphore { .. } => {
+                let arguments = |cmd: &mut Cmd| {
+                    cmd.arg(&self.holder).arg(u8::from(token.is_none()));
+                    cmd.arg(millis(self.latch_expiry(token)))
+                        .arg(&*keys.channel);
+                };
+                connection.call(&SEMAPHORE_RELEASE, &[&keys.name, &self.latch], arguments)
+            }
+        })
+    }
+
+    fn with_other_holds<T>(&self, token: Option<u64>, send: impl FnOnce(OtherHolds) -> T) -> T {
+        match &self.owned {
+            Some((_, hold)) => hold.with_others(token, send),
+            None => send(OtherHolds::NONE),
+        }
+    }
+
+    /// How long the latch outlives a release: while a caller may wait for its reply. After a
+    /// request was given up: while the request may still arrive over an old connection.
+    fn latch_expiry(&self, token: Option<u64>) -> Duration {
+        let timeout = self.resource.connection.timeout();
+        match token {
+            Some(_) => Self::MAX_RELEASE + timeout.min(Self::MAX_RELEASE),
+            None => {
+                let expiry = self.lease.max(Self::MAX_RELEASE);
+                expiry.saturating_add(timeout).min(Self::MAX_LATCH_EXPIRY)
+            }
+        }
+    }
+}
+
+/// Rounded up: a lease is never shorter than the caller asked for.
+fn millis(duration: Duration) -> u64 {
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    u64::try_from(millis).unwrap_or(u64::MAX).max(1)
+}
