@@ -1,7 +1,7 @@
-//! An export button that is pressed again and again: one export of each user runs in the whole fleet, and whoever
-//! presses meanwhile is told so.
+//! Users press an export button again and again: one export of each user runs in the whole fleet,
+//! and further presses are answered at once.
 //!
-//! `cargo run --features lock --example export`, with `REDIS_URL` or a redis-server of its own.
+//! `cargo run --features lock --example export` uses the Redis at `REDIS_URL`, or starts one.
 
 #[path = "support/redis.rs"]
 mod redis_support;
@@ -24,7 +24,7 @@ use tokio::time::sleep;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::from_env();
-    // Two handles are two processes to Redis.
+    // To Redis, two handles are two processes.
     let apps = [app(&server.connect().await?), app(&server.connect().await?)];
 
     println!("Anna presses four times, at both processes, and Ben once:");

@@ -1,6 +1,7 @@
-//! What Redisson's rate limiter granted in its three generations, side by side: the same traffic for each.
+//! Compares the three generations of Redisson's rate limiter, with the same callers for each.
 //!
-//! `cargo run --features limiter --example generations`, with `REDIS_URL` or a redis-server of its own.
+//! `cargo run --features limiter --example generations` uses the Redis at `REDIS_URL`, or starts
+//! one.
 
 #[path = "support/redis.rs"]
 mod support;
@@ -21,7 +22,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::from_env();
     let redis = server.connect().await?;
     println!("{RATE} permits in {INTERVAL:?}\n");
-    println!("Whoever asks at the edge of a window: 1 at 0 ms, 4 at 350 ms, 4 at 420 ms.");
+    println!("Callers at the edge of a window: 1 at 0 ms, 4 at 350 ms, 4 at 420 ms.");
     println!("  generation   granted at each   most within {INTERVAL:?}");
     for generation in [Generation::First, Generation::Second, Generation::Third] {
         let granted = edge(&limiter(&redis, generation, "edge").await?).await?;
@@ -39,13 +40,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     println!(
-        "\nWhoever wants 3 when 4 were granted at 0, 100, 200 and 300 ms, and comes at 310 ms."
+        "\nA caller that wants 3 permits at 310 ms, after 4 were granted at 0, 100, 200 and 300 ms."
     );
-    println!("  generation   served at   having asked");
+    println!("  generation   served at   calls");
     for generation in [Generation::First, Generation::Second, Generation::Third] {
         let (served, asked) = wait(&redis, &server.url, generation).await?;
         println!(
-            "  {:<13}{served:>6} ms{asked:>11} times",
+            "  {:<13}{served:>6} ms{asked:>8}",
             format!("{generation:?}")
         );
     }
@@ -63,7 +64,7 @@ async fn limiter(
     Ok(limiter)
 }
 
-/// How many are granted to each burst.
+/// Returns how many permits are granted to each burst of callers.
 async fn edge(limiter: &RateLimiter) -> Result<[u64; 3], Box<dyn Error>> {
     let began = Instant::now();
     let mut granted = [0; 3];
@@ -76,7 +77,7 @@ async fn edge(limiter: &RateLimiter) -> Result<[u64; 3], Box<dyn Error>> {
     Ok(granted)
 }
 
-/// When three permits come, and how often Redis was asked for them.
+/// Returns after how many milliseconds three permits are granted, and in how many calls.
 async fn wait(
     redis: &Redis,
     url: &str,
@@ -95,7 +96,7 @@ async fn wait(
     Ok((began.elapsed().as_millis(), asked))
 }
 
-/// Script calls so far, as the server counts them.
+/// Returns how many script calls the server has counted.
 async fn calls(url: &str) -> Result<u64, Box<dyn Error>> {
     let client = redis::Client::open(url)?;
     let mut connection = client.get_multiplexed_async_connection().await?;

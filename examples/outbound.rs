@@ -1,6 +1,6 @@
-//! Three processes that call a partner who allows 10 calls a second in all: each waits for its turn.
+//! Three processes call a partner that allows 10 calls a second in all. Each waits for its permits.
 //!
-//! `cargo run --features limiter --example outbound`, with `REDIS_URL` or a redis-server of its own.
+//! `cargo run --features limiter --example outbound` uses the Redis at `REDIS_URL`, or starts one.
 
 #[path = "support/redis.rs"]
 mod support;
@@ -26,11 +26,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One of the processes.
+/// Runs in each of the processes.
 async fn call_the_partner(url: &str) -> Result<(), Box<dyn Error>> {
     let redis = Redis::connect(url).await?;
     let limiter = RateLimiter::new(&redis, "outbound:partner").fair();
-    // Whoever comes first sets it.
+    // The first process sets the rate.
     limiter
         .try_set_rate(RateType::Overall, 10, Duration::from_secs(1))
         .await?;
@@ -61,7 +61,8 @@ async fn start_all() -> Result<(), Box<dyn Error>> {
         .map(|_| start())
         .collect::<Result<Vec<_>, _>>()?;
     println!(
-        "{PROCESSES} processes, {CALLS} calls each, 10 a second in all: who calls in each tenth of a second"
+        "{PROCESSES} processes, {CALLS} calls each, 10 a second in all: \
+         the process of each call, by tenths of a second"
     );
     let mut calls = Vec::new();
     for (name, mut process) in ["A", "B", "C"].into_iter().zip(processes) {
@@ -76,7 +77,7 @@ async fn start_all() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A line for each second.
+/// Prints a line for each second.
 fn show(calls: &mut [(u64, &str)]) {
     calls.sort_unstable();
     let first = calls.first().map_or(0, |(at, _)| *at);
