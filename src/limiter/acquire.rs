@@ -6,19 +6,7 @@ use tokio::time::{Instant, timeout_at};
 use super::acquire_queue::AcquireAnswer;
 use super::batcher::Batcher;
 use super::error::LimiterError;
-use super::grant_guard::GrantGuard;
 use super::limiters::{Grant, GrantId};
-
-/// The result of waiting for permits.
-enum Acquired {
-    Granted(GrantGuard),
-    /// The permits cannot be granted before `wait` has passed, and the caller waits no longer.
-    Refused {
-        wait: Duration,
-        /// Whether the caller's question is still in the queue or under way.
-        is_pending: bool,
-    },
-}
 
 /// Asks for permits at once, and again whenever they may be granted, until the caller's deadline.
 ///
@@ -30,50 +18,49 @@ pub(super) async fn acquire(
 ) -> Result<Result<Grant, Duration>, LimiterError> {
     // The permits may be granted while the reply gets lost, or while this future is dropped.
     let mut guard = batcher.guard(id, 0);
-    let acquired = ask_until(batcher, id, until).await;
+    let answer = ask_until(batcher, id, until).await;
     let is_fair = batcher.request.is_fair;
-    let may_be_granted = match &acquired {
-        Ok(Acquired::Granted(_)) => false,
-        Ok(Acquired::Refused { is_pending, .. }) => *is_pending || is_fair,
+    let may_be_granted = match &answer {
+        Ok(AcquireAnswer::Granted(_)) => false,
+        Ok(AcquireAnswer::Denied { retry, .. }) => retry.is_some() || is_fair,
         Err(error) => error.is_store_error() || is_fair,
     };
     if !may_be_granted {
         guard.disarm();
     }
-    match acquired? {
-        Acquired::Granted(mut granted) => Ok(Ok(granted.disarm())),
-        Acquired::Refused { wait, .. } => Ok(Err(wait)),
+    match answer? {
+        AcquireAnswer::Granted(mut granted) => Ok(Ok(granted.disarm())),
+        AcquireAnswer::Denied { wait, .. } => Ok(Err(wait)),
     }
 }
 
+/// Returns the last answer. A denial has a `retry` if the caller is still in the queue.
 async fn ask_until(
     batcher: &Arc<Batcher>,
     id: GrantId,
     until: Option<Instant>,
-) -> Result<Acquired, LimiterError> {
+) -> Result<AcquireAnswer, LimiterError> {
     let arrival = batcher.next_arrival();
     loop {
-        let (wait, retry) = match batcher.ask(arrival, id, until).await? {
-            AcquireAnswer::Granted(guard) => return Ok(Acquired::Granted(guard)),
-            AcquireAnswer::Denied { wait, retry } => (wait, retry),
-        };
-        let Some(retry) = retry else {
-            let is_pending = false;
-            return Ok(Acquired::Refused { wait, is_pending });
+        let (wait, mut retry) = match batcher.ask(arrival, id, until).await? {
+            AcquireAnswer::Denied {
+                wait,
+                retry: Some(retry),
+            } => (wait, retry),
+            answer => return Ok(answer),
         };
         let answer = match until {
-            Some(until) => timeout_at(until, retry).await,
-            None => Ok(retry.await),
+            Some(until) => timeout_at(until, &mut retry).await,
+            None => Ok((&mut retry).await),
         };
         match answer {
-            Ok(Ok(Ok(AcquireAnswer::Granted(guard)))) => return Ok(Acquired::Granted(guard)),
-            Ok(Ok(Err(error))) => return Err(error),
-            Err(_) => {
-                let is_pending = true;
-                return Ok(Acquired::Refused { wait, is_pending });
-            }
             // The runtime that was to ask again has ended.
             Ok(Ok(Ok(AcquireAnswer::Denied { .. })) | Err(_)) => {}
+            Ok(Ok(answer)) => return answer,
+            Err(_) => {
+                let retry = Some(retry);
+                return Ok(AcquireAnswer::Denied { wait, retry });
+            }
         }
     }
 }

@@ -9,6 +9,9 @@ use super::error::LimiterError;
 use super::generation::Generation;
 use super::rate::Rate;
 
+/// The future of a call to [`Limiters`].
+pub(super) type LimiterFuture<'a, T> = BoxFuture<'a, Result<T, LimiterError>>;
+
 /// The rate limiters of one server or of this process, by name.
 ///
 /// Each method is atomic. `acquire`, `give_back`, `release` and `available` of a name without a
@@ -19,29 +22,17 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
         &self,
         request: AcquireRequest,
         callers: Vec<GrantId>,
-    ) -> BoxFuture<'static, Result<AcquireReply, LimiterError>>;
+    ) -> LimiterFuture<'static, AcquireReply>;
 
     /// Gives back the grants that still count, and removes callers without a grant from the fair
     /// queue. Returns the number of permits given back.
-    fn give_back(
-        &self,
-        name: Arc<str>,
-        grants: Vec<Grant>,
-    ) -> BoxFuture<'static, Result<u64, LimiterError>>;
+    fn give_back(&self, name: Arc<str>, grants: Vec<Grant>) -> LimiterFuture<'static, u64>;
 
     /// Gives back at most `permits` that this client was granted. Returns the number given back.
-    fn release<'a>(
-        &'a self,
-        name: &'a str,
-        permits: u64,
-    ) -> BoxFuture<'a, Result<u64, LimiterError>>;
+    fn release<'a>(&'a self, name: &'a str, permits: u64) -> LimiterFuture<'a, u64>;
 
     /// Returns the number of permits that can be granted now.
-    fn available<'a>(
-        &'a self,
-        name: &'a str,
-        generation: Generation,
-    ) -> BoxFuture<'a, Result<u64, LimiterError>>;
+    fn available<'a>(&'a self, name: &'a str, generation: Generation) -> LimiterFuture<'a, u64>;
 
     /// Sets the rate as `mode` says. Returns whether the rate was set.
     fn configure<'a>(
@@ -50,27 +41,20 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
         rate: Rate,
         mode: ConfigureMode,
         sharing: Sharing,
-    ) -> BoxFuture<'a, Result<bool, LimiterError>>;
+    ) -> LimiterFuture<'a, bool>;
 
-    fn rate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Rate>, LimiterError>>;
+    fn rate<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<Rate>>;
 
     /// Returns how the rate is stored; `None` without a rate.
-    fn rate_status<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<RateStatus>, LimiterError>>;
+    fn rate_status<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<RateStatus>>;
 
     /// Lets the limiter expire after this time. Returns whether the limiter exists.
-    fn expire<'a>(
-        &'a self,
-        name: &'a str,
-        after: Duration,
-    ) -> BoxFuture<'a, Result<bool, LimiterError>>;
+    fn expire<'a>(&'a self, name: &'a str, after: Duration) -> LimiterFuture<'a, bool>;
 
     /// Deletes the limiter. Returns whether it existed.
-    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>>;
+    fn delete<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, bool>;
 
-    fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>>;
+    fn exists<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, bool>;
 
     /// How long one call may take.
     fn timeout(&self) -> Duration;

@@ -4,14 +4,14 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
 use super::client::Client;
 use super::error::LimiterError;
 use super::generation::Generation;
 use super::limiters::{
-    AcquireReply, AcquireRequest, ConfigureMode, Grant, GrantId, Limiters, RateStatus, Sharing,
+    AcquireReply, AcquireRequest, ConfigureMode, Grant, GrantId, LimiterFuture, Limiters,
+    RateStatus, Sharing,
 };
 use super::memory_limiter::MemoryLimiter;
 use super::rate::Rate;
@@ -169,7 +169,7 @@ impl Limiters for MemoryLimiters {
         &self,
         request: AcquireRequest,
         callers: Vec<GrantId>,
-    ) -> BoxFuture<'static, Result<AcquireReply, LimiterError>> {
+    ) -> LimiterFuture<'static, AcquireReply> {
         let reply = require_third(request.generation).and_then(|()| {
             self.get(&request.name, |now, limiter| {
                 limiter.acquire(now, &request, &callers)
@@ -178,11 +178,7 @@ impl Limiters for MemoryLimiters {
         Box::pin(ready(reply))
     }
 
-    fn give_back(
-        &self,
-        name: Arc<str>,
-        grants: Vec<Grant>,
-    ) -> BoxFuture<'static, Result<u64, LimiterError>> {
+    fn give_back(&self, name: Arc<str>, grants: Vec<Grant>) -> LimiterFuture<'static, u64> {
         let given_back = self.get(&name, |now, limiter| {
             let permits = grants.iter().map(|grant| limiter.give_back(now, grant));
             permits.sum()
@@ -190,22 +186,14 @@ impl Limiters for MemoryLimiters {
         Box::pin(ready(given_back))
     }
 
-    fn release<'a>(
-        &'a self,
-        name: &'a str,
-        permits: u64,
-    ) -> BoxFuture<'a, Result<u64, LimiterError>> {
+    fn release<'a>(&'a self, name: &'a str, permits: u64) -> LimiterFuture<'a, u64> {
         let released = self.get(name, |now, limiter| {
             limiter.granted.release(now, &limiter.rate, permits)
         });
         Box::pin(ready(released))
     }
 
-    fn available<'a>(
-        &'a self,
-        name: &'a str,
-        generation: Generation,
-    ) -> BoxFuture<'a, Result<u64, LimiterError>> {
+    fn available<'a>(&'a self, name: &'a str, generation: Generation) -> LimiterFuture<'a, u64> {
         let available = require_third(generation).and_then(|()| {
             self.get(name, |now, limiter| {
                 limiter.granted.available(now, &limiter.rate)
@@ -220,18 +208,15 @@ impl Limiters for MemoryLimiters {
         rate: Rate,
         mode: ConfigureMode,
         _: Sharing,
-    ) -> BoxFuture<'a, Result<bool, LimiterError>> {
+    ) -> LimiterFuture<'a, bool> {
         Box::pin(ready(Ok(self.configure_now(name, rate, mode))))
     }
 
-    fn rate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Rate>, LimiterError>> {
+    fn rate<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<Rate>> {
         Box::pin(ready(Ok(self.find(name, |_, limiter| limiter.rate))))
     }
 
-    fn rate_status<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<RateStatus>, LimiterError>> {
+    fn rate_status<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<RateStatus>> {
         let status = self.find(name, |now, limiter| {
             let micros = limiter.expires_at.map(|at| at.saturating_sub(now));
             RateStatus {
@@ -242,16 +227,12 @@ impl Limiters for MemoryLimiters {
         Box::pin(ready(Ok(status)))
     }
 
-    fn expire<'a>(
-        &'a self,
-        name: &'a str,
-        after: Duration,
-    ) -> BoxFuture<'a, Result<bool, LimiterError>> {
+    fn expire<'a>(&'a self, name: &'a str, after: Duration) -> LimiterFuture<'a, bool> {
         let expire = |now, limiter: &mut MemoryLimiter| limiter.expire_after(now, after);
         Box::pin(ready(Ok(self.find(name, expire).is_some())))
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
+    fn delete<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, bool> {
         let mut map = self.map();
         let now = map.clock.now();
         let deleted = map.by_name.remove(name);
@@ -259,7 +240,7 @@ impl Limiters for MemoryLimiters {
         Box::pin(ready(Ok(existed)))
     }
 
-    fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
+    fn exists<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, bool> {
         Box::pin(ready(Ok(self.find(name, |_, _| ()).is_some())))
     }
 

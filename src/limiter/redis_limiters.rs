@@ -2,7 +2,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 
@@ -10,9 +9,11 @@ use super::error::{LimiterError, LimiterErrorKind};
 use super::generation::Generation;
 use super::limiter_keys::LimiterKeys;
 use super::limiters::{
-    AcquireReply, AcquireRequest, ConfigureMode, Grant, GrantId, Limiters, RateStatus, Sharing,
+    AcquireReply, AcquireRequest, ConfigureMode, Grant, GrantId, LimiterFuture, Limiters,
+    RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
+use crate::clock::Clock;
 use crate::connection::{
     Connection, LIMITER_ACQUIRE, LIMITER_ACQUIRE_FAIR, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST,
     LIMITER_CONFIGURE, LIMITER_DELETE, LIMITER_EXPIRE, LIMITER_FIRST, LIMITER_GIVE_BACK,
@@ -25,8 +26,8 @@ pub(super) struct RedisLimiters {
     redis: Redis,
     /// The first half of the id of every grant of this client.
     client_id: [u8; 8],
-    #[cfg(feature = "test-util")]
-    clock: Option<crate::test_util::ManualClock>,
+    /// The clock of a test, which stands in for the server's clock.
+    clock: Option<Arc<Clock>>,
 }
 
 impl RedisLimiters {
@@ -34,26 +35,14 @@ impl RedisLimiters {
         Self {
             redis: redis.clone(),
             client_id,
-            #[cfg(feature = "test-util")]
             clock: None,
         }
     }
 
     #[cfg(feature = "test-util")]
     pub(super) fn with_clock(mut self, clock: crate::test_util::ManualClock) -> Self {
-        self.clock = Some(clock);
+        self.clock = Some(Arc::new(Clock::Manual(clock)));
         self
-    }
-
-    /// The time by a test's clock, in microseconds.
-    #[cfg(feature = "test-util")]
-    fn now(&self) -> Option<u64> {
-        self.clock.as_ref().map(crate::test_util::ManualClock::now)
-    }
-
-    #[cfg(not(feature = "test-util"))]
-    fn now(&self) -> Option<u64> {
-        None
     }
 
     fn connection(&self) -> &Connection {
@@ -69,8 +58,8 @@ impl RedisLimiters {
     ) -> Result<Value, LimiterError> {
         let keys = LimiterKeys::new(name, self.redis.id());
         let with_time = |command: &mut Cmd| {
-            match self.now() {
-                Some(now) => command.arg(now),
+            match &self.clock {
+                Some(clock) => command.arg(clock.now()),
                 None => command.arg(""),
             };
             arguments(command);
@@ -208,15 +197,11 @@ impl Limiters for RedisLimiters {
         &self,
         request: AcquireRequest,
         callers: Vec<GrantId>,
-    ) -> BoxFuture<'static, Result<AcquireReply, LimiterError>> {
+    ) -> LimiterFuture<'static, AcquireReply> {
         Box::pin(self.clone().acquire_now(request, callers))
     }
 
-    fn give_back(
-        &self,
-        name: Arc<str>,
-        grants: Vec<Grant>,
-    ) -> BoxFuture<'static, Result<u64, LimiterError>> {
+    fn give_back(&self, name: Arc<str>, grants: Vec<Grant>) -> LimiterFuture<'static, u64> {
         let limiters = self.clone();
         Box::pin(async move {
             let arguments = |command: &mut Cmd| {
@@ -229,11 +214,7 @@ impl Limiters for RedisLimiters {
         })
     }
 
-    fn release<'a>(
-        &'a self,
-        name: &'a str,
-        permits: u64,
-    ) -> BoxFuture<'a, Result<u64, LimiterError>> {
+    fn release<'a>(&'a self, name: &'a str, permits: u64) -> LimiterFuture<'a, u64> {
         Box::pin(
             self.call_for_number(&LIMITER_RELEASE, name, move |command| {
                 command.arg(permits).arg(&self.client_id);
@@ -241,11 +222,7 @@ impl Limiters for RedisLimiters {
         )
     }
 
-    fn available<'a>(
-        &'a self,
-        name: &'a str,
-        generation: Generation,
-    ) -> BoxFuture<'a, Result<u64, LimiterError>> {
+    fn available<'a>(&'a self, name: &'a str, generation: Generation) -> LimiterFuture<'a, u64> {
         let script = match generation {
             Generation::First => &LIMITER_AVAILABLE_FIRST,
             Generation::Second | Generation::Third => &LIMITER_AVAILABLE,
@@ -259,7 +236,7 @@ impl Limiters for RedisLimiters {
         rate: Rate,
         mode: ConfigureMode,
         sharing: Sharing,
-    ) -> BoxFuture<'a, Result<bool, LimiterError>> {
+    ) -> LimiterFuture<'a, bool> {
         Box::pin(async move {
             let mode = match mode {
                 ConfigureMode::TrySet => "try_set",
@@ -282,7 +259,7 @@ impl Limiters for RedisLimiters {
         })
     }
 
-    fn rate<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Rate>, LimiterError>> {
+    fn rate<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<Rate>> {
         Box::pin(async move {
             let fields = ["rate", "interval", "type", "keepAliveTime"];
             let fields = self.hash_fields(name, &fields).await?;
@@ -301,10 +278,7 @@ impl Limiters for RedisLimiters {
         })
     }
 
-    fn rate_status<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<RateStatus>, LimiterError>> {
+    fn rate_status<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<RateStatus>> {
         Box::pin(async move {
             let fields = ["rate", "interval", "type", "countsExpire", "keepAliveTime"];
             let fields = self.hash_fields(name, &fields).await?;
@@ -335,11 +309,7 @@ impl Limiters for RedisLimiters {
         })
     }
 
-    fn expire<'a>(
-        &'a self,
-        name: &'a str,
-        after: Duration,
-    ) -> BoxFuture<'a, Result<bool, LimiterError>> {
+    fn expire<'a>(&'a self, name: &'a str, after: Duration) -> LimiterFuture<'a, bool> {
         Box::pin(async move {
             // Redis deletes a key that expires after 0 ms.
             let millis = after.as_nanos().div_ceil(1_000_000).clamp(1, 1 << 53);
@@ -352,14 +322,14 @@ impl Limiters for RedisLimiters {
         })
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
+    fn delete<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, bool> {
         Box::pin(async move {
             let existed = self.call_for_number(&LIMITER_DELETE, name, |_| {});
             Ok(existed.await? == 1)
         })
     }
 
-    fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, LimiterError>> {
+    fn exists<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, bool> {
         Box::pin(async move {
             let mut exists = cmd("EXISTS");
             exists.arg(name);
