@@ -137,7 +137,7 @@ local function store(is_grant)
     call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ms - interval))
   end
   if missing > 0 then
-    local id = struct.pack('>I8c8', now, 'the lost')
+    local id = struct.pack('>I8c8', now, 'missing_')
     local grant = struct.pack('<Bc0I4', 16, id, math.min(missing, 4294967295))
     call('ZADD', permits_key, text(ms_up), grant)
   end

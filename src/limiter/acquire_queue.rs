@@ -16,7 +16,7 @@ const MAX_BATCH: usize = 64;
 const MAX_CALLS: usize = 2;
 /// From this number of waiting callers on, they are asked for at most every
 /// [`MIN_PAUSE_OF_MANY`], so that permits that come back one by one are granted in one call.
-const MANY: usize = 128;
+const MANY_RETRIES: usize = 128;
 const MIN_PAUSE_OF_MANY: Duration = Duration::from_millis(10);
 /// The server counts in milliseconds.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
@@ -50,7 +50,7 @@ pub(super) struct PendingAcquire {
 pub(super) type AnswerReceiver = oneshot::Receiver<Result<AcquireAnswer, LimiterError>>;
 
 /// Pending callers, each with its arrival.
-pub(super) type Batch = Vec<(u64, PendingAcquire)>;
+pub(super) type PendingBatch = Vec<(u64, PendingAcquire)>;
 
 pub(super) enum AcquireAnswer {
     /// Dropping the guard gives the permits back.
@@ -106,7 +106,7 @@ impl AcquireQueue {
     }
 
     /// Begins a call: returns its callers, and the number of changes for [`deny`](Self::deny).
-    pub(super) fn next_batch(&mut self, is_fair: bool) -> Option<(Batch, u64)> {
+    pub(super) fn next_batch(&mut self, is_fair: bool) -> Option<(PendingBatch, u64)> {
         let max_calls = match self.firsts.len() {
             // Fair callers reach the server in the order of their arrival.
             _ if is_fair => 1,
@@ -153,7 +153,7 @@ impl AcquireQueue {
     /// `changes` is the number of changes when the call began.
     pub(super) fn deny(
         &mut self,
-        batch: Batch,
+        batch: PendingBatch,
         wait: Duration,
         changes: u64,
         is_fair: bool,
@@ -166,7 +166,7 @@ impl AcquireQueue {
         };
         if self.changes == changes && has_first {
             let min = match self.retries.len() {
-                MANY.. => MIN_PAUSE_OF_MANY,
+                MANY_RETRIES.. => MIN_PAUSE_OF_MANY,
                 _ => MIN_PAUSE,
             };
             self.retry_at = Some(Instant::now() + jitter::pause_before_repeat(wait, min));

@@ -5,7 +5,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::acquire_queue::{AcquireAnswer, AcquireQueue, Batch, PendingAcquire};
+use super::acquire_queue::{AcquireAnswer, AcquireQueue, PendingAcquire, PendingBatch};
 use super::error::LimiterError;
 use super::generation::Generation;
 use super::give_back_queue::GiveBackQueue;
@@ -111,8 +111,8 @@ impl Batcher {
         }
     }
 
-    /// Makes one call. `changes` is [`AcquireQueue::next_batch`]'s.
-    async fn call(self: Arc<Self>, batch: Batch, changes: u64) {
+    /// Makes one call. `changes` comes from [`AcquireQueue::next_batch`].
+    async fn call(self: Arc<Self>, batch: PendingBatch, changes: u64) {
         let ids = batch.iter().map(|(_, pending)| pending.id).collect();
         let reply = match self.limiters.acquire(self.request.clone(), ids).await {
             Ok(reply) => reply,
@@ -140,7 +140,7 @@ impl Batcher {
         }
     }
 
-    fn deny(&self, batch: Batch, wait: Duration, changes: u64) {
+    fn deny(&self, batch: PendingBatch, wait: Duration, changes: u64) {
         let is_fair = self.request.is_fair;
         let have_left = self.queue().deny(batch, wait, changes, is_fair);
         // The call may have put a caller into the fair queue after that caller had left.

@@ -24,7 +24,8 @@ use crate::clock::Clock;
 ///
 /// A limiter whose rate has a [keep-alive time](Rate::keep_alive) is forgotten after that time. Any
 /// other limiter stays in memory until it is deleted. Set a keep-alive time if clients choose the
-/// names. Forgotten limiters may still occupy memory: at most as many as there are others, or 64.
+/// names. Up to 64 forgotten limiters, or as many as there are limiters in use, may still occupy
+/// memory.
 ///
 /// ```
 /// use std::time::Duration;

@@ -106,8 +106,8 @@ impl RateLimiter {
     /// Declares, with every rate set through this value, that clients of Redisson use the limiter
     /// as well. Default: only this crate uses it, and its counts expire by themselves.
     ///
-    /// The counts of a shared limiter do not expire, because Redisson's scripts remove the expiry
-    /// from some keys and then fail when the others are gone. A rate that a client of Redisson has
+    /// The counts of a shared limiter do not expire: Redisson's scripts remove the expiry from one
+    /// of two keys, and fail when the other key has expired. A rate that a client of Redisson has
     /// set declares the same.
     #[must_use]
     pub fn shared_with_redisson(mut self) -> Self {

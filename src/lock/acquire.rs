@@ -11,7 +11,7 @@ use super::subscriber::{QueuedWaiter, WaiterInfo};
 use crate::connection::Redis;
 use crate::error::StoreError;
 
-/// Acquires a lease in one round trip; `None` if others hold the lock.
+/// Acquires a lease in one round trip; `None` if another holder has the lock.
 pub(super) async fn acquire_once(
     redis: &Redis,
     request: LeaseRequest,

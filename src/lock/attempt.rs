@@ -21,7 +21,7 @@ pub(super) struct Attempt<'a> {
 /// The result of one call.
 pub(super) enum Attempted {
     Granted(LeaseGuard),
-    /// Others hold the lock. Their lease ends after this time; `None` if it never ends.
+    /// Another holder has the lock. Its lease ends after this time; `None` if it never ends.
     Held {
         ends_after: Option<Duration>,
     },

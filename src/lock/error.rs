@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Why a call of a [`Lock`](super::Lock) or [`LockGuard`](super::LockGuard) failed. A lock that
-/// others hold is not an error.
+/// is held by another holder is not an error.
 #[derive(Debug, Clone)]
 pub struct LockError {
     /// The lock's name.

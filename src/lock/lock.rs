@@ -96,7 +96,7 @@ impl Lock {
         Ok(LockGuard::new(lease))
     }
 
-    /// Acquires the lock if it is free, in one round trip. Returns `None` if others hold it.
+    /// Acquires the lock if it is free, in one round trip. Returns `None` if it is held.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Lock {
     }
 
     /// Acquires the lock, and waits for at most `wait`; with zero, as [`Lock::try_lock`]. Returns
-    /// `None` if others still hold it.
+    /// `None` if it is still held.
     ///
     /// A call in progress at the end is awaited, for up to one more [`Redis::timeout`].
     ///

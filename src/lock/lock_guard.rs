@@ -25,7 +25,7 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`LockError`] of the kind [`NotHeld`](super::LockErrorKind::NotHeld) if the lock had been
-    /// lost: others may have held it at the same time. Of the kind
+    /// lost: another holder may have had it at the same time. Of the kind
     /// [`Store`](super::LockErrorKind::Store) if Redis did not answer, or refused.
     pub async fn release(self) -> Result<(), LockError> {
         self.0.release().await

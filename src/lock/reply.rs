@@ -9,7 +9,7 @@ use redis::Value;
 pub(super) enum LeaseReply {
     /// The request was granted. The fencing token of a semaphore is 0.
     Granted { token: u64 },
-    /// Others hold the lock. Their lease ends after this time; `None` if it never ends.
+    /// Another holder has the lock. Its lease ends after this time; `None` if it never ends.
     Held { ends_after: Option<Duration> },
     /// The request was given up before Redis received it.
     GivenUp,

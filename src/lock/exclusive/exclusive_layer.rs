@@ -20,12 +20,12 @@ use crate::lock::lock::Lock;
 /// is killed. A background task renews the lease meanwhile.
 ///
 /// A response that switches protocols (101) has no body. Its permit is free when the handler has
-/// returned it, and not when the upgraded connection ends. For a WebSocket that others must not
-/// open at the same time, acquire a [`Lock`] in the task that serves it.
+/// returned it, and not when the upgraded connection ends. For a WebSocket that only one
+/// client may have open, acquire a [`Lock`] in the task that serves it.
 ///
 /// The permit is a lease, with the limits that the [module](crate::lock) describes. A process that
-/// cannot reach Redis for longer than the lease goes on running handlers, and others may hold their
-/// permits by then.
+/// cannot reach Redis for longer than the lease goes on running handlers, and other processes may
+/// hold their permits by then.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -67,7 +67,7 @@ impl QueuedWaiter {
         self.channels.with_queue(&self.channel, WaitQueue::answered);
     }
 
-    /// Redis has answered: others hold the lock, and their lease ends after this time.
+    /// Redis has denied the lock: the lease of another holder ends after this time.
     pub(in crate::lock) fn denied(&self, ends_after: Option<Duration>) {
         let denied = |queue: &mut WaitQueue| queue.denied(self.number, ends_after);
         self.channels.with_queue(&self.channel, denied);

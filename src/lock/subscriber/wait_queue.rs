@@ -75,7 +75,7 @@ struct Outage {
 pub(super) enum NextStep {
     Ask,
     SleepUntil(Instant),
-    /// Its deadline has passed, and others hold the lock.
+    /// Its deadline has passed, and the lock is still held.
     GiveUp,
     Fail(StoreError),
 }
@@ -157,7 +157,7 @@ impl WaitQueue {
         self.outage = None;
     }
 
-    /// This caller was denied: others hold the lock, and their lease ends after this time.
+    /// This caller was denied: the lease of another holder ends after this time.
     pub(super) fn denied(&mut self, number: u64, ends_after: Option<Duration>) {
         self.answered();
         self.sleep(number, ends_after.unwrap_or(MAX_SLEEP));

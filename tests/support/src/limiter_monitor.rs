@@ -37,7 +37,7 @@ pub struct Grants {
 pub fn split(member: &[u8]) -> Option<(Vec<u8>, u64)> {
     let (identity, permits) = member.split_at(member.len() - 4);
     let permits = u32::from_le_bytes(permits.try_into().expect("four bytes"));
-    (!identity.ends_with(b"the lost")).then(|| (identity.to_vec(), permits.into()))
+    (!identity.ends_with(b"missing_")).then(|| (identity.to_vec(), permits.into()))
 }
 
 /// Whether this is the set of what one client was granted.
