@@ -376,7 +376,7 @@ fn the_lines_name_what_the_scripts_call() {
         "take_out.lua",
         "give_back.lua",
     ];
-    let mut of_scripts = called(&["limiter", "lock", "slots", "include"], &of_takes);
+    let mut of_scripts = called(&["limiter", "lock", "semaphore", "include"], &of_takes);
     of_scripts.extend(["hmget", "exists"].map(str::to_owned));
     let besides = [&scripts[..], &["subscribe", "unsubscribe"]].concat();
     assert_eq!(named("primitives", &besides), of_scripts);
