@@ -178,3 +178,8 @@ struct TopologiesDoctests;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/algorithms.md")]
 struct AlgorithmsDoctests;
+
+/// The same of the page for users of other crates.
+#[cfg(all(doctest, feature = "axum", feature = "redis"))]
+#[doc = include_str!("../docs/migrating.md")]
+struct MigratingDoctests;
