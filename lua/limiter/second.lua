@@ -4,7 +4,8 @@
 -- KEYS     see lua/include/permits.lua
 -- ARGV[1]  now in microseconds since 1970, only in tests; empty: the server's clock
 -- ARGV[2]  how many permits the caller wants
--- ARGV[3]  the grant as the third generation stores it; this generation keeps 4 bytes of its id
+-- ARGV[3]  the grant as the third generation stores it; this generation keeps its id in 4
+--          bytes
 --
 -- Reply: 0 if they were granted, else the microseconds until the earliest grant expires; a negative
 --        number as in lua/include/permits.lua
@@ -15,7 +16,9 @@ local test_now = ARGV[1] ~= '' and ARGV[1]
 
 if remaining >= requested then
   remaining = remaining - requested
-  local member = string.sub(ARGV[3], 2, 5) .. struct.pack('<I4', requested)
+  -- The id begins with the client and ends with a number: neither alone is unique.
+  local client, number = struct.unpack('>I4', ARGV[3], 2), struct.unpack('>I4', ARGV[3], 14)
+  local member = struct.pack('>i4<I4', bit.bxor(client, number), requested)
   call('ZADD', permits_key, text(ms_up), member)
   store(true)
   return 0
