@@ -7,7 +7,7 @@
 #   FUZZ_SANITIZER=address bash fuzz/run.sh  # slower; the crate itself has no unsafe code
 #
 # What it finds stands in fuzz/artifacts/<target>/. An input that has found something belongs into fuzz/corpus/<target>/ once that
-# is mended: tests/attack/fuzz.rs runs it ever after.
+# is mended: tests/laws/fuzz.rs runs it ever after.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

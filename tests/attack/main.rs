@@ -1,15 +1,12 @@
 //! Attacks on the laws from outside: only through the public API, on real servers, behind a proxy
 //! that adds latency or breaks connections. Each test names the law or the promise it attacks.
 //!
-//! [`acl`] and [`secrets`] test what `docs/security.md` promises, and `fuzz` runs the fuzz targets
-//! over their corpus.
+//! [`acl`] and `secrets` test what `docs/security.md` promises.
 
 mod acl;
 mod cluster;
 mod extremes;
 mod flood;
-#[cfg(feature = "config")]
-mod fuzz;
 mod keys;
 mod latency;
 mod limiter;

@@ -3,6 +3,9 @@
 //! The crate keeps running totals, sub-windows and buckets. The oracle here keeps a list and adds
 //! it up. Neither knows of the other: these tests use the public interface alone.
 //!
+//! No test of this binary starts a process: a process that is being started holds the sockets of
+//! this one for a moment, and the targets of `fuzz` use sockets while the time is paused.
+//!
 //! `TIDEGATE_HISTORIES` says how many random histories each law is checked with.
 
 mod answers;
@@ -14,6 +17,8 @@ mod clocks;
 mod exact;
 mod extremes;
 mod forgotten;
+#[cfg(all(feature = "config", feature = "redis", feature = "test-util"))]
+mod fuzz;
 mod history;
 #[cfg(tidegate_model)]
 mod interleavings;

@@ -20,7 +20,7 @@ pub(crate) struct Mutated {
 
 /// Which tests, and how many histories each tries.
 type Tests = (&'static [&'static str], &'static str);
-const LAWS: Tests = (&["--test", "laws"], "800");
+const LAWS: Tests = (&["--test", "laws", "--", "--skip", "fuzz::"], "800");
 const HISTORIES: Tests = (&["--test", "store", "history"], "4000");
 const LIMITER: Tests = (
     &[
