@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use crate::history::Event;
 
 /// For every law and algorithm, unless `TIDEGATE_HISTORIES` says otherwise.
-const HISTORIES: u32 = 8_000;
+const HISTORIES: u32 = 3_000;
 
 pub(crate) fn histories() -> u32 {
     let set = std::env::var("TIDEGATE_HISTORIES").ok();
