@@ -8,25 +8,25 @@ use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind, StoreExt};
 use tidegate::{MemoryStore, Quota, Rule, Store, StoreError};
 use tokio::time::{Instant, sleep};
 
-use super::line::Mode;
-use super::{Line, MILLISECOND, SECOND, ask, at_once, failure, kind, take, take_of};
+use super::flaky_store::Mode;
+use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, failure, kind, take, take_of};
 
 /// A breaker that has just opened, around a store that does this.
-pub(crate) async fn open(mode: Mode) -> (CircuitBreaker<Line>, Line) {
-    let line = Line::new(Mode::Fails(Kind::Timeout));
-    let store = CircuitBreaker::new(line.clone()).failures(3);
+pub(crate) async fn open(mode: Mode) -> (CircuitBreaker<FlakyStore>, FlakyStore) {
+    let flaky = FlakyStore::new(Mode::Fails(Kind::Timeout));
+    let store = CircuitBreaker::new(flaky.clone()).failures(3);
     for _ in 0..3 {
         assert_eq!(kind(&store).await, Kind::Timeout);
     }
-    assert_eq!(line.asked(), 3);
-    line.set(mode);
-    (store, line)
+    assert_eq!(flaky.asked(), 3);
+    flaky.set(mode);
+    (store, flaky)
 }
 
 #[tokio::test(start_paused = true)]
 async fn ten_failures_in_a_row_open_it() {
-    let line = Line::new(Mode::Fails(Kind::Timeout));
-    let store = CircuitBreaker::new(line.clone());
+    let flaky = FlakyStore::new(Mode::Fails(Kind::Timeout));
+    let store = CircuitBreaker::new(flaky.clone());
     for _ in 0..10 {
         assert_eq!(kind(&store).await, Kind::Timeout);
     }
@@ -36,7 +36,7 @@ async fn ten_failures_in_a_row_open_it() {
         assert_eq!(error.kind(), Kind::Unavailable);
         assert_eq!(
             error.to_string(),
-            "the circuit breaker of line is open: the line is broken"
+            "the circuit breaker of flaky is open: the store is broken"
         );
         let source = error.source().and_then(|source| source.downcast_ref());
         let source: &StoreError = source.expect("what opened it");
@@ -44,15 +44,15 @@ async fn ten_failures_in_a_row_open_it() {
         let at_once = at_once(&store, &take()).expect("without waiting");
         assert_eq!(at_once.expect_err("open").kind(), Kind::Unavailable);
     }
-    assert_eq!((line.asked(), began.elapsed()), (10, Duration::ZERO));
-    assert_eq!(store.name(), "line");
+    assert_eq!((flaky.asked(), began.elapsed()), (10, Duration::ZERO));
+    assert_eq!(store.name(), "flaky");
 }
 
 /// A key that is refused, or a node that is dead: what is asked of others is looked at, too.
 #[tokio::test(start_paused = true)]
 async fn one_dead_key_does_not_hold_it_open() {
     for kind in [Kind::Timeout, Kind::Unavailable, Kind::Protocol] {
-        let store = CircuitBreaker::new(Line::new(Mode::IsDeadFor(kind))).failures(3);
+        let store = CircuitBreaker::new(FlakyStore::new(Mode::IsDeadFor(kind))).failures(3);
         let dead = take_of(Rule::new("dead", [Quota::per_second(5)]).expect("valid"));
         for _ in 0..3 {
             let error = store.take_one(&dead).await.expect_err("dead");
@@ -69,11 +69,11 @@ async fn one_dead_key_does_not_hold_it_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_without_end_is_one_of_a_day() {
-    let line = Line::new(Mode::Fails(Kind::Timeout));
-    let store = CircuitBreaker::new(line.clone()).failures(1);
+    let flaky = FlakyStore::new(Mode::Fails(Kind::Timeout));
+    let store = CircuitBreaker::new(flaky.clone()).failures(1);
     let store = store.probe_every(Duration::MAX);
     assert_eq!(kind(&store).await, Kind::Timeout);
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     sleep(24 * 3_600 * SECOND).await;
     assert_eq!(kind(&store).await, Kind::Unavailable);
     sleep(6 * 3_600 * SECOND).await;
@@ -99,8 +99,8 @@ async fn what_is_about_the_store_opens_it_and_nothing_else_does() {
     for (kinds, opens) in [(&opening[..], true), (&others, false)] {
         for kind in kinds {
             for mode in [Mode::Fails(*kind), Mode::FailsAtOnce(*kind)] {
-                let line = Line::new(mode);
-                let store = CircuitBreaker::new(line).failures(3);
+                let flaky = FlakyStore::new(mode);
+                let store = CircuitBreaker::new(flaky).failures(3);
                 for _ in 0..3 {
                     assert_eq!(failure(&store).await.kind(), *kind);
                 }
@@ -113,13 +113,13 @@ async fn what_is_about_the_store_opens_it_and_nothing_else_does() {
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_begins_the_count_anew_and_a_look_does_not() {
-    let line = Line::new(Mode::Works);
-    let store = CircuitBreaker::new(line.clone()).failures(3);
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = CircuitBreaker::new(flaky.clone()).failures(3);
     let fail_twice = async || {
-        line.set(Mode::Fails(Kind::Timeout));
+        flaky.set(Mode::Fails(Kind::Timeout));
         assert_eq!(kind(&store).await, Kind::Timeout);
         assert_eq!(kind(&store).await, Kind::Timeout);
-        line.set(Mode::Works);
+        flaky.set(Mode::Works);
     };
     for _ in 0..10 {
         fail_twice().await;
@@ -128,7 +128,7 @@ async fn a_decision_begins_the_count_anew_and_a_look_does_not() {
     fail_twice().await;
     let dynamic: &dyn Store = &store;
     dynamic.peek(&take()).await.expect("an answer");
-    line.set(Mode::Fails(Kind::Timeout));
+    flaky.set(Mode::Fails(Kind::Timeout));
     assert_eq!(kind(&store).await, Kind::Timeout);
     assert_eq!(kind(&store).await, Kind::Unavailable, "three in a row");
 }
@@ -136,47 +136,47 @@ async fn a_decision_begins_the_count_anew_and_a_look_does_not() {
 /// Also those that come before a future is polled.
 #[tokio::test(start_paused = true)]
 async fn answers_at_once_are_counted() {
-    let line = Line::new(Mode::FailsAtOnce(Kind::OutOfMemory));
-    let store = CircuitBreaker::new(line.clone()).failures(3);
+    let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::OutOfMemory));
+    let store = CircuitBreaker::new(flaky.clone()).failures(3);
     for _ in 0..3 {
         let answer = at_once(&store, &take()).expect("at once");
         assert_eq!(answer.expect_err("fails").kind(), Kind::OutOfMemory);
     }
-    line.asked();
+    flaky.asked();
     assert_eq!(kind(&store).await, Kind::Unavailable);
-    line.set(Mode::Memory);
+    flaky.set(Mode::Memory);
     sleep(SECOND).await;
     let answer = at_once(&store, &take()).expect("at once");
     assert!(answer.expect("a decision").is_allowed());
-    assert_eq!(line.asked(), 0);
+    assert_eq!(flaky.asked(), 0);
 }
 
 /// Every 100 to 120 ms, by the take that failed last, and never by one that costs something.
 #[tokio::test(start_paused = true)]
 async fn an_open_breaker_looks_after_the_store() {
-    let (store, line) = open(Mode::Fails(Kind::Unavailable)).await;
+    let (store, flaky) = open(Mode::Fails(Kind::Unavailable)).await;
     sleep(60 * SECOND).await;
-    let looks = line.looked();
+    let looks = flaky.looked();
     assert!((498..=600).contains(&looks), "{looks}");
-    assert_eq!(line.asked(), 0);
+    assert_eq!(flaky.asked(), 0);
 
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     sleep(130 * MILLISECOND).await;
-    assert_eq!(line.looked(), 1);
+    assert_eq!(flaky.looked(), 1);
     sleep(SECOND).await;
-    assert_eq!(line.looked(), 0, "it was answered");
+    assert_eq!(flaky.looked(), 0, "it was answered");
     assert!(ask(&store, &take()).await.is_allowed());
-    assert_eq!(line.memory().len(), 1);
+    assert_eq!(flaky.memory().len(), 1);
 }
 
 /// A look that hangs is given up, so that the next one can be answered.
 #[tokio::test(start_paused = true)]
 async fn a_look_that_hangs_is_given_up() {
-    let (store, line) = open(Mode::Hangs).await;
+    let (store, flaky) = open(Mode::Hangs).await;
     sleep(10 * SECOND).await;
-    let looks = line.looked();
+    let looks = flaky.looked();
     assert!((8..=10).contains(&looks), "{looks}");
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     sleep(SECOND + 250 * MILLISECOND).await;
     assert!(ask(&store, &take()).await.is_allowed());
 }
@@ -196,39 +196,39 @@ async fn requests_do_not_wait_while_it_is_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_key_is_an_answer() {
-    let (store, line) = open(Mode::Fails(Kind::WrongType)).await;
+    let (store, flaky) = open(Mode::Fails(Kind::WrongType)).await;
     sleep(SECOND).await;
-    assert_eq!(line.looked(), 1);
+    assert_eq!(flaky.looked(), 1);
     assert_eq!(kind(&store).await, Kind::WrongType, "half-open");
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     assert!(ask(&store, &take()).await.is_allowed());
 }
 
 /// What was asked before it opened, or before it closed, changes nothing after it.
 #[tokio::test(start_paused = true)]
 async fn late_answers_change_nothing() {
-    let line = Line::new(Mode::Holds);
-    let store = CircuitBreaker::new(line.clone()).failures(3);
+    let flaky = FlakyStore::new(Mode::Holds);
+    let store = CircuitBreaker::new(flaky.clone()).failures(3);
     let takes = [take()];
     let mut early = Box::pin(store.take(&takes));
     assert!(poll_immediate(&mut early).await.is_none());
-    line.set(Mode::HoldsAndFails(Kind::Timeout));
+    flaky.set(Mode::HoldsAndFails(Kind::Timeout));
     let mut failing: Vec<_> = (0..3).map(|_| Box::pin(store.take(&takes))).collect();
     for late in &mut failing {
         assert!(poll_immediate(late).await.is_none());
     }
-    line.set(Mode::Fails(Kind::Timeout));
+    flaky.set(Mode::Fails(Kind::Timeout));
     for _ in 0..3 {
         assert_eq!(kind(&store).await, Kind::Timeout);
     }
-    line.let_go(1);
+    flaky.let_go(1);
     assert!(early.await.is_ok(), "it is decided, only late");
     assert_eq!(kind(&store).await, Kind::Unavailable, "still open");
 
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     sleep(SECOND).await;
     assert!(ask(&store, &take()).await.is_allowed());
-    line.let_go(3);
+    flaky.let_go(3);
     for late in failing {
         assert_eq!(late.await.expect_err("it fails").kind(), Kind::Timeout);
     }
@@ -245,8 +245,8 @@ async fn nothing_is_asked_of_nobody() {
 /// How long an answer takes while it is open.
 #[tokio::test]
 async fn open_answers_take_no_time() {
-    let line = Line::new(Mode::FailsAtOnce(Kind::Timeout));
-    let store = CircuitBreaker::new(line).failures(1);
+    let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::Timeout));
+    let store = CircuitBreaker::new(flaky).failures(1);
     assert_eq!(kind(&store).await, Kind::Timeout);
     let take = take();
     let mut times: Vec<_> = (0..100_000)
@@ -270,6 +270,6 @@ async fn closed_passes_everything_on() {
     let decision = ask(&store, &take()).await;
     let receipt = decision.receipt().expect("charged");
     assert_eq!(store.refund(&take(), &receipt).await.expect("an answer"), 1);
-    let store = CircuitBreaker::new(Line::new(Mode::Works));
+    let store = CircuitBreaker::new(FlakyStore::new(Mode::Works));
     assert!(at_once(&store, &take()).is_none());
 }

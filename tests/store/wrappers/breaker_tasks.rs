@@ -7,8 +7,8 @@ use tokio::runtime::{Builder, Handle};
 use tokio::time::sleep;
 
 use super::breaker::open;
-use super::line::Mode;
-use super::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
+use super::flaky_store::Mode;
+use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
 
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
@@ -24,31 +24,31 @@ async fn ended() {
 
 #[tokio::test]
 async fn it_ends_with_the_last_clone() {
-    let (store, line) = open(Mode::Hangs).await;
+    let (store, flaky) = open(Mode::Hangs).await;
     assert_eq!(tasks(), 1);
     let clone = store.clone();
     drop(store);
     tokio::task::yield_now().await;
     assert_eq!(tasks(), 1);
     // While a look is under way, too.
-    while line.looked() == 0 {
+    while flaky.looked() == 0 {
         sleep(MILLISECOND).await;
     }
     drop(clone);
     ended().await;
-    assert_eq!(line.under_way(), 0);
+    assert_eq!(flaky.under_way(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_ends_when_it_was_answered_and_there_is_never_a_second() {
-    let (store, line) = open(Mode::Writes(Kind::ReadOnly)).await;
+    let (store, flaky) = open(Mode::Writes(Kind::ReadOnly)).await;
     for _ in 0..50 {
         assert_eq!(tasks(), 1);
         sleep(130 * MILLISECOND).await;
         assert_eq!(tasks(), 0, "half-open");
         assert_eq!(kind(&store).await, Kind::ReadOnly);
     }
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     sleep(130 * MILLISECOND).await;
     assert!(ask(&store, &take()).await.is_allowed());
     assert_eq!(tasks(), 0, "closed");
@@ -57,10 +57,10 @@ async fn it_ends_when_it_was_answered_and_there_is_never_a_second() {
 /// A store that panics when it is looked at: requests find out instead.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_panics_is_replaced_by_requests() {
-    let (store, line) = open(Mode::Panics).await;
+    let (store, flaky) = open(Mode::Panics).await;
     sleep(SECOND).await;
     assert_eq!(tasks(), 0);
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     assert!(ask(&store, &take()).await.is_allowed());
     assert!(ask(&store, &take()).await.is_allowed());
 }
@@ -69,23 +69,23 @@ async fn a_task_that_panics_is_replaced_by_requests() {
 fn it_outlives_the_runtime_that_it_opened_in() {
     let runtime = || Builder::new_current_thread().enable_all().build();
     let first = runtime().expect("a runtime");
-    let (store, line) = first.block_on(open(Mode::Works));
+    let (store, flaky) = first.block_on(open(Mode::Works));
     drop(first);
     let second = runtime().expect("a runtime");
     second.block_on(async {
-        sleep(CircuitBreaker::<Line>::DEFAULT_PROBE_EVERY).await;
+        sleep(CircuitBreaker::<FlakyStore>::DEFAULT_PROBE_EVERY).await;
         assert!(ask(&store, &take()).await.is_allowed());
         assert!(ask(&store, &take()).await.is_allowed());
     });
-    assert_eq!((line.asked(), line.looked()), (2, 0));
+    assert_eq!((flaky.asked(), flaky.looked()), (2, 0));
 }
 
 /// Without a runtime nobody looks: one request does, after the time.
 #[test]
 fn without_a_runtime_a_request_finds_out() {
     let pause = Duration::from_millis(500);
-    let line = Line::new(Mode::FailsAtOnce(Kind::Timeout));
-    let store = CircuitBreaker::new(line.clone())
+    let flaky = FlakyStore::new(Mode::FailsAtOnce(Kind::Timeout));
+    let store = CircuitBreaker::new(flaky.clone())
         .failures(2)
         .probe_every(pause);
     let kind = || {
@@ -101,7 +101,7 @@ fn without_a_runtime_a_request_finds_out() {
     }
     assert!(opened.elapsed() >= pause && refused > 0);
     assert_eq!(kind(), Some(Kind::Unavailable), "it has failed");
-    line.set(Mode::Memory);
+    flaky.set(Mode::Memory);
     std::thread::sleep(pause);
     assert_eq!([kind(), kind()], [None; 2]);
 }

@@ -13,21 +13,21 @@ use tidegate::{RateLimitLayer, Resilient, Store};
 use tokio::time::sleep;
 use tower::ServiceExt;
 
-use super::line::Mode;
-use super::{Line, SECOND, ask, quota, rule, take};
+use super::flaky_store::Mode;
+use super::{FlakyStore, SECOND, ask, quota, rule, take};
 
 /// Each outage is told once by the fallback and once by the breaker, with the reason, and so is its end.
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_told_once_and_its_end_too() {
     let log = Log::start();
-    let line = Line::new(Mode::Works);
-    let store = Resilient::around(line.clone())
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = Resilient::around(flaky.clone())
         .fallback(Share::of_processes(2))
         .build();
     ask(&store, &take()).await;
     assert!(log.lines().is_empty());
     for _ in 0..3 {
-        line.set(Mode::Fails(Kind::Timeout));
+        flaky.set(Mode::Fails(Kind::Timeout));
         for _ in 0..500 {
             ask(&store, &take()).await;
             sleep(SECOND / 100).await;
@@ -40,10 +40,10 @@ async fn an_outage_is_told_once_and_its_end_too() {
             ("breaker is open", open),
         ] {
             let is_told = line.contains("WARN") && line.contains(text);
-            assert!(is_told && line.contains("the line is broken"), "{line}");
-            assert!(line.contains("store=\"line\""), "{line}");
+            assert!(is_told && line.contains("the store is broken"), "{line}");
+            assert!(line.contains("store=\"flaky\""), "{line}");
         }
-        line.set(Mode::Works);
+        flaky.set(Mode::Works);
         for _ in 0..500 {
             ask(&store, &take()).await;
             sleep(SECOND / 100).await;
@@ -62,8 +62,8 @@ async fn an_outage_is_told_once_and_its_end_too() {
 #[tokio::test(start_paused = true)]
 async fn trials_are_not_told() {
     let log = Log::start();
-    let line = Line::new(Mode::Writes(Kind::ReadOnly));
-    let store = Resilient::around(line)
+    let flaky = FlakyStore::new(Mode::Writes(Kind::ReadOnly));
+    let store = Resilient::around(flaky)
         .fallback(Share::of_processes(2))
         .build();
     for _ in 0..1_000 {
@@ -77,16 +77,16 @@ async fn trials_are_not_told() {
 #[tokio::test(start_paused = true)]
 async fn ups_and_downs_are_told_once_a_second() {
     let log = Log::start();
-    let line = Line::new(Mode::Works);
-    let store = Resilient::around(line.clone())
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = Resilient::around(flaky.clone())
         .failures(1)
         .fallback(Share::of_processes(2));
     let store = store.build();
     let began = std::time::Instant::now();
     for _ in 0..200 {
-        line.set(Mode::Fails(Kind::Timeout));
+        flaky.set(Mode::Fails(Kind::Timeout));
         ask(&store, &take()).await;
-        line.set(Mode::Works);
+        flaky.set(Mode::Works);
         sleep(SECOND).await;
         ask(&store, &take()).await;
     }
@@ -110,14 +110,14 @@ async fn a_missing_fallback_is_told_once() {
         }
         log.lines()
     };
-    let line = || Line::new(Mode::Fails(Kind::Timeout));
-    let lines = status(Arc::new(line())).await;
+    let flaky = || FlakyStore::new(Mode::Fails(Kind::Timeout));
+    let lines = status(Arc::new(flaky())).await;
     let is_it = |line: &&String| line.contains("the rule says \"fallback\"");
     assert_eq!(lines.iter().filter(is_it).count(), 1, "{lines:?}");
-    let bare = Resilient::around(line()).build();
+    let bare = Resilient::around(flaky()).build();
     assert_eq!(status(bare).await.iter().filter(is_it).count(), 1);
     // One that is there and has no room is another matter.
-    let full = Resilient::around(line()).fallback(Share::of_processes(1));
+    let full = Resilient::around(flaky()).fallback(Share::of_processes(1));
     let full = full.fallback_keys(0).build();
     assert_eq!(status(full).await.iter().filter(is_it).count(), 0);
 }

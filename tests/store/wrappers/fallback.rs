@@ -8,19 +8,19 @@ use tidegate::store::{Fallback, StoreErrorKind as Kind, StoreExt};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 
-use super::line::Mode;
-use super::{Line, SECOND, ask, quota, rule, take_of};
+use super::flaky_store::Mode;
+use super::{FlakyStore, SECOND, ask, quota, rule, take_of};
 
 /// A fallback whose own time stands still.
-fn fallback(line: &Line, share: Share) -> (Fallback<Line>, ManualClock) {
+fn fallback(flaky: &FlakyStore, share: Share) -> (Fallback<FlakyStore>, ManualClock) {
     let clock = ManualClock::default();
     clock.set(1_000_000_000_777);
     let local = MemoryStore::new().clock(clock.clone());
-    (Fallback::new(line.clone(), share).local(local), clock)
+    (Fallback::new(flaky.clone(), share).local(local), clock)
 }
 
-fn gone() -> Line {
-    Line::new(Mode::Fails(Kind::Timeout))
+fn gone() -> FlakyStore {
+    FlakyStore::new(Mode::Fails(Kind::Timeout))
 }
 
 async fn allowed(store: &dyn Store, take: &Take, times: usize) -> usize {
@@ -34,8 +34,8 @@ async fn allowed(store: &dyn Store, take: &Take, times: usize) -> usize {
 #[tokio::test]
 async fn a_decision_says_who_made_it_and_why() {
     for mode in [Mode::Fails(Kind::Timeout), Mode::FailsAtOnce(Kind::Timeout)] {
-        let line = Line::new(mode);
-        let (store, _) = fallback(&line, Share::of_processes(2));
+        let flaky = FlakyStore::new(mode);
+        let (store, _) = fallback(&flaky, Share::of_processes(2));
         let take = take_of(rule(quota(4, SECOND)));
         let decision = ask(&store, &take).await;
         assert!(decision.is_allowed());
@@ -45,38 +45,38 @@ async fn a_decision_says_who_made_it_and_why() {
         );
         let failure = decision.failure().expect("a reason");
         assert_eq!(failure.kind(), Kind::Timeout);
-        assert_eq!(failure.to_string(), "the line is broken");
-        assert!(format!("{decision:?}").contains("the line is broken"));
+        assert_eq!(failure.to_string(), "the store is broken");
+        assert!(format!("{decision:?}").contains("the store is broken"));
         assert_eq!(decision, decision.clone());
         assert_eq!(allowed(&store, &take, 5).await, 1);
 
         // And the store decides again as soon as it can, by its own count.
-        line.set(Mode::Works);
+        flaky.set(Mode::Works);
         let decision = ask(&store, &take).await;
         assert_eq!(
             (decision.source(), decision.remaining()),
             (Source::Local, 3)
         );
         assert!(decision.failure().is_none());
-        assert_eq!(store.name(), "line");
+        assert_eq!(store.name(), "flaky");
     }
 }
 
 /// Where it is known that the store has not charged, it is charged in one place.
 #[tokio::test]
 async fn nothing_is_charged_twice() {
-    let line = gone();
-    let (store, _) = fallback(&line, Share::of_processes(1));
+    let flaky = gone();
+    let (store, _) = fallback(&flaky, Share::of_processes(1));
     let take = take_of(rule(quota(10, 60 * SECOND)));
     assert_eq!(allowed(&store, &take, 4).await, 4);
-    assert!(line.memory().is_empty());
-    line.set(Mode::Works);
+    assert!(flaky.memory().is_empty());
+    flaky.set(Mode::Works);
     assert_eq!(allowed(&store, &take, 3).await, 3);
     assert_eq!(
-        ask(line.memory(), &take.clone().cost(0)).await.remaining(),
+        ask(flaky.memory(), &take.clone().cost(0)).await.remaining(),
         7
     );
-    line.set(Mode::Fails(Kind::Timeout));
+    flaky.set(Mode::Fails(Kind::Timeout));
     assert_eq!(ask(&store, &take.clone().cost(0)).await.remaining(), 6);
 }
 
@@ -94,8 +94,8 @@ async fn never_above_the_share_in_any_window() {
     ];
     for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
         for (max, cost, most, thirds) in cases {
-            let line = gone();
-            let (store, clock) = fallback(&line, share);
+            let flaky = gone();
+            let (store, clock) = fallback(&flaky, share);
             let rule = rule(quota(max, 10 * SECOND))
                 .cost(cost)
                 .algorithm(algorithm);
@@ -105,9 +105,9 @@ async fn never_above_the_share_in_any_window() {
             for step in 0..600_u64 {
                 clock.set(clock.now() + 91_037 * (step % 13));
                 if step % 50 == 0 {
-                    line.set(Mode::Works);
+                    flaky.set(Mode::Works);
                     assert!(ask(&store, &take).await.failure().is_none());
-                    line.set(Mode::Fails(Kind::Timeout));
+                    flaky.set(Mode::Fails(Kind::Timeout));
                 }
                 if ask(&store, &take).await.is_allowed() {
                     admitted.push(clock.now());
@@ -132,8 +132,8 @@ async fn never_above_the_share_in_any_window() {
 
 #[tokio::test]
 async fn a_burst_is_shared_too() {
-    let line = gone();
-    let (store, clock) = fallback(&line, Share::of_processes(4));
+    let flaky = gone();
+    let (store, clock) = fallback(&flaky, Share::of_processes(4));
     let smooth = quota(60, 60 * SECOND).with_burst(12).expect("valid");
     let take = take_of(rule(smooth).algorithm(Algorithm::Gcra));
     assert_eq!(allowed(&store, &take, 20).await, 3);
@@ -147,8 +147,8 @@ async fn a_burst_is_shared_too() {
 
 #[tokio::test]
 async fn what_nobody_may_nobody_may_here() {
-    let line = gone();
-    let (store, _) = fallback(&line, Share::of_processes(2));
+    let flaky = gone();
+    let (store, _) = fallback(&flaky, Share::of_processes(2));
     let none = take_of(rule(quota(0, SECOND)));
     assert_eq!(ask(&store, &none).await.verdict(), Verdict::Never);
     let much = take_of(rule(quota(4, SECOND)).cost(5));
@@ -161,8 +161,8 @@ async fn what_nobody_may_nobody_may_here() {
 /// All quotas have their share, in their order.
 #[tokio::test]
 async fn each_quota_has_its_share() {
-    let line = gone();
-    let (store, _) = fallback(&line, Share::new(1, 2));
+    let flaky = gone();
+    let (store, _) = fallback(&flaky, Share::new(1, 2));
     let rule = Rule::new("p", [quota(4, SECOND), quota(100, 60 * SECOND)]).expect("valid");
     let take = take_of(rule);
     let decision = ask(&store, &take).await;
@@ -173,12 +173,12 @@ async fn each_quota_has_its_share() {
         .collect();
     assert_eq!(remaining, [1, 49]);
     // Another share of the same rule is another one.
-    let (other, _) = fallback(&line, Share::of_processes(4));
+    let (other, _) = fallback(&flaky, Share::of_processes(4));
     assert_eq!(ask(&other, &take).await.remaining(), 0);
     assert_eq!(ask(&store, &take).await.remaining(), 0);
     // And a rule that was made of this one has its own.
     let dearer = Take::new(Arc::new(Rule::clone(take.rule()).cost(2)), Key::default());
-    let (fresh, _) = fallback(&line, Share::of_processes(4));
+    let (fresh, _) = fallback(&flaky, Share::of_processes(4));
     assert!(
         ask(&fresh, &dearer).await.is_allowed(),
         "one request, not one unit"
@@ -187,8 +187,8 @@ async fn each_quota_has_its_share() {
 
 #[tokio::test]
 async fn a_rule_that_says_something_else_gets_the_error() {
-    let line = gone();
-    let (store, _) = fallback(&line, Share::of_processes(1));
+    let flaky = gone();
+    let (store, _) = fallback(&flaky, Share::of_processes(1));
     let of = |on_error| take_of(rule(Quota::per_second(5)).on_error(on_error));
     let (respond, proceed) = (of(OnError::Respond), of(OnError::Proceed));
     let dynamic: &dyn Store = &store;
@@ -206,8 +206,8 @@ async fn a_rule_that_says_something_else_gets_the_error() {
 /// In order, and all of it here.
 #[tokio::test]
 async fn a_batch_is_answered_in_order() {
-    let line = gone();
-    let (store, _) = fallback(&line, Share::of_processes(2));
+    let flaky = gone();
+    let (store, _) = fallback(&flaky, Share::of_processes(2));
     let take = take_of(rule(quota(8, SECOND)));
     let other = Take::new(Arc::clone(take.rule()), Key::from("other"));
     let takes = [
@@ -230,12 +230,12 @@ async fn a_batch_is_answered_in_order() {
 
 #[tokio::test]
 async fn a_refund_goes_where_the_receipt_is_from() {
-    let line = gone();
-    let (store, _) = fallback(&line, Share::of_processes(1));
+    let flaky = gone();
+    let (store, _) = fallback(&flaky, Share::of_processes(1));
     let take = take_of(rule(quota(10, 60 * SECOND)));
     let here = ask(&store, &take.clone().cost(4)).await.receipt();
     let here = here.expect("charged here");
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     let there = ask(&store, &take.clone().cost(5)).await.receipt();
     let there = there.expect("charged there");
     let look = take.clone().cost(0);
@@ -251,7 +251,7 @@ async fn a_refund_goes_where_the_receipt_is_from() {
     assert_eq!(store.refund(&whole, &there).await.expect("answers"), 5);
     assert_eq!(ask(&store, &look).await.remaining(), 10);
 
-    line.set(Mode::Fails(Kind::Timeout));
+    flaky.set(Mode::Fails(Kind::Timeout));
     assert_eq!(ask(&store, &look).await.remaining(), 10);
     let again = ask(&store, &take).await.receipt().expect("charged here");
     assert_eq!(store.refund(&take, &again).await.expect("answers"), 1);
@@ -288,8 +288,8 @@ async fn a_reset_forgets_here_and_inside() {
 
 #[tokio::test]
 async fn its_memory_is_bounded() {
-    let line = gone();
-    let store = Fallback::new(line, Share::of_processes(1)).max_keys(2);
+    let flaky = gone();
+    let store = Fallback::new(flaky, Share::of_processes(1)).max_keys(2);
     let rule = Arc::new(rule(quota(10, 60 * SECOND)));
     for (name, expected) in [
         ("a", None),

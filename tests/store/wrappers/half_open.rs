@@ -10,20 +10,20 @@ use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind, StoreExt};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::open;
-use super::line::Mode;
-use super::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
+use super::flaky_store::Mode;
+use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
 
 /// A breaker whose next request is the one that finds out.
-async fn half_open(mode: Mode) -> (CircuitBreaker<Line>, Line) {
-    let (store, line) = open(mode).await;
+async fn half_open(mode: Mode) -> (CircuitBreaker<FlakyStore>, FlakyStore) {
+    let (store, flaky) = open(mode).await;
     sleep(130 * MILLISECOND).await;
-    assert_eq!((line.looked(), line.asked()), (1, 0));
-    (store, line)
+    assert_eq!((flaky.looked(), flaky.asked()), (1, 0));
+    (store, flaky)
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_goes_through_and_closes_it() {
-    let (store, line) = half_open(Mode::Holds).await;
+    let (store, flaky) = half_open(Mode::Holds).await;
     let takes = [take()];
     let mut trial = Box::pin(store.take(&takes));
     assert!(poll_immediate(&mut trial).await.is_none());
@@ -32,19 +32,19 @@ async fn one_goes_through_and_closes_it() {
         assert_eq!(answer.expect("nobody waits"), Kind::Unavailable);
         assert!(at_once(&store, &take()).is_some_and(|answer| answer.is_err()));
     }
-    line.let_go(11);
+    flaky.let_go(11);
     assert!(trial.await.is_ok());
     for _ in 0..10 {
         assert!(ask(&store, &take()).await.is_allowed());
     }
-    assert_eq!(line.asked(), 11);
+    assert_eq!(flaky.asked(), 11);
 }
 
 /// A look is answered where nothing can be written, so it closes nothing.
 #[tokio::test(start_paused = true)]
 async fn one_that_fails_opens_it_again() {
     for kind_of in [Kind::ReadOnly, Kind::OutOfMemory] {
-        let (store, line) = half_open(Mode::Writes(kind_of)).await;
+        let (store, flaky) = half_open(Mode::Writes(kind_of)).await;
         let began = Instant::now();
         while began.elapsed() < 10 * SECOND {
             let took = Instant::now();
@@ -52,10 +52,10 @@ async fn one_that_fails_opens_it_again() {
             assert_eq!(took.elapsed(), std::time::Duration::ZERO);
             sleep(MILLISECOND).await;
         }
-        let (asked, looked) = (line.asked(), line.looked());
+        let (asked, looked) = (flaky.asked(), flaky.looked());
         assert!((80..=100).contains(&asked), "{asked}");
         assert!(looked.abs_diff(asked) <= 1, "{looked} {asked}");
-        line.set(Mode::Works);
+        flaky.set(Mode::Works);
         sleep(130 * MILLISECOND).await;
         assert!(ask(&store, &take()).await.is_allowed());
         assert!(ask(&store, &take()).await.is_allowed());
@@ -65,34 +65,34 @@ async fn one_that_fails_opens_it_again() {
 /// Dropped before it is polled, and while it waits.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_dropped_makes_room_for_another() {
-    let (store, line) = half_open(Mode::Holds).await;
+    let (store, flaky) = half_open(Mode::Holds).await;
     let takes = [take()];
     for polls in 0..4 {
         let mut trial = Box::pin(store.take(&takes));
         for _ in 0..polls {
             assert!(poll_immediate(&mut trial).await.is_none());
         }
-        assert_eq!((line.asked(), line.under_way()), (1, 1));
+        assert_eq!((flaky.asked(), flaky.under_way()), (1, 1));
         assert_eq!(kind(&store).await, Kind::Unavailable, "one at a time");
         drop(trial);
-        assert_eq!(line.under_way(), 0);
+        assert_eq!(flaky.under_way(), 0);
     }
-    line.let_go(1);
+    flaky.let_go(1);
     assert!(ask(&store, &take()).await.is_allowed(), "it is free");
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     assert!(ask(&store, &take()).await.is_allowed(), "and closed by now");
 }
 
 /// A question of another generation that is dropped frees no trial but its own.
 #[tokio::test(start_paused = true)]
 async fn an_earlier_one_that_is_dropped_changes_nothing() {
-    let line = Line::new(Mode::Holds);
-    let store = CircuitBreaker::new(line.clone()).failures(1);
+    let flaky = FlakyStore::new(Mode::Holds);
+    let store = CircuitBreaker::new(flaky.clone()).failures(1);
     let takes = [take()];
     let early = store.take(&takes);
-    line.set(Mode::Fails(Kind::Timeout));
+    flaky.set(Mode::Fails(Kind::Timeout));
     assert_eq!(kind(&store).await, Kind::Timeout);
-    line.set(Mode::Holds);
+    flaky.set(Mode::Holds);
     sleep(130 * MILLISECOND).await;
     let trial = store.take(&takes);
     drop(early);
@@ -105,17 +105,17 @@ async fn an_earlier_one_that_is_dropped_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn one_that_is_left_lying_about_is_passed_over() {
     for polls in 0..2 {
-        let (store, line) = half_open(Mode::Holds).await;
+        let (store, flaky) = half_open(Mode::Holds).await;
         let takes = [take()];
         let mut kept = Box::pin(store.take(&takes));
         for _ in 0..polls {
             assert!(poll_immediate(&mut kept).await.is_none());
         }
-        line.set(Mode::Works);
+        flaky.set(Mode::Works);
         assert_eq!(kind(&store).await, Kind::Unavailable);
         sleep(SECOND).await;
         assert!(ask(&store, &take()).await.is_allowed());
-        line.let_go(1);
+        flaky.let_go(1);
         assert!(kept.await.is_ok(), "too late to say anything");
     }
 }
@@ -123,14 +123,14 @@ async fn one_that_is_left_lying_about_is_passed_over() {
 /// Looks and refunds say nothing about what takes will find, and keep nobody out for longer than they last.
 #[tokio::test(start_paused = true)]
 async fn looks_and_refunds_do_not_close_it() {
-    let (store, line) = half_open(Mode::Writes(Kind::ReadOnly)).await;
+    let (store, flaky) = half_open(Mode::Writes(Kind::ReadOnly)).await;
     let dynamic: &dyn Store = &store;
     assert!(dynamic.peek(&take()).await.is_ok());
     assert!(dynamic.peek(&take()).await.is_ok());
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     let receipt = Receipt::new(1, 1, 1);
     assert_eq!(store.refund(&take(), &receipt).await.expect("answered"), 0);
-    line.set(Mode::Writes(Kind::ReadOnly));
+    flaky.set(Mode::Writes(Kind::ReadOnly));
     assert_eq!(kind(&store).await, Kind::ReadOnly, "one is enough");
     assert_eq!(kind(&store).await, Kind::Unavailable, "open again");
 }
@@ -138,12 +138,12 @@ async fn looks_and_refunds_do_not_close_it() {
 /// However many ask at once, on however many threads: one gets through.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn exactly_one_of_500_goes_through() {
-    let (store, line) = open(Mode::Holds).await;
+    let (store, flaky) = open(Mode::Holds).await;
     // While it is open, an error is at hand. Half-open, this question goes through, and is dropped.
     while at_once(&store, &take()).is_some() {
         sleep(5 * MILLISECOND).await;
     }
-    assert_eq!(line.asked(), 1);
+    assert_eq!(flaky.asked(), 1);
     let began = std::time::Instant::now();
     let refused = Arc::new(AtomicUsize::new(0));
     let tasks = (0..500).map(|_| {
@@ -165,13 +165,13 @@ async fn exactly_one_of_500_goes_through() {
         sleep(MILLISECOND).await;
     }
     let most = most(began);
-    line.let_go(most);
+    flaky.let_go(most);
     let mut decided = 0;
     for task in tasks {
         decided += usize::from(task.await.expect("no panic"));
     }
     assert!((1..=most).contains(&decided), "{decided} of {most}");
-    assert_eq!(line.asked(), decided);
-    line.set(Mode::Works);
+    assert_eq!(flaky.asked(), decided);
+    flaky.set(Mode::Works);
     assert!(ask(&store, &take()).await.is_allowed(), "it is closed");
 }

@@ -7,13 +7,13 @@ use tidegate::decision::Receipt;
 use tidegate::store::{InFlight, StoreErrorKind, StoreExt};
 use tidegate::{MemoryStore, Store};
 
-use super::line::Mode;
-use super::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
+use super::flaky_store::Mode;
+use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_too_much_is_shed_at_once() {
-    let line = Line::new(Mode::Slow(SECOND));
-    let store = InFlight::new(line.clone(), 3);
+    let flaky = FlakyStore::new(Mode::Slow(SECOND));
+    let store = InFlight::new(flaky.clone(), 3);
     let began = tokio::time::Instant::now();
     let answers = (0..10).map(|_| async {
         let take = take();
@@ -23,14 +23,14 @@ async fn what_is_too_much_is_shed_at_once() {
     let answers = join_all(answers).await;
     let (decided, shed): (Vec<_>, Vec<_>) =
         answers.into_iter().partition(|(answer, _)| answer.is_ok());
-    assert_eq!((decided.len(), shed.len(), line.asked()), (3, 7, 3));
+    assert_eq!((decided.len(), shed.len(), flaky.asked()), (3, 7, 3));
     assert!(decided.iter().all(|(_, took)| *took == SECOND));
     for (answer, took) in shed {
         let error = answer.expect_err("shed");
         assert_eq!(error.kind(), StoreErrorKind::Overloaded);
         assert_eq!(
             error.to_string(),
-            "line was not asked, it still has 3 questions to answer"
+            "flaky was not asked, it still has 3 questions to answer"
         );
         assert_eq!(took, Duration::ZERO);
     }
@@ -41,18 +41,18 @@ async fn what_is_too_much_is_shed_at_once() {
 /// so has a refund.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_future_gives_its_permit_back() {
-    let line = Line::new(Mode::Hangs);
-    let store = InFlight::new(line.clone(), 3);
+    let flaky = FlakyStore::new(Mode::Hangs);
+    let store = InFlight::new(flaky.clone(), 3);
     let takes = [take(), take(), take()];
     let receipt = Receipt::new(1, 1, 1);
     for round in 0..99 {
         let unpolled = store.take(&takes);
-        assert_eq!((store.under_way(), line.under_way()), (1, 1));
+        assert_eq!((store.under_way(), flaky.under_way()), (1, 1));
         let mut polled = Box::pin(store.take(&takes));
         let mut refund = Box::pin(store.refund(&takes[0], &receipt));
         assert!(poll_immediate(&mut polled).await.is_none());
         assert!(poll_immediate(&mut refund).await.is_none());
-        assert_eq!((store.under_way(), line.under_way()), (3, 3));
+        assert_eq!((store.under_way(), flaky.under_way()), (3, 3));
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
         let refused = store.refund(&takes[0], &receipt).await;
         let refused = refused.expect_err("one too many").kind();
@@ -68,9 +68,9 @@ async fn a_dropped_future_gives_its_permit_back() {
                 drop(refund);
             }
         }
-        assert_eq!((store.under_way(), line.under_way()), (0, 0));
+        assert_eq!((store.under_way(), flaky.under_way()), (0, 0));
     }
-    line.set(Mode::Fails(StoreErrorKind::Timeout));
+    flaky.set(Mode::Fails(StoreErrorKind::Timeout));
     assert_eq!(kind(&store).await, StoreErrorKind::Timeout);
     assert_eq!(store.under_way(), 0);
 }
@@ -80,13 +80,13 @@ async fn a_dropped_future_gives_its_permit_back() {
 async fn a_first_question_needs_a_permit() {
     let receipt = Receipt::new(1, 1, 1);
     for mode in [Mode::Memory, Mode::Works] {
-        let line = Line::new(mode);
-        let store = InFlight::new(line.clone(), 0);
+        let flaky = FlakyStore::new(mode);
+        let store = InFlight::new(flaky.clone(), 0);
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
         let refund = store.refund(&take(), &receipt).await;
         let refused = refund.expect_err("it needs one, too").kind();
         assert_eq!(refused, StoreErrorKind::Overloaded);
-        assert_eq!((line.asked(), line.memory().len()), (0, 0));
+        assert_eq!((flaky.asked(), flaky.memory().len()), (0, 0));
         assert!(store.take(&[]).await.expect("no question").is_empty());
     }
 
@@ -101,20 +101,20 @@ async fn a_first_question_needs_a_permit() {
 /// Those who wait for their turn must not keep out those who come.
 #[tokio::test(start_paused = true)]
 async fn a_repeat_never_needs_a_permit() {
-    let line = Line::new(Mode::Hangs);
-    let store = InFlight::new(line.clone(), 1);
+    let flaky = FlakyStore::new(Mode::Hangs);
+    let store = InFlight::new(flaky.clone(), 1);
     let again = take().repeat();
     let first = store.take(&[take()]);
     let repeats: Vec<_> = (0..10)
         .map(|_| store.take(&[again.clone(), again.clone()]))
         .collect();
-    assert_eq!((store.under_way(), line.under_way()), (1, 11));
+    assert_eq!((store.under_way(), flaky.under_way()), (1, 11));
     let mixed = store.take(&[again.clone(), take()]).now();
     let mixed = mixed.expect("the store inside is not asked");
     let refused = mixed.expect_err("a first question is in it").kind();
     assert_eq!(refused, StoreErrorKind::Overloaded);
     drop((first, repeats));
-    assert_eq!((store.under_way(), line.under_way()), (0, 0));
+    assert_eq!((store.under_way(), flaky.under_way()), (0, 0));
 
     let none = InFlight::new(MemoryStore::new(), 0);
     assert!(ask(&none, &again).await.is_allowed());
@@ -123,14 +123,14 @@ async fn a_repeat_never_needs_a_permit() {
 /// Clones are the same door.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn never_more_than_the_bound_on_many_threads() {
-    let line = Line::new(Mode::Works);
-    let store = InFlight::new(line.clone(), 8);
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = InFlight::new(flaky.clone(), 8);
     let tasks = (0..64).map(|_| {
-        let (store, line) = (store.clone(), line.clone());
+        let (store, flaky) = (store.clone(), flaky.clone());
         tokio::spawn(async move {
             for _ in 0..200 {
                 let answer = (&store as &dyn Store).take_one(&take()).await;
-                assert!(line.under_way() <= 8);
+                assert!(flaky.under_way() <= 8);
                 if let Err(error) = answer {
                     assert_eq!(error.kind(), StoreErrorKind::Overloaded);
                 }

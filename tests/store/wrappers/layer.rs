@@ -19,13 +19,13 @@ use tidegate::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::line::Mode;
-use super::{Line, SECOND, quota, rule};
+use super::flaky_store::Mode;
+use super::{FlakyStore, SECOND, quota, rule};
 
 /// A store that is gone, with a fallback that has half of everything.
 fn half(mode: Mode) -> Arc<dyn Store> {
     let local = MemoryStore::new().tokio_clock();
-    Arc::new(Fallback::new(Line::new(mode), Share::of_processes(2)).local(local))
+    Arc::new(Fallback::new(FlakyStore::new(mode), Share::of_processes(2)).local(local))
 }
 
 /// A layer that lets one through.
@@ -88,7 +88,7 @@ async fn a_rule_says_what_becomes_of_it() {
         for (store, expected) in [
             (half(mode), [200, 429, 200, 429, 503, 503, 200, 200]),
             (
-                Arc::new(Line::new(mode)),
+                Arc::new(FlakyStore::new(mode)),
                 [503, 503, 503, 503, 503, 503, 200, 200],
             ),
         ] {
@@ -125,7 +125,7 @@ async fn callbacks_hear_why_a_fallback_answered() {
             assert_eq!(failed.kind(), FailureKind::Store(Kind::Timeout));
             assert_eq!(
                 failed.to_string(),
-                "no decision for \"p\": the line is broken"
+                "no decision for \"p\": the store is broken"
             );
             let fallback = failed.fallback().expect("it has decided");
             assert_eq!(fallback.source(), Source::Fallback);
@@ -207,7 +207,7 @@ async fn every_failure_has_a_kind() {
     let say = async |failed: Failed| format!("{:?}", failed.kind());
     for kind in kinds {
         let layer =
-            RateLimitLayer::new("p", SECOND, 1).store(Arc::new(Line::new(Mode::Fails(kind))));
+            RateLimitLayer::new("p", SECOND, 1).store(Arc::new(FlakyStore::new(Mode::Fails(kind))));
         assert_eq!(
             text(&app(layer.on_error(say))).await,
             format!("Store({kind:?})")

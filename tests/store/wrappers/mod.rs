@@ -5,10 +5,10 @@ mod breaker_tasks;
 #[cfg(feature = "tracing")]
 mod events;
 mod fallback;
+mod flaky_store;
 mod half_open;
 mod in_flight;
 mod layer;
-mod line;
 mod once;
 mod outage;
 mod resilient;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::{Decision, Key, Quota, Rule, Store, StoreError, Take};
 
-use line::Line;
+use flaky_store::FlakyStore;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);

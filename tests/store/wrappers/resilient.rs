@@ -9,13 +9,13 @@ use tidegate::store::{StoreErrorKind as Kind, StoreExt};
 use tidegate::{MemoryStore, Resilient, Store};
 use tokio::time::{Instant, sleep};
 
-use super::line::Mode;
-use super::{Line, MILLISECOND, SECOND, ask, at_once, kind, take};
+use super::flaky_store::Mode;
+use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
 
 #[tokio::test(start_paused = true)]
 async fn the_defaults() {
-    let line = Line::new(Mode::Slow(SECOND));
-    let store = Resilient::around(line.clone()).build();
+    let flaky = FlakyStore::new(Mode::Slow(SECOND));
+    let store = Resilient::around(flaky.clone()).build();
     let asked = take();
     let answers = join_all((0..1_500).map(|_| store.take_one(&asked))).await;
     let kinds: Vec<_> = answers
@@ -25,19 +25,19 @@ async fn the_defaults() {
     assert_eq!(kinds, [Kind::Overloaded; 1_500 - 1_024]);
     assert!(ask(&store, &take()).await.failure().is_none());
 
-    line.set(Mode::Fails(Kind::Timeout));
+    flaky.set(Mode::Fails(Kind::Timeout));
     for _ in 0..10 {
         assert_eq!(kind(&store).await, Kind::Timeout);
     }
     assert_eq!(kind(&store).await, Kind::Unavailable);
     assert!(!store.has_fallback());
-    assert_eq!((store.name(), line.told()), ("line".to_owned(), None));
+    assert_eq!((store.name(), flaky.told()), ("flaky".to_owned(), None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_part_can_be_set_and_switched_off() {
-    let line = Line::new(Mode::Hangs);
-    let bare = Resilient::around(line.clone())
+    let flaky = FlakyStore::new(Mode::Hangs);
+    let bare = Resilient::around(flaky.clone())
         .in_flight(None)
         .failures(None);
     let store = bare.clone().timeout(20 * MILLISECOND).build();
@@ -49,7 +49,7 @@ async fn each_part_can_be_set_and_switched_off() {
     }
     assert_eq!(began.elapsed(), 20 * MILLISECOND);
 
-    line.set(Mode::Fails(Kind::ReadOnly));
+    flaky.set(Mode::Fails(Kind::ReadOnly));
     let store = bare.clone().fallback(Share::of_processes(4)).build();
     assert!(store.has_fallback());
     for _ in 0..20 {
@@ -61,16 +61,16 @@ async fn each_part_can_be_set_and_switched_off() {
     let store = bare.failures(2).probe_every(SECOND).build();
     assert_eq!(kind(&store).await, Kind::ReadOnly);
     assert_eq!(kind(&store).await, Kind::ReadOnly);
-    line.looked();
+    flaky.looked();
     sleep(10 * SECOND).await;
-    assert!((8..=10).contains(&line.looked()));
+    assert!((8..=10).contains(&flaky.looked()));
 }
 
 /// A store that hangs costs the first requests their time, and the others nothing; it decides again when it can.
 #[tokio::test(start_paused = true)]
 async fn an_outage_from_end_to_end() {
-    let line = Line::new(Mode::Works);
-    let store = Resilient::around(line.clone())
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = Resilient::around(flaky.clone())
         .timeout(50 * MILLISECOND)
         .fallback(Share::of_processes(2))
         .build();
@@ -80,7 +80,7 @@ async fn an_outage_from_end_to_end() {
         (decision.source(), began.elapsed())
     };
     assert_eq!(ask().await, (Source::Local, Duration::ZERO));
-    line.set(Mode::Hangs);
+    flaky.set(Mode::Hangs);
     for _ in 0..10 {
         assert_eq!(ask().await, (Source::Fallback, 50 * MILLISECOND));
     }
@@ -88,7 +88,7 @@ async fn an_outage_from_end_to_end() {
         assert_eq!(ask().await, (Source::Fallback, Duration::ZERO));
         sleep(9 * MILLISECOND).await;
     }
-    line.set(Mode::Works);
+    flaky.set(Mode::Works);
     let began = Instant::now();
     while ask().await.0 == Source::Fallback {
         sleep(MILLISECOND).await;

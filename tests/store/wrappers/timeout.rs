@@ -9,31 +9,31 @@ use tidegate::store::{CircuitBreaker, Fallback, InFlight, StoreErrorKind, StoreE
 use tidegate::{MemoryStore, Store};
 use tokio::time::Instant;
 
-use super::line::Mode;
-use super::{Line, MILLISECOND, SECOND, ask, at_once, failure, take};
+use super::flaky_store::Mode;
+use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, failure, take};
 use crate::store_on;
 
 const BOUND: Duration = Duration::from_millis(20);
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_comes_in_time_or_not_at_all() {
-    let line = Line::new(Mode::Hangs);
-    let store = Timeout::new(line.clone(), BOUND);
+    let flaky = FlakyStore::new(Mode::Hangs);
+    let store = Timeout::new(flaky.clone(), BOUND);
     let began = Instant::now();
     let error = failure(&store).await;
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
-    assert_eq!(error.to_string(), "line did not answer within 20ms");
+    assert_eq!(error.to_string(), "flaky did not answer within 20ms");
     assert_eq!(began.elapsed(), BOUND);
-    assert_eq!(line.under_way(), 0, "nobody works for nobody");
+    assert_eq!(flaky.under_way(), 0, "nobody works for nobody");
 
     let began = Instant::now();
     let refund = store.refund(&take(), &Receipt::new(1, 1, 1)).await;
     assert_eq!(refund.expect_err("late").kind(), StoreErrorKind::Timeout);
     assert_eq!(began.elapsed(), BOUND);
 
-    line.set(Mode::Slow(BOUND - MILLISECOND));
+    flaky.set(Mode::Slow(BOUND - MILLISECOND));
     assert!(ask(&store, &take()).await.is_allowed());
-    line.set(Mode::Slow(BOUND + MILLISECOND));
+    flaky.set(Mode::Slow(BOUND + MILLISECOND));
     assert_eq!(failure(&store).await.kind(), StoreErrorKind::Timeout);
 }
 
@@ -47,17 +47,17 @@ async fn what_answers_at_once_needs_no_time() {
 /// The shortest of all bounds reaches the store inside, through every wrapper.
 #[tokio::test]
 async fn the_store_inside_is_told() {
-    let line = Line::new(Mode::Works);
-    let inner = Timeout::new(line.clone(), SECOND);
-    assert_eq!(line.told(), Some(SECOND));
+    let flaky = FlakyStore::new(Mode::Works);
+    let inner = Timeout::new(flaky.clone(), SECOND);
+    assert_eq!(flaky.told(), Some(SECOND));
     let inner = Fallback::new(
         CircuitBreaker::new(InFlight::new(inner, 1)),
         Share::of_processes(1),
     );
     let store = Timeout::new(inner, BOUND);
-    assert_eq!(line.told(), Some(BOUND));
+    assert_eq!(flaky.told(), Some(BOUND));
     let _longer = Timeout::new(store, SECOND);
-    assert_eq!(line.told(), Some(BOUND), "nobody waits longer than that");
+    assert_eq!(flaky.told(), Some(BOUND), "nobody waits longer than that");
 }
 
 /// Whichever of the two clocks strikes first says the same.

@@ -1,4 +1,4 @@
-//! A store behind a line that may break in every way, counting what comes through.
+//! A store that fails in every way that a store may, and counts what it is asked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ pub(crate) enum Mode {
 
 /// Clones are the same store.
 #[derive(Debug, Clone)]
-pub(crate) struct Line(Arc<Shared>);
+pub(crate) struct FlakyStore(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -53,12 +53,12 @@ struct Shared {
 
 /// A question that is under way, until this is dropped.
 struct Question {
-    line: Line,
+    flaky: FlakyStore,
     mode: Mode,
     is_look: bool,
 }
 
-impl Line {
+impl FlakyStore {
     pub(crate) fn new(mode: Mode) -> Self {
         Self::around(MemoryStore::new().tokio_clock(), mode)
     }
@@ -121,7 +121,7 @@ impl Line {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         Question {
-            line: self.clone(),
+            flaky: self.clone(),
             mode: self.mode(),
             is_look,
         }
@@ -136,7 +136,7 @@ impl Question {
             Mode::Slow(time) => sleep(time).await,
             Mode::Hangs => std::future::pending().await,
             Mode::Holds | Mode::HoldsAndFails(_) if !is_look => {
-                let held = self.line.0.held.acquire();
+                let held = self.flaky.0.held.acquire();
                 held.await.expect("open").forget();
             }
             Mode::Panics if is_look => panic!("looked at"),
@@ -152,15 +152,15 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.line.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.flaky.0.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 fn error(kind: StoreErrorKind) -> StoreError {
-    StoreError::new(kind, "the line is broken")
+    StoreError::new(kind, "the store is broken")
 }
 
-impl Store for Line {
+impl Store for FlakyStore {
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
         let is_look = takes.iter().all(|take| take.units() == 0);
         match self.mode() {
@@ -176,7 +176,7 @@ impl Store for Line {
                 let (question, takes) = (self.question(is_look), takes.to_vec());
                 StoreFuture::boxed(async move {
                     question.comes_through().await?;
-                    question.line.0.memory.take(&takes).await
+                    question.flaky.0.memory.take(&takes).await
                 })
             }
         }
@@ -186,7 +186,7 @@ impl Store for Line {
         let (question, take, receipt) = (self.question(false), take.clone(), *receipt);
         StoreFuture::boxed(async move {
             question.comes_through().await?;
-            question.line.0.memory.refund(&take, &receipt).await
+            question.flaky.0.memory.refund(&take, &receipt).await
         })
     }
 
@@ -199,7 +199,7 @@ impl Store for Line {
     }
 
     fn name(&self) -> String {
-        "line".to_owned()
+        "flaky".to_owned()
     }
 
     fn give_up_after(self, timeout: Duration) -> Self {
