@@ -1,4 +1,5 @@
-//! A user and a password in an address are used, and shown nowhere: not by any type, any error, any event.
+//! A user and a password in an address are used, and shown nowhere: not by any type, any error, any
+//! event.
 
 use std::cell::RefCell;
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! The way back, again and again: how long after the server accepts the first decision comes. `TIDEGATE_CYCLES` says
-//! how often; in the long form none may take longer than half a second.
+//! The way back, again and again: how long after the server accepts the first decision comes.
+//! `TIDEGATE_CYCLES` says how often; in the long form none may take longer than half a second.
 
 use std::time::Duration;
 

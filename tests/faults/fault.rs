@@ -34,7 +34,8 @@ impl Fault {
         let store = RedisStore::connect(url).await.expect("a running server");
         let fault = Self::before(name, store);
         fault.load.is_whole().await;
-        // A connection that breaks as soon as it was made is another fault: the next one is had later.
+        // A connection that breaks as soon as it was made is another fault: the next one is had
+        // later.
         sleep(Duration::from_millis(200)).await;
         fault
     }
@@ -167,7 +168,8 @@ impl Fault {
     }
 }
 
-/// Whether a call that ended like this may have charged something. Of a batch, one call may be refused and not another.
+/// Whether a call that ended like this may have charged something. Of a batch, one call may be
+/// refused and not another.
 fn may_have_charged(kind: StoreErrorKind, answer: &Answer) -> bool {
     let is_batch = answer.units.iter().all(|&units| units > 0);
     let unknown = matches!(

@@ -1,5 +1,5 @@
-//! A server that stands still at load: nothing of what was given up meanwhile is charged when it goes on.
-//! `TIDEGATE_HANG_SECONDS` says for how long; from 5 on, its memory is looked at as well.
+//! A server that stands still at load: nothing of what was given up meanwhile is charged when it
+//! goes on. `TIDEGATE_HANG_SECONDS` says for how long; from 5 on, its memory is looked at as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -18,8 +18,8 @@ use crate::words;
 const CALLERS: u64 = 200;
 const PAUSE: Duration = Duration::from_millis(25);
 const MAX: u32 = 100_000_000;
-/// When a take was asked for, which is its key: while the server answered, while it stood still, and around its going
-/// on, when a take may find it either way.
+/// When a take was asked for, which is its key: while the server answered, while it stood still,
+/// and around its going on, when a take may find it either way.
 const PHASES: [&str; 3] = ["before", "meanwhile", "after"];
 
 #[derive(Default)]

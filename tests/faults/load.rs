@@ -26,7 +26,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub(crate) struct Answer {
     pub(crate) asked: Instant,
     pub(crate) answered: Instant,
-    /// Of the two keys, the caller's own and the shared one: what was asked, and how much was allowed.
+    /// Of the two keys, the caller's own and the shared one: what was asked, and how much was
+    /// allowed.
     pub(crate) units: [u64; 2],
     pub(crate) allowed: Result<[u64; 2], Kind>,
 }

@@ -1,5 +1,6 @@
-//! What goes wrong with Redis and the way to it, under load: what the caller gets, how long that takes, what is
-//! counted, and that it is over by itself. Each fault prints its row of the table; `tests/faults.sh` prints all.
+//! What goes wrong with Redis and the way to it, under load: what the caller gets, how long that
+//! takes, what is counted, and that it is over by itself. Each fault prints its row of the table;
+//! `tests/faults.sh` prints all.
 
 mod access;
 mod cycles;

@@ -28,7 +28,8 @@ async fn all_are(name: &'static str, mode: Mode, kind: Kind) {
     fault.ends().await;
 }
 
-/// This happens to the connection that is there, and to the next ones until it is told; another one can be had at once.
+/// This happens to the connection that is there, and to the next ones until it is told; another one
+/// can be had at once.
 async fn it_is(name: &'static str, mode: Mode, kind: Kind) {
     let server = Redis::start();
     let proxy = Proxy::start(&server.url).await;
@@ -44,7 +45,8 @@ async fn it_is(name: &'static str, mode: Mode, kind: Kind) {
     assert!(proxy.accepted() > 1, "{name}: the connection stays");
 }
 
-/// This happens to five connections, one after the other. One that breaks between two calls is replaced without a word.
+/// This happens to five connections, one after the other. One that breaks between two calls is
+/// replaced without a word.
 async fn they_are(name: &'static str, mode: Mode) {
     let server = Redis::start();
     let proxy = Proxy::start(&server.url).await;

@@ -26,8 +26,8 @@ async fn a_replica_for_a_while() {
     fault.ends().await;
 }
 
-/// After a failover the name of the master leads to another server: the one that says "read only" is not asked for
-/// ever.
+/// After a failover the name of the master leads to another server: the one that says "read only"
+/// is not asked for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_master_behind_the_same_name() {
     let (old, new) = (Redis::start(), Redis::start());

@@ -1,4 +1,5 @@
-//! Certificates that do not fit, and ports that speak something else. `openssl` makes the certificates.
+//! Certificates that do not fit, and ports that speak something else. `openssl` makes the
+//! certificates.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

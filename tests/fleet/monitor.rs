@@ -40,7 +40,8 @@ impl Monitor {
         Self { child, lines }
     }
 
-    /// From `"ZADD" "CurrentLimiter:weighted" "<stamp>" "<entry>"`: an entry has the running total, so the difference to the one before is what was granted.
+    /// From `"ZADD" "CurrentLimiter:weighted" "<stamp>" "<entry>"`: an entry has the running total,
+    /// so the difference to the one before is what was granted.
     pub(crate) fn grants(&mut self) -> Vec<Grant> {
         let mut grants = Vec::new();
         let mut before = 0;

@@ -60,9 +60,9 @@ fn fullest_fixed_window(grants: &[Grant], window: u64) -> u64 {
     fullest
 }
 
-/// A span in which more was granted than the burst and what drains meanwhile: for all pairs of grants at once, since
-/// units granted until one of them, times the window, less its stamp times max, must not
-/// exceed the same until before the other by more than the burst times the window.
+/// A span in which more was granted than the burst and what drains meanwhile: for all pairs of
+/// grants at once, since units granted until one of them, times the window, less its stamp times
+/// max, must not exceed the same until before the other by more than the burst times the window.
 fn fastest_span(limit: Limit, grants: &[Grant]) -> Option<String> {
     let (max, window) = (i128::from(limit.max), i128::from(limit.window));
     let (mut granted, mut least) = (0_i128, i128::MAX);

@@ -1,5 +1,5 @@
-//! Four processes with 64 tasks each ask for more than there is: every grant is lawful, and nothing is left
-//! unused.
+//! Four processes with 64 tasks each ask for more than there is: every grant is lawful, and nothing
+//! is left unused.
 //!
 //! `TIDEGATE_FLEET_SECONDS` makes each phase so much longer: the million grants of `tests/long.sh`.
 

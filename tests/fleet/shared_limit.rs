@@ -108,8 +108,8 @@ fn quota(max: u64, millis: u64) -> Quota {
     Quota::new(max, Duration::from_millis(millis)).expect("valid")
 }
 
-/// Law 1 in every window: what `MONITOR` saw the script write is replayed by somebody who knows only
-/// when how much was spent.
+/// Law 1 in every window: what `MONITOR` saw the script write is replayed by somebody who knows
+/// only when how much was spent.
 #[test]
 fn no_window_is_ever_above_its_quota() {
     let _machine = MACHINE.blocking_lock();

@@ -59,8 +59,8 @@ fn a_refund_under_another_rule_refills_nothing(algorithm: Algorithm) {
 
 for_each_tally!(a_refund_at_once_under_another_rule_is_complete);
 
-/// Taken and given back at once, while a longer window of an earlier rule still counts. A log gives nothing back then
-/// that the longer window may need.
+/// Taken and given back at once, while a longer window of an earlier rule still counts. A log gives
+/// nothing back then that the longer window may need.
 fn a_refund_at_once_under_another_rule_is_complete(algorithm: Algorithm) {
     for (long, short) in [((1, 8), (3, 1)), ((3, 3), (3, 1)), ((3, 8), (2, 1))] {
         let (long, short) = (rule([long]), rule([short]));
@@ -150,7 +150,8 @@ fn a_refund_after_the_clock_went_back_frees_nothing_else(algorithm: Algorithm) {
     assert_eq!(remaining, [0], "{algorithm:?}");
 }
 
-/// The clock went back and came near to where it was: a receipt of this millisecond, before, is none for what is new.
+/// The clock went back and came near to where it was: a receipt of this millisecond, before, is
+/// none for what is new.
 #[test]
 fn a_receipt_from_before_the_clock_went_back_frees_nothing_of_a_log() {
     let rule = rule([(2, 2)]);
@@ -165,7 +166,8 @@ fn a_receipt_from_before_the_clock_went_back_frees_nothing_of_a_log() {
 
 for_each_algorithm!(a_denial_while_the_clock_is_back_frees_nothing);
 
-/// The clock goes back by a window, somebody is denied, and the clock returns: what was admitted counts.
+/// The clock goes back by a window, somebody is denied, and the clock returns: what was admitted
+/// counts.
 fn a_denial_while_the_clock_is_back_frees_nothing(algorithm: Algorithm) {
     for rule in [&rule([(2, 1_000)])[..], &rule([(2, 1_000), (3, 2_000)])] {
         let (now, mut count) = (100 * SECOND, Count::default());

@@ -1,5 +1,5 @@
-//! Rules that change their quotas while something counts: nothing is refilled, and nothing is held for longer than a
-//! window. A rule that changes its algorithm starts afresh.
+//! Rules that change their quotas while something counts: nothing is refilled, and nothing is held
+//! for longer than a window. A rule that changes its algorithm starts afresh.
 
 use proptest::prelude::*;
 use tidegate::algorithm::Count;
@@ -238,7 +238,8 @@ fn what_was_admitted_goes_on_counting(algorithm: Algorithm) {
 }
 
 fn expect_counted(seen: &Seen, algorithm: Algorithm) {
-    // A fixed window counts what it admitted by itself in its own way; another law looks after that.
+    // A fixed window counts what it admitted by itself in its own way; another law looks after
+    // that.
     if algorithm != Algorithm::FixedWindow {
         seen.expect("counted from before a change", 10);
     }
@@ -289,8 +290,8 @@ fn refund(scene: &mut Scene, step: Step, seen: &Seen) -> Result<(), Broken> {
     Ok(())
 }
 
-/// What a quota admitted while takes slid still counts for it, whatever came in between. It may be asked by a fixed
-/// window now: that has to know too.
+/// What a quota admitted while takes slid still counts for it, whatever came in between. It may be
+/// asked by a fixed window now: that has to know too.
 fn goes_on_counting(scene: &Scene, decision: &Decision, seen: &Seen) -> Result<(), Broken> {
     let rule = scene.current();
     for (quota, state) in rule.quotas.iter().zip(decision.quotas()) {
@@ -626,7 +627,8 @@ fn what_is_forgotten_is_as_good_as_new(algorithm: Algorithm) {
     seen.expect("charged", 100);
 }
 
-/// Only what another algorithm is charged replaces a state, and then it is as if there had been none.
+/// Only what another algorithm is charged replaces a state, and then it is as if there had been
+/// none.
 fn another_algorithm_starts_afresh(algorithm: Algorithm) {
     let others = Algorithm::ALL.into_iter();
     let others: Vec<_> = others.filter(|other| *other != algorithm).collect();

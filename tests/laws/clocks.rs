@@ -1,5 +1,5 @@
-//! A clock that goes back or forward: nothing panics, admissions resume within a window, and no more than one extra
-//! quota is admitted.
+//! A clock that goes back or forward: nothing panics, admissions resume within a window, and no
+//! more than one extra quota is admitted.
 
 use proptest::prelude::*;
 use tidegate::{Algorithm, Decision, Quota};

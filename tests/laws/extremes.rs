@@ -25,8 +25,8 @@ fn quota(max: u64, window: Duration) -> Quota {
     Quota::new(max, window).expect("within bounds")
 }
 
-/// Asks for `cost` again and again, as soon as it is said to fit, and compares with a bucket in exact fractions.
-/// Returns how long it took.
+/// Asks for `cost` again and again, as soon as it is said to fit, and compares with a bucket in
+/// exact fractions. Returns how long it took.
 fn saturate(quota: Quota, cost: u64, takes: u64) -> Result<u128, String> {
     let start = 1_234_567;
     let (rate, window) = (u128::from(quota.max()), quota.window().as_micros());
@@ -100,8 +100,8 @@ fn gcra_never_drifts_at_any_rate() {
     });
 }
 
-/// Whatever is asked, at whatever instant, with whatever receipt: no panic, and an answer that does not contradict
-/// itself.
+/// Whatever is asked, at whatever instant, with whatever receipt: no panic, and an answer that does
+/// not contradict itself.
 fn anything_may_be_asked(algorithm: Algorithm) {
     let number = || {
         prop_oneof![

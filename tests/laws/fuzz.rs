@@ -21,7 +21,8 @@ thread_local! {
     static PANICS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// No input may take longer, three times in a row: once, something else may have kept the machine busy.
+/// No input may take longer, three times in a row: once, something else may have kept the machine
+/// busy.
 const LONGEST: Duration = Duration::from_secs(1);
 
 fn check(name: &str, made: usize, target: fn(&[u8])) {

@@ -1,7 +1,8 @@
 //! Random histories: a rule, and steps that are made definite as they are played.
 //!
-//! A step says "to the edge of some window" or "as much as is left", since numbers drawn blindly rarely meet an
-//! edge. Everything is drawn from small numbers, which shrink towards the plainest step.
+//! A step says "to the edge of some window" or "as much as is left", since numbers drawn blindly
+//! rarely meet an edge. Everything is drawn from small numbers, which shrink towards the plainest
+//! step.
 
 use std::time::Duration;
 
@@ -250,7 +251,8 @@ impl Player {
         back
     }
 
-    /// Takes while the clock may go anywhere: the books, which know of right clocks alone, are left out.
+    /// Takes while the clock may go anywhere: the books, which know of right clocks alone, are left
+    /// out.
     pub(crate) fn take_blindly(&mut self, cost: u64) -> Decision {
         let decision = self.count.take(self.way, self.now, &self.quotas, cost);
         if let Some(receipt) = decision.receipt() {

@@ -1,8 +1,9 @@
 //! The in-memory store between the turns of its threads: `tests/model.sh` runs it.
 //!
-//! `shuttle` decides at every lock, counter and look at the clock which thread goes on. The smallest cases are tried in
-//! every order there is, the others in thousands of random ones. A deadlock fails the test, too. Atomics are taken as
-//! sequentially consistent: what their weaker orderings allow is not tried.
+//! `shuttle` decides at every lock, counter and look at the clock which thread goes on. The
+//! smallest cases are tried in every order there is, the others in thousands of random ones. A
+//! deadlock fails the test, too. Atomics are taken as sequentially consistent: what their weaker
+//! orderings allow is not tried.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,13 +22,15 @@ const WINDOW: u64 = 10_000;
 /// Two of these are more than a window, and than what any algorithm adds to it.
 const STEP: u64 = 7_000;
 
-/// Which keys share a shard is chance, and differs from process to process: each test runs with so many sets of keys.
+/// Which keys share a shard is chance, and differs from process to process: each test runs with so
+/// many sets of keys.
 const SETS: usize = 10;
 
 /// For each set.
 const RANDOM: usize = 100;
 
-/// For each set: few threads have their way by turns, which finds what needs few but well placed interruptions.
+/// For each set: few threads have their way by turns, which finds what needs few but well placed
+/// interruptions.
 const BY_PRIORITY: usize = 40;
 
 /// In random orders.
@@ -87,7 +90,8 @@ impl Gate {
         answer.expect("memory answers at once")
     }
 
-    /// What is charged for these takes of one unit, one after the other; there need not be room for their keys.
+    /// What is charged for these takes of one unit, one after the other; there need not be room for
+    /// their keys.
     fn charge(&self, keys: &[&'static str]) -> Vec<Charge> {
         let charge = |key: &&'static str| match self.ask(key, 1) {
             Ok(decision) => decision.receipt().map(|receipt| Charge { key, receipt }),
@@ -223,7 +227,8 @@ fn two_threads_get_one_key_in_every_order() {
     });
 }
 
-/// Keys come, expire and are dropped, by who takes, who needs room and who counts: the number stays right.
+/// Keys come, expire and are dropped, by who takes, who needs room and who counts: the number stays
+/// right.
 fn keys_come_and_go(set: usize, algorithm: Algorithm) {
     let gate = Gate::new(set, algorithm, 1, 2);
     let mut charges = gate.charge(&["a", "b"]);
@@ -282,7 +287,8 @@ fn looking_for_room_stops_nobody() {
     });
 }
 
-/// Who has waited for the lock does not take with an instant that is past: law 1 holds while the clock goes on.
+/// Who has waited for the lock does not take with an instant that is past: law 1 holds while the
+/// clock goes on.
 fn clock_goes_on(set: usize, algorithm: Algorithm, max: usize) {
     let gate = Gate::new(set, algorithm, max as u64, 10);
     let ageing = gate.ageing(3);
@@ -326,7 +332,8 @@ fn a_receipt_gives_back_once_in_every_order() {
     }
 }
 
-/// A refund that waited for a charge is not asked with an instant before it: that one would be refused.
+/// A refund that waited for a charge is not asked with an instant before it: that one would be
+/// refused.
 #[test]
 fn no_thread_gives_back_in_the_past() {
     let exact = [Algorithm::SlidingLog, Algorithm::FixedWindow];

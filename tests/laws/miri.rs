@@ -1,7 +1,8 @@
-//! The in-memory store and the algorithms at a size that an interpreter manages: `tests/miri.sh` runs it.
+//! The in-memory store and the algorithms at a size that an interpreter manages: `tests/miri.sh`
+//! runs it.
 //!
-//! The crate itself has no unsafe code; its map and its small vectors have. Threads take, refund and count at once,
-//! so that a data race shows.
+//! The crate itself has no unsafe code; its map and its small vectors have. Threads take, refund
+//! and count at once, so that a data race shows.
 
 use std::sync::Arc;
 use std::thread;
@@ -57,7 +58,8 @@ fn threads_share_a_store() {
     }
 }
 
-/// Each algorithm takes over from each other, with several quotas, up to denial and past its window.
+/// Each algorithm takes over from each other, with several quotas, up to denial and past its
+/// window.
 #[test]
 fn algorithms_take_over_from_each_other() {
     let quotas = [quota(2), quota(3)];

@@ -1,7 +1,7 @@
 //! What should be: the takes that one quota admitted, looked at by brute force.
 //!
-//! Nothing here knows how the crate counts. It is a list of stamps, costs and refunds, and sums over it; instants
-//! are microseconds, and sums are wide enough for whatever fits into a quota.
+//! Nothing here knows how the crate counts. It is a list of stamps, costs and refunds, and sums
+//! over it; instants are microseconds, and sums are wide enough for whatever fits into a quota.
 
 use tidegate::{Algorithm, Quota};
 
@@ -93,7 +93,8 @@ impl Book {
         });
     }
 
-    /// So many units of take number `index` were given back, of which this quota takes what it still counts.
+    /// So many units of take number `index` were given back, of which this quota takes what it
+    /// still counts.
     pub(crate) fn give_back(&mut self, now: u64, index: usize, units: u64) {
         let units = units.min(self.counted_of(now, index).most);
         self.entries[index].back += units;
@@ -263,7 +264,8 @@ pub(crate) fn limit(way: Way, quota: &Quota) -> u64 {
     }
 }
 
-/// After how long, at most, nothing of what was charged counts: a window, or until the fullest bucket is empty.
+/// After how long, at most, nothing of what was charged counts: a window, or until the fullest
+/// bucket is empty.
 pub(crate) fn span_of_memory(way: Way, quota: &Quota) -> u64 {
     let window = window(quota);
     match way.algorithm {

@@ -74,8 +74,8 @@ fn refunds_at_once_leave_no_trace(algorithm: Algorithm) {
             player.wait(step.wait);
             play(&mut player, *step);
         }
-        // An entry that was there keeps the stamp of the last take it was shared by, even if that one is undone: its
-        // units come back late, as sharing allows.
+        // An entry that was there keeps the stamp of the last take it was shared by, even if that
+        // one is undone: its units come back late, as sharing allows.
         if player.books.iter().any(|book| book.would_share(player.now)) {
             seen.note("shared");
             return Ok(());

@@ -2,7 +2,8 @@
 //! while the clocks of two of them step: no interval between two such changes ever holds more than
 //! the rate.
 //!
-//! `TIDEGATE_FLEET_SECONDS` makes it so much longer. The clocks step where libfaketime is installed.
+//! `TIDEGATE_FLEET_SECONDS` makes it so much longer. The clocks step where libfaketime is
+//! installed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

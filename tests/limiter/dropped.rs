@@ -1,4 +1,5 @@
-//! Futures that are dropped, at whichever point: in the end nothing is kept, and nothing was above the rate.
+//! Futures that are dropped, at whichever point: in the end nothing is kept, and nothing was above
+//! the rate.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use tokio::time::{Instant, sleep};
 use crate::{Random, assert_comes_to_rest, connect, limiter};
 
 const RATE: u64 = 7;
-/// Longer than a busy machine takes to give something back: what has left by itself is not given back any more.
+/// Longer than a busy machine takes to give something back: what has left by itself is not given
+/// back any more.
 const INTERVAL: u64 = 400;
 
 /// One way to ask; true if permits were granted.

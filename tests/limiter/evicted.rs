@@ -1,4 +1,5 @@
-//! State that is lost in part, or was never ours: never more than the rate, and all of it again soon.
+//! State that is lost in part, or was never ours: never more than the rate, and all of it again
+//! soon.
 
 use std::time::Duration;
 

@@ -21,7 +21,8 @@ fn calls(connection: &mut redis::Connection) -> u64 {
     calls.expect("a field").parse().expect("a number")
 }
 
-/// Random grants, and then one who waits: asked once, told when to come back, and granted when it does.
+/// Random grants, and then one who waits: asked once, told when to come back, and granted when it
+/// does.
 #[tokio::test]
 async fn who_waits_asks_twice_and_is_served_when_it_can_be() {
     let mut random = Random::new(3);

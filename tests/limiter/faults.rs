@@ -1,4 +1,5 @@
-//! A server that crashes, stops, refuses or gets lost: every call ends in time, and nothing is half-written.
+//! A server that crashes, stops, refuses or gets lost: every call ends in time, and nothing is
+//! half-written.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Four processes that ask for more than there is, in every way that there is: no interval ever holds more than the
-//! rate, nothing is left unused, and what they were told is what was granted.
+//! Four processes that ask for more than there is, in every way that there is: no interval ever
+//! holds more than the rate, nothing is left unused, and what they were told is what was granted.
 //!
 //! `TIDEGATE_FLEET_SECONDS` makes it so much longer.
 
@@ -35,8 +35,8 @@ pub(crate) fn lasts() -> Duration {
     Duration::from_secs(4 + more.map_or(0, |number| number.expect("a number")))
 }
 
-/// Whether what was granted is released at times. Of what is released, it may be the permits of somebody who is gone and
-/// about to give them back; these come back after the interval.
+/// Whether what was granted is released at times. Of what is released, it may be the permits of
+/// somebody who is gone and about to give them back; these come back after the interval.
 fn releases(rate: u64) -> bool {
     rate == 3 || rate == 100
 }

@@ -427,8 +427,8 @@ fn a_runtime_that_ends_leaves_no_place_behind() {
     }
 }
 
-/// Where each client has a budget of its own, its fair callers wait behind their own client's alone,
-/// and a place from before the type of the rate changed blocks nobody.
+/// Where each client has a budget of its own, its fair callers wait behind their own client's
+/// alone, and a place from before the type of the rate changed blocks nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fair_callers_of_a_client_wait_behind_its_own() {
     let server = test_support::Redis::start();

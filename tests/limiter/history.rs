@@ -74,8 +74,8 @@ async fn play_once(redis: &Redis, rate: (u64, u64), steps: &[Step]) -> Result<()
     for limiter in &both {
         limiter.set(of(rate)).await.expect("is set");
     }
-    // A value that is worked out anew after a change forgets what has left at another moment than memory does, which only a
-    // clock that goes back can tell.
+    // A value that is worked out anew after a change forgets what has left at another moment than
+    // memory does, which only a clock that goes back can tell.
     let mut is_changed = false;
     for (at, step) in steps.iter().enumerate() {
         is_changed |= matches!(step, Step::Keep(..));

@@ -78,7 +78,8 @@ impl Random {
     }
 }
 
-/// Asserts that all permits can be had again within so long, and that then only the rate is left behind.
+/// Asserts that all permits can be had again within so long, and that then only the rate is left
+/// behind.
 async fn assert_comes_to_rest(
     limiter: &RateLimiter,
     server: &test_support::Redis,

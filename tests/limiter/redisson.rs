@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Random, connect, limiter};
 
-/// What the Java client's third generation does, written anew from its description; by the server's time.
+/// What the Java client's third generation does, written anew from its description; by the server's
+/// time.
 const JAVA: &str = r"
 local rate = redis.call('HGET', KEYS[1], 'rate')
 local interval = redis.call('HGET', KEYS[1], 'interval')
@@ -89,7 +90,8 @@ impl Java {
     }
 }
 
-/// Both ask at random, waiting as they are told to: together never more than the rate, and neither of them starves.
+/// Both ask at random, waiting as they are told to: together never more than the rate, and neither
+/// of them starves.
 #[tokio::test]
 async fn together_never_more_than_the_rate() {
     for (rate, interval) in [(1, 60), (5, 50), (10, 200), (50, 300)] {
@@ -98,7 +100,8 @@ async fn together_never_more_than_the_rate() {
         let limiter = limiter(&redis, rate, interval).await;
         let monitor = Monitor::start(&server.url);
         let until = Instant::now() + Duration::from_secs(2);
-        // A reservation comes before all that ask later: only without any does everybody have a chance.
+        // A reservation comes before all that ask later: only without any does everybody have a
+        // chance.
         let fair_until = Instant::now() + Duration::from_secs(1);
         let most = u64::min(rate, 4);
         let ours = (0..3).map(|seed| {
@@ -185,7 +188,8 @@ async fn they_get_all_that_there_is_while_we_are_idle() {
     assert!(late >= 30, "{late} of 40 in the last four intervals");
 }
 
-/// A value that is too low for what is granted, as such a loss leaves it, is mended by us when all has left.
+/// A value that is too low for what is granted, as such a loss leaves it, is mended by us when all
+/// has left.
 #[tokio::test]
 async fn a_value_that_is_too_low_is_mended() {
     let server = test_support::Redis::start();

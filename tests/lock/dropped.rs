@@ -1,4 +1,5 @@
-//! Futures dropped wherever they stand, guards dropped whenever: the lock is free soon, and nothing stays behind.
+//! Futures dropped wherever they stand, guards dropped whenever: the lock is free soon, and nothing
+//! stays behind.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -140,8 +140,8 @@ async fn a_lost_reply_to_a_release() {
     outer.release().await.expect("it was held");
 }
 
-/// Law: an acquire that was given up takes nothing when it comes at last, over a connection of which nobody knows any
-/// more.
+/// Law: an acquire that was given up takes nothing when it comes at last, over a connection of
+/// which nobody knows any more.
 #[tokio::test]
 async fn an_acquire_that_comes_late() {
     let lossy = Lossy::start().await;
@@ -312,8 +312,8 @@ async fn a_listener_that_is_cut_comes_back() {
     guard.release().await.expect("it was held");
 }
 
-/// Law: permits are no others than locks. One whose reply is lost counts once, and one that nobody waits for any
-/// more is given back.
+/// Law: permits are no others than locks. One whose reply is lost counts once, and one that nobody
+/// waits for any more is given back.
 #[tokio::test]
 async fn permits_whose_replies_are_lost() {
     let lossy = Lossy::start().await;

@@ -1,5 +1,5 @@
-//! Four processes that contend for one lock, some of them stopped for longer than their lease, and a resource that refuses
-//! whoever comes late.
+//! Four processes that contend for one lock, some of them stopped for longer than their lease, and
+//! a resource that refuses whoever comes late.
 //!
 //! `TIDEGATE_ACQUISITIONS=100000` for the long form.
 
@@ -17,8 +17,8 @@ const PROCESSES: usize = 4;
 const TASKS: usize = 4;
 const LEASE: Duration = Duration::from_millis(300);
 
-/// A counter that is read, and written later by whoever has read it: an update is lost if two do so at once. It takes
-/// nothing with a lower token than it has seen.
+/// A counter that is read, and written later by whoever has read it: an update is lost if two do so
+/// at once. It takes nothing with a lower token than it has seen.
 #[derive(Default)]
 struct Resource {
     value: u64,

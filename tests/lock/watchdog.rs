@@ -123,7 +123,8 @@ async fn one_task_renews_them_all() {
     );
 }
 
-/// Law: who was away for longer than the lease learns of it, and the resource refuses what it writes then.
+/// Law: who was away for longer than the lease learns of it, and the resource refuses what it
+/// writes then.
 #[tokio::test]
 async fn a_server_that_hangs_longer_than_the_lease() {
     let server = Redis::start();

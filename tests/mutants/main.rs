@@ -1,7 +1,8 @@
-//! Proof that the laws' tests can fail: each mutant is the crate with one small mistake, and some test has to notice.
+//! Proof that the laws' tests can fail: each mutant is the crate with one small mistake, and some
+//! test has to notice.
 //!
-//! Each is a copy of the tree in a temporary folder, built and tested there; that takes minutes, so it is
-//! ignored unless `tests/mutants.sh` runs it, which prints which test killed which mutant.
+//! Each is a copy of the tree in a temporary folder, built and tested there; that takes minutes, so
+//! it is ignored unless `tests/mutants.sh` runs it, which prints which test killed which mutant.
 
 mod list;
 mod shape;

@@ -1,4 +1,5 @@
-//! A piece of source found by its shape: a renamed identifier or another line break changes nothing.
+//! A piece of source found by its shape: a renamed identifier or another line break changes
+//! nothing.
 //!
 //! Two pieces have the same shape if they differ in white space and in names alone, and wherever
 //! the one repeats a name, so does the other.

@@ -90,7 +90,8 @@ const CONNECTION: [Tests; 3] = [
         "0",
     ),
 ];
-/// What bounds a store that fails: alone, and around a store, where who is never answered waits for ever.
+/// What bounds a store that fails: alone, and around a store, where who is never answered waits for
+/// ever.
 const BOUNDS_ALONE: Tests = (&["--lib", "--", "breaker", "share"], "0");
 const BOUNDS: Tests = (
     &[
@@ -156,8 +157,8 @@ impl Tree {
         }
     }
 
-    /// The tests that fail with a mutant. A script is nothing to those that know the pure functions alone. What
-    /// does not compile is a mistake in the list, not a kill.
+    /// The tests that fail with a mutant. A script is nothing to those that know the pure functions
+    /// alone. What does not compile is a mistake in the list, not a kill.
     pub(crate) fn killers(&self, mutant: &Mutant) -> Vec<String> {
         let is_of = |names: &[&str]| names.iter().any(|name| mutant.file.contains(name));
         if mutant.part.starts_with("limiter") || is_of(&["limiter", "permits"]) {

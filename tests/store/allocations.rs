@@ -45,7 +45,8 @@ fn an_allowed_take_on_memory_allocates_nothing() {
     }
 }
 
-/// The key's name, one waiter, and a share of what the flight takes; with all that the Redis client does.
+/// The key's name, one waiter, and a share of what the flight takes; with all that the Redis client
+/// does.
 #[test]
 fn an_allowed_take_on_redis_allocates_little() {
     let server = test_support::Redis::start();

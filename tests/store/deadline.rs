@@ -102,7 +102,8 @@ async fn behind_proxy(server: &Redis, take: &Take) -> (RedisStore, Proxy) {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The reply as it would be if a server with another clock had come too late: see `lua/include/reply_format.lua`.
+/// The reply as it would be if a server with another clock had come too late: see
+/// `lua/include/reply_format.lua`.
 fn is_late(reply: &mut Vec<u8>) {
     const CLOCK: u64 = 1_900_000_000_000_000;
     reply[..8].copy_from_slice(&CLOCK.to_le_bytes());
@@ -110,7 +111,8 @@ fn is_late(reply: &mut Vec<u8>) {
     reply.truncate(19);
 }
 
-/// A clock that was set, or another server's after a failover, is learnt within the take that finds out.
+/// A clock that was set, or another server's after a failover, is learnt within the take that finds
+/// out.
 #[tokio::test]
 async fn a_clock_that_jumps_costs_a_call_more() {
     let server = Redis::start();
@@ -139,8 +141,9 @@ async fn a_clock_that_jumps_costs_a_call_more() {
     assert_eq!(proxy.accepted(), 1, "the connection is well");
 }
 
-/// Something between us and the server gives a call somebody else's reply, or half of one: the take is an error, is not
-/// sent again, and the connection is given up, because the replies behind that one are somebody else's, too.
+/// Something between us and the server gives a call somebody else's reply, or half of one: the take
+/// is an error, is not sent again, and the connection is given up, because the replies behind that
+/// one are somebody else's, too.
 async fn replies_are_edited(edit: fn(&mut Vec<u8>)) {
     let server = Redis::start();
     let take = take("p", &[Quota::per_hour(100)]);

@@ -82,7 +82,8 @@ async fn a_call_has_at_most_512_takes() {
     assert_eq!(calls_for(&same(513)).await, 2);
 }
 
-/// A caller that asks for a thousand keys enters some of them at a time: another one is in the next flight.
+/// A caller that asks for a thousand keys enters some of them at a time: another one is in the next
+/// flight.
 #[tokio::test]
 async fn a_long_slice_goes_in_turns() {
     let server = Redis::start();
@@ -126,8 +127,9 @@ async fn a_queue_has_an_end() {
     }
 }
 
-/// Two flights are in progress at most; only a question that has waited for a quarter of the timeout departs besides. A busy machine
-/// may hold up the test itself, so one of several rounds is enough.
+/// Two flights are in progress at most; only a question that has waited for a quarter of the
+/// timeout departs besides. A busy machine may hold up the test itself, so one of several rounds is
+/// enough.
 #[tokio::test]
 async fn the_number_of_flights_is_small() {
     let server = Redis::start();
@@ -141,8 +143,8 @@ async fn the_number_of_flights_is_small() {
     panic!("{rounds:?}");
 }
 
-/// How many of six takes depart at once, how many when one of the others is overdue, and whether that was before any
-/// answer.
+/// How many of six takes depart at once, how many when one of the others is overdue, and whether
+/// that was before any answer.
 async fn calls_in_flights(server: &Redis) -> (u64, u64, bool) {
     let proxy = Proxy::start(&server.url).await;
     let store = RedisStore::connect(&proxy.url).await;

@@ -38,7 +38,8 @@ fn rule(path: &str, algorithm: Algorithm, window: Duration) -> Arc<Rule> {
     Arc::new(rule.algorithm(algorithm))
 }
 
-/// As `PeerIp` makes them of networks, the longest it makes: with the rule's path a name of about 40 bytes.
+/// As `PeerIp` makes them of networks, the longest it makes: with the rule's path a name of about
+/// 40 bytes.
 fn key(number: u32) -> Key {
     let [high, low] = [(number >> 16) as u16 | 0x8000, number as u16];
     let network = Ipv6Addr::new(0x2001, 0x1db8, high, low, 0, 0, 0, 0);

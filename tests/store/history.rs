@@ -262,8 +262,8 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
     Ok(())
 }
 
-/// Redis forgets keys by the real time, whatever the history's clock shows: what took this long proves nothing, since a
-/// machine that is busy otherwise may have let a key go that still counts.
+/// Redis forgets keys by the real time, whatever the history's clock shows: what took this long
+/// proves nothing, since a machine that is busy otherwise may have let a key go that still counts.
 const KEPT: Duration = Duration::from_millis(900);
 
 /// Once more, if it was too slow to fail.

@@ -99,8 +99,8 @@ async fn every_window_holds_under_threads() {
     every_window_holds(MemoryStore::new().tokio_clock(), SHORT_WINDOW).await;
 }
 
-/// The processor's counter is compared with the system's clock for a moment only, and then runs at a pace of its own: some
-/// tens of microseconds off in a second.
+/// The processor's counter is compared with the system's clock for a moment only, and then runs at
+/// a pace of its own: some tens of microseconds off in a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn every_window_holds_by_the_counter() {
     every_window_holds(MemoryStore::new(), SHORT_WINDOW.mul_f64(0.998)).await;
@@ -108,8 +108,8 @@ async fn every_window_holds_by_the_counter() {
 
 const SHORT_WINDOW: Duration = Duration::from_millis(50);
 
-/// The instants just before and after each grant bound when it was made, and what is certainly inside one `window` never
-/// exceeds max.
+/// The instants just before and after each grant bound when it was made, and what is certainly
+/// inside one `window` never exceeds max.
 async fn every_window_holds(store: MemoryStore, window: Duration) {
     const MAX: usize = 2_000;
     let quota = Quota::new(MAX as u64, SHORT_WINDOW).expect("valid");

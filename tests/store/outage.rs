@@ -1,5 +1,5 @@
-//! Redis gone, hanging and back: bounded time, honest errors, and nothing leaked. The faults one by one, each under
-//! load, are in `tests/faults`.
+//! Redis gone, hanging and back: bounded time, honest errors, and nothing leaked. The faults one by
+//! one, each under load, are in `tests/faults`.
 
 use std::time::{Duration, Instant};
 

@@ -167,7 +167,8 @@ async fn names_are_prefix_path_and_key() {
     );
 }
 
-/// Law 4: the expiry covers the longest window, and not much more; denials and looks leave it alone.
+/// Law 4: the expiry covers the longest window, and not much more; denials and looks leave it
+/// alone.
 async fn every_key_expires(algorithm: Algorithm) {
     let server = Redis::start();
     let store = store_on(&server).await;
@@ -419,7 +420,8 @@ fn newest_stamp(connection: &mut redis::Connection, algorithm: Algorithm, key: &
     u64::from_be_bytes(stamp)
 }
 
-/// Law 7: whatever the application's clock says, it is not sent along. The deadline is by the server's.
+/// Law 7: whatever the application's clock says, it is not sent along. The deadline is by the
+/// server's.
 async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     let server = Redis::start();
     let store = store_on(&server).await.timeout(Duration::from_secs(30));
@@ -522,7 +524,8 @@ fn number(bytes: &[u8]) -> u64 {
         .fold(0, |number, byte| 256 * number + u64::from(*byte))
 }
 
-/// Law 2: while the clock is back a denial writes nothing, so that nothing is forgiven when the clock returns.
+/// Law 2: while the clock is back a denial writes nothing, so that nothing is forgiven when the
+/// clock returns.
 async fn a_denial_while_the_clock_is_back_writes_nothing(algorithm: Algorithm) {
     let server = Redis::start();
     let mut connection = server.connection();
@@ -738,7 +741,8 @@ impl PeekRemaining for RedisStore {
     }
 }
 
-/// Law 10: bytes that look like a state and are none, under each algorithm's key: an answer or a typed error, and soon.
+/// Law 10: bytes that look like a state and are none, under each algorithm's key: an answer or a
+/// typed error, and soon.
 #[tokio::test]
 async fn damaged_states_heal() {
     let server = Redis::start();

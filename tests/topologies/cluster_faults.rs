@@ -155,7 +155,8 @@ async fn a_hung_master_holds_up_only_its_own_slots() {
     let counts = format!("{} allowed, {counted} counted", hurt.allowed());
     hurt.row(&row, &counts, fault);
     unhurt.row("the same: the other slots", "all", fault);
-    // Those that came late count nothing; one of each task may have been done when the node was stopped, unheard.
+    // Those that came late count nothing; one of each task may have been done when the node was
+    // stopped, unheard.
     assert!(
         (hurt.allowed()..=hurt.allowed() + 4).contains(&counted),
         "{counts}"
@@ -169,8 +170,9 @@ async fn a_hung_master_holds_up_only_its_own_slots() {
     unharmed(&unhurt);
 }
 
-/// What the callers of two masters get in a second while the third one is hurt, as a share of what they got before. It
-/// is the best of several, since other work on the machine takes its part of any.
+/// What the callers of two masters get in a second while the third one is hurt, as a share of what
+/// they got before. It is the best of several, since other work on the machine takes its part of
+/// any.
 async fn share_of_the_others(
     cluster: &mut Cluster,
     fault: &str,

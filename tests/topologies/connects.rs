@@ -204,7 +204,8 @@ async fn late_sentinel(port: u16) -> String {
     silent_sentinel(port, port).await
 }
 
-/// One that names the second port as soon as it is listened to, and never tells anybody of a failover.
+/// One that names the second port as soon as it is listened to, and never tells anybody of a
+/// failover.
 async fn silent_sentinel(first: u16, then: u16) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -346,7 +347,8 @@ async fn a_store_of_a_handle() {
     );
 }
 
-/// An attempt that hangs, here after connections that were fast, is given up soon. On a busy machine one of several times.
+/// An attempt that hangs, here after connections that were fast, is given up soon. On a busy
+/// machine one of several times.
 #[tokio::test]
 async fn a_stuck_attempt_does_not_delay_the_next() {
     let server = test_support::Redis::start();
@@ -401,8 +403,8 @@ async fn until_decided(store: &dyn tidegate::Store) -> Duration {
     begun.elapsed()
 }
 
-/// A server to which connections took a millisecond, and take most of a second by now: as over another network, or when
-/// a thousand clients come back at once.
+/// A server to which connections took a millisecond, and take most of a second by now: as over
+/// another network, or when a thousand clients come back at once.
 #[tokio::test]
 async fn a_server_that_has_become_slow_is_reached() {
     let server = test_support::Redis::start();
@@ -422,7 +424,8 @@ async fn a_server_that_has_become_slow_is_reached() {
     );
 }
 
-/// Callers that give up, and those that drop their questions, tell nothing about the connection: it answers others.
+/// Callers that give up, and those that drop their questions, tell nothing about the connection: it
+/// answers others.
 #[tokio::test]
 async fn giving_up_costs_no_connection() {
     let server = test_support::Redis::start();
@@ -444,7 +447,8 @@ async fn giving_up_costs_no_connection() {
     assert_eq!(proxy.accepted(), 1, "the connection was well");
 }
 
-/// A connection that is silent for longer than is tolerated gets another one beside it, and is kept if it answers first.
+/// A connection that is silent for longer than is tolerated gets another one beside it, and is kept
+/// if it answers first.
 #[tokio::test]
 async fn a_connection_that_answers_late_is_kept() {
     let server = test_support::Redis::start();
@@ -492,8 +496,8 @@ async fn a_short_silence_is_tolerated() {
     }
 }
 
-/// A server that pauses for longer than a hasty caller's silence is tolerated, and goes on: those who have more time get
-/// their decisions.
+/// A server that pauses for longer than a hasty caller's silence is tolerated, and goes on: those
+/// who have more time get their decisions.
 #[tokio::test]
 async fn a_hasty_caller_costs_patient_ones_no_decision() {
     let server = Process::start(&["--save", "", "--enable-debug-command", "yes"]);

@@ -51,8 +51,8 @@ async fn allowed(store: &RedisStore, take: &Take, times: usize) -> usize {
     allowed
 }
 
-/// Waits until something holds, while other tasks go on. It is long because a sentinel on a busy machine may do nothing
-/// for half a minute, since it mistrusts its clock then.
+/// Waits until something holds, while other tasks go on. It is long because a sentinel on a busy
+/// machine may do nothing for half a minute, since it mistrusts its clock then.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {

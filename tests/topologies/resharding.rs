@@ -68,8 +68,8 @@ async fn move_about(cluster: &Cluster, key: &str, moves: usize) -> usize {
     moved
 }
 
-/// Each of two masters says that the other one has the slot, as they do for a moment at the end of a move: it is waited for,
-/// and who waits in vain is told that this may pass.
+/// Each of two masters says that the other one has the slot, as they do for a moment at the end of
+/// a move: it is waited for, and who waits in vain is told that this may pass.
 #[tokio::test]
 async fn masters_that_contradict_each_other() {
     let cluster = Cluster::start(&Plan::default());
@@ -165,8 +165,8 @@ async fn an_asked_node_is_sent_the_scripts() {
     assert_eq!(allowed(&store, &take("p", 3), 5).await, 3);
 }
 
-/// Callers who wait a second at most lose no decision while slots move and a replica takes over on command, and none is
-/// charged twice.
+/// Callers who wait a second at most lose no decision while slots move and a replica takes over on
+/// command, and none is charged twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn six_moves_and_a_failover_cost_no_decision() {
     let cluster = Cluster::start(&Plan {
@@ -205,8 +205,8 @@ async fn six_moves_and_a_failover_cost_no_decision() {
     }
 }
 
-/// What has several keys in the slot cannot be done while some of them are here and some there: it is told, in time,
-/// and goes on when all are there.
+/// What has several keys in the slot cannot be done while some of them are here and some there: it
+/// is told, in time, and goes on when all are there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_keys_of_a_moving_slot() {
     let cluster = Cluster::start(&Plan::default());

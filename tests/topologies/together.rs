@@ -74,8 +74,8 @@ async fn limiter_and_lock(url: &str, name: &str) {
     hand_overs(url, &here, &there, &format!("{name}-lock")).await;
 }
 
-/// Who waits for a lock hears of its release. Without that it would look again after a second; one of ten times this is
-/// well before, however busy the machine is.
+/// Who waits for a lock hears of its release. Without that it would look again after a second; one
+/// of ten times this is well before, however busy the machine is.
 async fn hand_overs(url: &str, here: &Redis, there: &Redis, name: &str) {
     let mut best = Duration::MAX;
     for _ in 0..10 {
@@ -156,7 +156,8 @@ async fn behind_sentinels() {
     limiter_and_lock(&url, "b").await;
 }
 
-/// Who waits for a lock, and has listened to a server that is gone, hears of the release from the one that is there.
+/// Who waits for a lock, and has listened to a server that is gone, hears of the release from the
+/// one that is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_moves_with_its_master() {
     let redis = Sentinels::start();
@@ -209,7 +210,8 @@ async fn is_asked(server: &Process, redis: &Redis) -> bool {
     is_there
 }
 
-/// Names with braces choose their slot by them; those that cannot are told clearly, and nothing is counted.
+/// Names with braces choose their slot by them; those that cannot are told clearly, and nothing is
+/// counted.
 #[tokio::test]
 async fn braces_in_names() {
     let cluster = Cluster::start(&Plan::default());
@@ -319,7 +321,8 @@ async fn cut_off<E: std::fmt::Display>(
         tokio::time::sleep(Duration::from_millis(200)).await;
         let killing = async {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            // Both have come while the server sleeps, and are looked at in one go, before it sends replies.
+            // Both have come while the server sleeps, and are looked at in one go, before it sends
+            // replies.
             let mut kill = cmd("CLIENT");
             kill.arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"]);
             tokio::task::spawn_blocking(move || kill.exec(&mut killer)).await

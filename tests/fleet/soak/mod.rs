@@ -1,5 +1,5 @@
-//! Two processes at full load for a long time, and a fault every few seconds: every answer is accounted for, no window
-//! is ever above its quota, and nothing grows.
+//! Two processes at full load for a long time, and a fault every few seconds: every answer is
+//! accounted for, no window is ever above its quota, and nothing grows.
 //!
 //! `tests/soak.sh` runs it for half an hour; among the other tests it lasts seconds.
 

@@ -16,7 +16,8 @@ use tower::ServiceExt;
 use super::flaky_store::Mode;
 use super::{FlakyStore, SECOND, ask, quota, rule, take};
 
-/// Each outage is told once by the fallback and once by the breaker, with the reason, and so is its end.
+/// Each outage is told once by the fallback and once by the breaker, with the reason, and so is its
+/// end.
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_told_once_and_its_end_too() {
     let log = Log::start();

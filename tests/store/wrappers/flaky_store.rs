@@ -28,7 +28,8 @@ pub(crate) enum Mode {
     IsDeadFor(StoreErrorKind),
     /// Never answers.
     Hangs,
-    /// Answers looks; takes that cost something are held until they are let go, and then are answered.
+    /// Answers looks; takes that cost something are held until they are let go, and then are
+    /// answered.
     Holds,
     /// The same, and then they fail.
     HoldsAndFails(StoreErrorKind),

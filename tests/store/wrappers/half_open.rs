@@ -1,4 +1,5 @@
-//! One request finds out whether the store works again, and nothing it does leaves the breaker stuck.
+//! One request finds out whether the store works again, and nothing it does leaves the breaker
+//! stuck.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -120,7 +121,8 @@ async fn one_that_is_left_lying_about_is_passed_over() {
     }
 }
 
-/// Looks and refunds say nothing about what takes will find, and keep nobody out for longer than they last.
+/// Looks and refunds say nothing about what takes will find, and keep nobody out for longer than
+/// they last.
 #[tokio::test(start_paused = true)]
 async fn looks_and_refunds_do_not_close_it() {
     let (store, flaky) = half_open(Mode::Writes(Kind::ReadOnly)).await;

@@ -115,7 +115,8 @@ fn a_rule_knows_whether_it_was_told() {
     assert!(wrong.ends_with(expected), "{wrong}");
 }
 
-/// The callbacks hear of every failure with its kind; if they let it go on, the fallback's word stands.
+/// The callbacks hear of every failure with its kind; if they let it go on, the fallback's word
+/// stands.
 #[tokio::test]
 async fn callbacks_hear_why_a_fallback_answered() {
     for mode in GONE {
@@ -160,7 +161,8 @@ async fn callbacks_may_answer_in_place_of_a_fallback() {
     }
 }
 
-/// A request that waits for its turn in a fallback is told of once, and is let through when it is its turn.
+/// A request that waits for its turn in a fallback is told of once, and is let through when it is
+/// its turn.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_is_told_of_once() {
     for mode in GONE {

@@ -66,7 +66,8 @@ async fn each_part_can_be_set_and_switched_off() {
     assert!((8..=10).contains(&flaky.looked()));
 }
 
-/// A store that hangs costs the first requests their time, and the others nothing; it decides again when it can.
+/// A store that hangs costs the first requests their time, and the others nothing; it decides again
+/// when it can.
 #[tokio::test(start_paused = true)]
 async fn an_outage_from_end_to_end() {
     let flaky = FlakyStore::new(Mode::Works);

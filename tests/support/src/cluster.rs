@@ -38,7 +38,8 @@ impl Cluster {
         let timeout = plan.node_timeout.to_string();
         let number = plan.masters * (1 + plan.replicas);
         let start = || {
-            // A port of its own for the bus: the usual one may lie behind the last port that there is.
+            // A port of its own for the bus: the usual one may lie behind the last port that there
+            // is.
             let port = get_random_available_port();
             let text = port.to_string();
             #[rustfmt::skip]

@@ -10,8 +10,8 @@ thread_local! {
 
 /// The lines that this thread's events make.
 ///
-/// There is one subscriber for all tests: with one for each, an event that is met first where there is none would
-/// be switched off for the others.
+/// There is one subscriber for all tests: with one for each, an event that is met first where there
+/// is none would be switched off for the others.
 pub struct Log;
 
 impl Log {

@@ -1,4 +1,5 @@
-//! One `redis-server` with arguments of its own, as a node of a cluster, behind sentinels, or as a sentinel.
+//! One `redis-server` with arguments of its own, as a node of a cluster, behind sentinels, or as a
+//! sentinel.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! One connection through the proxy: what is read of each side goes down a line, and is written when it is due.
+//! One connection through the proxy: what is read of each side goes down a line, and is written
+//! when it is due.
 
 use std::time::Duration;
 
@@ -113,7 +114,8 @@ async fn read(way: Way, mut from: ReadHalf<'_>, line: Line, mut seen: Seen) -> E
     }
 }
 
-/// A server may close its end, and is not heard. A client that does has given up: nobody is left to be deceived.
+/// A server may close its end, and is not heard. A client that does has given up: nobody is left to
+/// be deceived.
 async fn swallow(way: Way, mut from: ReadHalf<'_>) -> End {
     let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
     match way {
