@@ -263,22 +263,22 @@ async fn a_refund_goes_where_the_receipt_is_from() {
 #[tokio::test]
 async fn a_reset_forgets_here_and_inside() {
     for resilient in [false, true] {
-        let line = Line::new(Mode::Works);
+        let inner = FlakyStore::new(Mode::Works);
         let store: Arc<dyn Store> = match resilient {
-            false => Arc::new(fallback(&line, Share::of_processes(1)).0),
-            true => Resilient::around(line.clone())
+            false => Arc::new(fallback(&inner, Share::of_processes(1)).0),
+            true => Resilient::around(inner.clone())
                 .fallback(Share::of_processes(1))
                 .failures(None)
                 .build(),
         };
         let take = take_of(rule(quota(3, 60 * SECOND)));
         assert_eq!(allowed(&*store, &take, 5).await, 3);
-        line.set(Mode::FailsAtOnce(Kind::Unavailable));
+        inner.set(Mode::FailsAtOnce(Kind::Unavailable));
         assert_eq!(allowed(&*store, &take, 5).await, 3);
         let reset = store.reset(take.rule(), take.key()).await;
         assert_eq!(reset.expect_err("a failure").kind(), Kind::Unavailable);
         assert_eq!(allowed(&*store, &take, 5).await, 3, "forgotten here");
-        line.set(Mode::Works);
+        inner.set(Mode::Works);
         assert_eq!(allowed(&*store, &take, 5).await, 0, "not inside");
         let reset = store.reset(take.rule(), take.key()).await;
         reset.expect("an answer");

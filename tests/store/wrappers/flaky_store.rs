@@ -195,7 +195,7 @@ impl Store for FlakyStore {
         let (question, rule, key) = (self.question(false), Arc::clone(rule), key.clone());
         StoreFuture::boxed(async move {
             question.comes_through().await?;
-            question.line.0.memory.reset(&rule, &key).await
+            question.flaky.0.memory.reset(&rule, &key).await
         })
     }
 
