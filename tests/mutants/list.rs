@@ -116,7 +116,7 @@ const WINDOW: &str = "src/algorithm/sliding_window.rs";
 const GCRA: &str = "src/algorithm/gcra.rs";
 const FIXED: &str = "src/algorithm/fixed_window.rs";
 const TALLIES: &str = "src/algorithm/tallies/mod.rs";
-const RULING: &str = "src/algorithm/ruling.rs";
+const RULING: &str = "src/algorithm/quota_use.rs";
 const CHOICE: &str = "src/algorithm/algorithm.rs";
 const COUNT: &str = "src/algorithm/count.rs";
 const LOG_LUA: &str = "lua/sliding_log.lua";
@@ -129,10 +129,10 @@ const TALLIES_LUA: &str = "lua/include/tallies.lua";
 const REFUND_LUA: &str = "lua/include/refund_begin.lua";
 const TAKE_OUT_LUA: &str = "lua/include/refund_entry.lua";
 
-const PERMITS: &str = "src/limiter/permits.rs";
+const PERMITS: &str = "src/limiter/granted_permits.rs";
 const CLAIM: &str = "src/limiter/permit.rs";
-const PENDING: &str = "src/limiter/pending.rs";
-const UNWANTED: &str = "src/limiter/unwanted.rs";
+const PENDING: &str = "src/limiter/acquire_queue.rs";
+const UNWANTED: &str = "src/limiter/give_back_queue.rs";
 const FAIR_LUA: &str = "lua/limiter/acquire_fair.lua";
 const LIMITER_RELEASE_LUA: &str = "lua/limiter/release.lua";
 const ACQUIRE_LUA: &str = "lua/limiter/acquire.lua";
@@ -143,7 +143,7 @@ const HELD: &str = "src/lock/held_lease.rs";
 const TURN: &str = "src/lock/subscriber/turn.rs";
 const WAITERS: &str = "src/lock/subscriber/wait_queue.rs";
 
-const CLOCK: &str = "src/connection/clock.rs";
+const CLOCK: &str = "src/connection/server_clock.rs";
 const TAKE_CALL: &str = "src/connection/take_call.rs";
 const ANSWERS: &str = "src/connection/take_script/answers.rs";
 const FLIGHT: &str = "src/connection/flight.rs";
@@ -152,7 +152,7 @@ const NODE: &str = "src/connection/node.rs";
 const REDIRECT: &str = "src/connection/cluster/redirect.rs";
 const RECONNECTOR: &str = "src/connection/reconnector.rs";
 const BREAKER: &str = "src/store/breaker/state.rs";
-const BREAKER_CORE: &str = "src/store/breaker/core.rs";
+const BREAKER_CORE: &str = "src/store/breaker/shared_state.rs";
 const IN_FLIGHT: &str = "src/store/in_flight.rs";
 const PERMIT: &str = "src/in_flight_counter.rs";
 const TIMEOUT: &str = "src/store/timeout.rs";
@@ -179,14 +179,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "a peek may be denied",
         RULING,
         "if cost == 0 {",
-        "if cost == 0 && asks.is_empty() {",
+        "if cost == 0 && uses.is_empty() {",
     ),
     mutant(
         "all",
         "the shortest of several waits",
         RULING,
-        "wait(at)).max()",
-        "wait(at)).min()",
+        "wait(index)).max()",
+        "wait(index)).min()",
     ),
     mutant(
         "log",
@@ -234,8 +234,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "log",
         "nothing is charged under several quotas",
         LOG,
-        "asks.iter_mut().for_each(|ask| ask.used += cost);\n            receipt =",
-        "asks.iter_mut().take(1).for_each(|ask| ask.used += cost);\n            receipt =",
+        "self.charge(now, quotas, cost);\n            uses.iter_mut().for_each(|quota_use| quota_use.used += cost);",
+        "self.charge(now, quotas, cost);\n            uses.iter_mut().take(1).for_each(|quota_use| quota_use.used += cost);",
     ),
     mutant(
         "sliding window",
@@ -255,15 +255,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "sliding window",
         "sub-windows twice as long",
         WINDOW,
-        "(quota.window_micros() / sub_windows).max(1)",
-        "(2 * quota.window_micros() / sub_windows).max(1)",
+        "(quota.window_micros() / u64::from(sub_windows.max(1))).max(1)",
+        "(2 * quota.window_micros() / u64::from(sub_windows.max(1))).max(1)",
     ),
     mutant(
         "gcra",
         "what has drained is rounded up",
-        GCRA,
-        "let (part, _) = fraction(part, self.pace.units, self.pace.micros);\n        let drained",
-        "let (part, more) = fraction(part, self.pace.units, self.pace.micros);\n        let part = part + more;\n        let drained",
+        "src/algorithm/pace.rs",
+        "let (part, _) = fraction(part, self.units, self.micros);\n        let drained",
+        "let (part, more) = fraction(part, self.units, self.micros);\n        let part = part + more;\n        let drained",
     ),
     mutant(
         "gcra",
@@ -275,15 +275,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "gcra",
         "the burst is max",
-        CHOICE,
-        "Self::Gcra if quota.max() > 0 => quota.burst(),",
-        "Self::Gcra if quota.max() > 0 => quota.max(),",
+        GCRA,
+        "            _ => quota.burst(),",
+        "            _ => quota.max(),",
     ),
     mutant(
         "gcra",
         "the busy time begins anew with each charge",
         GCRA,
-        "self.start += look.paces * self.pace.micros;",
+        "self.start += level.paces * self.pace.micros;",
         "self.start = now;",
     ),
     mutant(
@@ -297,15 +297,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "fixed window",
         "`<` for `<=` at the window's end",
         FIXED,
-        "let used = match self.over_at() <= now {",
-        "let used = match self.over_at() < now {",
+        "let used = match self.ends_at() <= now {",
+        "let used = match self.ends_at() < now {",
     ),
     mutant(
         "fixed window",
         "each take begins the window anew",
         FIXED,
-        "if look.used == 0 {\n            self.start = now;",
-        "if look.used < u64::MAX {\n            self.start = now;",
+        "if level.used == 0 {\n            self.start = now;",
+        "if level.used < u64::MAX {\n            self.start = now;",
     ),
     mutant(
         "fixed window",
@@ -324,30 +324,30 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "tallies",
         "earlier quotas are not charged",
-        TALLIES,
-        "for Kept { tally, begun, .. } in &mut self.kept {",
-        "for Kept { tally, begun, .. } in self.kept.iter_mut().take(1) {",
+        "src/algorithm/tallies/tallies.rs",
+        "for kept in &mut self.kept {\n            let lost",
+        "for kept in self.kept.iter_mut().take(1) {\n            let lost",
     ),
     mutant(
         "tallies",
         "earlier quotas are dropped",
-        TALLIES,
-        "let needed = |at: &&usize| self.kept[**at].ends() > now;",
-        "let needed = |at: &&usize| self.kept[**at].ends() > now + 60_000_000;",
+        "src/algorithm/tallies/tallies.rs",
+        "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;",
+        "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now + 60_000_000;",
     ),
     mutant(
         "tallies",
         "a denial while the clock is back writes",
-        TALLIES,
+        "src/algorithm/tallies/tallies.rs",
         "        if ruling != Ruling::Allowed || cost == 0 {\n            let states = states(",
-        "        if ruling != Ruling::Allowed || cost == 0 {\n            if now < self.newest { self.newest = now; }\n            let states = states(",
+        "        if ruling != Ruling::Allowed || cost == 0 {\n            if now < self.last_charge { self.last_charge = now; }\n            let states = states(",
     ),
     mutant(
         "counts",
         "another algorithm's denial replaces a state",
         COUNT,
-        "        if decision.receipt().is_some() {\n            *self = fresh;",
-        "        if true || decision.receipt().is_some() {\n            *self = fresh;",
+        "        if decision.receipt().is_some() {\n            *self = Self {",
+        "        if true || decision.receipt().is_some() {\n            *self = Self {",
     ),
     mutant(
         "refunds",
@@ -507,29 +507,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "limiter",
         "a permit too many",
         PERMITS,
-        "(self.granted - gone + permits).saturating_sub(rate.permits())",
-        "(self.granted - gone + permits).saturating_sub(rate.permits() + 1)",
+        "(self.total - expired + permits).saturating_sub(rate.permits())",
+        "(self.total - expired + permits).saturating_sub(rate.permits() + 1)",
     ),
     mutant(
         "limiter",
         "who is behind waits for the oldest grant alone",
         PERMITS,
-        "left += grant.permits;\n            left < permits\n",
-        "left += grant.permits;\n            left < permits.min(1)\n",
+        "            expiring += grant.permits;\n            expiring < permits\n",
+        "            expiring += grant.permits;\n            expiring < permits.min(1)\n",
     ),
     mutant(
         "limiter",
         "a dropped future keeps what it was granted",
-        CLAIM,
-        "        if self.is_open {",
-        "        if self.is_open && self.grant.permits == 0 {",
+        "src/limiter/grant_guard.rs",
+        "        if self.is_armed {",
+        "        if self.is_armed && self.grant.permits == 0 {",
     ),
     mutant(
         "limiter",
         "a place that was given up wakes nobody",
         UNWANTED,
-        "Ok(permits) if permits > 0 || what.is_fair => {",
-        "Ok(permits) if permits > 0 => {",
+        "Ok(permits) if permits > 0 || self.is_fair => return (self.notify_waiters)(),",
+        "Ok(permits) if permits > 0 => return (self.notify_waiters)(),",
     ),
     mutant(
         "limiter",
@@ -549,36 +549,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "limiter",
         "sleepers hear of no change",
         PENDING,
-        "        self.changes += 1;\n        self.denied = None;\n",
+        "        self.changes += 1;\n        self.retry_at = None;\n",
         "        self.changes += 1;\n",
     ),
     mutant(
         "limiter, Lua",
         "a fair caller overtakes those before it",
         FAIR_LUA,
-        "      free = free - permits\n",
-        "      if asks[member] then free = free - permits end\n",
+        "      unreserved = unreserved - permits\n",
+        "      if position_of[member] then unreserved = unreserved - permits end\n",
     ),
     mutant(
         "limiter, Lua",
         "others' permits are given back",
         LIMITER_RELEASE_LUA,
-        "if #member == 21 and string.sub(member, 2, 9) == ARGV[2] and released < wanted then",
+        "if #member == 21 and string.sub(member, 2, 9) == ARGV[3] and released < wanted then",
         "if #member == 21 and released < wanted then",
     ),
     mutant(
         "limiter, Lua",
         "a lost set refills",
         PERMITS_LUA,
-        "broken = broken or lost > 0",
-        "if lost > 0 then left, lost = rate, 0 end",
+        "needs_write = needs_write or missing > 0",
+        "if missing > 0 then remaining, missing = rate, 0 end",
     ),
     mutant(
         "limiter, Lua",
         "who comes as one leaves is not charged, in the common way",
         ACQUIRE_LUA,
-        "local more = back - n",
-        "local more = back",
+        "local change = oldest_permits - requested",
+        "local change = oldest_permits",
     ),
     mutant(
         "limiter, Lua",
@@ -724,8 +724,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "the last question of a flight is answered first",
         TAKE_CALL,
-        "places.sort_unstable();",
-        "places.sort_unstable_by(|a, b| b.cmp(a));",
+        "sort_keys.sort_unstable();",
+        "sort_keys.sort_unstable_by(|a, b| b.cmp(a));",
     ),
     mutant(
         "connection",
@@ -765,9 +765,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "connection",
         "a take that was late by a clock that was set is not asked again",
-        FLIGHT,
-        "const MAX_LATE: u8 = 3;",
-        "const MAX_LATE: u8 = 0;",
+        "src/connection/endpoint.rs",
+        "const MAX_LATE_RESENDS: u8 = 3;",
+        "const MAX_LATE_RESENDS: u8 = 0;",
     ),
     mutant(
         "connection",
@@ -780,36 +780,36 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "a forbidden key is an error for all keys of its call",
         FLIGHT,
-        "way.is_alone |= is_shared && is_about_a_key(error);",
-        "way.is_alone |= !is_shared && is_about_a_key(error);",
+        "options.is_alone |= is_shared && is_about_a_key(error);",
+        "options.is_alone |= !is_shared && is_about_a_key(error);",
     ),
     mutant(
         "connection",
         "what was sent on a connection that broke is sent again",
         FLIGHT,
         "questions.for_each(|question| question.fail(error.clone()));",
-        "questions.for_each(|question| match question.hops { 0..9 => self.home.queue.push(Question { hops: question.hops + 1, ..question }), _ => question.fail(error.clone()) });",
+        "questions.for_each(|question| match question.resends { 0..9 => self.endpoint.queue.push(Question { resends: question.resends + 1, ..question }), _ => question.fail(error.clone()) });",
     ),
     mutant(
         "connection",
         "the script's text is not sent behind ASKING",
         FLIGHT,
-        "way.has_text |= is_unknown_script(error);",
-        "way.has_text |= is_unknown_script(error) && !way.is_asking;",
+        "options.has_text |= is_unknown_script(error);",
+        "options.has_text |= is_unknown_script(error) && !options.is_asking;",
     ),
     mutant(
         "connection",
         "a question is sent on without ASKING",
         REDIRECT,
-        "question.way.is_asking = true;",
-        "question.way.is_asking = false;",
+        "question.options.is_asking = true;",
+        "question.options.is_asking = false;",
     ),
     mutant(
         "connection",
         "one contradiction of two nodes is the end",
         REDIRECT,
-        "const MAX_HOPS: u8 = 16;",
-        "const MAX_HOPS: u8 = 1;",
+        "const MAX_REDIRECTS: u8 = 16;",
+        "const MAX_REDIRECTS: u8 = 1;",
     ),
     mutant(
         "connection",
@@ -850,22 +850,22 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "connection",
         "a connection that answers late is given up",
         RECONNECTOR,
-        "() = heard(link, &self.shortest_timeout) => return self.keep(link),",
-        "() = heard(link, &self.shortest_timeout), if false => return self.keep(link),",
+        "() = reply_arrives(link, &self.shortest_timeout) => return self.keep(link),",
+        "() = reply_arrives(link, &self.shortest_timeout), if false => return self.keep(link),",
     ),
     mutant(
         "connection",
         "no attempt goes on beside another",
-        RECONNECTOR,
-        "self.under_way.truncate(1);",
-        "self.under_way.truncate(0);",
+        "src/connection/attempts.rs",
+        "self.in_progress.truncate(1);",
+        "self.in_progress.truncate(0);",
     ),
     mutant(
         "connection",
         "stuck attempts keep later ones waiting",
-        RECONNECTOR,
-        "() = sleep_until(next) => {",
-        "() = sleep_until(next), if self.under_way.len() < 2 => {",
+        "src/connection/attempts.rs",
+        "() = sleep_until(next_at) => {",
+        "() = sleep_until(next_at), if self.in_progress.len() < 2 => {",
     ),
     mutant(
         "connection",
