@@ -121,6 +121,8 @@ impl Tree {
             "docs",
             "benches",
             "examples",
+            // `laws` holds the targets; their corpus is not used here.
+            "fuzz/src",
         ] {
             copy(&root.join(name), &folder.path().join(name));
         }
@@ -233,7 +235,7 @@ fn copy(from: &Path, to: &Path) {
         fs::copy(from, to).expect("is copied");
         return;
     }
-    fs::create_dir(to).expect("a new folder");
+    fs::create_dir_all(to).expect("a new folder");
     for entry in fs::read_dir(from).expect("a folder") {
         let entry = entry.expect("an entry");
         copy(&entry.path(), &to.join(entry.file_name()));
