@@ -357,25 +357,13 @@ fn the_lines_name_what_the_scripts_call() {
         called(&["", "include"], &of_primitives)
     );
 
-    let of_takes = [
-        "call.lua",
-        "reply.lua",
-        "question.lua",
-        "row.lua",
-        "decide.lua",
-        "answer.lua",
-        "key_end.lua",
-        "values.lua",
-        "tallies.lua",
-        "state.lua",
-        "earlier.lua",
-        "log.lua",
-        "pace.lua",
-        "refund.lua",
-        "refunded.lua",
-        "take_out.lua",
-        "give_back.lua",
-    ];
+    let includes = std::fs::read_dir(root.join("include")).expect("a folder");
+    let includes = includes.map(|file| file.expect("a file").file_name());
+    let of_takes: Vec<_> = includes
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| !of_primitives.contains(&&**name))
+        .collect();
+    let of_takes: Vec<_> = of_takes.iter().map(String::as_str).collect();
     let mut of_scripts = called(&["limiter", "lock", "semaphore", "include"], &of_takes);
     of_scripts.extend(["hmget", "exists"].map(str::to_owned));
     let besides = [&scripts[..], &["subscribe", "unsubscribe"]].concat();
