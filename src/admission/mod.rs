@@ -11,7 +11,7 @@ mod outcome;
 mod response_future;
 mod waiting;
 
-pub(crate) use options::{Options, WriteDecision};
-pub(crate) use outcome::{Admitted, AnswerHandler, AskedTake, Outcome, Question};
+pub(crate) use options::Options;
+pub(crate) use outcome::{Admitted, AnswerHandler, AskedTake, Outcome, Question, WriteDecision};
 pub use response_future::ResponseFuture;
 pub(crate) use waiting::{WaitLimits, Waiter};

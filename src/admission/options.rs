@@ -1,10 +1,9 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use axum_core::response::Response;
 use http::request::Parts;
 
-use super::{Admitted, Outcome};
+use super::outcome::{Admitted, Outcome, WriteDecision};
 use crate::callback::{
     Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught, guarded, key_refused,
     quota_exceeded, recover,
@@ -15,9 +14,6 @@ use crate::key::{Key, KeyExtractor};
 use crate::rule::Rule;
 use crate::store::Take;
 use crate::trace;
-
-/// Writes a decision into a response, for the client.
-pub(crate) type WriteDecision = Arc<dyn Fn(&Arc<Rule>, Decision, &mut Response) + Send + Sync>;
 
 /// The settings that both layers have.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use super::body::PermitBody;
-use super::{Waiter, WriteDecision};
+use super::waiting::Waiter;
 use crate::callback::{BoxFuture, ErrorCallback, recover_inner, reduced_capacity};
 use crate::decision::{Decision, Decisions};
 use crate::error::StoreError;
@@ -67,6 +67,9 @@ pub(crate) trait AnswerHandler: Send + Sync {
         answer: Result<Decisions, StoreError>,
     ) -> Outcome;
 }
+
+/// Writes a decision into a response, for the client.
+pub(crate) type WriteDecision = Arc<dyn Fn(&Arc<Rule>, Decision, &mut Response) + Send + Sync>;
 
 pub(super) type Recovered<E> = BoxFuture<'static, Result<Response, E>>;
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::AskedTake;
 use crate::decision::Decision;
 use crate::jitter;
 use crate::store::{KeyName, Take};
@@ -53,10 +52,16 @@ impl WaitLimits {
     /// When to ask again for a denied request, which is a waiter from now on. `None` if it stays
     /// denied: it may not wait, its deadline comes before its retry-after, or too many requests
     /// wait.
-    pub(crate) fn wake_at(&self, asked: &mut AskedTake, decision: &Decision) -> Option<Instant> {
-        let at = asked.at?;
+    pub(crate) fn wake_at(
+        &self,
+        at: Option<Instant>,
+        take: &Take,
+        waiter: &mut Option<Waiter>,
+        decision: &Decision,
+    ) -> Option<Instant> {
+        let at = at?;
         let retry_after = decision.retry_after()?.max(MIN_SLEEP);
-        let deadline = match &asked.waiter {
+        let deadline = match &waiter {
             Some(waiter) => waiter.deadline,
             None => at.checked_add(self.up_to),
         };
@@ -64,8 +69,8 @@ impl WaitLimits {
         if deadline.is_some_and(|deadline| retry_at.is_none_or(|retry_at| retry_at > deadline)) {
             return None;
         }
-        if asked.waiter.is_none() {
-            asked.waiter = Some(self.new_waiter(&asked.take, deadline)?);
+        if waiter.is_none() {
+            *waiter = Some(self.new_waiter(take, deadline)?);
         }
         let wake = at + jitter::pause_before_repeat(retry_after, MIN_SLEEP);
         Some(deadline.map_or(wake, |deadline| wake.min(deadline)))

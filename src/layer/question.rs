@@ -109,7 +109,8 @@ impl Settings {
             admitted.decision = Some(decision);
             return Outcome::Admit(admitted);
         }
-        let Some(wake) = self.waiting.wake_at(&mut asked, &decision) else {
+        let AskedTake { take, at, waiter } = &mut asked;
+        let Some(wake) = self.waiting.wake_at(*at, take, waiter, &decision) else {
             return self.options.deny(asked.take, decision);
         };
         let settings = Arc::clone(self);

@@ -117,7 +117,6 @@ const GCRA: &str = "src/algorithm/gcra.rs";
 const FIXED: &str = "src/algorithm/fixed_window.rs";
 const TALLIES: &str = "src/algorithm/tallies/mod.rs";
 const RULING: &str = "src/algorithm/quota_use.rs";
-const CHOICE: &str = "src/algorithm/algorithm.rs";
 const COUNT: &str = "src/algorithm/count.rs";
 const LOG_LUA: &str = "lua/sliding_log.lua";
 const WINDOW_LUA: &str = "lua/sliding_window.lua";
@@ -130,7 +129,6 @@ const REFUND_LUA: &str = "lua/include/refund_begin.lua";
 const TAKE_OUT_LUA: &str = "lua/include/refund_entry.lua";
 
 const PERMITS: &str = "src/limiter/granted_permits.rs";
-const CLAIM: &str = "src/limiter/permit.rs";
 const PENDING: &str = "src/limiter/acquire_queue.rs";
 const UNWANTED: &str = "src/limiter/give_back_queue.rs";
 const FAIR_LUA: &str = "lua/limiter/acquire_fair.lua";
