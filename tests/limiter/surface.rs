@@ -204,6 +204,23 @@ async fn reads_change_nothing(on: LimiterBackend) {
     );
 }
 
+/// Equal grants of one client count one by one, and are free one by one.
+#[tokio::test]
+async fn equal_grants_are_told_apart() {
+    for generation in [Generation::First, Generation::Second, Generation::Third] {
+        let server = test_support::Redis::start();
+        let redis = crate::connect(&server).await;
+        let limiter = limiter(&redis, 4, 200).await.generation(generation);
+        for round in 0..2 {
+            for number in 0..4 {
+                let granted = limiter.try_acquire(1).await.expect("an answer");
+                assert!(granted, "{generation:?}: grant {number} of round {round}");
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        }
+    }
+}
+
 /// What an earlier generation does not have is said.
 #[tokio::test]
 async fn earlier_generations_lack_something() {
