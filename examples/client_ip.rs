@@ -1,4 +1,5 @@
-//! Each client has a limit of its own, also behind a proxy, and cannot talk itself out of it.
+//! Each client has its own limit, also behind a proxy. A client that sends a forged address keeps
+//! its limit.
 //!
 //! `cargo run --example client_ip`
 
@@ -15,13 +16,13 @@ use tidegate::{ClientIp, RateLimitLayer};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Only the proxies in this network are believed when they say whom they speak for.
+    // Only proxies in this network may say which client they speak for.
     let client = ClientIp::behind(["10.0.0.0/8".parse()?]);
     let limited = RateLimitLayer::new("search", Duration::from_secs(60), 1).key(client);
     let app = Router::new().route("/search", get(|| async { "found" }).layer(limited));
 
-    // A server would say who is at the other end of the socket: serve with
-    // `into_make_service_with_connect_info::<SocketAddr>()`.
+    // A server tells the peer's address: serve with
+    // `into_make_service_with_connect_info::<SocketAddr>()`. Here each request carries it.
     let proxy = PeerAddr("10.0.0.1:443".parse()?);
     let from = |fields: &str| {
         let request = support::get("/search").extension(proxy);

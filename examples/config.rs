@@ -1,4 +1,4 @@
-//! Rules by path from a file, replaced while requests run; and what is said of a mistake.
+//! Rules by path from a file, replaced while requests run, and the error for a mistake in the file.
 //!
 //! `cargo run --example config`
 

@@ -1,4 +1,4 @@
-//! Where no decision can be made, error callbacks answer: by priority, and by the type of the error.
+//! Error callbacks answer requests without a decision: by priority, and by the type of the error.
 //!
 //! `cargo run --example error_chain`
 
@@ -20,15 +20,15 @@ use tidegate::{
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let chain = ErrorCallbackChain::new()
-        // Nobody to count for: the client's fault.
+        // The request has no key, by the client's mistake.
         .on::<KeyError>(async |failed: Failed| (StatusCode::BAD_REQUEST, failed.to_string()))
-        // The store is down: better unlimited than not at all.
+        // The store is down: the request goes on to the handler, unlimited.
         .on::<StoreError>(FailOpen)
         // Tried last, whatever the order here.
         .any_with_priority(99, async |_: Failed| StatusCode::INTERNAL_SERVER_ERROR);
 
     let tenant = Header::new(HeaderName::from_static("x-tenant")).required();
-    // A store that has no room for a single key decides nothing.
+    // This store has no room for any key, so every decision fails.
     let store = Arc::new(MemoryStore::with_max_keys(0));
     let limited = RateLimitLayer::new("orders", Duration::from_secs(1), 10)
         .store(store)

@@ -1,4 +1,4 @@
-//! Redis dies and comes back, and every request is answered: by whom, and why.
+//! Redis dies and comes back. Every request gets an answer; the output says who decided, and why.
 //!
 //! `cargo run --example resilient`, which starts a redis-server of its own.
 
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Asks for so many milliseconds, and prints each change of who answers.
+/// Sends requests for this many milliseconds, and prints each change of who decides.
 async fn ask_for(millis: u64, store: &dyn Store, take: &Take) -> Result<(), tidegate::StoreError> {
     let began = Instant::now();
     let mut last = None;

@@ -1,10 +1,10 @@
 //! The four algorithms under the same traffic: what each admits, one picture per traffic.
 //!
 //! ```sh
-//! cargo run --release --example compare   # writes docs/algorithms/*.svg; an argument names another folder
+//! cargo run --release --example compare   # writes docs/algorithms/*.svg, or into another folder
 //! ```
 //!
-//! Time is simulated, and what is random comes from a fixed seed: the pictures are the same on every run.
+//! Time is simulated and the random seed is fixed, so the pictures are the same on every run.
 //! How an algorithm is asked is in `replay.rs`; the traffics are in `traffic.rs`.
 
 mod contender;
@@ -26,7 +26,7 @@ use contender::Contender;
 use replay::replay;
 use traffic::Traffic;
 
-/// Where the documentation looks for the pictures.
+/// The folder in which the documentation has its pictures.
 const FOLDER: &str = "docs/algorithms";
 
 fn main() -> ExitCode {
@@ -76,7 +76,7 @@ fn compare(traffic: &Traffic, contenders: &[Contender], folder: &Path) -> Result
     Ok(())
 }
 
-/// Nobody has to be there to read it: `println!` would panic on a closed pipe.
+/// Prints, or does nothing on a closed pipe, where `println!` would panic.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! A report that takes a while, and the last finished one for those who are denied a fresh one.
+//! A report that takes a while. A denied request gets the last finished one.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tidegate::{DegradeCallback, Denied};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Lines of a report, and how long one takes: as if a database were asked for each.
+/// The lines of a report, and how long each takes: as long as a query to a database.
 const LINES: u32 = 6;
 const LINE: Duration = Duration::from_millis(250);
 
-/// Says of an answer that it is not the one that was asked for.
+/// The response field that marks a degraded answer.
 const DEGRADED: &str = "x-degraded";
 
 /// The reports that were made since the start.
@@ -42,7 +42,7 @@ pub(crate) async fn make(State(reports): State<Arc<Reports>>) -> String {
     report
 }
 
-/// The degrade callback: answers with what is there already.
+/// The degrade callback: answers with the last finished report.
 impl DegradeCallback for Reports {
     fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
         let last = self.last.borrow().clone();

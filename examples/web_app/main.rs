@@ -4,7 +4,7 @@
 //! cargo run --example web_app                                    # then open http://127.0.0.1:3000
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # shares its limits through Redis
 //! PORT=3001 REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # with this one
-//! PROCESSES=2 REDIS_URL=... cargo run --example web_app          # each admits half while Redis is gone
+//! PROCESSES=2 REDIS_URL=... cargo run --example web_app          # admits half without Redis
 //! LIMITS=my.toml cargo run --example web_app                     # other rules
 //! ```
 //!
@@ -47,7 +47,7 @@ async fn run() -> Result<(), String> {
     let limits = Limits::new(rules.clone()).store(Arc::clone(&store));
     let app = routes::router(&limits, store.name());
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    // Before the app is announced: who reads that may send a signal at once.
+    // Before the app says that it listens: whoever reads that may send a signal at once.
     let stop = serve::Stop::listen()?;
     announce(&format!(
         "listening on http://{address}\ndecided by {}\nrules: {}\n",
@@ -93,7 +93,7 @@ fn one_line(rule: &Rule) -> String {
     format!("{} {}", rule.path().escape_debug(), quotas.join(" and "))
 }
 
-/// Nobody has to be there to read it: `println!` would panic on a closed pipe.
+/// Prints, or does nothing on a closed pipe, where `println!` would panic.
 fn announce(text: &str) {
     let mut stdout = std::io::stdout();
     let _ = stdout.write_all(text.as_bytes());

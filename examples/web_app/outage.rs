@@ -1,4 +1,4 @@
-//! Tells when decisions cease to be made, and when they are made again; not at each request.
+//! Logs when decisions begin to fail, and when they are made again, instead of each failure.
 
 use std::future::ready;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use axum::response::Response;
 use tidegate::callback::BoxFuture;
 use tidegate::{Decision, ErrorCallback, Failed, Recovery};
 
-/// An outage that comes and goes is told of at most this often.
+/// The shortest time between two messages about an outage that comes and goes.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The error callback of all limited routes.
@@ -20,12 +20,12 @@ struct State {
     since: Option<Instant>,
     /// Requests without a decision since then.
     requests: u64,
-    /// Whether its beginning was told, so that its end is of interest.
+    /// Whether its beginning was logged, so that its end has to be logged.
     told: bool,
     last_told: Option<Instant>,
 }
 
-/// Every error goes on, to what a fallback has decided, or the rule's `on-error` says: a 503 unless it says something else.
+/// Every error goes on to the fallback's decision, or to the rule's `on-error`, by default a 503.
 impl ErrorCallback for Outage {
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
         self.change(|state| state.fails(&failed));

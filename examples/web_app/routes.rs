@@ -18,7 +18,7 @@ use crate::{export, status, url};
 /// The app's own limited routes, each limited by the rule of the same name, if there is one.
 const LIMITED: [&str; 3] = ["getId", "export", "login"];
 
-/// Nobody is turned away from these.
+/// Routes without a limit.
 const UNLIMITED: [&str; 3] = ["/", "/healthz", "/status"];
 
 /// A rule's path, and the URL whose requests count under it.
@@ -78,7 +78,7 @@ async fn login(headers: HeaderMap) -> String {
     }
 }
 
-/// Where each rule can be tried out. Those without a place are told of, and left out.
+/// The URL at which each rule can be tried. Rules that can have no URL are printed and left out.
 fn routes_of(rules: &Rules) -> Vec<Route> {
     let own = LIMITED.map(|path| format!("/{path}"));
     let unlimited = UNLIMITED.map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Listening, and an end that is neither abrupt nor endless.
+//! Listens, and ends gracefully within a bounded time.
 
 use std::future::IntoFuture;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// How long requests under way may take once the app was asked to stop.
+/// How long requests in progress may take after the app was asked to stop.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Takes the port, on this machine only.
@@ -25,7 +25,7 @@ pub(crate) async fn until_stopped(
     app: Router,
     asked_to_stop: Stop,
 ) -> Result<(), String> {
-    // With the peer's address, which the key `client-ip` starts from.
+    // With the peer's address, from which the key `client-ip` starts.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     let (stop, stopped) = oneshot::channel::<()>();
     let graceful = axum::serve(listener, app).with_graceful_shutdown(async move {
@@ -71,7 +71,7 @@ impl Stop {
 
     #[cfg(not(unix))]
     async fn asked(self) {
-        // Without a way to be asked it goes on for ever.
+        // Where signals cannot be received, the app does not end by itself.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending().await
         }

@@ -1,29 +1,29 @@
-//! What the environment says.
+//! The settings, from environment variables.
 
 use std::env;
 
 use tidegate::rule::Share;
 
-/// Found from wherever the app is started.
+/// An absolute path, so that the app finds it from any directory.
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/limits.toml");
 
 const PORT: u16 = 3000;
 
-/// What the app is started with.
+/// The settings of the app.
 pub(crate) struct Settings {
     /// `PORT`
     pub(crate) port: u16,
     /// `REDIS_URL`; without one, this process decides alone.
     pub(crate) redis_url: Option<String>,
-    /// `PROCESSES`, how many share the limits at most: while Redis cannot decide, each admits its share by itself. Without it,
-    /// requests are answered with a 503 then.
+    /// `PROCESSES`: at most so many share the limits. While Redis cannot decide, each admits its
+    /// share by itself. Without this setting, requests get a 503 then.
     pub(crate) share: Option<Share>,
     /// `LIMITS`, the file with the rules.
     pub(crate) limits: String,
 }
 
 impl Settings {
-    /// The variables of this process; an empty one is one that is not set.
+    /// From the variables of this process. An empty variable counts as not set.
     pub(crate) fn from_env() -> Result<Self, String> {
         Ok(Self {
             port: variable("PORT")?.map_or(Ok(PORT), |text| port(&text))?,

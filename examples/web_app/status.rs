@@ -1,4 +1,4 @@
-//! What the page wants to know before it asks anything.
+//! What the page needs before its first request.
 
 use serde_json::{Value, json};
 use tidegate::Rules;
@@ -6,7 +6,7 @@ use tidegate::rule::Policy;
 
 use crate::routes::Route;
 
-/// Who decides, whether anything is limited, and the rules with the URLs to try them at.
+/// Who decides, whether limiting is on, and each rule with the URL at which it can be tried.
 pub(crate) fn document(store: &str, rules: &Rules, routes: &[Route]) -> Value {
     let rules_with_urls = rules.iter().filter_map(|rule| {
         let route = routes.iter().find(|route| route.path == rule.path())?;
@@ -27,7 +27,7 @@ pub(crate) fn document(store: &str, rules: &Rules, routes: &[Route]) -> Value {
 
 fn policy(policy: &Policy) -> Value {
     let quota = policy.quota();
-    // No number of milliseconds in ten years is too large.
+    // Ten years of milliseconds fit.
     let window = u64::try_from(quota.window().as_millis()).unwrap_or(u64::MAX);
     json!({ "name": policy.name(), "max": quota.max(), "window_ms": window })
 }

@@ -1,8 +1,8 @@
-//! From the path of a rule, which may be any text, to one that a URL can have.
+//! Encodes the path of a rule, which may be any text, as the path of a URL.
 
 use std::fmt::Write;
 
-/// Bytes that stand for themselves in a URL's path, besides letters and digits.
+/// The bytes that need no encoding in a URL's path, besides letters and digits.
 const PLAIN: &[u8] = b"-._~!$&'()*+,;=:@/";
 
 /// The URL of a rule's path, with one slash in front; nothing where clients would resolve it to
