@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lints the library under the feature sets that users choose: each feature alone, all but one, and
-# those that change what another one offers. A warning is an error. Says at the end which sets
+# Checks the library under the feature sets that users choose: each feature alone, all but one, and
+# those that change what another one offers. A warning is a failure. Says at the end which sets
 # failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,11 +24,18 @@ for feature in $features; do
 done
 sets+=("limiter,redis" "limiter,lock" "lock,cluster" "cluster,sentinel,tls" "tracing,redis")
 
+messages=$(mktemp)
+trap 'rm "$messages"' EXIT
 failed=()
 for set in "${sets[@]}"; do
   echo "features: $set"
-  cargo clippy --quiet --lib --no-default-features --features "$set" -- -D warnings ||
+  # Silent unless there is a warning or an error. A flag that denies warnings would build all
+  # dependencies again.
+  if ! cargo check --quiet --lib --no-default-features --features "$set" 2>"$messages" ||
+    [ -s "$messages" ]; then
+    cat "$messages" >&2
     failed+=("$set")
+  fi
 done
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'tests/features.sh: failed with the features %s\n' "${failed[@]}" >&2

@@ -10,8 +10,9 @@ folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 # The newest: an older version may be there, too.
 archive=$(ls -t "$target"/package/*.crate | head -n 1)
-tar -xzf "$archive" -C "$folder" --strip-components 1
-ls -l "$archive"
+# With new times, or cargo would take the files for those that it has built already.
+tar -xzmf "$archive" -C "$folder" --strip-components 1
+du -h "$archive"
 
 # With the dependencies that are built already.
 CARGO_TARGET_DIR=$target \
