@@ -23,7 +23,7 @@ use tokio::time::sleep;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let server = Server::from_env();
+    let server = Server::from_env()?;
     // To Redis, two handles are two processes.
     let apps = [app(&server.connect().await?), app(&server.connect().await?)];
 

@@ -19,7 +19,7 @@ const RATE: u64 = 4;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let server = Server::from_env();
+    let server = Server::from_env()?;
     let redis = server.connect().await?;
     println!("{RATE} permits in {INTERVAL:?}\n");
     println!("Callers at the edge of a window: 1 at 0 ms, 4 at 350 ms, 4 at 420 ms.");

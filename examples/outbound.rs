@@ -45,7 +45,7 @@ async fn call_the_partner(url: &str) -> Result<(), Box<dyn Error>> {
 }
 
 async fn start_all() -> Result<(), Box<dyn Error>> {
-    let server = Server::from_env();
+    let server = Server::from_env()?;
     let redis = server.connect().await?;
     RateLimiter::new(&redis, "outbound:partner")
         .delete()

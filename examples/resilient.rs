@@ -2,15 +2,19 @@
 //!
 //! `cargo run --example resilient`, which starts a redis-server of its own.
 
+#[path = "support/redis.rs"]
+mod support;
+
 use std::time::{Duration, Instant};
 
+use support::Server;
 use tidegate::rule::Share;
 use tidegate::store::StoreExt;
 use tidegate::{Key, Quota, RedisStore, Resilient, Rule, Store, Take};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut server = test_support::Redis::start();
+    let mut server = Server::start()?;
     // Two processes run at most, so that each admits half while Redis cannot decide for both.
     let store = Resilient::around(RedisStore::connect(&server.url).await?)
         .fallback(Share::of_processes(2))
@@ -25,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     server.kill();
     ask_for(500, &*store, &take).await?;
     println!("-- Redis is started again, empty");
-    server.restart();
+    server.restart()?;
     ask_for(500, &*store, &take).await?;
     Ok(())
 }

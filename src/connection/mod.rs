@@ -79,7 +79,7 @@ pub(crate) use connection::Connection;
 pub(crate) use link::Link;
 pub(crate) use question::TakeQuestion;
 pub(crate) use redis::Redis;
-#[cfg(feature = "limiter")]
+#[cfg(any(feature = "limiter", feature = "lock"))]
 pub(crate) use script::Script;
 pub(crate) use scripts::*;
 pub(crate) use take_script::{read_refund, write_refund};
