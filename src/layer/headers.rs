@@ -125,6 +125,7 @@ fn write(
     }
 }
 
+/// One item for each quota: `"getId";r=4;t=10`. Items are appended, so that nested layers add up.
 fn draft_11(
     rule: &Arc<Rule>,
     policies: &PolicyField,
@@ -160,6 +161,7 @@ fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
+/// The tightest quota: `limit=5, remaining=4, reset=10`.
 fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
     let Some((tightest, state)) = tightest(rule, decision) else {
         return;
@@ -184,6 +186,7 @@ fn draft_7_policy(policy: &Policy) -> String {
     }
 }
 
+/// The tightest quota in three fields, one number each.
 fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
     let Some((tightest, state)) = tightest(rule, decision) else {
         return;

@@ -65,6 +65,7 @@ impl Settings {
         }
     }
 
+    /// What the store's answer means for the request.
     fn outcome(
         self: &Arc<Self>,
         asked: AskedTake,
@@ -83,6 +84,7 @@ impl Settings {
         }
     }
 
+    /// Acts on a decision, and tells the error callback if a fallback made it.
     fn decided(self: &Arc<Self>, asked: AskedTake, decision: Decision) -> Outcome {
         let Some(failure) = decision.failure().cloned() else {
             return self.allowed_or_denied(asked, decision);
@@ -99,6 +101,7 @@ impl Settings {
         }
     }
 
+    /// Admits the request with its charge, lets it wait, or denies it.
     fn allowed_or_denied(self: &Arc<Self>, mut asked: AskedTake, decision: Decision) -> Outcome {
         if decision.is_allowed() {
             let mut admitted = self.options.admit(Arc::clone(asked.take.rule()));

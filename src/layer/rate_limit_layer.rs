@@ -86,13 +86,31 @@ impl RateLimitLayer {
 
     /// Which requests are counted together: those with the same key. Default: the rule's key;
     /// without one, all requests of the path.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{PeerIp, RateLimitLayer};
+    ///
+    /// let layer = RateLimitLayer::new("login", Duration::from_secs(60), 5).key(PeerIp);
+    /// # let _ = layer;
+    /// ```
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
         self.change().options.key = Some(Arc::new(key));
         self
     }
 
-    /// What a request costs, in units. A request of cost 0 is always allowed and charged nothing. A
+    /// What a request costs, in units, from its head: a request for a large export may cost more than
+    /// one for a page. A request of cost 0 is always allowed and charged nothing. A
     /// panic is answered with a 500. Default: the rule's cost, which is 1 by default.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::new("api", Duration::from_secs(1), 100)
+    ///     .cost(|head| if head.uri.path().starts_with("/export") { 10 } else { 1 });
+    /// # let _ = layer;
+    /// ```
     pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.change().cost = Some(Arc::new(cost));
         self

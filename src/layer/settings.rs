@@ -25,9 +25,12 @@ pub(super) struct Settings {
     pub(super) log: Arc<StoreLog>,
 }
 
+/// Computes the cost of a request from its head.
 type Cost = dyn Fn(&Parts) -> u64 + Send + Sync;
+/// Whether a request with this head passes without being limited.
 type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
 
+/// Where a layer's rule comes from.
 #[derive(Debug, Clone)]
 pub(super) enum RuleSource {
     Fixed(Arc<Rule>),
@@ -66,7 +69,7 @@ impl Settings {
         self.store.get_or_init(|| Arc::new(MemoryStore::new()))
     }
 
-    /// Logs changes only.
+    /// Logs that decisions begin to fail, and that they are made again: only the changes.
     pub(super) fn log_answer(&self, path: &str, answer: &Result<Decision, StoreError>) {
         match answer {
             Ok(_) if self.log.failures.worked() => {
