@@ -82,7 +82,7 @@ fn main() {
     let stores = Algorithm::ALL.map(|algorithm| {
         let rule = Rule::new("getId", [much])
             .expect("valid")
-            .algorithm(algorithm);
+            .with_algorithm(algorithm);
         (
             MemoryStore::new(),
             Take::new(Arc::new(rule), Key::default()),

@@ -89,7 +89,9 @@ impl Bench {
     /// The store's call for so many keys and so many takes of each, at a time as this ask has it.
     fn record(&mut self, algorithm: Algorithm, ask: &Ask, keys: usize, takes: usize) -> ScriptCall {
         let quota = Quota::new(ask.max, Duration::from_millis(WINDOW_MS)).expect("valid");
-        let rule = Rule::new("p", [quota]).expect("valid").algorithm(algorithm);
+        let rule = Rule::new("p", [quota])
+            .expect("valid")
+            .with_algorithm(algorithm);
         let rule = Arc::new(rule);
         let key = |key: usize| Key::from(format!("recorded{key}").as_str());
         let take = |n| Take::new(Arc::clone(&rule), key(n));

@@ -121,8 +121,8 @@ impl<'a> Counts<'a> {
         let known = self.get(&name)?;
         let is_new = known.is_none();
         let mut count = known.unwrap_or_default();
-        let counting = take.rule().counting();
-        let decision = count.take(counting, self.now, take.quotas(), take.units());
+        let counting = take.rule().algorithm();
+        let decision = count.take(counting, self.now, take.quotas(), take.cost());
         // A denied take changes nothing.
         if decision.receipt().is_some() {
             self.put(&name, &count)?;
@@ -189,7 +189,7 @@ impl Store for RedbStore {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let (name, receipt) = (name_of(take.rule(), take.key()), *receipt);
-        let units = take.units();
+        let units = take.cost();
         self.transact(move |counts| counts.refund(&name, &receipt, units))
     }
 

@@ -14,7 +14,7 @@ pub(crate) fn document(store: &str, rules: &Rules, routes: &[Route]) -> Value {
         Some(json!({
             "path": rule.path(),
             "url": route.url,
-            "cost": rule.request_cost(),
+            "cost": rule.cost(),
             "policies": policies,
         }))
     });

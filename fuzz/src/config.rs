@@ -41,7 +41,7 @@ fn can_be_used(rules: &Rules) {
                     .all(|byte| matches!(byte, b' '..=b'~') && !b"\"\\".contains(&byte))
             );
         }
-        assert!(rule.request_cost() > 0);
+        assert!(rule.cost() > 0);
         let take = Take::new(Arc::clone(rule), Key::default());
         for _ in 0..2 {
             let answer = store.take_one(&take).now_or_never();

@@ -52,7 +52,7 @@ pub fn run(bytes: &[u8]) {
             tell(|| format!("refund: {answer:?}"));
             match answer {
                 Ok(units) => assert!(
-                    units <= receipt.units().min(takes[0].units()),
+                    units <= receipt.units().min(takes[0].cost()),
                     "{units} given back"
                 ),
                 Err(error) => is_honest(&error),
@@ -102,9 +102,9 @@ fn check(answer: Result<Decisions, StoreError>, takes: &[Take]) {
 
 fn is_sound(decision: &Decision, take: &Take) {
     assert_eq!(decision.quotas().len(), take.quotas().len());
-    let is_charged = decision.is_allowed() && take.units() > 0;
+    let is_charged = decision.is_allowed() && take.cost() > 0;
     let charged = decision.receipt().map(|receipt| receipt.units());
-    assert_eq!(charged, is_charged.then_some(take.units()));
+    assert_eq!(charged, is_charged.then_some(take.cost()));
     for (state, quota) in decision.quotas().iter().zip(take.quotas()) {
         assert!(state.remaining() <= quota.max().max(quota.burst()));
     }
@@ -138,7 +138,7 @@ fn takes(input: &mut Input<'_>) -> Vec<Take> {
     for path in &PATHS[..=usize::from(input.byte() % 2)] {
         let counting = input.counting();
         let rule = Rule::new(path, input.quotas(3)).expect("a valid rule");
-        rules.push(Arc::new(rule.algorithm(counting)));
+        rules.push(Arc::new(rule.with_algorithm(counting)));
     }
     let mut takes = Vec::new();
     for _ in 0..=input.byte() % 16 {
@@ -149,7 +149,7 @@ fn takes(input: &mut Input<'_>) -> Vec<Take> {
             0 => u64::from(kind >> 4),
             _ => input.likely(),
         };
-        takes.push(Take::new(rule, Key::from(user)).cost(cost));
+        takes.push(Take::new(rule, Key::from(user)).with_cost(cost));
     }
     takes
 }
@@ -194,7 +194,7 @@ fn rows(input: &mut Input<'_>, words: &Words, takes: &[Take]) -> Vec<u8> {
     bytes.extend([0; 8]);
     put_mark(words, &mut bytes);
     let (rule, keys) = rule_and_rows(words, takes).expect("a question of ours");
-    let pours = rule.counting().algorithm() == Algorithm::Gcra;
+    let pours = rule.algorithm().algorithm() == Algorithm::Gcra;
     let quotas = rule.quotas().len();
     for rows in &keys {
         'key: for row in rows {
@@ -250,7 +250,7 @@ fn rule_and_rows<'a>(words: &Words, takes: &'a [Take]) -> Option<(&'a Rule, Vec<
     let name = std::str::from_utf8(keys(words).first()?).ok()?;
     let mut rules = takes.iter().map(|take| &**take.rule());
     let rule = rules.find(|rule| name.contains(rule.path()))?;
-    let quota = match rule.counting().algorithm() {
+    let quota = match rule.algorithm().algorithm() {
         Algorithm::SlidingLog | Algorithm::FixedWindow => 14,
         Algorithm::SlidingWindow => 21,
         Algorithm::Gcra => 42,

@@ -51,7 +51,7 @@ impl Denied {
     pub(crate) fn new(take: Take, decision: Decision, head: Parts) -> Self {
         Self {
             rule: Arc::clone(take.rule()),
-            cost: take.units(),
+            cost: take.cost(),
             key: take.into_key(),
             decision,
             head,

@@ -46,7 +46,7 @@ impl File {
             let table = table.into_inner();
             let rule = table.into_rule(&path, span, client_ip.as_ref())?;
             Ok(match &prefix {
-                Some(prefix) => rule.prefix(Arc::clone(prefix)),
+                Some(prefix) => rule.with_prefix(Arc::clone(prefix)),
                 None => rule,
             })
         });

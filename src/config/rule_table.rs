@@ -70,11 +70,11 @@ impl RuleTable {
             RuleError::EmptyPath => mistake(path.span(), error),
             _ => mistake(span, error),
         })?;
-        let rule = rule.algorithm(counting(algorithm, self.sub_windows)?);
+        let rule = rule.with_algorithm(counting(algorithm, self.sub_windows)?);
         let rule = with_cost(rule, self.cost)?;
         let rule = with_key(rule, self.key, client_ip)?;
         Ok(match self.on_error {
-            Some(Text(choice)) => rule.on_error(choice),
+            Some(Text(choice)) => rule.with_on_error(choice),
             None => rule,
         })
     }
@@ -130,7 +130,7 @@ fn with_cost(rule: Rule, cost: Option<Spanned<Number>>) -> Result<Rule, Mistake>
             cost.span(),
             "more than max-count (or burst), so that no request would ever be allowed",
         ),
-        units => Ok(rule.cost(units)),
+        units => Ok(rule.with_cost(units)),
     }
 }
 
@@ -144,14 +144,14 @@ fn with_key(
         return Ok(rule);
     };
     match names.get_ref().extractor(client_ip) {
-        Ok(extractor) => Ok(rule.key(extractor)),
+        Ok(extractor) => Ok(rule.with_key(extractor)),
         Err(message) => mistake(names.span(), message),
     }
 }
 
 /// Whether a quota that allows requests would allow none of this cost.
 fn is_never_allowed(rule: &Rule, cost: u64) -> bool {
-    let algorithm = rule.counting().algorithm();
+    let algorithm = rule.algorithm().algorithm();
     let too_small = |quota: &Quota| quota.max() > 0 && cost > algorithm.limit(quota);
     rule.quotas().iter().any(too_small)
 }

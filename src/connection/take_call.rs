@@ -117,7 +117,7 @@ fn sort_keys(questions: &[Question]) -> Vec<SortKey> {
             known.insert(&take.name, (index, take));
             first = index;
         }
-        let script: *const _ = algorithm_script(take.rule.counting().algorithm());
+        let script: *const _ = algorithm_script(take.rule.algorithm().algorithm());
         sort_keys.push(SortKey {
             section,
             call: SharedCall {
@@ -202,7 +202,7 @@ impl TakeCall {
         let mut command = Cmd::new();
         let Some(script) = batches
             .first()
-            .map(|batch| algorithm_script(batch.rule.counting().algorithm()))
+            .map(|batch| algorithm_script(batch.rule.algorithm().algorithm()))
         else {
             return command;
         };

@@ -38,11 +38,11 @@ impl Settings {
     fn take_for(&self, rule: Arc<Rule>, head: &Parts) -> Result<Take, Box<Outcome>> {
         let key = self.options.extract(&rule, head)?;
         let cost = match &self.cost {
-            None => Ok(rule.request_cost()),
+            None => Ok(rule.cost()),
             Some(cost) => caught("cost", rule.path(), || cost(head)),
         };
         match cost {
-            Ok(cost) => Ok(Take::new(rule, key).cost(cost)),
+            Ok(cost) => Ok(Take::new(rule, key).with_cost(cost)),
             Err(panicked) => Err(Box::new(Outcome::Respond(panicked.into()))),
         }
     }
@@ -128,7 +128,7 @@ impl Settings {
     /// were one, and if it could.
     fn without_decision(&self, rule: &Arc<Rule>) -> Outcome {
         self.log_missing_fallback(rule);
-        match rule.error_policy() {
+        match rule.on_error() {
             Some(OnError::Proceed) => Outcome::Admit(self.options.admit(Arc::clone(rule))),
             None | Some(OnError::Respond | OnError::Fallback) => Outcome::unavailable(),
         }

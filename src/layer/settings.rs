@@ -85,7 +85,7 @@ impl Settings {
 
     /// The rule leaves failures to a fallback, and there may be none.
     pub(super) fn log_missing_fallback(&self, rule: &Rule) {
-        if rule.error_policy() == Some(OnError::Fallback) && !self.store().has_fallback() {
+        if rule.on_error() == Some(OnError::Fallback) && !self.store().has_fallback() {
             self.log.is_missing_fallback_logged.get_or_init(|| {
                 let path = rule.path();
                 trace::event!(warn: path, "the rule says \"fallback\", but its store has none");

@@ -10,7 +10,7 @@
 //!
 //! # fn main() -> Result<(), tidegate::rule::RuleError> {
 //! // Each address: at most 5 logins in any minute, and at most 50 in any day.
-//! let login = Rule::new("login", [Quota::per_minute(5), Quota::per_day(50)])?.key(PeerIp);
+//! let login = Rule::new("login", [Quota::per_minute(5), Quota::per_day(50)])?.with_key(PeerIp);
 //! let shared = SharedRules::new(Rules::from_iter([login]));
 //! assert!(shared.load().get("login").is_some());
 //!

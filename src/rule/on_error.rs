@@ -1,7 +1,7 @@
 /// What happens to a request for which the store could not decide, unless an error callback answers
 /// it.
 ///
-/// A rule without a [choice](crate::Rule::on_error) behaves as [`OnError::Fallback`] if its store
+/// A rule without a [choice](crate::Rule::with_on_error) behaves as [`OnError::Fallback`] if its store
 /// has a [`Fallback`](crate::store::Fallback), and as [`OnError::Respond`] if it has none.
 ///
 /// ```
@@ -9,8 +9,8 @@
 /// use tidegate::{Quota, Rule};
 ///
 /// // Searching goes on, unlimited, while Redis cannot be reached.
-/// let search = Rule::new("search", [Quota::per_second(100)])?.on_error(OnError::Proceed);
-/// assert_eq!(search.error_policy(), Some(OnError::Proceed));
+/// let search = Rule::new("search", [Quota::per_second(100)])?.with_on_error(OnError::Proceed);
+/// assert_eq!(search.on_error(), Some(OnError::Proceed));
 /// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -17,7 +17,7 @@ use crate::quota::{MAX_QUOTAS, Quota};
 /// ```
 /// use tidegate::{PeerIp, Quota, Rule};
 ///
-/// let rule = Rule::new("login", [Quota::per_minute(5), Quota::per_day(50)])?.key(PeerIp);
+/// let rule = Rule::new("login", [Quota::per_minute(5), Quota::per_day(50)])?.with_key(PeerIp);
 /// assert_eq!(rule.path(), "login");
 /// assert_eq!(rule.policies()[1].name(), "login-1d");
 /// # Ok::<(), tidegate::rule::RuleError>(())
@@ -119,14 +119,14 @@ impl Rule {
     /// The key by which requests are counted. Default: all requests of the path are counted
     /// together.
     #[must_use]
-    pub fn key(mut self, key: impl KeyExtractor) -> Self {
+    pub fn with_key(mut self, key: impl KeyExtractor) -> Self {
         self.key = Some(Arc::new(key));
         self
     }
 
     /// The units that one request consumes. A cost of 0 is always allowed. Default: 1.
     #[must_use]
-    pub fn cost(mut self, cost: u64) -> Self {
+    pub fn with_cost(mut self, cost: u64) -> Self {
         self.cost = cost;
         self.shared = OnceLock::new();
         self
@@ -142,15 +142,15 @@ impl Rule {
     /// use tidegate::algorithm::Counting;
     ///
     /// let smooth = Quota::per_second(100).with_burst(20)?;
-    /// let search = Rule::new("search", [smooth])?.algorithm(Algorithm::Gcra);
+    /// let search = Rule::new("search", [smooth])?.with_algorithm(Algorithm::Gcra);
     ///
     /// let coarse = Counting::from(Algorithm::SlidingWindow).sub_windows(16);
-    /// let feed = Rule::new("feed", [Quota::per_hour(1_000_000)])?.algorithm(coarse);
+    /// let feed = Rule::new("feed", [Quota::per_hour(1_000_000)])?.with_algorithm(coarse);
     /// # let _ = (search, feed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
+    pub fn with_algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
         self.counting = algorithm.into();
         self.life = longest_life(self.counting.algorithm(), &self.quotas);
         self.id = id_of(&self.path, self.counting.algorithm());
@@ -163,7 +163,7 @@ impl Rule {
     /// What happens to a request for which the store could not decide. Default:
     /// [`OnError::Fallback`] if the store has a fallback, otherwise [`OnError::Respond`].
     #[must_use]
-    pub fn on_error(mut self, on_error: OnError) -> Self {
+    pub fn with_on_error(mut self, on_error: OnError) -> Self {
         self.on_error = Some(on_error);
         self
     }
@@ -171,7 +171,7 @@ impl Rule {
     /// The beginning of the names of this rule's keys in a store. End it with a separator: nothing
     /// is put between it and the path. Default: the store's own prefix.
     #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
+    pub fn with_prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = Some(prefix.into());
         self.shared = OnceLock::new();
         self
@@ -208,9 +208,9 @@ impl Rule {
         self.id_hash
     }
 
-    /// The [prefix](Rule::prefix) of this rule's keys; `None` if the store's own applies.
+    /// The [prefix](Rule::with_prefix) of this rule's keys; `None` if the store's own applies.
     #[must_use]
-    pub fn key_prefix(&self) -> Option<&str> {
+    pub fn prefix(&self) -> Option<&str> {
         self.prefix.as_deref()
     }
 
@@ -231,19 +231,19 @@ impl Rule {
 
     /// The units that one request consumes.
     #[must_use]
-    pub const fn request_cost(&self) -> u64 {
+    pub const fn cost(&self) -> u64 {
         self.cost
     }
 
     /// How requests are counted.
     #[must_use]
-    pub const fn counting(&self) -> Counting {
+    pub const fn algorithm(&self) -> Counting {
         self.counting
     }
 
-    /// The choice made with [`Rule::on_error`]; `None` if none was made.
+    /// The choice made with [`Rule::with_on_error`]; `None` if none was made.
     #[must_use]
-    pub const fn error_policy(&self) -> Option<OnError> {
+    pub const fn on_error(&self) -> Option<OnError> {
         self.on_error
     }
 

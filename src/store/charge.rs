@@ -22,7 +22,7 @@ use crate::error::StoreError;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = Arc::new(MemoryStore::new());
 /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
-/// let take = Take::new(rule, Key::from("alice")).cost(4);
+/// let take = Take::new(rule, Key::from("alice")).with_cost(4);
 /// let decision = store.take_one(&take).await?;
 ///
 /// let receipt = decision.receipt().expect("the take was allowed, and its cost is not 0");

@@ -168,7 +168,7 @@ impl FallbackState {
 
 /// Whether the take's rule lets a fallback decide.
 fn may_fall_back(take: &Take) -> bool {
-    matches!(take.rule().error_policy(), None | Some(OnError::Fallback))
+    matches!(take.rule().on_error(), None | Some(OnError::Fallback))
 }
 
 impl<S> Wrapper for Fallback<S> {

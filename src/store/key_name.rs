@@ -11,7 +11,7 @@ use crate::rule::Rule;
 /// use tidegate::store::KeyName;
 /// use tidegate::{Algorithm, Key, Quota, Rule};
 ///
-/// let rule = Rule::new("login", [Quota::per_minute(5)])?.algorithm(Algorithm::Gcra);
+/// let rule = Rule::new("login", [Quota::per_minute(5)])?.with_algorithm(Algorithm::Gcra);
 /// let key = Key::from("alice");
 /// let name = KeyName::new(&rule, &key, "CurrentLimiter:");
 /// assert_eq!(name.to_string(), "CurrentLimiter:login~gcra:alice");
@@ -32,7 +32,7 @@ impl<'a> KeyName<'a> {
     #[must_use]
     pub fn new(rule: &'a Rule, key: &'a Key, default_prefix: &'a str) -> Self {
         Self {
-            prefix: rule.key_prefix().unwrap_or(default_prefix),
+            prefix: rule.prefix().unwrap_or(default_prefix),
             id: rule.id(),
             id_hash: rule.id_hash(),
             key: (!key.is_empty()).then(|| key.as_str()),

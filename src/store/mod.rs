@@ -13,7 +13,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = MemoryStore::new();
 //! let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
-//! let take = Take::new(rule, Key::from("alice")).cost(4);
+//! let take = Take::new(rule, Key::from("alice")).with_cost(4);
 //!
 //! let decision = store.take_one(&take).await?;
 //! assert!(decision.is_allowed());

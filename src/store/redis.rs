@@ -171,7 +171,7 @@ impl RedisStore {
         let question = TakeQuestion {
             rule: Arc::clone(take.rule()),
             name: KeyName::of(take, &self.prefix).to_box(),
-            cost: take.units(),
+            cost: take.cost(),
             now: self.now(),
         };
         self.connection.take(question)
@@ -218,10 +218,10 @@ impl Store for RedisStore {
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let name = KeyName::of(take, &self.prefix).to_box();
-        let max = take.units().min(receipt.units());
+        let max = take.cost().min(receipt.units());
         let keys = [&*name, &*hash_tag::of_refunds(&name)];
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), receipt, max);
-        let script = algorithm_script(take.rule().counting().algorithm());
+        let script = algorithm_script(take.rule().algorithm().algorithm());
         let reply = self.connection.call(script, &keys, arguments);
         let address = Arc::clone(self.connection.label());
         StoreFuture::boxed(async move {

@@ -53,7 +53,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let store = MemoryStore::new();
     /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
-    /// let take = Take::new(rule, Key::from("alice")).cost(4);
+    /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
     /// let decision = store.take_one(&take).await?;
     /// assert_eq!(decision.remaining(), 6);
     ///

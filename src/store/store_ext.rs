@@ -21,7 +21,7 @@ pub trait StoreExt: Store {
     ///
     /// [`StoreError`] if there is no decision.
     fn peek(&self, take: &Take) -> impl Future<Output = Result<Decision, StoreError>> + Send {
-        let decisions = self.take(&[take.clone().cost(0)]);
+        let decisions = self.take(&[take.clone().with_cost(0)]);
         async { single(decisions.await?) }
     }
 }

@@ -38,7 +38,7 @@ impl TakePart {
 
     /// The cost, in units.
     #[must_use]
-    pub const fn units(&self) -> u64 {
+    pub const fn cost(&self) -> u64 {
         self.cost
     }
 }
@@ -47,7 +47,7 @@ impl Take {
     /// A take at the rule's cost.
     #[must_use]
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
-        let cost = rule.request_cost();
+        let cost = rule.cost();
         Self {
             part: TakePart { rule, key, cost },
             is_repeat: false,
@@ -56,7 +56,7 @@ impl Take {
 
     /// The same at another cost, in units. A cost of 0 only looks.
     #[must_use]
-    pub fn cost(mut self, cost: u64) -> Self {
+    pub fn with_cost(mut self, cost: u64) -> Self {
         self.part.cost = cost;
         self
     }
@@ -97,7 +97,7 @@ impl Take {
 
     /// The cost, in units.
     #[must_use]
-    pub const fn units(&self) -> u64 {
+    pub const fn cost(&self) -> u64 {
         self.part.cost
     }
 

@@ -84,7 +84,7 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
     clock.set(1_000_000_000);
     let store = RedisStore::connect(url).await?.timeout(PATIENCE);
     for algorithm in Algorithm::ALL {
-        let rule = Rule::new(algorithm.name(), [Quota::per_hour(3)])?.algorithm(algorithm);
+        let rule = Rule::new(algorithm.name(), [Quota::per_hour(3)])?.with_algorithm(algorithm);
         let take = Take::new(Arc::new(rule), Key::from("a"));
         for at in 0..5 {
             ensure!(store.take_one(&take).await?.is_allowed() == (at < 3));
@@ -99,7 +99,7 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
             let rule = |algorithm| {
                 let rule = Rule::new(&path, [Quota::per_second(10)])?;
                 Ok::<_, Broken>(Take::new(
-                    Arc::new(rule.algorithm(algorithm)),
+                    Arc::new(rule.with_algorithm(algorithm)),
                     Key::default(),
                 ))
             };
@@ -115,8 +115,8 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
             let batch = [
                 new.clone(),
                 new.clone(),
-                new.clone().cost(100),
-                new.clone().cost(0),
+                new.clone().with_cost(100),
+                new.clone().with_cost(0),
             ];
             let decisions = store.take(&batch).await?;
             ensure!(decisions[1].is_allowed() && !decisions[2].is_allowed());
@@ -383,7 +383,11 @@ async fn other_keys_are_refused() {
         .timeout(PATIENCE);
     let rule = Arc::new(Rule::new("p", [Quota::per_hour(3)]).expect("a valid rule"));
     for algorithm in Algorithm::ALL {
-        let rule = Arc::new(Rule::clone(&rule).algorithm(algorithm).prefix("Sessions:"));
+        let rule = Arc::new(
+            Rule::clone(&rule)
+                .with_algorithm(algorithm)
+                .with_prefix("Sessions:"),
+        );
         let error = store.take_one(&Take::new(rule, Key::default())).await;
         assert_eq!(
             error.expect_err("it may not").kind(),

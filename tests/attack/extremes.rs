@@ -95,12 +95,12 @@ async fn numbers_at_their_ends() {
                 number += 1;
                 let quota = Quota::new(max, window).expect("valid");
                 let rule = Rule::new(&format!("ends{number}"), [quota]).expect("valid");
-                let rule = Arc::new(rule.algorithm(algorithm));
+                let rule = Arc::new(rule.with_algorithm(algorithm));
                 let mut receipts = Vec::new();
                 for step in [0, 1, 999, 1_000, 7_000_000] {
                     clock.set(clock.now() + step);
                     for cost in costs {
-                        let take = take(&rule, "").cost(cost);
+                        let take = take(&rule, "").with_cost(cost);
                         let answer = store.take_one(&take).await.expect("a decision");
                         let expected = memory.take_one(&take).await.expect("a decision");
                         let case = format!("{algorithm:?} {max} in {window:?}: {cost}");
@@ -156,7 +156,7 @@ async fn denied_while_the_clock_is_back() {
     for algorithm in ALGORITHMS {
         let rule = Rule::new("back", quotas)
             .expect("valid")
-            .algorithm(algorithm);
+            .with_algorithm(algorithm);
         takes.push(take(&Arc::new(rule), ""));
     }
     clock.set(START);
@@ -179,7 +179,7 @@ async fn denied_while_the_clock_is_back() {
         clock.set(START - back);
         for take in &takes {
             for cost in [0, 1, 4, 6, 100, u64::MAX] {
-                let decision = store.take_one(&take.clone().cost(cost)).await;
+                let decision = store.take_one(&take.clone().with_cost(cost)).await;
                 let decision = decision.expect("a decision");
                 let fits = cost == 0;
                 assert_eq!(decision.is_allowed(), fits, "{back} back, {cost}: {take:?}");
@@ -198,7 +198,7 @@ async fn quotas_that_change_under_load() {
         let rules = |max, window| -> Rules {
             let quota = Quota::new(max, window).expect("valid");
             let rule = Rule::new("changes", [quota]).expect("valid");
-            [rule.algorithm(algorithm)].into_iter().collect()
+            [rule.with_algorithm(algorithm)].into_iter().collect()
         };
         let shared = SharedRules::new(rules(100, HOUR));
         let admitted = admit(&store, &shared, 600, |at| match at % 4 {
@@ -221,7 +221,9 @@ async fn algorithms_that_change_under_load() {
     let rules = |at: usize| -> Rules {
         let quota = Quota::new(40, 24 * HOUR).expect("valid");
         let rule = Rule::new("algorithms", [quota]).expect("valid");
-        [rule.algorithm(ALGORITHMS[at % 4])].into_iter().collect()
+        [rule.with_algorithm(ALGORITHMS[at % 4])]
+            .into_iter()
+            .collect()
     };
     let shared = SharedRules::new(rules(0));
     let admitted = admit(&store, &shared, 1_500, rules).await;

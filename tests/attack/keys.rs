@@ -31,8 +31,8 @@ fn server_key(_: &http::request::Parts) -> Result<tidegate::Key, KeyError> {
 
 /// A layer by every way to let requests through when something fails.
 fn layers(rule: impl Fn() -> Rule, store: &Arc<dyn Store>) -> Vec<(&'static str, RateLimitLayer)> {
-    let proceed = || rule().on_error(OnError::Proceed);
-    let fallback = || rule().on_error(OnError::Fallback);
+    let proceed = || rule().with_on_error(OnError::Proceed);
+    let fallback = || rule().with_on_error(OnError::Fallback);
     let layer = |rule: Rule| RateLimitLayer::from_rule(rule).store(Arc::clone(store));
     let shared = |rule: Rule| SharedRules::new([rule].into_iter().collect::<Rules>());
     let answers = async |_: Failed| Recovery::Proceed;
@@ -111,7 +111,11 @@ fn plain() -> Request<Body> {
 
 #[tokio::test]
 async fn a_required_header_that_is_missing() {
-    let rule = || Rule::new("keyed", quotas()).expect("valid").key(tenant());
+    let rule = || {
+        Rule::new("keyed", quotas())
+            .expect("valid")
+            .with_key(tenant())
+    };
     check(rule, plain, BAD).await;
 }
 
@@ -121,7 +125,7 @@ async fn a_required_header_beside_a_key_that_is_there() {
         let other = Header::new(HeaderName::from_static("x-other"));
         Rule::new("keyed", quotas())
             .expect("valid")
-            .key((other, tenant()))
+            .with_key((other, tenant()))
     };
     let request = || {
         let mut request = plain();
@@ -137,17 +141,25 @@ async fn a_request_that_costs_nothing_has_no_key_either() {
     let rule = || {
         Rule::new("keyed", quotas())
             .expect("valid")
-            .key(tenant())
-            .cost(0)
+            .with_key(tenant())
+            .with_cost(0)
     };
     check(rule, plain, BAD).await;
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_set_up() {
-    let rule = || Rule::new("keyed", quotas()).expect("valid").key(PeerIp);
+    let rule = || {
+        Rule::new("keyed", quotas())
+            .expect("valid")
+            .with_key(PeerIp)
+    };
     check(rule, plain, BROKEN).await;
-    let rule = || Rule::new("keyed", quotas()).expect("valid").key(server_key);
+    let rule = || {
+        Rule::new("keyed", quotas())
+            .expect("valid")
+            .with_key(server_key)
+    };
     check(rule, plain, BROKEN).await;
 }
 
@@ -159,7 +171,9 @@ async fn extractors_that_panic() {
             // Without a message on the terminal.
             std::panic::resume_unwind(Box::new("the extractor's own"))
         };
-        Rule::new("keyed", quotas()).expect("valid").key(panics)
+        Rule::new("keyed", quotas())
+            .expect("valid")
+            .with_key(panics)
     };
     check(rule, plain, BROKEN).await;
 }

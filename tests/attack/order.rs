@@ -46,7 +46,7 @@ fn rules() -> Vec<Arc<Rule>> {
             let quotas = quotas.map(|quota| quota.expect("valid"));
             let quotas = &quotas[..if path == "c" { 1 } else { 2 }];
             let rule = Rule::new(path, quotas.iter().copied()).expect("valid");
-            rules.push(Arc::new(rule.algorithm(algorithm)));
+            rules.push(Arc::new(rule.with_algorithm(algorithm)));
         }
     }
     rules
@@ -61,7 +61,7 @@ fn any_take(rules: &[Arc<Rule>], numbers: &mut Numbers) -> Take {
         3 => u64::MAX,
         _ => 1,
     };
-    take(rule, numbers.below(3)).cost(cost)
+    take(rule, numbers.below(3)).with_cost(cost)
 }
 
 fn same(at: usize, take: &Take, answer: &Decision, expected: &Decision) {
@@ -180,7 +180,7 @@ async fn scripts_are_flushed_all_the_time() {
         for algorithm in ALGORITHMS {
             let quota = Quota::new(150, HOUR).expect("valid");
             let rule = Rule::new(&format!("flushed{round}"), [quota]).expect("valid");
-            let rule = Arc::new(rule.algorithm(algorithm));
+            let rule = Arc::new(rule.with_algorithm(algorithm));
             let takes: Vec<_> = (0..400).map(|at| take(&rule, at % 2)).collect();
             let answers = join_all(takes.iter().map(|take| store.take_one(take))).await;
             for key in 0..2 {

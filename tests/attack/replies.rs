@@ -31,7 +31,7 @@ impl Owners {
         let takes: Vec<_> = (0..KEYS).map(|key| take(&shared, key)).collect();
         let store = store.clone().timeout(PATIENT);
         let ahead = takes.iter().enumerate();
-        let ahead = ahead.map(|(at, take)| take.clone().cost(at as u64 * Self::APART));
+        let ahead = ahead.map(|(at, take)| take.clone().with_cost(at as u64 * Self::APART));
         store
             .take(&ahead.collect::<Vec<_>>())
             .await

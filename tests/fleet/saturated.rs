@@ -77,7 +77,10 @@ fn take(limit: Limit) -> Take {
     let quota = Quota::new(limit.max, window).expect("valid");
     let path = format!("{} {} {}", limit.algorithm.name(), limit.max, limit.window);
     let rule = Rule::new(&path, [quota]).expect("valid");
-    Take::new(Arc::new(rule.algorithm(limit.algorithm)), Key::default())
+    Take::new(
+        Arc::new(rule.with_algorithm(limit.algorithm)),
+        Key::default(),
+    )
 }
 
 /// Asks until the phase is over; a denial is waited out, so that the others are asked meanwhile.
@@ -90,7 +93,7 @@ async fn ask(store: Arc<dyn Store>, limit: Limit, task: u64, until: Instant) -> 
             break;
         }
         let cost = 1 + step % dearest;
-        let decision = store.take_one(&take.clone().cost(cost)).await;
+        let decision = store.take_one(&take.clone().with_cost(cost)).await;
         let decision = decision.expect("a decision");
         match decision.receipt() {
             Some(receipt) => grants.push(Grant {

@@ -88,7 +88,7 @@ async fn worker_spends_for_a_while() {
             while tokio::time::Instant::now() < until {
                 step += 1;
                 let cost = 1 + step % 7;
-                let take = Take::new(rule.clone(), Key::default()).cost(cost);
+                let take = Take::new(rule.clone(), Key::default()).with_cost(cost);
                 let decision: Decision = store.take_one(&take).await.expect("a decision");
                 if decision.is_allowed() {
                     spent.push(cost);

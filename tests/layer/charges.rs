@@ -30,7 +30,7 @@ async fn remaining(store: &dyn Store, rule: &Rule) -> u64 {
 #[tokio::test]
 async fn a_handler_gives_back_what_its_request_was_charged() {
     for store in &Stores::start().await.all {
-        let rule = rule("export", 5).cost(2);
+        let rule = rule("export", 5).with_cost(2);
         let layer = RateLimitLayer::from_rule(rule.clone()).store(Arc::clone(store));
         let fails = get(async |Extension(charges): Extension<Charges>| {
             assert_eq!(charges.len(), 1);
@@ -97,7 +97,7 @@ async fn a_denied_request_shows_what_the_outer_layer_charged() {
 
 #[tokio::test]
 async fn nothing_is_shown_where_nothing_was_charged() {
-    let free = RateLimitLayer::from_rule(rule("free", 5).cost(0));
+    let free = RateLimitLayer::from_rule(rule("free", 5).with_cost(0));
     let open = RateLimitLayer::from_rule(rule("open", 5))
         .store(no_store())
         .on_error(FailOpen);

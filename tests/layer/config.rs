@@ -60,7 +60,7 @@ on-error = "proceed"
 fn algorithms() {
     let rules = Rules::from_toml(EXAMPLE).expect("a valid file");
     let rule = |path: &'static str| rules.get(path).expect("a rule");
-    let counting = |path| rule(path).counting();
+    let counting = |path| rule(path).algorithm();
     assert_eq!(counting("getId"), Algorithm::SlidingLog.into());
     assert_eq!(counting("search"), Algorithm::Gcra.into());
     let bursts = |path| rule(path).quotas()[0].burst();
@@ -105,7 +105,7 @@ fn the_example() {
     assert!(
         rules
             .iter()
-            .all(|rule| rule.key_prefix() == Some("CurrentLimiter:"))
+            .all(|rule| rule.prefix() == Some("CurrentLimiter:"))
     );
     assert!(rules.is_enabled());
 }

@@ -74,7 +74,7 @@ async fn a_real_outage_is_a_503_too_and_the_kind_is_told() {
 async fn a_rule_can_let_through() {
     let rule = Rule::new("p", [Quota::per_minute(5)])
         .expect("valid")
-        .on_error(OnError::Proceed);
+        .with_on_error(OnError::Proceed);
     let layer = RateLimitLayer::from_rule(rule).store(no_store());
     assert_eq!(text(send(&app(layer), "/p").await).await, "handled");
 }
@@ -128,7 +128,7 @@ async fn a_missing_key_is_never_an_admission() {
     }
     let tenant = Header::new(http::HeaderName::from_static("x-tenant")).required();
     let rule = Rule::new("p", [Quota::per_minute(5)]).expect("valid");
-    let rule = rule.key(tenant).on_error(OnError::Proceed);
+    let rule = rule.with_key(tenant).with_on_error(OnError::Proceed);
     let app = app(RateLimitLayer::from_rule(rule));
     assert_eq!(status(&app, "/p").await.as_u16(), 400);
 }

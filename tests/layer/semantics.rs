@@ -216,8 +216,8 @@ async fn keys_are_counted_apart() {
 #[tokio::test]
 async fn the_layers_word_comes_before_the_rules() {
     let rule = rule("r", 10)
-        .cost(5)
-        .key(|_: &http::request::Parts| Ok(Key::from("rule")));
+        .with_cost(5)
+        .with_key(|_: &http::request::Parts| Ok(Key::from("rule")));
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let of_rule = RateLimitLayer::from_rule(rule.clone()).store(store.clone());
     let own = RateLimitLayer::from_rule(rule)

@@ -14,7 +14,7 @@ const TAKES: usize = 64;
 fn takes(algorithm: Algorithm) -> Vec<Take> {
     let quota = Quota::per_hour(1_000_000);
     let rule = Rule::new("p", [quota]).expect("a valid rule");
-    let rule = Arc::new(rule.algorithm(algorithm));
+    let rule = Arc::new(rule.with_algorithm(algorithm));
     let key = |at: usize| Key::from(&*format!("key {at}"));
     (0..TAKES)
         .map(|at| Take::new(Arc::clone(&rule), key(at)))

@@ -14,7 +14,7 @@ use crate::{ask, store_on, take};
 
 fn take_by(algorithm: Algorithm, path: &str) -> Take {
     let rule = Rule::new(path, [Quota::per_hour(1_000)]).expect("a valid rule");
-    Take::new(Arc::new(rule.algorithm(algorithm)), Key::default())
+    Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default())
 }
 
 const ALGORITHMS: [Algorithm; 4] = [
@@ -44,7 +44,10 @@ async fn late_takes_charge_nothing() {
     let store = patient.clone().timeout(Duration::from_millis(100));
     // One that is charged, and a fresh one; several quotas, and batches.
     let two = Rule::new("two", [Quota::per_hour(50), Quota::per_day(500)]).expect("valid");
-    let two = Take::new(Arc::new(two.algorithm(Algorithm::Gcra)), Key::default());
+    let two = Take::new(
+        Arc::new(two.with_algorithm(Algorithm::Gcra)),
+        Key::default(),
+    );
     let mut takes: Vec<_> = ALGORITHMS
         .iter()
         .flat_map(|algorithm| {

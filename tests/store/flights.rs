@@ -214,7 +214,7 @@ async fn a_foreign_value_is_its_own_askers_error() {
     for algorithm in Algorithm::ALL {
         let rule = |path: &str| {
             let rule = Rule::new(path, [Quota::per_hour(5)]).expect("a valid rule");
-            Take::new(Arc::new(rule.algorithm(algorithm)), Key::default())
+            Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default())
         };
         let takes: Vec<_> = (0..10).map(|at| rule(&format!("p{at}"))).collect();
         assert!(ask(&store, &takes[3]).await.is_allowed());
@@ -260,7 +260,7 @@ fn flights_keep_the_order() {
         .map(|(at, algorithm)| {
             let quotas = [Quota::per_hour(10 + at as u32), Quota::per_day(20)];
             let rule = Rule::new(&format!("p{at}"), quotas).expect("a valid rule");
-            Arc::new(rule.algorithm(algorithm))
+            Arc::new(rule.with_algorithm(algorithm))
         })
         .collect();
     let store = runtime.block_on(store_on(&server));
@@ -275,7 +275,7 @@ fn flights_keep_the_order() {
         let store = store.clone().clock(clock);
         let takes = history.into_iter().map(|(rule, user, cost)| {
             let key = Key::from(user.to_string().as_str());
-            Take::new(Arc::clone(&rules[rule]), key).cost(cost)
+            Take::new(Arc::clone(&rules[rule]), key).with_cost(cost)
         });
         let takes: Vec<_> = takes.collect();
         let answers = runtime.block_on(together(&store, &takes));

@@ -112,7 +112,7 @@ fn rules(history: &History, algorithm: Algorithm) -> Vec<Arc<Rule>> {
         let named = |(at, quota): (usize, &Quota)| Policy::new(&at.to_string(), *quota);
         let rule = Rule::with_policies("p", quotas.iter().enumerate().map(named));
         let counting = Counting::from(algorithm).sub_windows(*sub_windows);
-        Arc::new(rule.expect("valid").algorithm(counting))
+        Arc::new(rule.expect("valid").with_algorithm(counting))
     };
     history.rules.iter().map(rule).collect()
 }
@@ -159,7 +159,7 @@ async fn play(
         let (mut takes, mut asked) = (Vec::new(), Vec::new());
         for row in rows {
             let key = Key::from(format!("k{}", row.key).as_str());
-            let take = Take::new(Arc::clone(&rules[row.rule]), key).cost(row.cost);
+            let take = Take::new(Arc::clone(&rules[row.rule]), key).with_cost(row.cost);
             takes.extend(vec![take; row.takes]);
             asked.extend(vec![row; row.takes]);
         }
@@ -178,7 +178,7 @@ async fn play(
                 }
             };
             let (rule, count) = (&rules[row.rule], counts.entry(row.key).or_default());
-            let expected = count.take(rule.counting(), now, rule.quotas(), row.cost);
+            let expected = count.take(rule.algorithm(), now, rule.quotas(), row.cost);
             prop_assert_eq!(decision.verdict(), expected.verdict());
             prop_assert_eq!(decision.quotas(), expected.quotas());
             prop_assert_eq!(decision.receipt(), expected.receipt());

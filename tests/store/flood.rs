@@ -35,7 +35,7 @@ fn rule(path: &str, algorithm: Algorithm, window: Duration) -> Arc<Rule> {
     let quota = Quota::new(1, window).expect("valid");
     let quota = quota.with_burst(2).expect("valid");
     let rule = Rule::new(path, [quota]).expect("valid");
-    Arc::new(rule.algorithm(algorithm))
+    Arc::new(rule.with_algorithm(algorithm))
 }
 
 /// As `PeerIp` makes them of networks, the longest it makes: with the rule's path a name of about
@@ -64,7 +64,7 @@ impl Limited {
         let rule = rule("login", algorithm, Duration::from_secs(86_400));
         for number in 0..LIMITED {
             let cost = if algorithm == Algorithm::Gcra { 2 } else { 1 };
-            let take = Take::new(Arc::clone(&rule), key(number)).cost(cost);
+            let take = Take::new(Arc::clone(&rule), key(number)).with_cost(cost);
             let decision = answer(store, &take).expect("there is room");
             assert!(decision.is_allowed());
         }

@@ -153,14 +153,17 @@ impl Three {
         let policies = quotas.iter().enumerate();
         let policies = policies.map(|(at, quota)| Policy::new(&at.to_string(), *quota));
         let rule = Rule::with_policies(&self.path, policies).expect("valid");
-        Take::new(Arc::new(rule.algorithm(algorithm)), Key::default())
+        Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default())
     }
 
     /// All three are asked; the answers are told if they are the same.
     async fn take(&mut self, take: &Take, costs: &[u64]) -> Result<Vec<Decision>, TestCaseError> {
-        let takes: Vec<_> = costs.iter().map(|cost| take.clone().cost(*cost)).collect();
+        let takes: Vec<_> = costs
+            .iter()
+            .map(|cost| take.clone().with_cost(*cost))
+            .collect();
         let (now, quotas) = (self.clock.now(), take.quotas());
-        let algorithm = take.rule().counting();
+        let algorithm = take.rule().algorithm();
 
         let state = self.pure.entry(algorithm.algorithm()).or_default();
         let pure = costs
@@ -187,9 +190,9 @@ impl Three {
     }
 
     async fn refund(&mut self, take: &Take, receipt: &Receipt) -> Result<(), TestCaseError> {
-        let algorithm = take.rule().counting().algorithm();
+        let algorithm = take.rule().algorithm().algorithm();
         let state = self.pure.entry(algorithm).or_default();
-        let pure = state.refund(self.clock.now(), receipt, take.units());
+        let pure = state.refund(self.clock.now(), receipt, take.cost());
         if let Some(memory) = &self.memory {
             let memory = memory.refund(take, receipt).await.expect("memory answers");
             prop_assert_eq!(pure, memory, "memory, refund");
@@ -234,7 +237,7 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
                 continue;
             }
             Step::Quotas(quotas) => {
-                take = three.question(quotas, take.rule().counting());
+                take = three.question(quotas, take.rule().algorithm());
                 continue;
             }
             Step::Algorithm(algorithm) => {
@@ -246,7 +249,7 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
             Step::Refund(which, units) => {
                 if let Some((algorithm, receipt)) = receipts.iter().rev().nth(*which) {
                     let take = three.question(take.quotas(), *algorithm);
-                    three.refund(&take.cost(*units), receipt).await?;
+                    three.refund(&take.with_cost(*units), receipt).await?;
                 }
                 continue;
             }
@@ -254,7 +257,7 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
             Step::Batch(costs) => three.take(&take, costs).await?,
         };
         let charged = decisions.iter().filter_map(Decision::receipt);
-        receipts.extend(charged.map(|receipt| (take.rule().counting(), receipt)));
+        receipts.extend(charged.map(|receipt| (take.rule().algorithm(), receipt)));
         let last = decisions.last().expect("at least one cost");
         let wait = last.retry_after().unwrap_or_default();
         retry_after = i64::try_from(wait.as_micros()).expect("ten years of microseconds");

@@ -37,7 +37,7 @@ async fn full_of_live_keys_it_refuses_new_ones() {
     }
     // Looking, and asking for what can never be, need no room.
     assert!(store.peek(&of(&take, 1_200)).await.is_ok());
-    assert!(store.take_one(&of(&take, 1_200).cost(2)).await.is_ok());
+    assert!(store.take_one(&of(&take, 1_200).with_cost(2)).await.is_ok());
 }
 
 /// One key that is whole again makes room for one, wherever it is.

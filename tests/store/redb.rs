@@ -85,7 +85,7 @@ async fn counts_survive_a_restart_and_expire() {
     let receipt = {
         let store = open(&folder, &clock);
         let decision = store
-            .take_one(&take.clone().cost(2))
+            .take_one(&take.clone().with_cost(2))
             .await
             .expect("decided");
         assert_eq!(decision.source(), Source::Other);

@@ -69,7 +69,7 @@ fn key_by(algorithm: Algorithm, path: &str) -> String {
 /// A take of 1 by nobody in particular, counted in this way.
 fn take_by(algorithm: Algorithm, path: &str, quotas: &[Quota]) -> Take {
     let rule = Rule::new(path, quotas.iter().copied()).expect("a valid rule");
-    Take::new(Arc::new(rule.algorithm(algorithm)), Key::default())
+    Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default())
 }
 
 /// Charges a take of 1.
@@ -79,7 +79,7 @@ async fn charged(store: &RedisStore, take: &Take) -> Receipt {
 
 /// Charges 2 and gives them back; a bucket keeps that one of which a part has drained.
 async fn charged_and_given_back(store: &RedisStore, take: &Take) -> Receipt {
-    let take = take.clone().cost(2);
+    let take = take.clone().with_cost(2);
     let receipt = charged(store, &take).await;
     let back = store.refund(&take, &receipt).await.expect("answers");
     assert!((1..=2).contains(&back), "{back}");
@@ -143,7 +143,7 @@ async fn names_are_prefix_path_and_key() {
     let mut connection = server.connection();
     let ours = store.clone().prefix("ours:");
     let rule = Rule::new("getId", [quota(5, 60_000)]).expect("valid");
-    let own = Arc::new(rule.clone().prefix("own:"));
+    let own = Arc::new(rule.clone().with_prefix("own:"));
     let rule = Arc::new(rule);
     let key = Key::default().with("{x}").with("a b");
     for (store, take) in [
@@ -311,7 +311,7 @@ async fn an_idle_limiter_leaves_nothing_behind(algorithm: Algorithm) {
     allowed(&store, &take_by(algorithm, "p", &[quota(3, 5)]), 5).await;
     // Of one quota, and of several.
     for quotas in [vec![quota(1, 5)], vec![quota(1, 5), quota(2, 7)]] {
-        let denied = take_by(algorithm, "q", &quotas).cost(3);
+        let denied = take_by(algorithm, "q", &quotas).with_cost(3);
         assert!(!ask(&store, &denied).await.is_allowed());
         let look = take_by(algorithm, "r", &quotas);
         store.peek(&look).await.expect("a decision");
@@ -750,7 +750,7 @@ async fn damaged_states_heal() {
     let mut connection = server.connection();
     for algorithm in Algorithm::ALL {
         let rule = Rule::new("p", [quota(5, 300)]).expect("valid");
-        let take = Take::new(Arc::new(rule.algorithm(algorithm)), Key::default());
+        let take = Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default());
         let receipt = ask(&store, &take).await.receipt().expect("it was charged");
         let key = key_by(algorithm, "p");
         for mark in [247_u8, 248, 249, 250] {

@@ -31,7 +31,7 @@ async fn loads(cluster: &Cluster, store: &RedisStore, victim: usize) -> (Load, L
 /// What stands there of the takes of a path.
 async fn counted(store: &RedisStore, path: &str) -> u64 {
     let store: &dyn Store = store;
-    let decision = store.take_one(&take(path, MAX).cost(0)).await;
+    let decision = store.take_one(&take(path, MAX).with_cost(0)).await;
     MAX - decision.expect("a decision").remaining()
 }
 

@@ -138,7 +138,7 @@ async fn askings_do_not_get_mixed_up() {
     assert!(report.failures().is_empty(), "{:?}", report.failures());
     let dynamic: &dyn Store = &store;
     let left = dynamic
-        .take_one(&take("p", MAX).cost(0))
+        .take_one(&take("p", MAX).with_cost(0))
         .await
         .expect("a decision");
     assert_eq!(
@@ -195,7 +195,7 @@ async fn six_moves_and_a_failover_cost_no_decision() {
     for (path, load) in paths.iter().zip(loads) {
         let report = load.stop().await;
         let dynamic: &dyn Store = &store;
-        let peek = dynamic.take_one(&take(path, MAX).cost(0)).await;
+        let peek = dynamic.take_one(&take(path, MAX).with_cost(0)).await;
         let counted = MAX - peek.expect("a decision").remaining();
         let counts = format!("{} allowed, {counted} counted", report.allowed());
         let row = format!("{moves} moves of a slot and CLUSTER FAILOVER: {path}");

@@ -27,7 +27,7 @@ async fn new_master(redis: &Sentinels, old: u16) -> usize {
 /// What the server has counted of the take.
 async fn counted(store: &RedisStore) -> u64 {
     let dynamic: &dyn tidegate::Store = store;
-    let peek = take("p", MAX).cost(0);
+    let peek = take("p", MAX).with_cost(0);
     let decision = tidegate::store::StoreExt::take_one(dynamic, &peek).await;
     MAX - decision.expect("a decision").remaining()
 }

@@ -36,7 +36,7 @@ async fn takes_and_refunds(store: &RedisStore) {
             &format!("{algorithm:?}"),
             [Quota::new(3, HOUR).expect("a quota")],
         );
-        let rule = Arc::new(rule.expect("a valid rule").algorithm(algorithm));
+        let rule = Arc::new(rule.expect("a valid rule").with_algorithm(algorithm));
         let user = |user: u32| Take::new(Arc::clone(&rule), Key::default().with(user.to_string()));
         let batch: Vec<_> = (0..200).flat_map(|at| vec![user(at); 5]).collect();
         let decisions = dynamic.take(&batch).await.expect("decisions");

@@ -147,7 +147,7 @@ impl<'a> AnswerGroup<'a> {
             })
         });
         let mut states = states.collect::<Option<SmallVec<[QuotaReply; 1]>>>()?;
-        if is_charged && takes > 1 && batch.rule.counting().algorithm().tells_held() {
+        if is_charged && takes > 1 && batch.rule.algorithm().algorithm().tells_held() {
             for state in &mut states {
                 state.held = Some(fields.number()?);
             }
@@ -167,7 +167,7 @@ impl<'a> AnswerGroup<'a> {
             Some(_) => behind.saturating_mul(self.cost),
             None => 0,
         };
-        let algorithm = self.batch.rule.counting().algorithm();
+        let algorithm = self.batch.rule.algorithm().algorithm();
         let states = self.states.iter().zip(self.batch.rule.quotas());
         let states = states.map(|(state, quota)| state.before(algorithm, quota, later));
         let receipt = self.receipt.map(|last| {

@@ -34,7 +34,7 @@ pub(in crate::connection) fn write_questions(batches: &[Batch<'_>], into: &mut V
 
 /// What a question says of a rule: its quotas, and how long a key lives.
 fn encode(rule: &Rule) -> Box<[u8]> {
-    let counting = rule.counting();
+    let counting = rule.algorithm();
     let mut bytes = Vec::new();
     let into = &mut bytes;
     for quota in rule.quotas() {

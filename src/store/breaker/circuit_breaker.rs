@@ -129,7 +129,7 @@ impl<S: Store> CircuitBreaker<S> {
         self.prober.start(Probe {
             inner: Arc::clone(&self.inner),
             state: Arc::clone(&self.state),
-            take: take.clone().cost(0),
+            take: take.clone().with_cost(0),
             generation,
             every: self.probe_every,
         });
@@ -173,7 +173,7 @@ impl<S: Store> Wrapper for CircuitBreaker<S> {
 
     fn after(asking: Self::Pending, takes: &[Take], answer: Answer) -> Answer {
         if let (Some((breaker, call)), Some(last)) = (asking, takes.last()) {
-            let charges = takes.iter().any(|take| take.units() > 0);
+            let charges = takes.iter().any(|take| take.cost() > 0);
             breaker.ended(call, last, charges, &answer);
         }
         answer

@@ -31,9 +31,9 @@ impl ChargedOnce {
             stamp: now.into(),
             max: quota.max().try_into().ok()?,
             burst: quota.burst().try_into().ok()?,
-            cost: take.units().try_into().ok()?,
+            cost: take.cost().try_into().ok()?,
             window: window.try_into().ok()?,
-            counting: take.rule().counting(),
+            counting: take.rule().algorithm(),
         })
     }
 

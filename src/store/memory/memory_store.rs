@@ -151,7 +151,7 @@ impl MemoryStore {
         let (hash, shard) = self.place(name);
         let mut shard = lock(shard);
         let now = self.clock.now();
-        shard.refund(hash, name, now, receipt, take.units())
+        shard.refund(hash, name, now, receipt, take.cost())
     }
 
     /// Drops what is kept of a key.

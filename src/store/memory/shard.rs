@@ -283,7 +283,7 @@ impl Entry {
 
 #[inline]
 fn charge(count: &mut Count, now: u64, take: &Take) -> Decision {
-    count.take(take.rule().counting(), now, take.quotas(), take.units())
+    count.take(take.rule().algorithm(), now, take.quotas(), take.cost())
 }
 
 /// The table uses the lowest and the highest bits of a hash.

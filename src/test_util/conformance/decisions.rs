@@ -27,7 +27,11 @@ pub(super) async fn every_window_holds(subject: &Subject<'_>) {
     for step in 0..400_u64 {
         subject.advance(Duration::from_micros(37_013 * (step % 11)));
         let cost = 1 + step % 3;
-        if subject.ask(&take.clone().cost(cost)).await.is_allowed() {
+        if subject
+            .ask(&take.clone().with_cost(cost))
+            .await
+            .is_allowed()
+        {
             admissions.push((subject.elapsed(), cost));
         }
     }
@@ -61,7 +65,7 @@ pub(super) async fn retry_after_is_the_truth(subject: &Subject<'_>) {
     let mut denials = 0;
     for step in 0..300_u64 {
         subject.advance(Duration::from_micros(7_919 * (step % 17)));
-        let take = take.clone().cost(1 + step % 6);
+        let take = take.clone().with_cost(1 + step % 6);
         let decision = subject.ask(&take).await;
         if let Some(retry_after) = decision.retry_after() {
             denials += 1;
@@ -115,7 +119,7 @@ pub(super) async fn peeking_is_never_denied(subject: &Subject<'_>) {
 
 pub(super) async fn costs_are_weights(subject: &Subject<'_>) {
     let take = subject.take("p", &[quota(10, SECOND)]);
-    let six = take.clone().cost(6);
+    let six = take.clone().with_cost(6);
     assert!(subject.ask(&six).await.is_allowed());
     let denied = subject.ask(&six).await;
     assert_eq!((denied.is_allowed(), denied.remaining()), (false, 4));
@@ -124,13 +128,13 @@ pub(super) async fn costs_are_weights(subject: &Subject<'_>) {
 
 pub(super) async fn what_can_never_be_has_no_retry_after(subject: &Subject<'_>) {
     let five = subject.take("five", &[quota(5, SECOND)]);
-    let never = subject.ask(&five.clone().cost(6)).await;
+    let never = subject.ask(&five.clone().with_cost(6)).await;
     assert_eq!(never.verdict(), Verdict::Never);
     assert_eq!((never.retry_after(), never.remaining()), (None, 5));
 
     let none = subject.take("none", &[quota(0, SECOND)]);
     assert_eq!(subject.ask(&none).await.verdict(), Verdict::Never);
-    let huge = five.cost(u64::MAX);
+    let huge = five.with_cost(u64::MAX);
     assert_eq!(subject.ask(&huge).await.verdict(), Verdict::Never);
 }
 
@@ -176,12 +180,12 @@ pub(super) async fn batches_are_in_order(subject: &Subject<'_>) {
     let take_one = subject.take("p", &[quota(4, SECOND)]);
     let other = subject.take("q", &[quota(1, SECOND)]);
     let takes = [
-        take_one.clone().cost(3),
-        take_one.clone().cost(2),
+        take_one.clone().with_cost(3),
+        take_one.clone().with_cost(2),
         take_one.clone(),
         other.clone(),
         other,
-        take_one.clone().cost(0),
+        take_one.clone().with_cost(0),
         take_one,
     ];
     let decisions = subject.store.take(&takes).await.expect("decisions");
@@ -251,7 +255,7 @@ pub(super) async fn a_burst_and_then_the_rate(subject: &Subject<'_>) {
         subject.advance(MICROSECOND);
         assert_eq!(subject.allowed(&take, 2).await, 1);
     }
-    let eleven = subject.ask(&take.clone().cost(11)).await;
+    let eleven = subject.ask(&take.clone().with_cost(11)).await;
     assert_eq!(eleven.verdict(), Verdict::Never);
 }
 

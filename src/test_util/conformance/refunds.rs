@@ -16,12 +16,12 @@ pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
     let store = &*subject.store;
     let mut receipts: Vec<Receipt> = Vec::new();
     for cost in [1, 2, 3] {
-        let decision = subject.ask(&take.clone().cost(cost)).await;
+        let decision = subject.ask(&take.clone().with_cost(cost)).await;
         receipts.push(decision.receipt().expect("it was charged"));
     }
     assert!(!subject.ask(&take).await.is_allowed());
     for (receipt, units) in [(&receipts[2], 3), (&receipts[0], 1), (&receipts[1], 2)] {
-        let whole = take.clone().cost(u64::MAX);
+        let whole = take.clone().with_cost(u64::MAX);
         assert_eq!(store.refund(&whole, receipt).await.expect("answers"), units);
         assert_eq!(
             store.refund(&whole, receipt).await.expect("answers"),
@@ -34,8 +34,8 @@ pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
     assert_eq!(state.quotas()[1].remaining(), 9);
     assert_eq!(state.reset_after(), Duration::ZERO);
 
-    let five = subject.ask(&take.clone().cost(5)).await.receipt();
-    let (part, five) = (take.clone().cost(2), five.expect("it was charged"));
+    let five = subject.ask(&take.clone().with_cost(5)).await.receipt();
+    let (part, five) = (take.clone().with_cost(2), five.expect("it was charged"));
     assert_eq!(store.refund(&part, &five).await.expect("answers"), 2);
     assert_eq!(subject.peek(&take).await.remaining(), 3);
     assert_eq!(subject.allowed(&take, 9).await, 3);
@@ -45,7 +45,7 @@ pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
 pub(super) async fn nothing_is_given_back_too_late(subject: &Subject<'_>) {
     let take = subject.take("p", &[quota(4, SECOND)]);
     let store = &*subject.store;
-    let receipt = subject.ask(&take.clone().cost(4)).await.receipt();
+    let receipt = subject.ask(&take.clone().with_cost(4)).await.receipt();
     let receipt = receipt.expect("it was charged");
     subject.advance(SECOND);
     assert_eq!(subject.allowed(&take, 9).await, 4);
@@ -63,7 +63,9 @@ pub(super) async fn nothing_is_given_back_too_late(subject: &Subject<'_>) {
 pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &Subject<'_>) {
     let quotas = [quota(3, 86_400 * SECOND)];
     let by = |algorithm| {
-        let rule = Rule::new("p", quotas).expect("valid").algorithm(algorithm);
+        let rule = Rule::new("p", quotas)
+            .expect("valid")
+            .with_algorithm(algorithm);
         Take::new(Arc::new(rule), Key::default())
     };
     let store = &*subject.store;

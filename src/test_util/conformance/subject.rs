@@ -34,7 +34,7 @@ impl<'a> Subject<'a> {
 
     pub(super) fn rule(&self, path: &str, quotas: &[Quota]) -> Arc<Rule> {
         let rule = Rule::new(path, quotas.iter().copied()).expect("a valid rule");
-        Arc::new(rule.algorithm(self.algorithm))
+        Arc::new(rule.with_algorithm(self.algorithm))
     }
 
     /// A take of 1 without a key.

@@ -74,10 +74,12 @@ impl Limit {
             _ => quota,
         };
         let rule = Rule::new(self.path, [quota]).expect("a valid rule");
-        let rule = rule.algorithm(self.algorithm).on_error(self.on_error);
+        let rule = rule
+            .with_algorithm(self.algorithm)
+            .with_on_error(self.on_error);
         match self.users {
             1 => rule,
-            _ => rule.key(Header::new(HeaderName::from_static("x-user"))),
+            _ => rule.with_key(Header::new(HeaderName::from_static("x-user"))),
         }
     }
 

@@ -100,7 +100,7 @@ async fn ups_and_downs_are_told_once_a_second() {
 #[tokio::test]
 async fn a_missing_fallback_is_told_once() {
     let log = Log::start();
-    let rule = rule(quota(5, SECOND)).on_error(OnError::Fallback);
+    let rule = rule(quota(5, SECOND)).with_on_error(OnError::Fallback);
     let status = async |store: Arc<dyn Store>| {
         let layer = RateLimitLayer::from_rule(rule.clone()).store(store);
         let app = Router::new().route("/", get(|| async { "" }).layer(layer));

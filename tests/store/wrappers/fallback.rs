@@ -73,11 +73,13 @@ async fn nothing_is_charged_twice() {
     flaky.set(Mode::Works);
     assert_eq!(allowed(&store, &take, 3).await, 3);
     assert_eq!(
-        ask(flaky.memory(), &take.clone().cost(0)).await.remaining(),
+        ask(flaky.memory(), &take.clone().with_cost(0))
+            .await
+            .remaining(),
         7
     );
     flaky.set(Mode::Fails(Kind::Timeout));
-    assert_eq!(ask(&store, &take.clone().cost(0)).await.remaining(), 6);
+    assert_eq!(ask(&store, &take.clone().with_cost(0)).await.remaining(), 6);
 }
 
 /// What is admitted in any window, while the store comes and goes.
@@ -97,8 +99,8 @@ async fn never_above_the_share_in_any_window() {
             let flaky = gone();
             let (store, clock) = fallback(&flaky, share);
             let rule = rule(quota(max, 10 * SECOND))
-                .cost(cost)
-                .algorithm(algorithm);
+                .with_cost(cost)
+                .with_algorithm(algorithm);
             let take = take_of(rule);
             let window = thirds * 10_000_000 / 30;
             let mut admitted: Vec<u64> = Vec::new();
@@ -135,7 +137,7 @@ async fn a_burst_is_shared_too() {
     let flaky = gone();
     let (store, clock) = fallback(&flaky, Share::of_processes(4));
     let smooth = quota(60, 60 * SECOND).with_burst(12).expect("valid");
-    let take = take_of(rule(smooth).algorithm(Algorithm::Gcra));
+    let take = take_of(rule(smooth).with_algorithm(Algorithm::Gcra));
     assert_eq!(allowed(&store, &take, 20).await, 3);
     clock.set(clock.now() + 4_000_000);
     assert_eq!(
@@ -151,10 +153,10 @@ async fn what_nobody_may_nobody_may_here() {
     let (store, _) = fallback(&flaky, Share::of_processes(2));
     let none = take_of(rule(quota(0, SECOND)));
     assert_eq!(ask(&store, &none).await.verdict(), Verdict::Never);
-    let much = take_of(rule(quota(4, SECOND)).cost(5));
+    let much = take_of(rule(quota(4, SECOND)).with_cost(5));
     assert_eq!(ask(&store, &much).await.verdict(), Verdict::Never);
     // More than the share, by a take that costs more than its rule says.
-    let three = take_of(rule(quota(4, SECOND))).cost(3);
+    let three = take_of(rule(quota(4, SECOND))).with_cost(3);
     assert_eq!(ask(&store, &three).await.verdict(), Verdict::Never);
 }
 
@@ -177,7 +179,10 @@ async fn each_quota_has_its_share() {
     assert_eq!(ask(&other, &take).await.remaining(), 0);
     assert_eq!(ask(&store, &take).await.remaining(), 0);
     // And a rule that was made of this one has its own.
-    let dearer = Take::new(Arc::new(Rule::clone(take.rule()).cost(2)), Key::default());
+    let dearer = Take::new(
+        Arc::new(Rule::clone(take.rule()).with_cost(2)),
+        Key::default(),
+    );
     let (fresh, _) = fallback(&flaky, Share::of_processes(4));
     assert!(
         ask(&fresh, &dearer).await.is_allowed(),
@@ -189,7 +194,7 @@ async fn each_quota_has_its_share() {
 async fn a_rule_that_says_something_else_gets_the_error() {
     let flaky = gone();
     let (store, _) = fallback(&flaky, Share::of_processes(1));
-    let of = |on_error| take_of(rule(Quota::per_second(5)).on_error(on_error));
+    let of = |on_error| take_of(rule(Quota::per_second(5)).with_on_error(on_error));
     let (respond, proceed) = (of(OnError::Respond), of(OnError::Proceed));
     let dynamic: &dyn Store = &store;
     for take in [&respond, &proceed] {
@@ -211,8 +216,8 @@ async fn a_batch_is_answered_in_order() {
     let take = take_of(rule(quota(8, SECOND)));
     let other = Take::new(Arc::clone(take.rule()), Key::from("other"));
     let takes = [
-        take.clone().cost(3),
-        take.clone().cost(2),
+        take.clone().with_cost(3),
+        take.clone().with_cost(2),
         other,
         take.clone(),
         take,
@@ -233,14 +238,14 @@ async fn a_refund_goes_where_the_receipt_is_from() {
     let flaky = gone();
     let (store, _) = fallback(&flaky, Share::of_processes(1));
     let take = take_of(rule(quota(10, 60 * SECOND)));
-    let here = ask(&store, &take.clone().cost(4)).await.receipt();
+    let here = ask(&store, &take.clone().with_cost(4)).await.receipt();
     let here = here.expect("charged here");
     flaky.set(Mode::Works);
-    let there = ask(&store, &take.clone().cost(5)).await.receipt();
+    let there = ask(&store, &take.clone().with_cost(5)).await.receipt();
     let there = there.expect("charged there");
-    let look = take.clone().cost(0);
+    let look = take.clone().with_cost(0);
 
-    let whole = take.clone().cost(10);
+    let whole = take.clone().with_cost(10);
     assert_eq!(store.refund(&whole, &here).await.expect("answers"), 4);
     assert_eq!(
         store.refund(&whole, &here).await.expect("answers"),

@@ -163,7 +163,7 @@ fn error(kind: StoreErrorKind) -> StoreError {
 
 impl Store for FlakyStore {
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let is_look = takes.iter().all(|take| take.units() == 0);
+        let is_look = takes.iter().all(|take| take.cost() == 0);
         match self.mode() {
             Mode::Memory => self.0.memory.take(takes),
             Mode::FailsAtOnce(kind) => {

@@ -106,9 +106,9 @@ async fn a_rule_says_what_becomes_of_it() {
 #[test]
 fn a_rule_knows_whether_it_was_told() {
     let rule = rule(quota(1, SECOND));
-    assert_eq!(rule.error_policy(), None);
-    let told = rule.on_error(OnError::Fallback);
-    assert_eq!(told.error_policy(), Some(OnError::Fallback));
+    assert_eq!(rule.on_error(), None);
+    let told = rule.with_on_error(OnError::Fallback);
+    assert_eq!(told.on_error(), Some(OnError::Fallback));
     let wrong = Limits::from_toml("rules.p = { max-count = 1, window = \"1s\", on-error = \"x\" }");
     let wrong = wrong.expect_err("no such choice").to_string();
     let expected = "expected \"respond\", \"proceed\" or \"fallback\"";

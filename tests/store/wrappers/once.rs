@@ -127,7 +127,7 @@ async fn the_store_inside_is_asked_once() {
                 assert_eq!(question.await.is_ok(), has_decision, "{name} {answer:?}");
                 assert_eq!(inner.calls(), (asked, 0), "{name} {answer:?}");
             }
-            let batch = store.take(&[take(), take().cost(2), take()]);
+            let batch = store.take(&[take(), take().with_cost(2), take()]);
             assert_eq!(batch.await.is_ok(), has_decision);
             assert_eq!(inner.calls(), (4, 0), "{name} {answer:?}: a batch");
             let again = store.take(&[take().repeat()]);
