@@ -40,7 +40,7 @@ fn rule(name: &str, algorithm: Algorithm, traffic: Traffic) -> Rule {
     let quota = Quota::new(u64::from(max), window).expect("a valid quota");
     let path = format!("{name}-{}", traffic.name());
     let rule = Rule::new(&path, [quota]).expect("a valid rule");
-    rule.algorithm(algorithm)
+    rule.with_algorithm(algorithm)
 }
 
 fn resilient(store: impl Store) -> Arc<dyn Store> {
@@ -62,7 +62,7 @@ impl ClusterLimiter {
     pub async fn connect(url: &str, keys: &[String]) -> Result<Self> {
         let store = RedisStore::connect(url).await?.timeout(TIMEOUT);
         let quota = Quota::new(1_000_000, Duration::from_secs(1))?;
-        let rule = Arc::new(Rule::new("cluster", [quota])?.algorithm(Algorithm::Gcra));
+        let rule = Arc::new(Rule::new("cluster", [quota])?.with_algorithm(Algorithm::Gcra));
         let take = |key: &String| Take::new(Arc::clone(&rule), Key::from(key.as_str()));
         let takes = keys.iter().map(take).collect();
         Ok(Self { store, takes })
