@@ -184,7 +184,7 @@ local function new_tally(quota)
     pace_units = quota.pace_units, pace_micros = quota.pace_micros }
 end
 
--- What has drained here does not drain again there.
+-- The bucket's units at that instant: the new rule's bucket does not drain them a second time.
 local function carried_over(tally, charged_at)
   if used_now(tally, charged_at) == 0 then return 0 end
   return used_at(tally, charged_at)

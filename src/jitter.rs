@@ -7,8 +7,8 @@ pub(crate) fn up_to(max: Duration) -> Duration {
     max.mul_f64(fastrand::f64())
 }
 
-/// How long a denied request, caller or waiter sleeps before it asks again: its `retry_after`, within
-/// bounds, and a random part.
+/// How long a denied request, caller or waiter sleeps before it asks again: its `retry_after`,
+/// within bounds, and a random part.
 ///
 /// It sleeps for at least `min`, and for at most one second, because what it waits for may become
 /// free early. The random part is up to a twentieth of that, at most 5 ms: asking before

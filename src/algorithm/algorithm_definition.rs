@@ -35,7 +35,7 @@ pub(super) trait AlgorithmDefinition {
     /// says by how much they put it off.
     const TELLS_HELD: bool = false;
 
-    /// What is kept for each key.
+    /// The state of one key.
     type State: AlgorithmState;
 
     /// The most units that may be used at once under this quota, and so the largest cost that ever

@@ -41,7 +41,7 @@ pub struct Count {
     refunds: Refunds,
 }
 
-/// Of the format of counts in bytes.
+/// The version of the format of counts in bytes.
 const VERSION: u8 = 1;
 
 impl Count {

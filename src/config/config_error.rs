@@ -31,7 +31,7 @@ pub struct ConfigError {
     line: Option<usize>,
     /// With all tables around it. `None` outside of keys and values.
     key: Option<String>,
-    /// What is wrong, and what was expected, with long values shortened.
+    /// The mistake and what was expected. Long values are shortened.
     message: String,
     /// Why the file cannot be read.
     source: Option<io::Error>,

@@ -1,8 +1,8 @@
 /// What happens to a request for which the store could not decide, unless an error callback answers
 /// it.
 ///
-/// A rule without a [choice](crate::Rule::with_on_error) behaves as [`OnError::Fallback`] if its store
-/// has a [`Fallback`](crate::store::Fallback), and as [`OnError::Respond`] if it has none.
+/// A rule without a [choice](crate::Rule::with_on_error) behaves as [`OnError::Fallback`] if its
+/// store has a [`Fallback`](crate::store::Fallback), and as [`OnError::Respond`] if it has none.
 ///
 /// ```
 /// use tidegate::rule::OnError;

@@ -83,7 +83,7 @@ pub(in crate::algorithm) trait Tally: fmt::Debug + Clone {
 pub(in crate::algorithm) struct Level {
     /// Units that count.
     pub(in crate::algorithm) used: u64,
-    /// Of a bucket: whole paces since its busy time began.
+    /// In a bucket, the number of whole paces since its busy time began; otherwise 0.
     pub(in crate::algorithm) paces: u64,
 }
 

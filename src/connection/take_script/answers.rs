@@ -100,7 +100,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Takes that are answered together: either all are denied, or all are charged, one after the other.
+/// Takes that are answered together: either all are denied, or all are charged, one after the
+/// other.
 struct AnswerGroup<'a> {
     batch: &'a Batch<'a>,
     cost: u64,

@@ -62,8 +62,8 @@ fn write_count(number: usize, into: &mut Vec<u8>) {
     into.extend_from_slice(&number.to_le_bytes());
 }
 
-/// Writes numbers in 7 bytes, which hold every quota's numbers. A cost above [`MAX_NUMBER`] never fits,
-/// as that number does not.
+/// Writes numbers in 7 bytes, which hold every quota's numbers. A cost above [`MAX_NUMBER`] never
+/// fits, as that number does not.
 fn write(numbers: &[u64], into: &mut Vec<u8>) {
     for number in numbers {
         into.extend_from_slice(&(*number).min(MAX_NUMBER).to_le_bytes()[..7]);

@@ -21,8 +21,8 @@ macro_rules! run {
     };
 }
 
-/// Checks all laws of an algorithm, each on a new store. It needs a tokio runtime; with one of several
-/// threads, takes come from several threads at once.
+/// Checks all laws of an algorithm, each on a new store. It needs a tokio runtime; with one of
+/// several threads, takes come from several threads at once.
 ///
 /// # Panics
 ///

@@ -208,8 +208,8 @@ pub(super) async fn a_changed_rule_keeps_the_count(subject: &Subject<'_>) {
     assert_eq!(subject.ask(&longer).await.retry_after(), Some(51 * SECOND));
 }
 
-/// A day's quota beside a second's on one count, or a day that becomes a second and a day again: the
-/// day's is not refilled.
+/// A day's quota beside a second's on one count, or a day that becomes a second and a day again:
+/// the day's is not refilled.
 pub(super) async fn a_longer_window_is_not_forgotten(subject: &Subject<'_>) {
     let day = subject.take("p", &[quota(3, 86_400 * SECOND)]);
     let second = subject.take("p", &[quota(100, SECOND)]);

@@ -1,8 +1,8 @@
 //! The laws that every [`Store`](crate::Store) keeps, as a suite for stores of your own.
 //!
 //! [`check`] runs all laws of an algorithm, each on a new store that reads a clock which the suite
-//! moves. A store that takes its decisions from [`Count`](crate::algorithm::Count) passes if it keeps
-//! its counts apart, whole and in order.
+//! moves. A store that takes its decisions from [`Count`](crate::algorithm::Count) passes if it
+//! keeps its counts apart, whole and in order.
 //!
 //! ```
 //! use std::sync::Arc;

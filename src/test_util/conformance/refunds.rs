@@ -58,8 +58,8 @@ pub(super) async fn nothing_is_given_back_too_late(subject: &Subject<'_>) {
     assert_eq!(store.refund(&other, &receipt).await.expect("answers"), 0);
 }
 
-/// Each algorithm has a count of its own: a rule that changes its algorithm starts afresh, and one that changes back finds
-/// what it had counted.
+/// Each algorithm has a count of its own: a rule that changes its algorithm starts afresh, and one
+/// that changes back finds what it had counted.
 pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &Subject<'_>) {
     let quotas = [quota(3, 86_400 * SECOND)];
     let by = |algorithm| {
