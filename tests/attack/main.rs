@@ -4,6 +4,11 @@
 //! [`acl`] and `secrets` test what `docs/security.md` promises.
 
 mod acl;
+mod bytes;
+#[cfg(feature = "tls")]
+mod certificates;
+mod charges;
+mod clocked;
 mod cluster;
 mod extremes;
 mod flood;
@@ -14,10 +19,12 @@ mod lock;
 mod order;
 mod refusals;
 mod replies;
+mod resets;
 mod runtimes;
 #[cfg(feature = "tracing")]
 mod secrets;
 mod stalls;
+mod suite;
 mod waiting;
 mod wrapped;
 

@@ -1,0 +1,751 @@
+//! `Store::reset`: it forgets one key, all of it, and nothing else, whatever goes on meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_util::future::join_all;
+use http::{Request, StatusCode};
+use test_support::Redis;
+use test_support::cluster::{Cluster, Plan};
+use tidegate::decision::Source;
+use tidegate::rule::Share;
+use tidegate::store::{CircuitBreaker, InFlight, KeyName, StoreErrorKind, StoreExt};
+use tidegate::{
+    Algorithm, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store, Take,
+};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+use crate::clocked::{Stores, assert_units, by, charge, remaining, take_of};
+use crate::{HOUR, PATIENT, connect, millis, run};
+
+fn size(server: &Redis) -> u64 {
+    let answer = redis::cmd("DBSIZE").query(&mut server.connection());
+    answer.expect("a running server")
+}
+
+/// One key is forgotten with all that was given back of it; other keys, other paths and other
+/// algorithms keep what they have, and earlier receipts are worth nothing.
+#[tokio::test]
+async fn one_key_and_nothing_else() {
+    let stores = Stores::start().await;
+    for clocked in &stores.all {
+        let store = &clocked.store;
+        for algorithm in Algorithm::ALL {
+            let case = format!("{} {algorithm:?}", clocked.name);
+            let key = |name: &str| Key::from(algorithm.name()).with(name);
+            let rule = by(algorithm, "reset", 5, HOUR);
+            let mine = take_of(&rule, &key("mine"), 2);
+            let mut others = vec![
+                take_of(&rule, &key("other"), 2),
+                take_of(&rule, &key(""), 2),
+            ];
+            for other in Algorithm::ALL {
+                let path = if other == algorithm {
+                    "reset2"
+                } else {
+                    "reset"
+                };
+                others.push(take_of(&by(other, path, 5, HOUR), &key("mine"), 2));
+            }
+            for other in &others {
+                clocked.charge(other).await;
+            }
+            let early = [clocked.charge(&mine).await, clocked.charge(&mine).await];
+            assert_eq!(early[0].refund().await.expect("an answer"), 2, "{case}");
+            store.reset(&rule, mine.key()).await.expect("an answer");
+            assert_eq!(clocked.remaining(&mine).await, 5, "{case}");
+            for charge in &early {
+                assert_eq!(charge.refund().await.expect("an answer"), 0, "{case}");
+            }
+            // The log's entries are a millisecond long.
+            clocked.advance(millis(1));
+            let late = clocked.charge(&take_of(&rule, mine.key(), 5)).await;
+            for charge in &early {
+                assert_eq!(charge.refund().await.expect("an answer"), 0, "{case}");
+            }
+            assert_eq!(clocked.remaining(&mine).await, 0, "{case}");
+            assert_eq!(late.refund().await.expect("an answer"), 5, "{case}");
+            for other in &others {
+                assert_eq!(clocked.remaining(other).await, 3, "{case}: {other:?}");
+            }
+            store.reset(&rule, mine.key()).await.expect("an answer");
+            store.reset(&rule, mine.key()).await.expect("twice");
+            assert_eq!(clocked.remaining(&mine).await, 5, "{case}");
+        }
+    }
+}
+
+/// Law 15: a receipt from before a reset gives nothing back of what was charged after it, even if
+/// the clock does not move in between.
+#[tokio::test]
+async fn a_receipt_from_before_the_reset_in_the_same_instant() {
+    let stores = Stores::start().await;
+    let mut broken = Vec::new();
+    for clocked in &stores.all {
+        for algorithm in Algorithm::ALL {
+            let rule = by(algorithm, "instant", 5, HOUR);
+            let take = take_of(&rule, &Key::default(), 5);
+            let early = clocked.charge(&take).await;
+            clocked
+                .store
+                .reset(&rule, take.key())
+                .await
+                .expect("an answer");
+            clocked.charge(&take).await;
+            if early.refund().await.expect("an answer") != 0 {
+                broken.push(format!("{} {algorithm:?}", clocked.name));
+            }
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "somebody else's units were given back: {broken:?}"
+    );
+}
+
+/// The same for what is charged soon after the reset, be it a microsecond.
+#[tokio::test]
+async fn a_receipt_from_before_the_reset_soon_after() {
+    let stores = Stores::start().await;
+    let mut broken = Vec::new();
+    for clocked in &stores.all {
+        for algorithm in Algorithm::ALL {
+            for micros in [1, 10, 100, 999, 1_000, 1_001] {
+                clocked.advance(millis(10));
+                // The first microsecond of a millisecond.
+                clocked.clock.set(clocked.clock.now() / 1_000 * 1_000);
+                let rule = by(algorithm, "soon", 5, HOUR);
+                let take = take_of(&rule, &Key::from(micros.to_string().as_str()), 5);
+                let early = clocked.charge(&take).await;
+                let reset = clocked.store.reset(&rule, take.key()).await;
+                reset.expect("an answer");
+                clocked.advance(Duration::from_micros(micros));
+                clocked.charge(&take).await;
+                if early.refund().await.expect("an answer") != 0 {
+                    broken.push(format!("{} {algorithm:?} {micros} us", clocked.name));
+                }
+            }
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "somebody else's units were given back: {broken:?}"
+    );
+}
+
+/// The same on real clocks, of memory and of Redis.
+#[tokio::test]
+async fn a_receipt_from_before_a_quick_reset() {
+    let server = Redis::start();
+    let stores: [Arc<dyn Store>; 2] = [
+        Arc::new(MemoryStore::new()),
+        Arc::new(connect(&server.url, PATIENT).await),
+    ];
+    let mut broken = Vec::new();
+    for store in &stores {
+        for algorithm in Algorithm::ALL {
+            let rule = by(algorithm, "quick", 5, HOUR);
+            let take = take_of(&rule, &Key::default(), 5);
+            let mut number = 0;
+            for _ in 0..500 {
+                let early = charge(store, &take).await;
+                store.reset(&rule, take.key()).await.expect("an answer");
+                charge(store, &take).await;
+                number += u64::from(early.refund().await.expect("an answer") > 0);
+                store.reset(&rule, take.key()).await.expect("an answer");
+            }
+            if number > 0 {
+                broken.push(format!("{} {algorithm:?}: {number} of 500", store.name()));
+            }
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "somebody else's units were given back: {broken:?}"
+    );
+}
+
+/// Names that may break a key, a hash tag or a protocol.
+fn odd_keys() -> Vec<Key> {
+    let mut keys: Vec<_> = [
+        "",
+        ":",
+        "a:b",
+        "{a}",
+        "}{",
+        "{}",
+        "a b",
+        "\r\n",
+        "\0",
+        "%3A",
+        "*",
+        "?",
+        "[a-z]",
+        "ä€",
+        ":refunds",
+        "}:refunds",
+        "~gcra",
+    ]
+    .map(Key::from)
+    .into();
+    keys.push(Key::default());
+    keys.push(Key::default().with_nothing());
+    keys.push(Key::default().with_secret("secret"));
+    keys.push(Key::default().with("a").with("b"));
+    keys.push(Key::default().with([0xFF, 0xFE, 0]));
+    keys.push(Key::default().with(vec![b'x'; 1_000_000]));
+    keys.push(Key::default().with(vec![b'{'; 1_000]));
+    keys
+}
+
+/// Every odd key, and every odd path and prefix, is forgotten alone, and leaves nothing in Redis.
+#[tokio::test]
+async fn odd_names() {
+    let stores = Stores::start().await;
+    let paths = [
+        "p",
+        "{p}",
+        "p:q",
+        "p q",
+        "\r\n",
+        "p~gcra",
+        "ü",
+        "p}:refunds",
+    ];
+    let prefixes = [
+        None,
+        Some("app:"),
+        Some("{eu}:"),
+        Some("{"),
+        Some("*"),
+        Some("a b\n:"),
+    ];
+    for clocked in &stores.all {
+        let mut takes = Vec::new();
+        for (at, prefix) in prefixes.into_iter().enumerate() {
+            for (path_at, path) in paths.into_iter().enumerate() {
+                let algorithm = Algorithm::ALL[(at + path_at) % Algorithm::ALL.len()];
+                let mut rule = Rule::clone(&by(algorithm, path, 5, HOUR));
+                if let Some(prefix) = prefix {
+                    rule = rule.prefix(prefix);
+                }
+                let rule = Arc::new(rule);
+                takes.extend(odd_keys().iter().map(|key| take_of(&rule, key, 2)));
+            }
+        }
+        let mut early = Vec::new();
+        for take in &takes {
+            early.push(clocked.charge(take).await);
+            let again = clocked.charge(take).await;
+            assert_eq!(again.refund().await.expect("an answer"), 2, "{take:?}");
+        }
+        for (at, take) in takes.iter().enumerate() {
+            let reset = clocked.store.reset(take.rule(), take.key()).await;
+            reset.unwrap_or_else(|error| panic!("{take:?}: {error}"));
+            assert_eq!(clocked.remaining(take).await, 5, "{take:?}");
+            if let Some(next) = takes.get(at + 1) {
+                assert_eq!(clocked.remaining(next).await, 3, "{next:?} behind {take:?}");
+            }
+        }
+        for charge in &early {
+            assert_eq!(charge.refund().await.expect("an answer"), 0, "{charge:?}");
+        }
+    }
+    assert_eq!(size(&stores.server), 0, "nothing is left behind");
+}
+
+/// A prefix with a brace that closes nothing: a reset forgets the key or says that it cannot, and
+/// takes go on.
+#[tokio::test]
+async fn a_prefix_with_a_stray_brace() {
+    let stores = Stores::start().await;
+    for clocked in &stores.all {
+        for algorithm in Algorithm::ALL {
+            let rule = Arc::new(Rule::clone(&by(algorithm, "stray", 5, HOUR)).prefix("a}b:"));
+            let take = take_of(&rule, &Key::from("key"), 2);
+            clocked.charge(&take).await;
+            let expected = match clocked.store.reset(&rule, take.key()).await {
+                Ok(()) => 5,
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    3
+                }
+            };
+            assert_eq!(
+                clocked.remaining(&take).await,
+                expected,
+                "{} {algorithm:?}",
+                clocked.name
+            );
+            clocked.charge(&take).await;
+        }
+    }
+}
+
+/// Resets while many tasks take: every take is decided, each reset admits at most one more quota,
+/// and the last one forgets all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resets_while_takes_are_in_flight() {
+    const MAX: u64 = 25;
+    let stores = Stores::start().await;
+    for clocked in &stores.all {
+        for algorithm in Algorithm::ALL {
+            let case = format!("{} {algorithm:?}", clocked.name);
+            let rule = by(algorithm, "in flight", MAX, HOUR);
+            let ends = Arc::new(AtomicBool::new(false));
+            let (admitted, returned) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+            let tasks = (0..6).map(|at| {
+                let (store, rule, ends) = (
+                    Arc::clone(&clocked.store),
+                    Arc::clone(&rule),
+                    Arc::clone(&ends),
+                );
+                let (admitted, returned) = (Arc::clone(&admitted), Arc::clone(&returned));
+                tokio::spawn(async move {
+                    let take = take_of(&rule, &Key::default(), 1 + at % 2);
+                    while !ends.load(Ordering::Relaxed) {
+                        let decision = store.take_one(&take).await.expect("a decision");
+                        if let Some(receipt) = decision.receipt() {
+                            admitted.fetch_add(receipt.units(), Ordering::Relaxed);
+                            if at == 5 {
+                                let back = store.refund(&take, &receipt).await;
+                                let back = back.expect("an answer");
+                                assert!(back <= receipt.units());
+                                returned.fetch_add(back, Ordering::Relaxed);
+                            }
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                })
+            });
+            let tasks: Vec<_> = tasks.collect();
+            const RESETS: u64 = 50;
+            for _ in 0..RESETS {
+                let reset = clocked.store.reset(&rule, &Key::default()).await;
+                reset.expect("an answer");
+                clocked.advance(Duration::from_micros(1));
+                sleep(millis(1)).await;
+            }
+            ends.store(true, Ordering::Relaxed);
+            for task in join_all(tasks).await {
+                task.expect("no panic");
+            }
+            let kept = admitted.load(Ordering::Relaxed) - returned.load(Ordering::Relaxed);
+            assert!(kept <= MAX * (RESETS + 1), "{case}: {kept}");
+            assert!(
+                kept >= MAX * 2,
+                "{case}: {kept}, resets free what was taken"
+            );
+            clocked
+                .store
+                .reset(&rule, &Key::default())
+                .await
+                .expect("an answer");
+            let look = take_of(&rule, &Key::default(), 1);
+            assert_eq!(clocked.remaining(&look).await, MAX, "{case}");
+        }
+    }
+}
+
+/// Law 10: values of a wrong type under the key, or under that of its refunds, are forgotten like
+/// any other, or are an error of their own kind; neighbours are not harmed.
+#[tokio::test]
+async fn values_of_a_wrong_type() {
+    let stores = Stores::start().await;
+    let (clocked, server) = (&stores.all[1], &stores.server);
+    let values = [
+        "SET {} x",
+        "RPUSH {} x",
+        "HSET {} x y",
+        "SADD {} x",
+        "ZADD {} 1 x",
+        "SETBIT {} 9 1",
+    ];
+    for algorithm in Algorithm::ALL {
+        let rule = by(algorithm, "typed", 5, HOUR);
+        let take = take_of(&rule, &Key::from("key"), 2);
+        let neighbour = take_of(&rule, &Key::from("neighbour"), 2);
+        let name = KeyName::new(&rule, take.key(), RedisStore::DEFAULT_PREFIX).to_string();
+        for name in [name.clone(), format!("{{{name}}}:refunds")] {
+            for value in values {
+                run(server, "FLUSHALL");
+                let case = format!("{algorithm:?}: {}", value.replace("{}", &name));
+                let early = clocked.charge(&take).await;
+                run(server, &format!("DEL {name}"));
+                run(server, &value.replace("{}", &name));
+                let (reset, decision) = tokio::join!(
+                    clocked.store.reset(&rule, take.key()),
+                    clocked.store.take_one(&neighbour)
+                );
+                assert!(decision.expect("a decision").is_allowed(), "{case}");
+                match reset {
+                    Ok(()) => {
+                        assert_eq!(clocked.remaining(&take).await, 5, "{case}");
+                        assert_eq!(early.refund().await.expect("an answer"), 0, "{case}");
+                        let late = clocked.charge(&take).await;
+                        assert_eq!(late.refund().await.expect("an answer"), 2, "{case}");
+                    }
+                    Err(error) => assert_eq!(error.kind(), StoreErrorKind::WrongType, "{case}"),
+                }
+            }
+        }
+    }
+}
+
+/// A user that may not write under this name: the reset is refused, nothing is forgotten, and
+/// neighbours of the same flight are decided.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_permission() {
+    let server = Redis::start();
+    run(
+        &server,
+        "ACL SETUSER gate on >secret resetkeys ~*free* ~*first* %R~*closed* +@all",
+    );
+    let url = server.url.replace("//", "//gate:secret@");
+    let admin = connect(&server.url, PATIENT).await;
+    let store = connect(&url, PATIENT).await;
+    for algorithm in Algorithm::ALL {
+        let closed = take_of(&by(algorithm, "closed", 5, HOUR), &Key::default(), 2);
+        let free = take_of(&by(algorithm, "free", 1_000_000, HOUR), &Key::default(), 1);
+        admin.take_one(&closed).await.expect("a decision");
+        let resets = (0..50).map(|_| store.reset(closed.rule(), closed.key()));
+        let takes = (0..50).map(|_| store.take_one(&free));
+        let own = (0..20).map(|_| store.reset(free.rule(), free.key()));
+        let (resets, takes, own) = tokio::join!(join_all(resets), join_all(takes), join_all(own));
+        for reset in resets {
+            let error = reset.expect_err("it may not");
+            assert_eq!(
+                error.kind(),
+                StoreErrorKind::Refused,
+                "{algorithm:?}: {error}"
+            );
+        }
+        assert!(takes.iter().all(crate::is_allowed), "{algorithm:?}: law 13");
+        assert!(own.iter().all(Result::is_ok), "{algorithm:?}: law 13");
+        assert_eq!(remaining(&admin, &closed).await, 3, "{algorithm:?}");
+    }
+    // The line of the page is enough for a reset.
+    let page = include_str!("../../docs/security.md");
+    let at = page.find("ACL SETUSER takes on ").expect("such a line");
+    let (line, _) = page[at..].split_once("```").expect("the block ends");
+    run(&server, line);
+    let url = server.url.replace("//", "//takes:PASSWORD@");
+    let store: Arc<dyn Store> = Arc::new(connect(&url, PATIENT).await);
+    for algorithm in Algorithm::ALL {
+        let take = take_of(&by(algorithm, "permitted", 5, HOUR), &Key::from("a"), 2);
+        let mine = charge(&store, &take).await;
+        assert_units(algorithm, mine.refund().await.expect("it may"), 2);
+        charge(&store, &take).await;
+        store.reset(take.rule(), take.key()).await.expect("it may");
+        assert_eq!(remaining(&*store, &take).await, 5, "{algorithm:?}");
+    }
+}
+
+/// Law 4: a reset leaves nothing behind, and of a key that nobody used it makes nothing.
+#[tokio::test]
+async fn nothing_is_left_behind() {
+    let stores = Stores::start().await;
+    let memory = Arc::new(MemoryStore::with_max_keys(1));
+    for algorithm in Algorithm::ALL {
+        let rule = by(algorithm, "left", 5, HOUR);
+        for (used, given_back) in [(0, 0), (1, 0), (3, 1), (3, 3)] {
+            let clocked = &stores.all[1];
+            let take = take_of(&rule, &Key::from("key"), 1);
+            for at in 0..used {
+                let charge = clocked.charge(&take).await;
+                if at < given_back {
+                    charge.refund().await.expect("an answer");
+                }
+            }
+            clocked
+                .store
+                .reset(&rule, take.key())
+                .await
+                .expect("an answer");
+            assert_eq!(
+                size(&stores.server),
+                0,
+                "{algorithm:?}: {used} {given_back}"
+            );
+            clocked.remaining(&take).await;
+            assert_eq!(
+                size(&stores.server),
+                0,
+                "{algorithm:?}: a look writes nothing"
+            );
+        }
+        // A full memory store has room again.
+        for key in ["a", "b", "c"] {
+            let take = take_of(&rule, &Key::from(key), 1);
+            assert!(
+                memory
+                    .take_one(&take)
+                    .await
+                    .expect("a decision")
+                    .is_allowed()
+            );
+            assert_eq!(memory.len(), 1);
+            let other = take_of(&rule, &Key::from("other"), 1);
+            let error = memory.take_one(&other).await.expect_err("it is full");
+            assert_eq!(error.kind(), StoreErrorKind::Full);
+            memory.reset(&rule, other.key()).await.expect("an answer");
+            assert_eq!(memory.len(), 1, "that key was not there");
+            memory.reset(&rule, take.key()).await.expect("an answer");
+            assert!(memory.is_empty());
+        }
+    }
+}
+
+/// Law 6: a reset ends within the time-out while the server hangs, with a typed error, and does its
+/// work once the server is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs() {
+    let server = Redis::start();
+    let store = connect(&server.url, millis(50)).await;
+    let direct = store.clone().timeout(PATIENT);
+    let take = take_of(&by(Algorithm::Gcra, "hangs", 5, HOUR), &Key::default(), 2);
+    direct.take_one(&take).await.expect("a decision");
+    server.signal("STOP");
+    let began = Instant::now();
+    let resets = (0..100).map(|_| store.reset(take.rule(), take.key()));
+    for reset in join_all(resets).await {
+        let error = reset.expect_err("nobody answers");
+        let kinds = [StoreErrorKind::Timeout, StoreErrorKind::Unavailable];
+        assert!(kinds.contains(&error.kind()), "{error}");
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+    server.signal("CONT");
+    direct
+        .reset(take.rule(), take.key())
+        .await
+        .expect("an answer");
+    assert_eq!(remaining(&direct, &take).await, 5);
+}
+
+/// Beside an open breaker a reset is refused at once, is no success, and does not close it; the
+/// fallback forgets the key in any case.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_breaker() {
+    let server = Redis::start();
+    let direct = connect(&server.url, PATIENT).await;
+    let far = connect(&server.url, millis(50)).await;
+    // It probes only once in a day.
+    let breaker = CircuitBreaker::new(far.clone())
+        .failures(2)
+        .probe_every(HOUR * 24);
+    let resilient = Resilient::around(far)
+        .failures(2)
+        .probe_every(millis(20))
+        .fallback(Share::of_processes(1))
+        .build();
+    let take = take_of(
+        &by(Algorithm::SlidingLog, "open", 5, HOUR),
+        &Key::default(),
+        5,
+    );
+    assert!(
+        direct
+            .take_one(&take)
+            .await
+            .expect("a decision")
+            .is_allowed()
+    );
+    server.signal("STOP");
+    for _ in 0..3 {
+        breaker.take_one(&take).await.expect_err("it hangs");
+        let local = resilient
+            .take_one(&take)
+            .await
+            .expect("the fallback decides");
+        assert_eq!(local.source(), Source::Fallback);
+    }
+    assert_eq!(remaining(&*resilient, &take).await, 0);
+    for store in [&breaker as &dyn Store, &*resilient] {
+        let error = store
+            .reset(take.rule(), take.key())
+            .await
+            .expect_err("it is open");
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    }
+    let local = resilient.peek(&take).await.expect("the fallback decides");
+    assert_eq!((local.source(), local.remaining()), (Source::Fallback, 5));
+    server.signal("CONT");
+    let error = breaker
+        .reset(take.rule(), take.key())
+        .await
+        .expect_err("still open");
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert_eq!(
+        remaining(&direct, &take).await,
+        0,
+        "the refused reset never reached it"
+    );
+    let began = Instant::now();
+    while let Err(error) = resilient.reset(take.rule(), take.key()).await {
+        assert!(began.elapsed() < PATIENT, "{error}");
+        // The breaker closes with the next take that is decided.
+        let _ = resilient.take_one(&take).await;
+        sleep(millis(5)).await;
+    }
+    assert_eq!(remaining(&direct, &take).await, 5);
+}
+
+/// Resets take a permit of `InFlight` like other questions, and give it back, answered or dropped.
+#[tokio::test]
+async fn permits_come_back() {
+    let server = Redis::start();
+    let store = InFlight::new(connect(&server.url, millis(200)).await, 4);
+    let rule = by(Algorithm::SlidingLog, "permits", 5, HOUR);
+    server.signal("STOP");
+    for dropped in [true, false] {
+        let resets = (0..10).map(|_| store.reset(&rule, &Key::default()));
+        if dropped {
+            let ended = tokio::time::timeout(millis(20), join_all(resets)).await;
+            assert!(ended.is_err(), "nobody answers");
+        } else {
+            for reset in join_all(resets).await {
+                reset.expect_err("nobody answers, or it is too much");
+            }
+        }
+        assert_eq!(store.under_way(), 0);
+    }
+    server.signal("CONT");
+    let began = Instant::now();
+    while let Err(error) = store.reset(&rule, &Key::default()).await {
+        assert!(began.elapsed() < PATIENT, "{error}");
+        sleep(millis(5)).await;
+    }
+    assert_eq!(store.under_way(), 0);
+}
+
+/// Law 14: a request that waits for its window is let in within a second of a reset.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits() {
+    for algorithm in Algorithm::ALL {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new().tokio_clock());
+        let rule = by(algorithm, "waits", 1, HOUR);
+        let layer = RateLimitLayer::from_rule(Rule::clone(&rule))
+            .store(Arc::clone(&store))
+            .wait(HOUR * 2);
+        let app = Router::new().route("/", get(async || "1").layer(layer));
+        charge(&store, &take_of(&rule, &Key::default(), 1)).await;
+        let request = Request::get("/").body(Body::empty()).expect("valid");
+        let waiting = tokio::spawn(app.oneshot(request));
+        sleep(Duration::from_secs(100)).await;
+        assert!(!waiting.is_finished(), "{algorithm:?}");
+        store
+            .reset(&rule, &Key::default())
+            .await
+            .expect("an answer");
+        let began = tokio::time::Instant::now();
+        let response = waiting.await.expect("no panic").expect("never fails");
+        assert_eq!(response.status(), StatusCode::OK);
+        let took = began.elapsed();
+        assert!(took <= millis(1_050), "{algorithm:?}: {took:?}");
+    }
+}
+
+/// In a cluster each key is forgotten on its own node, with the record of its refunds, whatever the
+/// prefix says about slots.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster() {
+    let cluster = Cluster::start(&Plan::default());
+    let store = RedisStore::connect(&*cluster.url()).await.expect("it runs");
+    let store: Arc<dyn Store> = Arc::new(store.timeout(PATIENT));
+    let mut takes = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for prefix in [None, Some("{eu}:"), Some("app:")] {
+            let mut rule = Rule::clone(&by(algorithm, "cluster {x}", 5, HOUR));
+            if let Some(prefix) = prefix {
+                rule = rule.prefix(prefix);
+            }
+            let rule = Arc::new(rule);
+            takes.extend(
+                (0..10).map(|key| take_of(&rule, &Key::from(format!("{{{key}}}").as_str()), 2)),
+            );
+        }
+    }
+    let mut early = Vec::new();
+    for take in &takes {
+        let given_back = charge(&store, take).await;
+        early.push(charge(&store, take).await);
+        let algorithm = take.rule().counting().algorithm();
+        assert_units(algorithm, given_back.refund().await.expect("an answer"), 2);
+        assert_units(algorithm, remaining(&*store, take).await, 3);
+    }
+    let (first, second) = takes.split_at(takes.len() / 2);
+    let reset = |takes: &[Take]| {
+        let resets = takes
+            .iter()
+            .map(|take| store.reset(take.rule(), take.key()));
+        join_all(resets.collect::<Vec<_>>())
+    };
+    assert!(reset(first).await.iter().all(Result::is_ok));
+    for take in first {
+        assert_eq!(remaining(&*store, take).await, 5, "{take:?}");
+    }
+    for take in second {
+        let algorithm = take.rule().counting().algorithm();
+        assert_units(algorithm, remaining(&*store, take).await, 3);
+    }
+    assert!(reset(second).await.iter().all(Result::is_ok));
+    for charge in &early {
+        assert_eq!(charge.refund().await.expect("an answer"), 0, "{charge:?}");
+    }
+    let left: BTreeMap<_, Vec<String>> = cluster
+        .nodes
+        .iter()
+        .map(|node| (node.port, node.run("KEYS *")))
+        .collect();
+    assert!(left.values().all(Vec::is_empty), "{left:?}");
+}
+
+/// Rules of several quotas are forgotten as a whole.
+#[tokio::test]
+async fn several_quotas() {
+    let stores = Stores::start().await;
+    for clocked in &stores.all {
+        for algorithm in Algorithm::ALL {
+            let quotas = [Quota::per_minute(5), Quota::per_hour(8), Quota::per_day(9)];
+            let rule = Rule::new("several", quotas)
+                .expect("valid")
+                .algorithm(algorithm);
+            let rule = Arc::new(rule);
+            let take = take_of(&rule, &Key::default(), 5);
+            clocked.charge(&take).await;
+            // Another rule of the same path charges under a quota that this one does not have.
+            let longer = by(algorithm, "several", 50, HOUR * 100);
+            clocked.charge(&take_of(&longer, &Key::default(), 3)).await;
+            clocked
+                .store
+                .reset(&rule, take.key())
+                .await
+                .expect("an answer");
+            let decision = clocked.store.peek(&take).await.expect("a decision");
+            let left: Vec<_> = decision
+                .quotas()
+                .iter()
+                .map(|quota| quota.remaining())
+                .collect();
+            assert_eq!(left, [5, 8, 9], "{} {algorithm:?}", clocked.name);
+            assert_eq!(decision.reset_after(), Duration::ZERO);
+            let look = take_of(&longer, &Key::default(), 1);
+            assert_eq!(
+                clocked.remaining(&look).await,
+                50,
+                "{} {algorithm:?}",
+                clocked.name
+            );
+        }
+    }
+}
