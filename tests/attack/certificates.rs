@@ -200,7 +200,8 @@ async fn client_certificates_that_are_none() {
     for (name, text) in no_certificates(&pem) {
         pairs.push((name, text.clone(), key.clone()));
         if name != "a key" {
-            pairs.push((name, certificate.clone(), text));
+            pairs.push((name, certificate.clone(), text.clone()));
+            pairs.push((name, text.clone(), text));
         }
     }
     let mut accepted = Vec::new();

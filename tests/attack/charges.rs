@@ -15,15 +15,16 @@ use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
 use tidegate::decision::{Receipt, Source};
 use tidegate::rule::{Share, SharedRules};
-use tidegate::store::{Charge, Charges, StoreErrorKind, StoreExt};
+use tidegate::store::{Charge, Charges, InFlight, StoreErrorKind, StoreExt};
+use tidegate::test_util::ManualClock;
 use tidegate::{
-    Algorithm, FailOpen, Key, MemoryStore, RateLimitLayer, RedisStore, Resilient, Rule, Rules,
-    Store, Take,
+    Algorithm, FailOpen, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule,
+    Rules, Store, Take,
 };
 use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::clocked::{Stores, assert_units, by, charge, remaining, take_of};
+use crate::clocked::{Clocked, Stores, assert_units, by, charge, remaining, take_of};
 use crate::{HOUR, PATIENT, behind, connect, millis};
 
 /// However many clones, copies and direct questions ask at once, a receipt gives back once.
@@ -177,6 +178,103 @@ async fn receipts_that_were_made_up() {
             let back = charge.refund().await.expect("an answer");
             assert!(back <= 5, "{case}");
             assert!(clocked.remaining(charge.take()).await <= 8, "{case}");
+        }
+    }
+}
+
+/// What was given back whole is taken by another caller in the same instant, also after the store
+/// dropped the key in between: the first receipt is worth nothing any more.
+#[tokio::test]
+async fn taken_again_in_the_same_instant() {
+    let mut stores = Stores::start().await;
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_000);
+    let small = MemoryStore::with_max_keys(1).clock(clock.clone());
+    stores.all.push(Clocked {
+        name: "small",
+        store: Arc::new(small),
+        clock,
+    });
+    for clocked in &stores.all {
+        for algorithm in Algorithm::ALL {
+            for micros in [0, 1, 999] {
+                let case = format!("{} {algorithm:?} {micros} us", clocked.name);
+                clocked
+                    .clock
+                    .set(clocked.clock.now() / 1_000 * 1_000 + 1_000);
+                let rule = by(algorithm, "again", 5, HOUR);
+                let take = take_of(&rule, &Key::from(micros.to_string().as_str()), 5);
+                let early = clocked.charge(&take).await;
+                assert_eq!(early.refund().await.expect("an answer"), 5, "{case}");
+                // Of another key, for which the small store needs room.
+                let other = take_of(&rule, &Key::from("other"), 5);
+                let other = clocked.store.take_one(&other).await.ok();
+                let other = other.and_then(|decision| decision.receipt());
+                if let Some(receipt) = other {
+                    let take = take_of(&rule, &Key::from("other"), 5);
+                    let back = clocked.store.refund(&take, &receipt).await;
+                    assert_eq!(back.expect("an answer"), 5, "{case}");
+                }
+                clocked.advance(Duration::from_micros(micros));
+                let Ok(late) = clocked.store.take_one(&take).await else {
+                    // It remembers what was given back of the other key.
+                    assert_eq!(clocked.name, "small");
+                    clocked.advance(HOUR * 2);
+                    continue;
+                };
+                let receipt = late.receipt().expect("it was charged");
+                let late = Charge::new(Arc::clone(&clocked.store), take.clone(), receipt);
+                assert_eq!(early.refund().await.expect("an answer"), 0, "{case}");
+                assert_eq!(clocked.remaining(&take).await, 0, "{case}");
+                assert_eq!(late.refund().await.expect("an answer"), 5, "{case}");
+                assert_eq!(late.refund().await.expect("an answer"), 0, "{case}");
+                clocked.advance(HOUR * 2);
+            }
+        }
+    }
+}
+
+/// The largest costs that there are, charged and given back so often that their sum is beyond every
+/// number that a store can write down.
+#[tokio::test]
+async fn the_largest_costs() {
+    let stores = Stores::start().await;
+    for clocked in &stores.all {
+        for algorithm in Algorithm::ALL {
+            for micros in [0, 1, 1_000] {
+                let case = format!("{} {algorithm:?} {micros} us", clocked.name);
+                let rule = by(algorithm, "largest", Quota::MAX_UNITS, Quota::MAX_WINDOW);
+                let key = Key::from(micros.to_string().as_str());
+                let take = take_of(&rule, &key, Quota::MAX_UNITS / 2);
+                let mut all: Vec<Charge> = Vec::new();
+                for round in 0..40 {
+                    clocked.advance(Duration::from_micros(micros));
+                    let decision = clocked.store.take_one(&take).await.expect("a decision");
+                    let Some(receipt) = decision.receipt() else {
+                        panic!("{case}, round {round}: {decision:?}");
+                    };
+                    assert!(
+                        receipt.serial() < 1 << 52,
+                        "{case}, round {round}: {receipt:?}"
+                    );
+                    let mine = Charge::new(Arc::clone(&clocked.store), take.clone(), receipt);
+                    if round % 3 == 0 {
+                        for charge in &all {
+                            let again = Charge::new(
+                                Arc::clone(charge.store()),
+                                charge.take().clone(),
+                                charge.receipt(),
+                            );
+                            let back = again.refund().await.expect("an answer");
+                            assert_eq!(back, 0, "{case}, round {round}: {:?}", charge.receipt());
+                        }
+                    }
+                    let back = mine.refund().await.expect("an answer");
+                    assert_eq!(back, Quota::MAX_UNITS / 2, "{case}, round {round}");
+                    all.push(mine);
+                }
+                assert_eq!(clocked.remaining(&take).await, Quota::MAX_UNITS, "{case}");
+            }
         }
     }
 }
@@ -862,4 +960,113 @@ impl Random {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
+}
+
+/// Clones of one charge ask at once, and most give up: the patient one gets its answer, and units
+/// are given back once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clones_that_give_up() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(10)).await;
+    let store: Arc<dyn Store> = Arc::new(connect(&proxy.url, PATIENT).await);
+    for algorithm in Algorithm::ALL {
+        let take = take_of(&by(algorithm, "clones", 8, HOUR), &Key::default(), 4);
+        for round in 0..10 {
+            let mine = charge(&store, &take).await;
+            let other = charge(&store, &take).await;
+            let asking = (0..20_u64).map(|at| {
+                let mine = mine.clone();
+                tokio::spawn(async move {
+                    let patience = if at == round { PATIENT } else { millis(at) };
+                    let answer = timeout(patience, mine.refund()).await;
+                    assert!(at != round || answer.is_ok(), "the patient one");
+                    answer.map_or(0, |answer| answer.expect("an answer"))
+                })
+            });
+            let mut back = 0;
+            for answer in join_all(asking).await {
+                back += answer.expect("no panic");
+            }
+            assert!(back <= 4, "{algorithm:?}: {back}");
+            assert_units(algorithm, remaining(&*store, &take).await, 4);
+            other.refund().await.expect("an answer");
+            store
+                .reset(take.rule(), take.key())
+                .await
+                .expect("an answer");
+        }
+    }
+}
+
+/// A store that is asked too much refuses a refund; asked again, it gives back.
+#[tokio::test]
+async fn a_refund_that_is_shed() {
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let shed: Arc<dyn Store> = Arc::new(InFlight::new(Arc::clone(&memory), 0));
+    let take = take_of(
+        &by(Algorithm::SlidingLog, "shed", 5, HOUR),
+        &Key::default(),
+        5,
+    );
+    let mine = charge(&memory, &take).await;
+    let refused = Charge::new(shed, take.clone(), mine.receipt());
+    for _ in 0..3 {
+        let error = refused.refund().await.expect_err("nothing is asked");
+        assert_eq!(error.kind(), StoreErrorKind::Overloaded);
+        assert_eq!(remaining(&*memory, &take).await, 0);
+    }
+    assert_eq!(mine.refund().await.expect("an answer"), 5);
+    assert_eq!(remaining(&*memory, &take).await, 5);
+}
+
+/// A server without memory: a refund is done or is an error, and once there is memory it has been
+/// done once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_memory() {
+    let server = Redis::start();
+    let store: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
+    for algorithm in Algorithm::ALL {
+        let take = take_of(&by(algorithm, "memory", 8, HOUR), &Key::default(), 4);
+        let (mine, other) = (charge(&store, &take).await, charge(&store, &take).await);
+        crate::run(&server, "CONFIG SET maxmemory 1");
+        let first = mine.refund().await;
+        println!("{algorithm:?}: {first:?}");
+        let again = mine.refund().await;
+        crate::run(&server, "CONFIG SET maxmemory 0");
+        let last = mine.refund().await.expect("an answer");
+        let back = first.unwrap_or(0) + again.unwrap_or(0) + last;
+        assert_units(algorithm, back, 4);
+        assert_units(algorithm, remaining(&*store, &take).await, 4);
+        let back = other.refund().await.expect("an answer");
+        assert_units(algorithm, back, 4);
+    }
+}
+
+/// Law 8: a log that is longer than a refund may rewrite gives back, or does not, in memory as in
+/// Redis, and what was not given back is still charged.
+#[tokio::test]
+async fn refunds_of_a_long_log() {
+    const MANY: usize = 5_000;
+    let stores = Stores::start().await;
+    let mut seen = Vec::new();
+    for clocked in &stores.all[..2] {
+        let rule = by(Algorithm::SlidingLog, "long", MANY as u64, HOUR);
+        let take = take_of(&rule, &Key::default(), 1);
+        let mut charges = Vec::new();
+        for _ in 0..MANY {
+            clocked.advance(millis(1));
+            charges.push(clocked.charge(&take).await);
+        }
+        let mut answers = Vec::new();
+        for at in [
+            0, 1, 400, 902, 903, 904, 905, 906, 1_000, 4_999, 0, 903, 904, 905,
+        ] {
+            let back = charges[at].refund().await.expect("an answer");
+            answers.push((at, back, clocked.remaining(&take).await));
+        }
+        let back: u64 = answers.iter().map(|(_, back, _)| back).sum();
+        assert_eq!(clocked.remaining(&take).await, back, "{}", clocked.name);
+        seen.push(answers);
+    }
+    assert_eq!(seen[0], seen[1], "memory and Redis");
 }

@@ -12,15 +12,18 @@ use futures_util::future::join_all;
 use http::{Request, StatusCode};
 use test_support::Redis;
 use test_support::cluster::{Cluster, Plan};
-use tidegate::decision::Source;
+use tidegate::decision::{Decisions, Receipt, Source};
 use tidegate::rule::Share;
-use tidegate::store::{CircuitBreaker, InFlight, KeyName, StoreErrorKind, StoreExt};
+use tidegate::store::{
+    CircuitBreaker, InFlight, KeyName, StoreErrorKind, StoreExt, StoreFuture, Timeout,
+};
 use tidegate::{
     Algorithm, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store, Take,
 };
 use tokio::time::sleep;
 use tower::ServiceExt;
 
+use crate::charges::Random;
 use crate::clocked::{Stores, assert_units, by, charge, remaining, take_of};
 use crate::{HOUR, PATIENT, connect, millis, run};
 
@@ -747,5 +750,150 @@ async fn several_quotas() {
                 clocked.name
             );
         }
+    }
+}
+
+/// Takes, looks, refunds and resets of one key that travel in the same flights are answered in the
+/// order in which they were asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resets_in_the_order_of_arrival() {
+    answers_in_order(|random| random.below(12)).await;
+}
+
+/// The same without resets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refunds_in_the_order_of_arrival() {
+    answers_in_order(|random| 1 + random.below(11)).await;
+}
+
+/// 0 is a reset, 1 a refund, all else a take.
+async fn answers_in_order(act: impl Fn(&mut Random) -> u64) {
+    const MAX: u64 = 12;
+    let stores = Stores::start().await;
+    let model = &stores.all[0];
+    for clocked in &stores.all[1..] {
+        for algorithm in Algorithm::ALL {
+            let rule = by(algorithm, "order", MAX, HOUR);
+            let mut random = Random(9);
+            for round in 0..30 {
+                let case = format!("{} {algorithm:?}, round {round}", clocked.name);
+                let key = Key::from(case.as_str());
+                clocked.advance(millis(1));
+                let before = clocked.charge(&take_of(&rule, &key, 3)).await;
+                let same = model.charge(&take_of(&rule, &key, 3)).await;
+                let acts: Vec<_> = (0..60).map(|_| act(&mut random)).collect();
+                let ask = |at: usize, store: &Arc<dyn Store>, receipt: Receipt| {
+                    let (store, act) = (Arc::clone(store), acts[at]);
+                    let (rule, key) = (Arc::clone(&rule), key.clone());
+                    async move {
+                        let look = take_of(&rule, &key, 0);
+                        match act {
+                            0 => {
+                                store.reset(&rule, &key).await.expect("an answer");
+                                "reset".to_owned()
+                            }
+                            1 => {
+                                let take = look.cost(3);
+                                let back = store.refund(&take, &receipt).await;
+                                format!("{} back", back.expect("an answer"))
+                            }
+                            _ => {
+                                let decision = store.take_one(&look.cost(act % 4)).await;
+                                let decision = decision.expect("a decision");
+                                format!("{:?} {}", decision.verdict(), decision.remaining())
+                            }
+                        }
+                    }
+                };
+                let mut expected = Vec::new();
+                for at in 0..acts.len() {
+                    expected.push(ask(at, &model.store, same.receipt()).await);
+                }
+                let all = (0..acts.len()).map(|at| ask(at, &clocked.store, before.receipt()));
+                let answers = join_all(all).await;
+                for (at, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
+                    let story = format!("{case}, {at} of {acts:?}: {answers:?}");
+                    assert_eq!(answer, expected, "{story}");
+                }
+            }
+        }
+    }
+}
+
+/// A server without memory still forgets, and a replica refuses to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_do_not_write() {
+    let server = Redis::start();
+    let store: Arc<dyn Store> = Arc::new(connect(&server.url, PATIENT).await);
+    let takes = Algorithm::ALL.map(|it| take_of(&by(it, "writes", 5, HOUR), &Key::default(), 4));
+    for take in &takes {
+        charge(&store, take).await;
+    }
+    run(&server, "CONFIG SET maxmemory 1");
+    for take in &takes {
+        let error = store
+            .take_one(&take.clone().cost(1))
+            .await
+            .expect_err("it is full");
+        assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);
+        store
+            .reset(take.rule(), take.key())
+            .await
+            .expect("it frees memory");
+    }
+    run(&server, "CONFIG SET maxmemory 0");
+    for take in &takes {
+        assert_eq!(remaining(&*store, take).await, 5, "{take:?}");
+        charge(&store, take).await;
+    }
+    run(&server, "REPLICAOF 127.0.0.1 1");
+    for take in &takes {
+        let error = store.reset(take.rule(), take.key()).await;
+        let error = error.expect_err("it is a replica");
+        assert_eq!(error.kind(), StoreErrorKind::ReadOnly, "{error}");
+    }
+    run(&server, "REPLICAOF NO ONE");
+    let began = Instant::now();
+    for take in &takes {
+        while let Err(error) = store.peek(take).await {
+            assert!(began.elapsed() < PATIENT, "{error}");
+            sleep(millis(5)).await;
+        }
+        assert_eq!(remaining(&*store, take).await, 1, "{take:?}");
+    }
+}
+
+/// `Timeout` bounds a reset of a store that never answers.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_answers() {
+    let bounded = Timeout::new(Mute, millis(20));
+    let rule = by(Algorithm::Gcra, "mute", 5, HOUR);
+    let began = tokio::time::Instant::now();
+    let error = bounded
+        .reset(&rule, &Key::default())
+        .await
+        .expect_err("never");
+    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    assert!(began.elapsed() <= millis(25), "{:?}", began.elapsed());
+}
+
+#[derive(Debug)]
+struct Mute;
+
+impl Store for Mute {
+    fn take(&self, _: &[Take]) -> StoreFuture<Decisions> {
+        StoreFuture::boxed(std::future::pending())
+    }
+
+    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
+        StoreFuture::boxed(std::future::pending())
+    }
+
+    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+        StoreFuture::boxed(std::future::pending())
+    }
+
+    fn name(&self) -> String {
+        "mute".to_owned()
     }
 }

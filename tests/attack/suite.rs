@@ -366,6 +366,18 @@ enum OwnMistake {
     FreshQuotas,
     /// It serves only the first take of a slice, and gives all the same answer.
     OneAnswer,
+    /// Its clock counts whole milliseconds.
+    Milliseconds,
+    /// It drops a count as soon as the shortest window is over.
+    ForgetsEarly,
+    /// It drops a count now and then, at every fiftieth question.
+    ForgetsNowAndThen,
+    /// It tells a cost of more than 32 bits from no other.
+    NarrowCosts,
+    /// It gives back what the take costs, though less was charged.
+    BelievesTheTake,
+    /// All algorithms of a path count in one place.
+    MixesAlgorithms,
 }
 
 #[derive(Debug, Clone)]
@@ -373,6 +385,8 @@ struct Own {
     mistake: OwnMistake,
     clock: ManualClock,
     counts: Arc<Mutex<HashMap<String, Count>>>,
+    /// How often, and when last.
+    asked: Arc<Mutex<HashMap<String, (u64, u64)>>>,
 }
 
 impl Own {
@@ -380,8 +394,35 @@ impl Own {
         let name = KeyName::new(rule, key, "own:").to_string();
         match self.mistake {
             OwnMistake::ForgetsTheRule => key.to_string(),
+            OwnMistake::MixesAlgorithms => format!("{} {key}", rule.path()),
             OwnMistake::FreshQuotas => format!("{name} {:?}", rule.quotas()),
             _ => name,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        match self.mistake {
+            OwnMistake::Milliseconds => self.clock.now() / 1_000 * 1_000,
+            _ => self.clock.now(),
+        }
+    }
+
+    /// Forgets the count of this name, if that is the mistake.
+    fn forget(&self, name: &str, rule: &Rule) {
+        let mut asked = self.asked.lock().expect("no panic");
+        let now = self.clock.now();
+        let (number, last) = asked.entry(name.to_owned()).or_insert((0, now));
+        *number += 1;
+        let shortest = rule.quotas().iter().map(Quota::window).min();
+        let shortest = shortest.map_or(0, |window| window.as_micros() as u64);
+        let forgets = match self.mistake {
+            OwnMistake::ForgetsEarly => now - *last >= shortest,
+            OwnMistake::ForgetsNowAndThen => *number % 50 == 0,
+            _ => false,
+        };
+        *last = now;
+        if forgets {
+            self.counts.lock().expect("no panic").remove(name);
         }
     }
 
@@ -417,11 +458,15 @@ impl Store for Own {
                     decisions.push(first.clone());
                     continue;
                 }
-                let (rule, now) = (take.rule(), own.clock.now());
+                let (rule, now) = (take.rule(), own.now());
                 let name = own.name_of(rule, take.key());
-                let decide = |count: &mut Count| {
-                    count.take(rule.counting(), now, rule.quotas(), take.units())
+                own.forget(&name, rule);
+                let cost = match own.mistake {
+                    OwnMistake::NarrowCosts => u64::from(take.units() as u32),
+                    _ => take.units(),
                 };
+                let decide =
+                    |count: &mut Count| count.take(rule.counting(), now, rule.quotas(), cost);
                 decisions.push(own.with(&name, decide).await.with_source(Source::Other));
             }
             Ok(decisions.into_iter().collect())
@@ -432,7 +477,13 @@ impl Store for Own {
         let (own, take, receipt) = (self.clone(), take.clone(), *receipt);
         StoreFuture::boxed(async move {
             let name = own.name_of(take.rule(), take.key());
-            let now = own.clock.now();
+            let now = own.now();
+            let receipt = match own.mistake {
+                OwnMistake::BelievesTheTake => {
+                    Receipt::new(receipt.stamp(), receipt.serial(), take.units())
+                }
+                _ => receipt,
+            };
             Ok(own
                 .with(&name, |count| count.refund(now, &receipt, take.units()))
                 .await)
@@ -456,6 +507,7 @@ async fn noticed_own(mistake: OwnMistake) -> Vec<Algorithm> {
             mistake,
             clock,
             counts: Arc::default(),
+            asked: Arc::default(),
         })
     };
     noticed(store).await
@@ -480,6 +532,11 @@ async fn own_stores_with_mistakes() {
         OwnMistake::ForgetsTheRule,
         OwnMistake::FreshQuotas,
         OwnMistake::OneAnswer,
+        OwnMistake::Milliseconds,
+        OwnMistake::ForgetsEarly,
+        OwnMistake::ForgetsNowAndThen,
+        OwnMistake::BelievesTheTake,
+        OwnMistake::MixesAlgorithms,
     ] {
         let noticed = noticed_own(mistake).await;
         println!("{mistake:?}: {noticed:?}");
@@ -488,4 +545,10 @@ async fn own_stores_with_mistakes() {
         }
     }
     assert!(passed.is_empty(), "these pass: {passed:?}");
+}
+
+/// A store that counts costs in 32 bits charges too little for the largest ones: it does not pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_stores_with_narrow_costs() {
+    assert!(!noticed_own(OwnMistake::NarrowCosts).await.is_empty());
 }
