@@ -273,7 +273,7 @@ fn ids_differ() {
         for algorithm in Algorithm::ALL {
             let rule = Rule::new(&path, [Quota::per_hour(1)])
                 .expect("valid")
-                .algorithm(algorithm);
+                .with_algorithm(algorithm);
             let id = rule.id().to_owned();
             let is_plain = |byte: u8| byte.is_ascii_graphic() && !b":{}".contains(&byte);
             assert!(id.bytes().all(is_plain), "{path:?}: {id:?}");
@@ -349,7 +349,7 @@ fn names_differ() {
         for algorithm in [Algorithm::SlidingLog, Algorithm::Gcra] {
             let rule = Rule::new(path, [Quota::per_hour(1)])
                 .expect("valid")
-                .algorithm(algorithm);
+                .with_algorithm(algorithm);
             for (parts, key) in &keys {
                 let name = KeyName::new(&rule, key, "p:").to_string();
                 assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name:?}");
@@ -389,6 +389,6 @@ fn prefixes() {
         KeyName::new(&rule, &Key::from(""), "x:").to_string(),
         "x:p:"
     );
-    let rule = rule.prefix("{own}");
+    let rule = rule.with_prefix("{own}");
     assert_eq!(KeyName::new(&rule, &key, "x:").to_string(), "{own}p:k");
 }

@@ -428,7 +428,7 @@ async fn nested_layers_of_one_path() {
             let case = format!("{} {algorithm:?}", clocked.name);
             let rule = by(algorithm, "nested", 9, HOUR);
             let layer = || {
-                RateLimitLayer::from_rule(Rule::clone(&rule).cost(3))
+                RateLimitLayer::from_rule(Rule::clone(&rule).with_cost(3))
                     .store(Arc::clone(&clocked.store))
             };
             let total = Arc::<AtomicU64>::default();
@@ -667,7 +667,7 @@ async fn a_lost_answer_to_a_refund() {
         assert!(lost.is_err(), "{algorithm:?}: {lost:?}");
         proxy.all(Mode::Pass);
         // It was done all the same.
-        let theirs = direct.take_one(&take.clone().cost(3)).await;
+        let theirs = direct.take_one(&take.clone().with_cost(3)).await;
         let theirs = theirs.expect("a decision");
         assert!(theirs.is_allowed(), "{algorithm:?}: {theirs:?}");
         let before = remaining(&direct, &take).await;

@@ -95,11 +95,11 @@ async fn store(url: &str) -> RedisStore {
 pub(crate) fn by(algorithm: Algorithm, path: &str, max: u64, window: Duration) -> Arc<Rule> {
     let quota = Quota::new(max, window).expect("a valid quota");
     let rule = Rule::new(path, [quota]).expect("a valid rule");
-    Arc::new(rule.algorithm(algorithm))
+    Arc::new(rule.with_algorithm(algorithm))
 }
 
 pub(crate) fn take_of(rule: &Arc<Rule>, key: &Key, cost: u64) -> Take {
-    Take::new(Arc::clone(rule), key.clone()).cost(cost)
+    Take::new(Arc::clone(rule), key.clone()).with_cost(cost)
 }
 
 /// What a store on a real clock has, or gives back: under GCRA a unit drains from the first

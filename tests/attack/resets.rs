@@ -23,7 +23,6 @@ use tidegate::{
 use tokio::time::sleep;
 use tower::ServiceExt;
 
-use crate::charges::Random;
 use crate::clocked::{Stores, assert_units, by, charge, remaining, take_of};
 use crate::{HOUR, PATIENT, connect, millis, run};
 
@@ -82,96 +81,6 @@ async fn one_key_and_nothing_else() {
             assert_eq!(clocked.remaining(&mine).await, 5, "{case}");
         }
     }
-}
-
-/// Law 15: a receipt from before a reset gives nothing back of what was charged after it, even if
-/// the clock does not move in between.
-#[tokio::test]
-async fn a_receipt_from_before_the_reset_in_the_same_instant() {
-    let stores = Stores::start().await;
-    let mut broken = Vec::new();
-    for clocked in &stores.all {
-        for algorithm in Algorithm::ALL {
-            let rule = by(algorithm, "instant", 5, HOUR);
-            let take = take_of(&rule, &Key::default(), 5);
-            let early = clocked.charge(&take).await;
-            clocked
-                .store
-                .reset(&rule, take.key())
-                .await
-                .expect("an answer");
-            clocked.charge(&take).await;
-            if early.refund().await.expect("an answer") != 0 {
-                broken.push(format!("{} {algorithm:?}", clocked.name));
-            }
-        }
-    }
-    assert!(
-        broken.is_empty(),
-        "somebody else's units were given back: {broken:?}"
-    );
-}
-
-/// The same for what is charged soon after the reset, be it a microsecond.
-#[tokio::test]
-async fn a_receipt_from_before_the_reset_soon_after() {
-    let stores = Stores::start().await;
-    let mut broken = Vec::new();
-    for clocked in &stores.all {
-        for algorithm in Algorithm::ALL {
-            for micros in [1, 10, 100, 999, 1_000, 1_001] {
-                clocked.advance(millis(10));
-                // The first microsecond of a millisecond.
-                clocked.clock.set(clocked.clock.now() / 1_000 * 1_000);
-                let rule = by(algorithm, "soon", 5, HOUR);
-                let take = take_of(&rule, &Key::from(micros.to_string().as_str()), 5);
-                let early = clocked.charge(&take).await;
-                let reset = clocked.store.reset(&rule, take.key()).await;
-                reset.expect("an answer");
-                clocked.advance(Duration::from_micros(micros));
-                clocked.charge(&take).await;
-                if early.refund().await.expect("an answer") != 0 {
-                    broken.push(format!("{} {algorithm:?} {micros} us", clocked.name));
-                }
-            }
-        }
-    }
-    assert!(
-        broken.is_empty(),
-        "somebody else's units were given back: {broken:?}"
-    );
-}
-
-/// The same on real clocks, of memory and of Redis.
-#[tokio::test]
-async fn a_receipt_from_before_a_quick_reset() {
-    let server = Redis::start();
-    let stores: [Arc<dyn Store>; 2] = [
-        Arc::new(MemoryStore::new()),
-        Arc::new(connect(&server.url, PATIENT).await),
-    ];
-    let mut broken = Vec::new();
-    for store in &stores {
-        for algorithm in Algorithm::ALL {
-            let rule = by(algorithm, "quick", 5, HOUR);
-            let take = take_of(&rule, &Key::default(), 5);
-            let mut number = 0;
-            for _ in 0..500 {
-                let early = charge(store, &take).await;
-                store.reset(&rule, take.key()).await.expect("an answer");
-                charge(store, &take).await;
-                number += u64::from(early.refund().await.expect("an answer") > 0);
-                store.reset(&rule, take.key()).await.expect("an answer");
-            }
-            if number > 0 {
-                broken.push(format!("{} {algorithm:?}: {number} of 500", store.name()));
-            }
-        }
-    }
-    assert!(
-        broken.is_empty(),
-        "somebody else's units were given back: {broken:?}"
-    );
 }
 
 /// Names that may break a key, a hash tag or a protocol.
@@ -236,7 +145,7 @@ async fn odd_names() {
                 let algorithm = Algorithm::ALL[(at + path_at) % Algorithm::ALL.len()];
                 let mut rule = Rule::clone(&by(algorithm, path, 5, HOUR));
                 if let Some(prefix) = prefix {
-                    rule = rule.prefix(prefix);
+                    rule = rule.with_prefix(prefix);
                 }
                 let rule = Arc::new(rule);
                 takes.extend(odd_keys().iter().map(|key| take_of(&rule, key, 2)));
@@ -270,7 +179,7 @@ async fn a_prefix_with_a_stray_brace() {
     let stores = Stores::start().await;
     for clocked in &stores.all {
         for algorithm in Algorithm::ALL {
-            let rule = Arc::new(Rule::clone(&by(algorithm, "stray", 5, HOUR)).prefix("a}b:"));
+            let rule = Arc::new(Rule::clone(&by(algorithm, "stray", 5, HOUR)).with_prefix("a}b:"));
             let take = take_of(&rule, &Key::from("key"), 2);
             clocked.charge(&take).await;
             let expected = match clocked.store.reset(&rule, take.key()).await {
@@ -670,7 +579,7 @@ async fn a_cluster() {
         for prefix in [None, Some("{eu}:"), Some("app:")] {
             let mut rule = Rule::clone(&by(algorithm, "cluster {x}", 5, HOUR));
             if let Some(prefix) = prefix {
-                rule = rule.prefix(prefix);
+                rule = rule.with_prefix(prefix);
             }
             let rule = Arc::new(rule);
             takes.extend(
@@ -682,7 +591,7 @@ async fn a_cluster() {
     for take in &takes {
         let given_back = charge(&store, take).await;
         early.push(charge(&store, take).await);
-        let algorithm = take.rule().counting().algorithm();
+        let algorithm = take.rule().algorithm().algorithm();
         assert_units(algorithm, given_back.refund().await.expect("an answer"), 2);
         assert_units(algorithm, remaining(&*store, take).await, 3);
     }
@@ -698,7 +607,7 @@ async fn a_cluster() {
         assert_eq!(remaining(&*store, take).await, 5, "{take:?}");
     }
     for take in second {
-        let algorithm = take.rule().counting().algorithm();
+        let algorithm = take.rule().algorithm().algorithm();
         assert_units(algorithm, remaining(&*store, take).await, 3);
     }
     assert!(reset(second).await.iter().all(Result::is_ok));
@@ -722,7 +631,7 @@ async fn several_quotas() {
             let quotas = [Quota::per_minute(5), Quota::per_hour(8), Quota::per_day(9)];
             let rule = Rule::new("several", quotas)
                 .expect("valid")
-                .algorithm(algorithm);
+                .with_algorithm(algorithm);
             let rule = Arc::new(rule);
             let take = take_of(&rule, &Key::default(), 5);
             clocked.charge(&take).await;
@@ -753,73 +662,6 @@ async fn several_quotas() {
     }
 }
 
-/// Takes, looks, refunds and resets of one key that travel in the same flights are answered in the
-/// order in which they were asked.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn resets_in_the_order_of_arrival() {
-    answers_in_order(|random| random.below(12)).await;
-}
-
-/// The same without resets.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refunds_in_the_order_of_arrival() {
-    answers_in_order(|random| 1 + random.below(11)).await;
-}
-
-/// 0 is a reset, 1 a refund, all else a take.
-async fn answers_in_order(act: impl Fn(&mut Random) -> u64) {
-    const MAX: u64 = 12;
-    let stores = Stores::start().await;
-    let model = &stores.all[0];
-    for clocked in &stores.all[1..] {
-        for algorithm in Algorithm::ALL {
-            let rule = by(algorithm, "order", MAX, HOUR);
-            let mut random = Random(9);
-            for round in 0..30 {
-                let case = format!("{} {algorithm:?}, round {round}", clocked.name);
-                let key = Key::from(case.as_str());
-                clocked.advance(millis(1));
-                let before = clocked.charge(&take_of(&rule, &key, 3)).await;
-                let same = model.charge(&take_of(&rule, &key, 3)).await;
-                let acts: Vec<_> = (0..60).map(|_| act(&mut random)).collect();
-                let ask = |at: usize, store: &Arc<dyn Store>, receipt: Receipt| {
-                    let (store, act) = (Arc::clone(store), acts[at]);
-                    let (rule, key) = (Arc::clone(&rule), key.clone());
-                    async move {
-                        let look = take_of(&rule, &key, 0);
-                        match act {
-                            0 => {
-                                store.reset(&rule, &key).await.expect("an answer");
-                                "reset".to_owned()
-                            }
-                            1 => {
-                                let take = look.cost(3);
-                                let back = store.refund(&take, &receipt).await;
-                                format!("{} back", back.expect("an answer"))
-                            }
-                            _ => {
-                                let decision = store.take_one(&look.cost(act % 4)).await;
-                                let decision = decision.expect("a decision");
-                                format!("{:?} {}", decision.verdict(), decision.remaining())
-                            }
-                        }
-                    }
-                };
-                let mut expected = Vec::new();
-                for at in 0..acts.len() {
-                    expected.push(ask(at, &model.store, same.receipt()).await);
-                }
-                let all = (0..acts.len()).map(|at| ask(at, &clocked.store, before.receipt()));
-                let answers = join_all(all).await;
-                for (at, (answer, expected)) in answers.iter().zip(&expected).enumerate() {
-                    let story = format!("{case}, {at} of {acts:?}: {answers:?}");
-                    assert_eq!(answer, expected, "{story}");
-                }
-            }
-        }
-    }
-}
-
 /// A server without memory still forgets, and a replica refuses to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_do_not_write() {
@@ -832,7 +674,7 @@ async fn servers_that_do_not_write() {
     run(&server, "CONFIG SET maxmemory 1");
     for take in &takes {
         let error = store
-            .take_one(&take.clone().cost(1))
+            .take_one(&take.clone().with_cost(1))
             .await
             .expect_err("it is full");
         assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);

@@ -74,14 +74,14 @@ impl Gate {
         Self {
             store: Arc::new(store),
             clock,
-            rule: Arc::new(rule.algorithm(algorithm)),
+            rule: Arc::new(rule.with_algorithm(algorithm)),
             set,
         }
     }
 
     fn of(&self, key: &str, cost: u64) -> Take {
         let key = format!("{key}{}", self.set);
-        Take::new(self.rule.clone(), Key::from(&*key)).cost(cost)
+        Take::new(self.rule.clone(), Key::from(&*key)).with_cost(cost)
     }
 
     fn ask(&self, key: &str, cost: u64) -> Result<Decision, StoreError> {

@@ -22,7 +22,7 @@ fn quota(max: u64) -> Quota {
 
 fn take(algorithm: Algorithm, key: &str) -> Take {
     let rule = Rule::new("p", [quota(3)]).expect("a valid rule");
-    Take::new(Arc::new(rule.algorithm(algorithm)), Key::from(key))
+    Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::from(key))
 }
 
 /// Keys come, expire and are dropped for others.

@@ -1,6 +1,6 @@
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, TlsCertificates};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::connection::errors::invalid_address;
 use crate::error::StoreError;
@@ -19,16 +19,16 @@ impl Certificates {
     /// Sets the trusted authority, from PEM.
     pub(super) fn set_authority(&mut self, authority: &[u8]) -> Result<(), StoreError> {
         // The client accepts a text without certificates, and then trusts no server.
-        let mut certificates = CertificateDer::pem_slice_iter(authority).peekable();
-        if certificates.peek().is_none() || certificates.any(|certificate| certificate.is_err()) {
-            return Err(unreadable());
-        }
+        check_certificates(authority)?;
         self.authority = Some(authority.into());
         self.parse()
     }
 
     /// Sets the certificate to show and its private key, from PEM.
     pub(super) fn set_client(&mut self, certificate: &[u8], key: &[u8]) -> Result<(), StoreError> {
+        // The client accepts a text without them, and fails when it connects.
+        check_certificates(certificate)?;
+        PrivateKeyDer::from_pem_slice(key).map_err(|_| unreadable())?;
         self.client = Some((certificate.into(), key.into()));
         self.parse()
     }
@@ -66,6 +66,15 @@ impl Certificates {
         }
         info.set_addr(addr)
     }
+}
+
+/// Checks that there is at least one certificate, and that each can be read.
+fn check_certificates(pem: &[u8]) -> Result<(), StoreError> {
+    let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
+    if certificates.peek().is_none() || certificates.any(|certificate| certificate.is_err()) {
+        return Err(unreadable());
+    }
+    Ok(())
 }
 
 /// The error does not repeat the text: it may hold a private key.

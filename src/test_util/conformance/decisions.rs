@@ -124,6 +124,13 @@ pub(super) async fn costs_are_weights(subject: &Subject<'_>) {
     let denied = subject.ask(&six).await;
     assert_eq!((denied.is_allowed(), denied.remaining()), (false, 4));
     assert_eq!(subject.allowed(&take, 10).await, 4);
+
+    // More units than 32 bits hold.
+    let large = subject.take("large", &[quota(10_000_000_000, SECOND)]);
+    let most = large.clone().with_cost(9_000_000_000);
+    assert!(subject.ask(&most).await.is_allowed());
+    assert!(!subject.ask(&most).await.is_allowed());
+    assert_eq!(subject.peek(&large).await.remaining(), 1_000_000_000);
 }
 
 pub(super) async fn what_can_never_be_has_no_retry_after(subject: &Subject<'_>) {
