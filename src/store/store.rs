@@ -44,6 +44,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// Handlers behind the layer use [`Charges`](crate::store::Charges).
     ///
+    /// A refund that is asked while takes of the same key wait for their answers may be executed
+    /// before or after them.
+    ///
     /// ```
     /// use std::sync::Arc;
     /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
@@ -78,7 +81,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// shows what there is. Other rules of the same path and algorithm, whose counts these are as
     /// well, begin anew, too; counts of other algorithms stay.
     ///
-    /// Receipts of earlier takes give nothing back afterwards.
+    /// Receipts of earlier takes give nothing back afterwards, except within the resolution of the
+    /// counts: a receipt from the millisecond of the reset under the sliding log, or from the
+    /// microsecond under the other algorithms, may give back units that are charged right after it.
     ///
     /// # Errors
     ///

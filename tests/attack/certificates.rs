@@ -216,8 +216,11 @@ async fn client_certificates_that_are_none() {
                 }
                 match RedisStore::connect_lazy(address) {
                     Err(error) => error,
+                    // Contents that are no certificate are found when a connection is made.
                     Ok(_) => {
-                        accepted.push("and connected lazily");
+                        if !name.starts_with("contents") {
+                            accepted.push("and connected lazily");
+                        }
                         continue;
                     }
                 }

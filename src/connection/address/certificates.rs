@@ -71,10 +71,12 @@ impl Certificates {
 /// Checks that there is at least one certificate, and that each can be read.
 fn check_certificates(pem: &[u8]) -> Result<(), StoreError> {
     let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
-    if certificates.peek().is_none() || certificates.any(|certificate| certificate.is_err()) {
-        return Err(unreadable());
+    let is_some = certificates.peek().is_some();
+    let are_readable = certificates.all(|certificate| certificate.is_ok_and(|it| !it.is_empty()));
+    match is_some && are_readable {
+        true => Ok(()),
+        false => Err(unreadable()),
     }
-    Ok(())
 }
 
 /// The error does not repeat the text: it may hold a private key.
