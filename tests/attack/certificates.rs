@@ -310,3 +310,29 @@ async fn a_key_of_another_certificate() {
     assert_hides(&text(&error), &key);
     assert_hides(&text(&error), &certificate);
 }
+
+/// Whoever names a client certificate means to show one: a text without a certificate never makes a
+/// connection without one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_certificate_that_is_never_shown() {
+    let pem = Pem::new();
+    let (server, url) = pem.server();
+    crate::run(&server, "CONFIG SET tls-auth-clients optional");
+    let address = RedisAddress::from_url(&url).expect("an address");
+    let address = address
+        .authority(pem.read("authority.crt"))
+        .expect("a certificate");
+    let key = pem.read("client.key");
+    let connected = match address.client_certificate("not a certificate", &key) {
+        Err(error) => {
+            assert_eq!(error.kind(), StoreErrorKind::Configuration);
+            return;
+        }
+        Ok(address) => RedisStore::connect(address).await,
+    };
+    let error = connected
+        .map(|_| ())
+        .expect_err("it connected without a certificate");
+    println!("{error:?}");
+    assert_hides(&text(&error), &key);
+}
