@@ -122,7 +122,7 @@ impl KeyError {
         }
     }
 
-    /// Whose mistake it is.
+    /// Whether the client or the server made the mistake.
     #[must_use]
     pub const fn kind(&self) -> KeyErrorKind {
         self.kind

@@ -7,8 +7,8 @@ use super::failed::Failed;
 
 /// Error callbacks by type of error and priority.
 ///
-/// Of the callbacks whose type matches the error, the one with the lowest priority number answers.
-/// Of several with the same number, the one that was added first answers. If none matches, the
+/// The callback with the lowest priority number answers, among those whose type matches the error.
+/// If several have the same number, the one that was added first answers. If none matches, the
 /// error is not handled, as with [`Recovery::Propagate`].
 ///
 /// ```

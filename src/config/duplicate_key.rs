@@ -18,7 +18,7 @@ use super::location::{quoted, tables};
 pub(super) fn path(text: &str, span: &Range<usize>) -> Option<String> {
     let (file, _) = DeTable::parse_recoverable(text);
     let mut path = Vec::new();
-    // Of a table that is defined twice, the parser keeps the second header.
+    // The parser keeps the second header of a table that is defined twice.
     if find_exactly(file.get_ref(), span, &mut path) {
         return Some(path.join("."));
     }

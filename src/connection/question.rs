@@ -25,7 +25,7 @@ pub(super) struct Question {
     pub(super) options: SendOptions,
 }
 
-/// What is asked, and where the answer goes.
+/// The content of a question, and the receiver of its answer.
 #[derive(Debug)]
 pub(super) enum QuestionBody {
     Take(TakeQuestion, AnswerSender<Decision>),
