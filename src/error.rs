@@ -40,6 +40,39 @@ pub enum StoreErrorKind {
     Configuration,
 }
 
+impl StoreErrorKind {
+    /// All kinds.
+    pub const ALL: [Self; 10] = [
+        Self::Timeout,
+        Self::Unavailable,
+        Self::Overloaded,
+        Self::Refused,
+        Self::ReadOnly,
+        Self::WrongType,
+        Self::OutOfMemory,
+        Self::Full,
+        Self::Protocol,
+        Self::Configuration,
+    ];
+
+    /// The kind in metrics, such as `timeout` or `out_of_memory`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Overloaded => "overloaded",
+            Self::Refused => "refused",
+            Self::ReadOnly => "read_only",
+            Self::WrongType => "wrong_type",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Full => "full",
+            Self::Protocol => "protocol",
+            Self::Configuration => "configuration",
+        }
+    }
+}
+
 impl StoreError {
     /// An error of a store of your own.
     pub fn new(kind: StoreErrorKind, message: impl Into<Arc<str>>) -> Self {
@@ -96,6 +129,20 @@ pub enum KeyErrorKind {
     Server,
 }
 
+impl KeyErrorKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Client, Self::Server];
+
+    /// The kind in metrics: `key_client`, `key_server`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "key_client",
+            Self::Server => "key_server",
+        }
+    }
+}
+
 impl KeyError {
     /// The same as [`KeyError::client`], for extractors that read what a client sends.
     pub fn new(message: impl Into<Arc<str>>) -> Self {
@@ -146,5 +193,19 @@ impl fmt::Display for KeyError {
 impl Error for KeyError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counters of errors stand in arrays that are indexed by the kind.
+    #[test]
+    fn all_kinds_stand_in_their_order() {
+        let store = StoreErrorKind::ALL.map(|kind| kind as usize);
+        assert!(store.into_iter().eq(0..StoreErrorKind::ALL.len()));
+        let key = KeyErrorKind::ALL.map(|kind| kind as usize);
+        assert!(key.into_iter().eq(0..KeyErrorKind::ALL.len()));
     }
 }

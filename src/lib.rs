@@ -115,6 +115,7 @@ mod limits;
 #[cfg(feature = "lock")]
 pub mod lock;
 mod log_on_change;
+pub mod metrics;
 mod quota;
 #[cfg(feature = "redis")]
 pub mod redis;

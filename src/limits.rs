@@ -3,6 +3,7 @@ mod paths;
 use std::sync::{Arc, OnceLock};
 
 use crate::layer::RateLimitLayer;
+use crate::metrics::{NearLimit, Snapshot};
 use crate::rule::{Rules, SharedRules};
 use crate::store::{MemoryStore, Store, shared};
 use crate::trace;
@@ -39,6 +40,7 @@ pub struct Limits {
     /// Filled when the first layer is made: a memory store takes time to start its clock.
     store: Arc<OnceLock<Arc<dyn Store>>>,
     paths: Arc<Paths>,
+    near_limit: NearLimit,
 }
 
 impl Limits {
@@ -49,6 +51,7 @@ impl Limits {
             rules: SharedRules::new(rules),
             store: Arc::default(),
             paths: Arc::default(),
+            near_limit: NearLimit::default(),
         }
     }
 
@@ -110,16 +113,26 @@ impl Limits {
     pub fn layer(&self, path: &str) -> RateLimitLayer {
         let store = self.store.get_or_init(|| Arc::new(MemoryStore::new()));
         let layer = RateLimitLayer::from_rules(&self.rules, path, Arc::clone(store));
-        self.remember(path);
-        layer
-    }
-
-    fn remember(&self, path: &str) {
-        if self.rules.peek().contains(path) {
-            self.paths.add(path);
-        } else if self.paths.add_without_rule(path) {
+        let counters = self.paths.add(path, self.near_limit);
+        if !self.rules.peek().contains(path) && self.paths.warns_of(path) {
             trace::event!(warn: path, "there is no rule for this path: its layer limits nothing");
         }
+        layer.counted_by(counters)
+    }
+
+    /// From which part of a quota on an allowed request is counted as
+    /// [near the limit](crate::metrics::RuleSnapshot::near_limit): 0.0 to 1.0, in steps of a
+    /// thousandth; for paths that no layer was made for yet. Default: 0.8.
+    #[must_use]
+    pub fn near_limit_ratio(mut self, ratio: f64) -> Self {
+        self.near_limit = NearLimit::new(ratio);
+        self
+    }
+
+    /// What the layers have counted since they were made: see [`metrics`](crate::metrics).
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.paths.snapshot(&self.rules.peek())
     }
 
     /// The paths that layers were made for and that have no rule now, in alphabetical order. To

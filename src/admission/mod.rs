@@ -9,9 +9,11 @@ mod body;
 mod options;
 mod outcome;
 mod response_future;
+mod shadow_take;
 mod waiting;
 
 pub(crate) use options::Options;
 pub(crate) use outcome::{Admitted, AnswerHandler, AskedTake, Outcome, Question, WriteDecision};
 pub use response_future::ResponseFuture;
+pub(crate) use shadow_take::ShadowTake;
 pub(crate) use waiting::{WaitLimits, Waiter};

@@ -11,6 +11,7 @@ use crate::callback::{
 use crate::decision::Decision;
 use crate::error::{KeyError, KeyErrorKind};
 use crate::key::{Key, KeyExtractor};
+use crate::metrics::RuleCounters;
 use crate::rule::Rule;
 use crate::store::Take;
 use crate::trace;
@@ -22,6 +23,7 @@ pub(crate) struct Options {
     pub(crate) degrade: Option<Arc<dyn DegradeCallback>>,
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
     pub(crate) write_decision: WriteDecision,
+    pub(crate) counters: Arc<RuleCounters>,
     /// Whether the log was told that the server does not provide what the key is made of.
     is_key_error_logged: Arc<OnceLock<()>>,
 }
@@ -33,6 +35,7 @@ impl Options {
             degrade: None,
             on_error: None,
             write_decision,
+            counters: Arc::default(),
             is_key_error_logged: Arc::default(),
         }
     }
@@ -50,6 +53,7 @@ impl Options {
         match caught("key extractor", rule.path(), || extractor.extract(head)) {
             Ok(Ok(key)) => Ok(key),
             Ok(Err(error)) => {
+                self.counters.key_failed(error.kind());
                 self.log_key_error(rule.path(), &error);
                 let otherwise = Outcome::Respond(key_refused(error.kind()));
                 let outcome = self.fail(Arc::clone(rule), Cause::Key(error), otherwise);
@@ -101,21 +105,31 @@ impl Options {
     /// `otherwise`.
     pub(crate) fn fail(&self, rule: Arc<Rule>, cause: Cause, otherwise: Outcome) -> Outcome {
         let Some(callback) = self.on_error.clone() else {
-            return otherwise;
+            return counted(otherwise, &self.counters);
         };
         // A request without a key may not: a client could lift its limit by leaving the key out.
         let may_proceed = !matches!(cause, Cause::Key(_));
         let proceed = self.admit(Arc::clone(&rule));
+        let counters = Arc::clone(&self.counters);
         Outcome::Fail(Box::new(move |head| {
             Box::pin(async move {
-                match recover(&*callback, Failed::new(rule, head, cause)).await {
+                let outcome = match recover(&*callback, Failed::new(rule, head, cause)).await {
                     Recovery::Respond(response) => Outcome::Respond(response),
                     Recovery::Proceed if may_proceed => Outcome::Admit(proceed),
                     Recovery::Proceed | Recovery::Propagate => otherwise,
-                }
+                };
+                counted(outcome, &counters)
             })
         }))
     }
+}
+
+/// Counts a request that is admitted without a decision.
+fn counted(outcome: Outcome, counters: &RuleCounters) -> Outcome {
+    if matches!(&outcome, Outcome::Admit(admitted) if admitted.decision.is_none()) {
+        counters.proceeded();
+    }
+    outcome
 }
 
 impl fmt::Debug for Options {

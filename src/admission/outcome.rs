@@ -10,6 +10,7 @@ use http_body::Body as HttpBody;
 use tokio::time::Instant;
 
 use super::body::PermitBody;
+use super::shadow_take::ShadowTake;
 use super::waiting::Waiter;
 use crate::callback::{BoxFuture, ErrorCallback, recover_inner, reduced_capacity};
 use crate::decision::{Decision, Decisions};
@@ -53,10 +54,12 @@ pub(crate) struct Question {
 /// A take that a store was asked.
 pub(crate) struct AskedTake {
     pub(crate) take: Take,
-    /// When it was asked; `None` where no request may wait.
+    /// When it was asked. `None` where no request may wait, if the answer is there at once.
     pub(crate) at: Option<Instant>,
     /// The waiter, if the request has waited already.
     pub(crate) waiter: Option<Waiter>,
+    /// The take of the candidate that is tried beside the rule.
+    pub(crate) shadow: Option<Box<ShadowTake>>,
 }
 
 /// Turns a store's answer into an outcome. The layers implement it.

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::decision::Decision;
 use crate::jitter;
+use crate::metrics::RuleCounters;
 use crate::store::{KeyName, Take};
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
@@ -37,6 +38,7 @@ pub(crate) struct Waiter {
     /// Whether the error callback was told why a fallback decided.
     pub(crate) is_failure_reported: bool,
     waiters: Arc<Mutex<WaiterCounts>>,
+    counters: Arc<RuleCounters>,
     key: Box<str>,
 }
 
@@ -58,6 +60,7 @@ impl WaitLimits {
         take: &Take,
         waiter: &mut Option<Waiter>,
         decision: &Decision,
+        counters: &Arc<RuleCounters>,
     ) -> Option<Instant> {
         let at = at?;
         let retry_after = decision.retry_after()?.max(MIN_SLEEP);
@@ -70,13 +73,18 @@ impl WaitLimits {
             return None;
         }
         if waiter.is_none() {
-            *waiter = Some(self.new_waiter(take, deadline)?);
+            *waiter = Some(self.new_waiter(take, deadline, counters)?);
         }
         let wake = at + jitter::pause_before_repeat(retry_after, MIN_SLEEP);
         Some(deadline.map_or(wake, |deadline| wake.min(deadline)))
     }
 
-    fn new_waiter(&self, take: &Take, deadline: Option<Instant>) -> Option<Waiter> {
+    fn new_waiter(
+        &self,
+        take: &Take,
+        deadline: Option<Instant>,
+        counters: &Arc<RuleCounters>,
+    ) -> Option<Waiter> {
         let key = KeyName::of(take, "").to_box();
         let mut waiters = lock(&self.waiters);
         let of_key = waiters.by_key.get(&key).copied().unwrap_or(0);
@@ -85,10 +93,12 @@ impl WaitLimits {
         }
         waiters.number += 1;
         waiters.by_key.insert(key.clone(), of_key + 1);
+        counters.begins_to_wait();
         Some(Waiter {
             deadline,
             is_failure_reported: false,
             waiters: Arc::clone(&self.waiters),
+            counters: Arc::clone(counters),
             key,
         })
     }
@@ -114,6 +124,7 @@ impl Default for WaitLimits {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
+        self.counters.ends_waiting();
         let mut waiters = lock(&self.waiters);
         waiters.number -= 1;
         if let Some(of_key) = waiters.by_key.get_mut(&self.key) {

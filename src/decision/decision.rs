@@ -105,6 +105,22 @@ pub enum Source {
     Other,
 }
 
+impl Source {
+    /// All sources.
+    pub const ALL: [Self; 4] = [Self::Redis, Self::Local, Self::Fallback, Self::Other];
+
+    /// The source in metrics: `redis`, `local`, `fallback`, `other`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Local => "local",
+            Self::Fallback => "fallback",
+            Self::Other => "other",
+        }
+    }
+}
+
 /// What a [`Decision`] knows of one quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaState {
@@ -302,5 +318,17 @@ impl fmt::Debug for Decision {
             decision.field("failure", failure);
         }
         decision.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counters of decisions stand in arrays that are indexed by the source.
+    #[test]
+    fn all_sources_stand_in_their_order() {
+        let sources = Source::ALL.map(|source| source as usize);
+        assert!(sources.into_iter().eq(0..Source::ALL.len()));
     }
 }

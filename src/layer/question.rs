@@ -4,10 +4,10 @@ use std::slice;
 use std::sync::Arc;
 
 use http::request::Parts;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 
 use super::settings::Settings;
-use crate::admission::{AnswerHandler, AskedTake, Outcome, Question, Waiter};
+use crate::admission::{AnswerHandler, AskedTake, Outcome, Question, ShadowTake, Waiter};
 use crate::callback::{Cause, caught};
 use crate::decision::{Decision, Decisions};
 use crate::error::StoreError;
@@ -26,13 +26,16 @@ impl Settings {
             match caught("exemption", rule.path(), || exempt(head)) {
                 Ok(false) => {}
                 Ok(true) => return None,
+                Err(_) if rule.is_shadow() => return None,
                 Err(panicked) => return Some(Outcome::Respond(panicked.into())),
             }
         }
-        Some(match self.take_for(rule, head) {
-            Ok(take) => self.ask(take, None),
-            Err(outcome) => *outcome,
-        })
+        let is_shadow = rule.is_shadow();
+        match self.take_for(rule, head) {
+            Ok(take) => self.ask_first(take),
+            Err(_) if is_shadow => None,
+            Err(outcome) => Some(*outcome),
+        }
     }
 
     fn take_for(&self, rule: Arc<Rule>, head: &Parts) -> Result<Take, Box<Outcome>> {
@@ -47,14 +50,43 @@ impl Settings {
         }
     }
 
-    /// Asks the store, once.
-    pub(super) fn ask(self: &Arc<Self>, take: Take, waiter: Option<Waiter>) -> Outcome {
+    /// Asks the store about a request that has just arrived. `None` if the rule is a shadow rule,
+    /// whose answer does not matter for the request.
+    #[inline]
+    pub(super) fn ask_first(self: &Arc<Self>, take: Take) -> Option<Outcome> {
+        if take.rule().is_shadow() {
+            if let Some(shadow) = ShadowTake::ask(self.store(), take, &self.options.counters) {
+                shadow.count();
+            }
+            return None;
+        }
+        let candidate = take.rule().shadow().map(Arc::clone);
+        let candidate = candidate.map(|candidate| take.under(candidate));
+        Some(self.ask(take, candidate, None))
+    }
+
+    /// Asks the store, once: about the take, and about that of a shadow rule.
+    fn ask(
+        self: &Arc<Self>,
+        take: Take,
+        candidate: Option<Take>,
+        waiter: Option<Waiter>,
+    ) -> Outcome {
         let at = self.waiting.now();
-        let answer = self.store().take(slice::from_ref(&take)).now();
-        let asked = AskedTake { take, at, waiter };
-        match answer {
+        let answer = self.store().take(slice::from_ref(&take));
+        // Both stand in the queue before a flight departs, unless one departs in between.
+        let shadow =
+            candidate.and_then(|take| ShadowTake::ask(self.store(), take, &self.options.counters));
+        let mut asked = AskedTake {
+            take,
+            at,
+            waiter,
+            shadow: shadow.map(Box::new),
+        };
+        match answer.now() {
             Ok(answer) => self.outcome(asked, answer),
             Err(answer) => {
+                asked.at = Some(at.unwrap_or_else(Instant::now));
                 let handler = Arc::clone(self) as _;
                 Outcome::Ask(Question {
                     handler,
@@ -68,14 +100,18 @@ impl Settings {
     /// What the store's answer means for the request.
     fn outcome(
         self: &Arc<Self>,
-        asked: AskedTake,
+        mut asked: AskedTake,
         answer: Result<Decisions, StoreError>,
     ) -> Outcome {
+        if let Some(shadow) = asked.shadow.take() {
+            shadow.count();
+        }
         let answer = answer.and_then(single);
         self.log_answer(asked.take.rule().path(), &answer);
         match answer {
             Ok(decision) => self.decided(asked, decision),
             Err(error) => {
+                self.options.counters.store_failed(error.kind());
                 let rule = asked.take.into_rule();
                 let otherwise = self.without_decision(&rule);
                 self.options
@@ -89,6 +125,7 @@ impl Settings {
         let Some(failure) = decision.failure().cloned() else {
             return self.allowed_or_denied(asked, decision);
         };
+        self.options.counters.store_failed(failure.kind());
         // A fallback decided. The error callback is told of the first failure of a request only.
         let waiter = asked.waiter.as_ref();
         let is_reported = waiter.is_some_and(|waiter| waiter.is_failure_reported);
@@ -103,24 +140,30 @@ impl Settings {
 
     /// Admits the request with its charge, lets it wait, or denies it.
     fn allowed_or_denied(self: &Arc<Self>, mut asked: AskedTake, decision: Decision) -> Outcome {
+        let counters = &self.options.counters;
         if decision.is_allowed() {
+            counters.decided(asked.take.rule(), &decision, asked.take.cost());
             let mut admitted = self.options.admit(Arc::clone(asked.take.rule()));
             admitted.charge = decision.receipt().map(|receipt| {
                 let store = Arc::clone(self.store());
-                Charge::new(store, asked.take, receipt)
+                Charge::of_layer(store, asked.take, receipt, Arc::clone(counters))
             });
             admitted.decision = Some(decision);
             return Outcome::Admit(admitted);
         }
-        let AskedTake { take, at, waiter } = &mut asked;
-        let Some(wake) = self.waiting.wake_at(*at, take, waiter, &decision) else {
+        let AskedTake {
+            take, at, waiter, ..
+        } = &mut asked;
+        let wake = self.waiting.wake_at(*at, take, waiter, &decision, counters);
+        let Some(wake) = wake else {
+            counters.decided(take.rule(), &decision, take.cost());
             return self.options.deny(asked.take, decision);
         };
         let settings = Arc::clone(self);
         Outcome::Wait(Box::pin(async move {
             sleep_until(wake).await;
             let waiter = asked.waiter.map(|waiter| waiter.reported(&decision));
-            settings.ask(asked.take.repeat(), waiter)
+            settings.ask(asked.take.repeat(), None, waiter)
         }))
     }
 
@@ -141,6 +184,9 @@ impl AnswerHandler for Settings {
         asked: AskedTake,
         answer: Result<Decisions, StoreError>,
     ) -> Outcome {
+        if let Some(at) = asked.at {
+            self.options.counters.answered_after(at.elapsed());
+        }
         self.outcome(asked, answer)
     }
 }

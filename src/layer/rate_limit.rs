@@ -47,12 +47,13 @@ where
     fn call(&mut self, mut request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
         let settings = &self.settings;
         let Some(rule) = settings.rule() else {
+            settings.count_unmatched();
             return ResponseFuture::unlimited(self.inner.call(request));
         };
         // A request whose head is not read stays in one piece: taking it apart and putting it
         // together again is a good part of what a decision costs.
         let outcome = match settings.reads_heads(&rule) {
-            false => Some(settings.ask(Take::new(rule, Key::default()), None)),
+            false => settings.ask_first(Take::new(rule, Key::default())),
             true => {
                 let (head, body) = request.into_parts();
                 let outcome = settings.ask_about(rule, &head);

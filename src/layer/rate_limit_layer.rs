@@ -8,6 +8,7 @@ use super::settings::{RuleSource, Settings};
 use super::{Headers, RateLimit};
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
+use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::quota::Quota;
 use crate::rule::{Rule, SharedRules};
 use crate::store::{Store, shared};
@@ -184,6 +185,29 @@ impl RateLimitLayer {
     /// beyond either bound is denied at once. Default: 1,024.
     pub fn max_waiting(mut self, max: usize) -> Self {
         self.change().waiting.max = max;
+        self
+    }
+
+    /// What this layer's services have counted, together with those of all other layers that the
+    /// same [`Limits`](crate::Limits) made for the path. `None` while the path has no rule.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::RateLimitLayer;
+    /// use tidegate::metrics::DecisionOutcome;
+    ///
+    /// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5);
+    /// let snapshot = layer.snapshot().expect("the rule is fixed");
+    /// assert_eq!(snapshot.decisions(DecisionOutcome::Allowed), 0);
+    /// ```
+    #[must_use]
+    pub fn snapshot(&self) -> Option<RuleSnapshot> {
+        self.settings.snapshot()
+    }
+
+    /// The same layer with the counters of its path.
+    pub(crate) fn counted_by(mut self, counters: Arc<RuleCounters>) -> Self {
+        self.change().options.counters = counters;
         self
     }
 

@@ -8,6 +8,7 @@ use crate::admission::{Options, WaitLimits};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::log_on_change::LogOnChange;
+use crate::metrics::RuleSnapshot;
 use crate::rule::{OnError, Rule, SharedRules};
 use crate::store::{MemoryStore, Store};
 use crate::trace;
@@ -63,6 +64,27 @@ impl Settings {
             RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
             RuleSource::Named { rules, path } => rules.peek().get(path).cloned(),
         }
+    }
+
+    /// Counts a request without a rule, unless limiting is disabled.
+    pub(super) fn count_unmatched(&self) {
+        if self.known_rule().is_none() {
+            self.options.counters.unmatched();
+        }
+    }
+
+    /// The path's rule now, also while limiting is disabled.
+    fn known_rule(&self) -> Option<Arc<Rule>> {
+        match &self.rule {
+            RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
+            RuleSource::Named { rules, path } => rules.peek().find(path).cloned(),
+        }
+    }
+
+    /// What was counted under the rule.
+    pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
+        let rule = self.known_rule()?;
+        Some(self.options.counters.snapshot(&rule))
     }
 
     pub(super) fn store(&self) -> &Arc<dyn Store> {

@@ -1,28 +1,63 @@
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::metrics::{NearLimit, RuleCounters, Snapshot};
+use crate::rule::Rules;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
 const MAX_PATHS: usize = 10_000;
 
-/// The paths that layers were made for, each with whether a warning was given that it has no rule.
+/// The paths that layers were made for.
 #[derive(Debug, Default)]
-pub(super) struct Paths(Mutex<BTreeMap<Box<str>, bool>>);
+pub(super) struct Paths(Mutex<BTreeMap<Box<str>, PathEntry>>);
+
+#[derive(Debug)]
+struct PathEntry {
+    /// Whether a warning was given that the path has no rule.
+    is_warned: bool,
+    counters: Arc<RuleCounters>,
+}
 
 impl Paths {
-    /// Remembers a path that has a rule.
-    pub(super) fn add(&self, path: &str) {
+    /// Remembers a path. Returns the counters that all its layers share; a path too many has
+    /// counters that nobody reads.
+    pub(super) fn add(&self, path: &str, near_limit: NearLimit) -> Arc<RuleCounters> {
         let mut paths = self.lock();
-        if paths.len() < MAX_PATHS && !paths.contains_key(path) {
-            paths.insert(path.into(), false);
+        if let Some(known) = paths.get(path) {
+            return Arc::clone(&known.counters);
         }
+        let counters = Arc::new(RuleCounters::new(near_limit));
+        if paths.len() < MAX_PATHS {
+            let entry = PathEntry {
+                is_warned: false,
+                counters: Arc::clone(&counters),
+            };
+            paths.insert(path.into(), entry);
+        }
+        counters
     }
 
-    /// Remembers a path that has no rule. Whether to warn of it: once for each path.
-    pub(super) fn add_without_rule(&self, path: &str) -> bool {
-        self.add(path);
+    /// Whether to warn that a path has no rule: once for each path.
+    pub(super) fn warns_of(&self, path: &str) -> bool {
         let mut paths = self.lock();
-        let warned = paths.get_mut(path);
-        warned.is_some_and(|warned| !std::mem::replace(warned, true))
+        let known = paths.get_mut(path);
+        known.is_some_and(|known| !std::mem::replace(&mut known.is_warned, true))
+    }
+
+    /// What the layers have counted under these rules.
+    pub(super) fn snapshot(&self, rules: &Rules) -> Snapshot {
+        let paths = self.lock();
+        let counted = paths.iter().filter_map(|(path, entry)| {
+            let rule = rules.find(path)?;
+            Some(entry.counters.snapshot(rule))
+        });
+        Snapshot {
+            rules: counted.collect(),
+            unmatched: paths
+                .values()
+                .map(|entry| entry.counters.number_of_unmatched())
+                .sum(),
+        }
     }
 
     /// The paths that this is true of, in alphabetical order.
@@ -32,7 +67,7 @@ impl Paths {
         wanted.map(ToString::to_string).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<str>, bool>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<str>, PathEntry>> {
         // A map is whole after every panic in here.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,12 +80,16 @@ mod tests {
     #[test]
     fn one_warning_for_each_path() {
         let paths = Paths::default();
-        assert!(paths.add_without_rule("a"));
-        assert!(!paths.add_without_rule("a"));
-        paths.add("b");
-        assert!(paths.add_without_rule("b"), "its rule is gone");
-        paths.add("b");
-        assert!(!paths.add_without_rule("b"));
+        assert!(!paths.warns_of("a"), "it is not known");
+        let counters = paths.add("a", NearLimit::default());
+        assert!(paths.warns_of("a"));
+        assert!(!paths.warns_of("a"));
+        paths.add("b", NearLimit::default());
+        assert!(Arc::ptr_eq(
+            &counters,
+            &paths.add("a", NearLimit::default())
+        ));
+        assert!(!paths.warns_of("a"));
         assert_eq!(paths.filter(|_| true), ["a", "b"]);
         assert_eq!(paths.filter(|path| path == "b"), ["b"]);
     }
@@ -60,7 +99,8 @@ mod tests {
         let paths = Paths::default();
         let warnings = (0..2 * MAX_PATHS).filter(|number| {
             let path = number.to_string();
-            paths.add_without_rule(&path)
+            paths.add(&path, NearLimit::default());
+            paths.warns_of(&path)
         });
         assert_eq!(warnings.count(), MAX_PATHS);
         assert_eq!(paths.filter(|_| true).len(), MAX_PATHS);

@@ -38,6 +38,11 @@ pub struct Rule {
     cost: u64,
     counting: Counting,
     on_error: Option<OnError>,
+    is_shadow: bool,
+    /// Whether it is the shadow of another rule.
+    is_candidate: bool,
+    /// The candidate that is asked beside this rule.
+    shadow: Option<Arc<Self>>,
     /// The quotas as a question to Redis contains them, encoded once.
     question: OnceLock<Box<[u8]>>,
     /// The rule with a fallback's share of the quotas, for the share that was asked for first.
@@ -98,7 +103,7 @@ impl Rule {
             }
         }
         let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
-        let id = id_of(path, Algorithm::default());
+        let id = id_of(path, Algorithm::default(), false);
         Ok(Self {
             path: path.into(),
             id_hash: hash(&id),
@@ -111,6 +116,9 @@ impl Rule {
             cost: 1,
             counting: Algorithm::default().into(),
             on_error: None,
+            is_shadow: false,
+            is_candidate: false,
+            shadow: None,
             question: OnceLock::new(),
             shared: OnceLock::new(),
         })
@@ -153,11 +161,77 @@ impl Rule {
     pub fn with_algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
         self.counting = algorithm.into();
         self.life = longest_life(self.counting.algorithm(), &self.quotas);
-        self.id = id_of(&self.path, self.counting.algorithm());
-        self.id_hash = hash(&self.id);
         self.question = OnceLock::new();
+        self.renamed()
+    }
+
+    /// The same with the id that its path, algorithm and shadow demand.
+    fn renamed(mut self) -> Self {
+        self.id = id_of(&self.path, self.counting.algorithm(), self.is_shadow);
+        self.id_hash = hash(&self.id);
         self.shared = OnceLock::new();
         self
+    }
+
+    /// The same rule as a shadow rule: the store decides about each request and the
+    /// [counters](crate::metrics) show what it would have denied, but no request is denied, delayed
+    /// or given fields. It has keys of its own in the store, so that a process that enforces the
+    /// rule and one that tries it do not charge each other. Default: the rule is enforced.
+    ///
+    /// ```
+    /// use tidegate::{Quota, Rule};
+    ///
+    /// let rule = Rule::new("login", [Quota::per_minute(5)])?.into_shadow();
+    /// assert!(rule.is_shadow());
+    /// assert_eq!(rule.id(), "login~shadow");
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn into_shadow(mut self) -> Self {
+        self.is_shadow = true;
+        self.renamed()
+    }
+
+    /// Whether the rule is a [shadow rule](Self::into_shadow).
+    #[must_use]
+    pub const fn is_shadow(&self) -> bool {
+        self.is_shadow
+    }
+
+    /// Whether it is tried beside the rule that decides.
+    pub(crate) const fn is_candidate(&self) -> bool {
+        self.is_candidate
+    }
+
+    /// Tries a candidate beside this rule: it becomes a [shadow rule](Self::into_shadow) of the
+    /// same path. Each request asks it once, with the key and the cost that this rule has for the
+    /// request, and the answer changes nothing but the [counters](crate::metrics). Default: none.
+    ///
+    /// A rule that is a shadow rule itself does not ask its candidate.
+    ///
+    /// ```
+    /// use tidegate::{Quota, Rule};
+    ///
+    /// let stricter = Rule::new("login", [Quota::per_minute(3)])?;
+    /// let rule = Rule::new("login", [Quota::per_minute(5)])?.with_shadow(stricter);
+    /// assert!(rule.shadow().is_some_and(|shadow| shadow.is_shadow()));
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn with_shadow(mut self, candidate: Self) -> Self {
+        let mut candidate = candidate;
+        candidate.path = Arc::clone(&self.path);
+        candidate.prefix = candidate.prefix.or_else(|| self.prefix.clone());
+        candidate.shadow = None;
+        candidate.is_candidate = true;
+        self.shadow = Some(Arc::new(candidate.into_shadow()));
+        self
+    }
+
+    /// The candidate that is tried beside this rule.
+    #[must_use]
+    pub const fn shadow(&self) -> Option<&Arc<Self>> {
+        self.shadow.as_ref()
     }
 
     /// What happens to a request for which the store could not decide. Default:
@@ -172,7 +246,11 @@ impl Rule {
     /// is put between it and the path. Default: the store's own prefix.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
-        self.prefix = Some(prefix.into());
+        let prefix = prefix.into();
+        if let Some(shadow) = &mut self.shadow {
+            Arc::make_mut(shadow).prefix = Some(Arc::clone(&prefix));
+        }
+        self.prefix = Some(prefix);
         self.shared = OnceLock::new();
         self
     }
@@ -197,7 +275,8 @@ impl Rule {
 
     /// The path and the algorithm, as the names of a store's keys contain them: printable, without
     /// `:`, `{` and `}`. Different paths have different ids. The algorithm is appended as
-    /// `~window`, `~gcra` or `~fixed`; nothing is appended for the sliding log.
+    /// `~window`, `~gcra` or `~fixed`; nothing is appended for the sliding log. A shadow rule has
+    /// `~shadow` behind that.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -278,12 +357,15 @@ impl Rule {
     }
 }
 
-/// The id of a path under an algorithm: the counts of an algorithm belong to it alone.
-fn id_of(path: &str, algorithm: Algorithm) -> Box<str> {
+/// The id of a path under an algorithm: the counts of an algorithm, and those of a shadow rule,
+/// belong to it alone.
+fn id_of(path: &str, algorithm: Algorithm, is_shadow: bool) -> Box<str> {
     let suffix = algorithm.key_suffix();
-    let mut id = String::with_capacity(path.len() + suffix.len());
+    let shadow_suffix = if is_shadow { "~shadow" } else { "" };
+    let mut id = String::with_capacity(path.len() + suffix.len() + shadow_suffix.len());
     escape(path.as_bytes(), &mut id);
     id.push_str(suffix);
+    id.push_str(shadow_suffix);
     id.into()
 }
 
@@ -302,6 +384,8 @@ impl fmt::Debug for Rule {
             .field("counting", &self.counting)
             .field("on_error", &self.on_error)
             .field("prefix", &self.prefix)
+            .field("is_shadow", &self.is_shadow)
+            .field("shadow", &self.shadow)
             .finish()
     }
 }

@@ -45,9 +45,14 @@ impl Rules {
         }
     }
 
+    /// The rule of this path, also while limiting is disabled.
+    pub(crate) fn find(&self, path: &str) -> Option<&Arc<Rule>> {
+        self.rules.get(path)
+    }
+
     /// Whether there is a rule for this path, also while limiting is disabled.
     pub(crate) fn contains(&self, path: &str) -> bool {
-        self.rules.contains_key(path)
+        self.find(path).is_some()
     }
 
     /// All rules in alphabetical order of their paths, even while limiting is disabled.

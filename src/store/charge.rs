@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::{Store, Take};
 use crate::decision::Receipt;
 use crate::error::StoreError;
+use crate::metrics::RuleCounters;
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///
@@ -40,18 +41,39 @@ struct Inner {
     store: Arc<dyn Store>,
     take: Take,
     receipt: Receipt,
+    /// Those of the layer that charged the request.
+    counters: Option<Arc<RuleCounters>>,
 }
 
 impl Charge {
     /// The charge of this take, with the receipt that the store gave for it.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, take: Take, receipt: Receipt) -> Self {
-        let inner = Inner {
+        Self::of(store, take, receipt, None)
+    }
+
+    /// The charge of a layer, which counts refunds.
+    pub(crate) fn of_layer(
+        store: Arc<dyn Store>,
+        take: Take,
+        receipt: Receipt,
+        counters: Arc<RuleCounters>,
+    ) -> Self {
+        Self::of(store, take, receipt, Some(counters))
+    }
+
+    fn of(
+        store: Arc<dyn Store>,
+        take: Take,
+        receipt: Receipt,
+        counters: Option<Arc<RuleCounters>>,
+    ) -> Self {
+        Self(Arc::new(Inner {
             store,
             take,
             receipt,
-        };
-        Self(Arc::new(inner))
+            counters,
+        }))
     }
 
     /// The take that was allowed: its rule, key and cost.
@@ -84,8 +106,13 @@ impl Charge {
             store,
             take,
             receipt,
+            counters,
         } = &*self.0;
-        store.refund(take, receipt).await
+        let units = store.refund(take, receipt).await?;
+        if let Some(counters) = counters {
+            counters.refunded(units);
+        }
+        Ok(units)
     }
 }
 

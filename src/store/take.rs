@@ -108,7 +108,7 @@ impl Take {
     }
 
     /// The same question under another rule.
-    pub(super) fn under(&self, rule: Arc<Rule>) -> Self {
+    pub(crate) fn under(&self, rule: Arc<Rule>) -> Self {
         let mut take = self.clone();
         take.part.rule = rule;
         take

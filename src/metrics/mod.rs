@@ -1,0 +1,50 @@
+//! What layers count: decisions, denials by quota, errors, waiting requests, and how long the store
+//! takes.
+//!
+//! The layers count from the start, with atomic additions and without locks.
+//! [`Limits::snapshot`](crate::Limits::snapshot) reads the numbers of all layers that it made,
+//! [`RateLimitLayer::snapshot`](crate::RateLimitLayer::snapshot) those of one.
+//!
+//! ```
+//! use axum::{Router, body::Body, http::Request, routing::get};
+//! use tidegate::metrics::DecisionOutcome;
+//! use tidegate::{Limits, Quota, Rule};
+//! use tower::ServiceExt;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limits = Limits::new([Rule::new("getId", [Quota::per_hour(2)])?].into_iter().collect());
+//! let app: Router =
+//!     Router::new().route("/getId", get(|| async { "1" }).layer(limits.layer("getId")));
+//! for _ in 0..5 {
+//!     app.clone().oneshot(Request::get("/getId").body(Body::empty())?).await?;
+//! }
+//!
+//! let snapshot = limits.snapshot();
+//! let rule = snapshot.rule("getId").expect("a layer uses it");
+//! assert_eq!(rule.decisions(DecisionOutcome::Allowed), 2);
+//! assert_eq!(rule.decisions(DecisionOutcome::Denied), 3);
+//! assert_eq!(rule.denials(), [("getId".to_owned(), 3)]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A request that waits is counted once, by what became of it in the end. A request whose client
+//! went away before the store had answered is not counted.
+
+mod counter;
+mod decision_outcome;
+mod latency;
+mod latency_snapshot;
+mod near_limit;
+mod quota_denials;
+mod rule_counters;
+mod rule_snapshot;
+mod snapshot;
+
+pub use decision_outcome::DecisionOutcome;
+pub use latency_snapshot::{LatencyBucket, LatencySnapshot};
+pub(crate) use near_limit::NearLimit;
+pub(crate) use rule_counters::RuleCounters;
+pub use rule_snapshot::RuleSnapshot;
+pub use snapshot::Snapshot;

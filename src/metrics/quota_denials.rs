@@ -1,0 +1,82 @@
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+
+use super::counter::Counter;
+use crate::decision::Decision;
+use crate::rule::Rule;
+
+/// Denials by the quotas that had no room, by the quotas' names. A quota keeps its number when the
+/// rule changes.
+#[derive(Debug, Default)]
+pub(super) struct QuotaDenials {
+    /// The counters of the rule that denied last, in the order of its quotas.
+    last: ArcSwapOption<RuleDenials>,
+    by_name: Mutex<Vec<(Box<str>, Arc<Counter>)>>,
+}
+
+#[derive(Debug)]
+struct RuleDenials {
+    rule: Arc<Rule>,
+    counters: Box<[Arc<Counter>]>,
+}
+
+impl QuotaDenials {
+    /// Counts a denial for each quota that has no room for this cost.
+    pub(super) fn add(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
+        let last = self.last.load();
+        match &*last {
+            Some(last) if Arc::ptr_eq(&last.rule, rule) => last.add(decision, cost),
+            _ => {
+                let denials = Arc::new(self.denials_of(rule));
+                denials.add(decision, cost);
+                self.last.store(Some(denials));
+            }
+        }
+    }
+
+    fn denials_of(&self, rule: &Arc<Rule>) -> RuleDenials {
+        // Nothing panics while the names are locked.
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let policies = rule.policies();
+        // Names that the rule does not have any more go, so that ever new ones take no memory.
+        by_name.retain(|(name, _)| policies.iter().any(|policy| policy.name() == &**name));
+        let counters = policies.iter().map(|policy| {
+            let known = by_name.iter().find(|(name, _)| **name == *policy.name());
+            let known = known.map(|(_, counter)| Arc::clone(counter));
+            known.unwrap_or_else(|| {
+                let counter = Arc::<Counter>::default();
+                by_name.push((policy.name().into(), Arc::clone(&counter)));
+                counter
+            })
+        });
+        RuleDenials {
+            counters: counters.collect(),
+            rule: Arc::clone(rule),
+        }
+    }
+
+    /// The name of each quota of the rule, and its denials.
+    pub(super) fn snapshot(&self, rule: &Rule) -> Vec<(String, u64)> {
+        let by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = rule.policies().iter().map(|policy| policy.name());
+        let denials = names.map(|name| {
+            let known = by_name.iter().find(|(known, _)| **known == *name);
+            (
+                name.to_owned(),
+                known.map_or(0, |(_, counter)| counter.get()),
+            )
+        });
+        denials.collect()
+    }
+}
+
+impl RuleDenials {
+    fn add(&self, decision: &Decision, cost: u64) {
+        for (counter, state) in self.counters.iter().zip(decision.quotas()) {
+            if state.remaining() < cost {
+                counter.add(1);
+            }
+        }
+    }
+}

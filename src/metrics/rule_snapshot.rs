@@ -1,0 +1,129 @@
+use super::decision_outcome::DecisionOutcome;
+use super::latency_snapshot::LatencySnapshot;
+use crate::decision::Source;
+use crate::error::{KeyErrorKind, StoreErrorKind};
+
+/// What the layers of one path have counted since they were made.
+///
+/// The numbers only grow, except for [`waiting`](Self::waiting). Each is read by itself: a request
+/// may be in one of them and not in another yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleSnapshot {
+    pub(super) path: String,
+    pub(super) decisions: [[u64; Source::ALL.len()]; DecisionOutcome::ALL.len()],
+    pub(super) denials: Vec<(String, u64)>,
+    pub(super) shadow_denials: Vec<(String, u64)>,
+    pub(super) units: u64,
+    pub(super) near_limit: u64,
+    pub(super) refunds: u64,
+    pub(super) refunded_units: u64,
+    pub(super) store_errors: [u64; StoreErrorKind::ALL.len()],
+    pub(super) key_errors: [u64; KeyErrorKind::ALL.len()],
+    pub(super) proceeded: u64,
+    pub(super) waiting: u64,
+    pub(super) waited: u64,
+    pub(super) latency: LatencySnapshot,
+}
+
+impl RuleSnapshot {
+    /// The path of the rule.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Requests with this outcome, whichever store decided.
+    #[must_use]
+    pub fn decisions(&self, outcome: DecisionOutcome) -> u64 {
+        self.decisions[outcome as usize].iter().sum()
+    }
+
+    /// Requests with this outcome that this kind of store decided about.
+    #[must_use]
+    pub fn decisions_by(&self, outcome: DecisionOutcome, source: Source) -> u64 {
+        self.decisions[outcome as usize][source as usize]
+    }
+
+    /// The name of each quota of the rule, and how many denied requests it had no room for. A
+    /// request may be denied by several quotas.
+    #[must_use]
+    pub fn denials(&self) -> &[(String, u64)] {
+        &self.denials
+    }
+
+    /// The same for the quotas of the rule's [shadow](crate::Rule::with_shadow).
+    #[must_use]
+    pub fn shadow_denials(&self) -> &[(String, u64)] {
+        &self.shadow_denials
+    }
+
+    /// Units that allowed requests were charged.
+    #[must_use]
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Allowed requests after which a quota was used to 80 %, or
+    /// [another part](crate::Limits::near_limit_ratio).
+    #[must_use]
+    pub fn near_limit(&self) -> u64 {
+        self.near_limit
+    }
+
+    /// Charges that were [given back](crate::store::Charge::refund), wholly or in part.
+    #[must_use]
+    pub fn refunds(&self) -> u64 {
+        self.refunds
+    }
+
+    /// Units that were given back.
+    #[must_use]
+    pub fn refunded_units(&self) -> u64 {
+        self.refunded_units
+    }
+
+    /// Failures of the store by their kinds, also where a fallback decided.
+    #[must_use]
+    pub fn store_errors(&self, kind: StoreErrorKind) -> u64 {
+        self.store_errors[kind as usize]
+    }
+
+    /// Requests without a key, by whose mistake it was.
+    #[must_use]
+    pub fn key_errors(&self, kind: KeyErrorKind) -> u64 {
+        self.key_errors[kind as usize]
+    }
+
+    /// All errors by the names of their kinds: those of the store such as `timeout`, and
+    /// `key_client` and `key_server`.
+    pub fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let store = StoreErrorKind::ALL.map(|kind| (kind.name(), self.store_errors(kind)));
+        let key = KeyErrorKind::ALL.map(|kind| (kind.name(), self.key_errors(kind)));
+        store.into_iter().chain(key)
+    }
+
+    /// Requests that were admitted without a decision, because the rule or an error callback says
+    /// so, as [`FailOpen`](crate::FailOpen) does.
+    #[must_use]
+    pub fn proceeded(&self) -> u64 {
+        self.proceeded
+    }
+
+    /// Requests that wait for units now.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// Requests that waited for units, or still do.
+    #[must_use]
+    pub fn waited(&self) -> u64 {
+        self.waited
+    }
+
+    /// How long the store took to answer.
+    #[must_use]
+    pub fn latency(&self) -> &LatencySnapshot {
+        &self.latency
+    }
+}
