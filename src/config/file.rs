@@ -16,6 +16,9 @@ pub(super) struct File {
     /// Whether anything is limited.
     #[serde(default = "enabled_by_default")]
     enabled: bool,
+    /// Whether all rules are shadow rules.
+    #[serde(default)]
+    shadow: bool,
     /// The beginning of the names of all keys in the store.
     prefix: Option<String>,
     /// What the key "client-ip" trusts, in every rule.
@@ -45,9 +48,14 @@ impl File {
             let span = table.span();
             let table = table.into_inner();
             let rule = table.into_rule(&path, span, client_ip.as_ref())?;
-            Ok(match &prefix {
+            let rule = match &prefix {
                 Some(prefix) => rule.with_prefix(Arc::clone(prefix)),
                 None => rule,
+            };
+            Ok(if self.shadow {
+                rule.into_shadow()
+            } else {
+                rule
             })
         });
         let rules = rules.collect::<Result<Rules, Mistake>>()?;

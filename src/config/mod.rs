@@ -32,6 +32,7 @@
 //!
 //! ```toml
 //! enabled = true                    # false: nothing is limited. Default: true
+//! shadow = false                    # true: all rules only count. Default: false
 //! prefix = "CurrentLimiter:"        # of the names of all keys. Default: the store's own
 //!
 //! [client-ip]                       # the proxies that the key "client-ip" trusts
@@ -69,6 +70,11 @@
 //! cost = 1                          # units of a request, at least 1. Default: 1
 //! on-error = "respond"              # when the store cannot decide: also "proceed" or "fallback".
 //!                                   # Default: fallback if the store has one, otherwise respond
+//! shadow = false                    # true: the rule counts and never denies. Default: false
+//!
+//! [rules.getId.shadow]              # a candidate that is tried beside the rule getId, with
+//! max-count = 3                     # quotas of its own, and algorithm, burst, sub-windows
+//! window = "10s"
 //! ```
 //!
 //! Every key but `max-count` and the window has a default. A key that is not listed here is a
@@ -143,6 +149,36 @@
 //! # }
 //! ```
 //!
+//! # Trying a rule
+//!
+//! A shadow rule decides about every request and is [counted](crate::metrics) with what it would
+//! have denied, but it denies, delays and charges nothing that the client notices. `shadow = true`
+//! makes one of a rule, or at the top of the file of all rules. A table `[rules.<path>.shadow]`
+//! tries other quotas beside those that are enforced: stricter ones, or another algorithm. Both
+//! count in keys of their own, whose names end with `~shadow`.
+//!
+//! ```
+//! use tidegate::Rules;
+//!
+//! # fn main() -> Result<(), tidegate::config::ConfigError> {
+//! let rules = Rules::from_toml(
+//!     r#"
+//!     [rules.login]
+//!     max-count = 50
+//!     window = "1m"
+//!
+//!     [rules.login.shadow]
+//!     max-count = 5
+//!     window = "1m"
+//!     "#,
+//! )?;
+//! let login = rules.get("login").expect("a rule");
+//! let candidate = login.shadow().expect("a candidate");
+//! assert_eq!((login.quotas()[0].max(), candidate.quotas()[0].max()), (50, 5));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Names in the store
 //!
 //! The name of a key in the store is the prefix, the path of the rule and the parts of the key.
@@ -192,6 +228,7 @@ mod nested_rules;
 mod number;
 mod quota_table;
 mod rule_table;
+mod shadow;
 mod shorten;
 mod text;
 mod time_unit;

@@ -11,7 +11,7 @@ use super::location::quoted;
 use super::mistake::{Mistake, mistake};
 
 /// Fails with the first table inside of a rule's table. TOML reads `[rules.api.v1]` as a table `v1`
-/// in the rule `api`, and no key of a rule has a table as its value.
+/// in the rule `api`, and no key of a rule but `shadow` has a table as its value.
 pub(super) fn refuse(file: &DeTable<'_>) -> Result<(), Mistake> {
     let rules = file
         .get("rules")
@@ -42,7 +42,7 @@ fn inner_table<'a>(rule: &'a DeTable<'_>) -> Option<(Range<usize>, Vec<&'a str>)
     let (name, table) = rule
         .iter()
         .find_map(|(name, value)| match value.get_ref() {
-            DeValue::Table(table) => Some((name, table)),
+            DeValue::Table(table) if name.get_ref() != "shadow" => Some((name, table)),
             _ => None,
         })?;
     let mut names = vec![&**name.get_ref()];

@@ -8,6 +8,7 @@ use super::key_names::KeyNames;
 use super::mistake::{Mistake, mistake};
 use super::number::Number;
 use super::quota_table::QuotaTable;
+use super::shadow::Shadow;
 use super::text::{Text, either};
 use super::time_unit::TimeUnit;
 use crate::algorithm::{Algorithm, Counting, SlidingWindow};
@@ -44,6 +45,8 @@ pub(super) struct RuleTable {
     cost: Option<Spanned<Number>>,
     /// What happens to a request for which the store could not decide.
     on_error: Option<Text<OnError>>,
+    /// Whether the rule is a shadow rule, or a candidate that is tried beside it.
+    shadow: Option<Spanned<Shadow>>,
 }
 
 impl RuleTable {
@@ -73,18 +76,25 @@ impl RuleTable {
         let rule = rule.with_algorithm(counting(algorithm, self.sub_windows)?);
         let rule = with_cost(rule, self.cost)?;
         let rule = with_key(rule, self.key, client_ip)?;
-        Ok(match self.on_error {
+        let rule = match self.on_error {
             Some(Text(choice)) => rule.with_on_error(choice),
             None => rule,
-        })
+        };
+        match self.shadow {
+            Some(shadow) => {
+                let span = shadow.span();
+                shadow.into_inner().add_to(rule, span)
+            }
+            None => Ok(rule),
+        }
     }
 }
 
 /// A quota, and its name if the file gives it one.
 type NamedQuota = (Option<String>, Quota);
 
-/// The quotas of a rule: those of the list, or the one that the rule's table describes itself.
-fn quotas(
+/// The quotas of a rule or candidate: those of the list, or the one that the rule's table describes itself.
+pub(super) fn quotas(
     own: QuotaTable,
     list: Option<Spanned<Vec<Spanned<QuotaTable>>>>,
     span: &Range<usize>,
@@ -107,7 +117,7 @@ fn quotas(
 }
 
 /// Quotas without a name get the names that they have in code.
-fn rule(path: &str, quotas: Vec<NamedQuota>) -> Result<Rule, RuleError> {
+pub(super) fn rule(path: &str, quotas: Vec<NamedQuota>) -> Result<Rule, RuleError> {
     let only = quotas.len() == 1;
     let policies = quotas.into_iter().map(|(name, quota)| match name {
         Some(name) => Policy::new(&name, quota),
@@ -157,7 +167,7 @@ fn is_never_allowed(rule: &Rule, cost: u64) -> bool {
 }
 
 /// The algorithm with its sub-windows.
-fn counting(
+pub(super) fn counting(
     algorithm: Algorithm,
     sub_windows: Option<Spanned<Number>>,
 ) -> Result<Counting, Mistake> {

@@ -231,14 +231,14 @@ fn mistakes_in_counts() {
 #[test]
 fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
-    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `burst`, `algorithm`, `sub-windows`, `key`, `cost`, `on-error`");
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `burst`, `algorithm`, `sub-windows`, `key`, `cost`, `on-error`, `shadow`");
     insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: unknown key "ip", expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = [\"client-ip\", \"header:a b\"]"), @r#"line 5: rules.getId.key: "a b" is not a header field's name, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = 7"), @r#"line 5: rules.getId.key: invalid type: integer `7`, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>", or a list of these"#);
     insta::assert_snapshot!(with("on-error = \"ignore\""), @r#"line 5: rules.getId.on-error: unknown choice "ignore", expected "respond", "proceed" or "fallback""#);
-    insta::assert_snapshot!(said("enable = true"), @"line 1: enable: unknown field `enable`, expected one of `enabled`, `prefix`, `client-ip`, `rules`");
-    insta::assert_snapshot!(said("[rule.getId]\nmax-count = 1"), @"line 1: rule.getId: unknown field `rule`, expected one of `enabled`, `prefix`, `client-ip`, `rules`");
+    insta::assert_snapshot!(said("enable = true"), @"line 1: enable: unknown field `enable`, expected one of `enabled`, `shadow`, `prefix`, `client-ip`, `rules`");
+    insta::assert_snapshot!(said("[rule.getId]\nmax-count = 1"), @"line 1: rule.getId: unknown field `rule`, expected one of `enabled`, `shadow`, `prefix`, `client-ip`, `rules`");
     insta::assert_snapshot!(said("[rules.\"\"]\nmax-count = 1\nwindow = \"1s\""), @r#"line 1: rules."": the path is empty, expected the name of what is limited"#);
     insta::assert_snapshot!(said("rules = 7"), @"line 1: rules: invalid type: integer `7`, expected a map");
     insta::assert_snapshot!(said("enabled = \"yes\""), @r#"line 1: enabled: invalid type: string "yes", expected a boolean"#);

@@ -5,12 +5,14 @@ mod charges;
 mod client_ip;
 mod config;
 mod contract;
+mod counters;
 #[cfg(feature = "tracing")]
 mod events;
 mod failures;
 #[cfg(feature = "test-util")]
 mod fields;
 mod semantics;
+mod shadow;
 mod stores;
 mod waiting;
 mod web_app;
