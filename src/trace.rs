@@ -1,4 +1,4 @@
-//! Events for `tracing`, if that feature is on.
+//! Events and spans for `tracing`, if that feature is on.
 
 /// Calls the macro of `tracing` that is named like the level, such as `tracing::error!`. Without
 /// the feature `tracing` it does nothing.
@@ -12,3 +12,62 @@ macro_rules! event {
 }
 
 pub(crate) use event;
+
+/// The span around a call of a store: `tidegate.take`, of the level debug. Without the feature
+/// `tracing` it is nothing.
+#[derive(Debug)]
+pub(crate) struct TakeSpan {
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+impl TakeSpan {
+    /// The span of a call about a rule's path.
+    #[inline]
+    pub(crate) fn new(path: &str, store: impl FnOnce() -> String) -> Self {
+        #[cfg(feature = "tracing")]
+        {
+            use tracing::field::Empty;
+            // The store's name is only made if somebody listens.
+            let is_enabled = tracing::enabled!(target: "tidegate", tracing::Level::DEBUG);
+            let span = match is_enabled {
+                false => tracing::Span::none(),
+                true => tracing::debug_span!(
+                    target: "tidegate",
+                    "tidegate.take",
+                    path,
+                    store = store(),
+                    outcome = Empty,
+                    source = Empty,
+                    error = Empty
+                ),
+            };
+            Self { span }
+        }
+        #[cfg(not(feature = "tracing"))]
+        {
+            let _ = (path, store);
+            Self {}
+        }
+    }
+
+    /// Does something inside of the span.
+    #[inline]
+    pub(crate) fn in_scope<T>(&self, work: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "tracing")]
+        return self.span.in_scope(work);
+        #[cfg(not(feature = "tracing"))]
+        work()
+    }
+
+    /// Records a field. The value is only made if somebody listens.
+    #[inline]
+    pub(crate) fn record(&self, field: &'static str, value: impl FnOnce() -> String) {
+        #[cfg(feature = "tracing")]
+        if !self.span.is_disabled() {
+            self.span.record(field, value());
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = (field, value);
+    }
+}

@@ -17,6 +17,7 @@ use crate::decision::{Decision, Decisions};
 use crate::error::StoreError;
 use crate::rule::Rule;
 use crate::store::{Charge, Charges, StoreFuture, Take};
+use crate::trace::TakeSpan;
 
 /// What becomes of a request.
 pub(crate) enum Outcome {
@@ -60,6 +61,8 @@ pub(crate) struct AskedTake {
     pub(crate) waiter: Option<Waiter>,
     /// The take of the candidate that is tried beside the rule.
     pub(crate) shadow: Option<Box<ShadowTake>>,
+    /// The span around the call of the store.
+    pub(crate) span: TakeSpan,
 }
 
 /// Turns a store's answer into an outcome. The layers implement it.

@@ -217,7 +217,8 @@ where
                     question,
                     held,
                 } => {
-                    let answer = ready!(answer.poll(cx));
+                    let span = &question.as_ref().expect(DONE).1.span;
+                    let answer = ready!(span.in_scope(|| answer.poll(cx)));
                     let (handler, asked) = question.take().expect(DONE);
                     State::after(handler.answered(asked, answer), held.take().expect(DONE))
                 }

@@ -32,6 +32,7 @@
 //! services that a layer makes share its settings and its store, and answers do not depend on which
 //! connection asks.
 
+mod events;
 pub(crate) mod headers;
 mod question;
 mod rate_limit;

@@ -73,7 +73,8 @@ impl Settings {
         waiter: Option<Waiter>,
     ) -> Outcome {
         let at = self.waiting.now();
-        let answer = self.store().take(slice::from_ref(&take));
+        let span = self.span(&take);
+        let answer = span.in_scope(|| self.store().take(slice::from_ref(&take)));
         // Both stand in the queue before a flight departs, unless one departs in between.
         let shadow =
             candidate.and_then(|take| ShadowTake::ask(self.store(), take, &self.options.counters));
@@ -82,6 +83,7 @@ impl Settings {
             at,
             waiter,
             shadow: shadow.map(Box::new),
+            span,
         };
         match answer.now() {
             Ok(answer) => self.outcome(asked, answer),
@@ -107,6 +109,7 @@ impl Settings {
             shadow.count();
         }
         let answer = answer.and_then(single);
+        Self::record(&asked.span, &answer);
         self.log_answer(asked.take.rule().path(), &answer);
         match answer {
             Ok(decision) => self.decided(asked, decision),
@@ -157,6 +160,7 @@ impl Settings {
         let wake = self.waiting.wake_at(*at, take, waiter, &decision, counters);
         let Some(wake) = wake else {
             counters.decided(take.rule(), &decision, take.cost());
+            self.log_denial(take, &decision);
             return self.options.deny(asked.take, decision);
         };
         let settings = Arc::clone(self);

@@ -188,6 +188,14 @@ impl RateLimitLayer {
         self
     }
 
+    /// Adds the key's hash to the debug event of each denial: 128 bits of SHA-256, the same in all
+    /// processes. Whoever can guess a key, as an address, can recognize it. Default: no keys.
+    #[cfg(feature = "tracing")]
+    pub fn trace_hashed_keys(mut self) -> Self {
+        self.change().traces_keys = true;
+        self
+    }
+
     /// What this layer's services have counted, together with those of all other layers that the
     /// same [`Limits`](crate::Limits) made for the path. `None` while the path has no rule.
     ///

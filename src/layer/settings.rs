@@ -24,6 +24,9 @@ pub(super) struct Settings {
     pub(super) exempt: Option<Arc<Exempt>>,
     pub(super) waiting: WaitLimits,
     pub(super) log: Arc<StoreLog>,
+    /// Whether events contain the hashes of keys.
+    #[cfg(feature = "tracing")]
+    pub(super) traces_keys: bool,
 }
 
 /// Computes the cost of a request from its head.
@@ -55,6 +58,8 @@ impl Settings {
             exempt: None,
             waiting: WaitLimits::default(),
             log: Arc::default(),
+            #[cfg(feature = "tracing")]
+            traces_keys: false,
         }
     }
 

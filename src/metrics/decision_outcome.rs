@@ -18,7 +18,7 @@ impl DecisionOutcome {
     /// All outcomes.
     pub const ALL: [Self; 4] = [Self::Allowed, Self::Denied, Self::Never, Self::ShadowDenied];
 
-    pub(super) fn of(decision: &Decision) -> Self {
+    pub(crate) fn of(decision: &Decision) -> Self {
         match decision.verdict() {
             Verdict::Allowed => Self::Allowed,
             Verdict::Denied { .. } => Self::Denied,

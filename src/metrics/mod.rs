@@ -34,6 +34,8 @@
 
 mod counter;
 mod decision_outcome;
+#[cfg(feature = "tracing")]
+mod denial_summary;
 mod latency;
 mod latency_snapshot;
 mod near_limit;

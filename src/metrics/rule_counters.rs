@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use super::counter::Counter;
 use super::decision_outcome::DecisionOutcome;
+#[cfg(feature = "tracing")]
+use super::denial_summary::{DenialSummaries, DenialSummary};
 use super::latency::Latency;
 use super::near_limit::NearLimit;
 use super::quota_denials::QuotaDenials;
@@ -33,6 +35,8 @@ pub(crate) struct RuleCounters {
     waited: Counter,
     unmatched: Counter,
     latency: Latency,
+    #[cfg(feature = "tracing")]
+    summaries: DenialSummaries,
 }
 
 impl RuleCounters {
@@ -118,6 +122,16 @@ impl RuleCounters {
     /// A store answered after this time.
     pub(crate) fn answered_after(&self, latency: Duration) {
         self.latency.add(latency);
+    }
+
+    /// What happened since the last summary of denials, if another one is due.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn denial_summary(&self) -> Option<DenialSummary> {
+        self.summaries.next(|| {
+            let [allowed, denied, never, _] = self.decisions.each_ref();
+            let sum = |sources: &[Counter]| sources.iter().map(Counter::get).sum::<u64>();
+            (sum(denied) + sum(never), sum(allowed))
+        })
     }
 
     pub(crate) fn number_of_unmatched(&self) -> u64 {

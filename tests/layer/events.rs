@@ -6,10 +6,11 @@ use axum::Router;
 use axum::routing::get;
 use http::Request;
 use test_support::log::Log;
-use tidegate::{Denied, Header, Key, MemoryStore, PeerIp, RateLimitLayer};
+use tidegate::rule::Policy;
+use tidegate::{Denied, Header, Key, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Rule};
 use tower::ServiceExt;
 
-use crate::{WINDOW, send, status};
+use crate::{Stores, WINDOW, no_store, send, status};
 
 fn app(layer: RateLimitLayer) -> Router {
     Router::new().route("/p", get(|| async { "" }).layer(layer))
@@ -21,8 +22,10 @@ async fn a_panic_is_logged() {
     let layer =
         RateLimitLayer::new("p", WINDOW, 0).degrade(async |_: Denied| -> () { panic!("oops") });
     assert_eq!(status(&app(layer), "/p").await.as_u16(), 500);
-    let [line] = &*log.lines() else {
-        panic!("{:?}", log.lines());
+    let mut lines = log.lines();
+    lines.retain(|line| !line.contains("requests were denied"));
+    let [line] = &*lines else {
+        panic!("{lines:?}");
     };
     assert!(
         line.contains("ERROR") && line.contains("degrade callback") && line.contains("oops"),
@@ -86,4 +89,111 @@ async fn a_clients_mistake_is_not_logged() {
         tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     }
     assert_eq!(log.lines(), Vec::<String>::new());
+}
+
+/// A debug event for each denial says which quota had no room, and no key.
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_a_debug_event() {
+    let log = Log::start();
+    let policies = [("burst", 2), ("daily", 5)]
+        .map(|(name, max)| Policy::new(name, Quota::new(max, WINDOW).expect("valid")));
+    let rule = Rule::with_policies("p", policies).expect("valid");
+    let key = |_: &http::request::Parts| Ok(Key::from("alice"));
+    let layer = RateLimitLayer::from_rule(rule)
+        .key(key)
+        .store(MemoryStore::new().tokio_clock());
+    let app = app(layer.clone());
+    for _ in 0..2 {
+        assert_eq!(status(&app, "/p").await.as_u16(), 200);
+    }
+    assert_eq!(denials(&log), Vec::<String>::new());
+    assert_eq!(status(&app, "/p").await.as_u16(), 429);
+    let [line] = &*denials(&log) else {
+        panic!("one denial");
+    };
+    for part in [
+        "path=\"p\"",
+        "quotas=\"burst\"",
+        "cost=1",
+        "retry_after_seconds=60.0",
+        "source=\"local\"",
+    ] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert!(!line.contains("alice") && !line.contains("key"), "{line}");
+
+    let app = self::app(layer.trace_hashed_keys());
+    assert_eq!(status(&app, "/p").await.as_u16(), 429);
+    let [line] = &*denials(&log) else {
+        panic!("one denial");
+    };
+    // The first 128 bits of SHA-256 of "alice".
+    assert!(
+        line.contains("key=#2bd806c97f0e00af1a1fc3328fa763a9"),
+        "{line}"
+    );
+    assert!(!line.contains("alice"), "{line}");
+}
+
+fn denials(log: &Log) -> Vec<String> {
+    let mut lines = log.lines_with_debug();
+    lines.retain(|line| line.contains("events: denied"));
+    lines
+}
+
+/// However many requests are denied, and by however many layers of the rule.
+#[tokio::test(start_paused = true)]
+async fn a_summary_of_denials_at_most_every_ten_seconds() {
+    let log = Log::start();
+    let rule = Rule::new("p", [Quota::per_day(2)]).expect("valid");
+    let limits = Limits::new([rule].into_iter().collect());
+    let apps = [app(limits.layer("p")), app(limits.layer("p"))];
+    for _ in 0..99 {
+        for app in &apps {
+            send(app, "/p").await;
+        }
+        tokio::time::advance(std::time::Duration::from_millis(100)).await;
+    }
+    let summaries = log.lines();
+    assert_eq!(summaries.len(), 1, "in 9.8 s: {summaries:?}");
+    assert!(summaries[0].contains("INFO") && summaries[0].contains("denied=1 allowed=2"));
+    tokio::time::advance(std::time::Duration::from_millis(200)).await;
+    send(&apps[0], "/p").await;
+    let summaries = log.lines();
+    let [line] = &*summaries else {
+        panic!("{summaries:?}");
+    };
+    assert!(line.contains("denied=196 allowed=0 seconds=1"), "{line}");
+}
+
+/// The span ends with the answer, also if that had to be waited for.
+#[tokio::test]
+async fn a_span_around_the_call_of_the_store() {
+    let stores = Stores::start().await;
+    for (store, name) in stores.all.iter().zip(["memory", "redis"]) {
+        let log = Log::start();
+        let app = app(RateLimitLayer::new("p", WINDOW, 1).store(Arc::clone(store)));
+        for outcome in ["allowed", "denied"] {
+            send(&app, "/p").await;
+            let mut lines = log.lines_with_debug();
+            lines.retain(|line| line.contains("tidegate.take") && line.contains("close"));
+            let [line] = &*lines else {
+                panic!("{lines:?}");
+            };
+            for part in ["path=\"p\"", name, &format!("outcome=\"{outcome}\"")] {
+                assert!(line.contains(part), "{part} in {line}");
+            }
+        }
+    }
+    let log = Log::start();
+    send(
+        &app(RateLimitLayer::new("p", WINDOW, 1).store(no_store())),
+        "/p",
+    )
+    .await;
+    let lines = log.lines_with_debug();
+    assert!(
+        lines.iter().any(|line| line.contains("error=")),
+        "{lines:?}"
+    );
 }

@@ -4,6 +4,9 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::sync::Once;
 
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
 thread_local! {
     static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -21,6 +24,8 @@ impl Log {
             tracing_subscriber::fmt()
                 .with_ansi(false)
                 .without_time()
+                .with_max_level(LevelFilter::DEBUG)
+                .with_span_events(FmtSpan::CLOSE)
                 .with_writer(|| Self)
                 .init();
         });
@@ -28,8 +33,15 @@ impl Log {
         Self
     }
 
-    /// What was written since it was asked last.
+    /// What was written since it was asked last, without what is below info.
     pub fn lines(&self) -> Vec<String> {
+        let mut lines = self.lines_with_debug();
+        lines.retain(|line| !line.trim_start().starts_with("DEBUG"));
+        lines
+    }
+
+    /// The same with events of the level debug, and a line for the end of each span.
+    pub fn lines_with_debug(&self) -> Vec<String> {
         let text = String::from_utf8(WRITTEN.take()).expect("text");
         text.lines().map(str::to_owned).collect()
     }

@@ -1,0 +1,70 @@
+//! What a layer tells `tracing` about its decisions.
+
+use super::settings::Settings;
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::metrics::DecisionOutcome;
+use crate::store::Take;
+use crate::trace::TakeSpan;
+
+impl Settings {
+    /// The span around a call of the store.
+    #[inline]
+    pub(super) fn span(&self, take: &Take) -> TakeSpan {
+        TakeSpan::new(take.rule().path(), || self.store().name().to_string())
+    }
+
+    /// The end of that span.
+    #[inline]
+    pub(super) fn record(span: &TakeSpan, answer: &Result<Decision, StoreError>) {
+        match answer {
+            Ok(decision) => {
+                span.record("outcome", || {
+                    DecisionOutcome::of(decision).name().to_owned()
+                });
+                span.record("source", || decision.source().name().to_owned());
+            }
+            Err(error) => span.record("error", || error.to_string()),
+        }
+    }
+
+    /// A debug event for each denial, and a summary of the rule's denials at most every 10 s.
+    #[inline]
+    pub(super) fn log_denial(&self, take: &Take, decision: &Decision) {
+        #[cfg(feature = "tracing")]
+        {
+            let path = take.rule().path();
+            if tracing::enabled!(tracing::Level::DEBUG) {
+                self.log_one_denial(take, decision);
+            }
+            if let Some(summary) = self.options.counters.denial_summary() {
+                let (denied, allowed) = (summary.denied, summary.allowed);
+                let seconds = summary.since.as_secs_f64();
+                tracing::info!(path, denied, allowed, seconds, "requests were denied");
+            }
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = (take, decision);
+    }
+
+    #[cfg(feature = "tracing")]
+    fn log_one_denial(&self, take: &Take, decision: &Decision) {
+        let states = decision.quotas().iter();
+        let quotas = take.rule().policies().iter().zip(states);
+        let without_room = quotas.filter(|(_, state)| state.remaining() < take.cost());
+        let quotas: Vec<_> = without_room.map(|(policy, _)| policy.name()).collect();
+        let key = self.traces_keys.then(|| {
+            let hashed = crate::key::Key::default().with_secret(take.key().as_str());
+            tracing::field::display(hashed)
+        });
+        tracing::debug!(
+            path = take.rule().path(),
+            quotas = quotas.join(","),
+            cost = take.cost(),
+            retry_after_seconds = decision.retry_after().map(|time| time.as_secs_f64()),
+            source = decision.source().name(),
+            key,
+            "denied"
+        );
+    }
+}
