@@ -68,8 +68,9 @@
 //! - `cluster`: Redis Cluster;
 //! - `sentinel`: a master that Redis Sentinel looks after;
 //! - `tls`: `rediss://` addresses;
-//! - `tracing`: events when decisions begin to fail, when they are made again, and when a callback
-//!   panicked;
+//! - `tracing`: warnings when decisions begin to fail and when they are made again, an error when a
+//!   callback panicked, a debug event for each denial, a summary of a rule's denials at most every
+//!   10 s, and the span `tidegate.take` around the store's call;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.
 //!
