@@ -12,6 +12,10 @@ pub(super) trait AlgorithmState: fmt::Debug + Clone + Default {
     /// What a take makes of the default state where the cost fits.
     fn charged_once(now: u64, quota: &Quota, sub_windows: u16, cost: u64) -> Self;
 
+    /// The state after a reset: nothing is charged, and nothing is given back of takes that were
+    /// charged at `now` or before.
+    fn reset_at(now: u64) -> Self;
+
     /// Decides whether `cost` units fit into all `quotas`, and charges them to all if so. A take
     /// that is not charged changes nothing.
     fn take(&mut self, now: u64, quotas: &[Quota], sub_windows: u16, cost: u64) -> Decision;
@@ -20,7 +24,8 @@ pub(super) trait AlgorithmState: fmt::Debug + Clone + Default {
     /// returns how many. `earlier` are the refunds that were made before.
     fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, earlier: &Refunds) -> u64;
 
-    /// The instant from which on nothing counts.
+    /// The instant from which on nothing counts. After a reset, a new state gives nothing back of
+    /// earlier takes from then on.
     fn forgotten_at(&self) -> u64;
 
     /// How long a charge counts at most.

@@ -41,6 +41,12 @@ macro_rules! define_any_state {
                 }
             }
 
+            /// Forgets what was charged, and gives nothing back of takes that were charged at `now`
+            /// or before.
+            pub(super) fn reset(&mut self, now: u64) {
+                match self { $(Self::$name(state) => *state = AlgorithmState::reset_at(now),)+ }
+            }
+
             /// The algorithm whose state it is.
             pub(super) const fn algorithm(&self) -> Algorithm {
                 match self { $(Self::$name(_) => Algorithm::$name,)+ }

@@ -111,6 +111,37 @@ impl Count {
         refunded
     }
 
+    /// Forgets what was charged until `now`, and what was given back of it: the next take finds
+    /// nothing charged. Of takes that were charged at `now` or before, nothing is given back any
+    /// more; so nothing either of takes that are charged in this very microsecond after it.
+    ///
+    /// A store keeps the count until it is [forgotten](Self::forgotten_at), a millisecond later at
+    /// most: a new one does not know which receipts are from before. A store that drops it earlier
+    /// gives back with them what is charged in the same millisecond.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Algorithm, Quota};
+    /// use tidegate::algorithm::Count;
+    ///
+    /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+    /// let mut count = Count::default();
+    /// let before = count.take(Algorithm::SlidingLog, 7, &quotas, 2).receipt().expect("charged");
+    /// count.reset(8);
+    /// let after = count.take(Algorithm::SlidingLog, 9, &quotas, 2).receipt().expect("charged");
+    /// assert_eq!(count.refund(9, &before, 2), 0, "they are somebody else's now");
+    /// assert_eq!(count.refund(9, &after, 2), 2);
+    /// # Ok::<(), tidegate::rule::QuotaError>(())
+    /// ```
+    ///
+    /// The stamp of a receipt says whether it is from before. If the clock goes back, an earlier
+    /// receipt that is stamped after the instant of the reset is taken for a later one, and takes
+    /// that are charged until the clock has passed that instant again are not given back.
+    pub fn reset(&mut self, now: u64) {
+        self.state.reset(now);
+        self.refunds = Refunds::default();
+    }
+
     /// This count in bytes, for stores that keep bytes: what was charged, and what was given back.
     ///
     /// The first byte is the version of the format, now 1, and the second one the number of the
@@ -175,8 +206,8 @@ impl Count {
         Ok(Self { state, refunds })
     }
 
-    /// The instant from which on nothing counts any more, and nothing could be given back twice: a
-    /// store may drop the count then.
+    /// The instant from which on nothing counts any more, and nothing could be given back twice, or
+    /// with a receipt from before a [reset](Self::reset): a store may drop the count then.
     #[must_use]
     pub fn forgotten_at(&self) -> u64 {
         let forgotten_at = self.state.forgotten_at();

@@ -71,7 +71,8 @@ pub struct SlidingLog {
     entries: Entries,
     /// The number of units ever charged: tells takes of one instant apart.
     serial: u64,
-    /// Takes that were charged before this are not given back: 0, unless the clock went back.
+    /// Takes that were charged before this are not given back: 0, unless the clock went back, or
+    /// the log was reset.
     refundable_since: u64,
     /// What the quotas of the last charge need.
     horizon: Horizon,
@@ -146,6 +147,13 @@ impl AlgorithmState for SlidingLog {
         log
     }
 
+    fn reset_at(now: u64) -> Self {
+        Self {
+            refundable_since: now.saturating_add(1),
+            ..Self::default()
+        }
+    }
+
     #[inline]
     fn take(&mut self, now: u64, quotas: &[Quota], _: u16, cost: u64) -> Decision {
         self.take(now, quotas, cost)
@@ -169,9 +177,15 @@ impl AlgorithmState for SlidingLog {
 
     fn forgotten_at(&self) -> u64 {
         let long = self.long.map_or(0, |(_, until)| until);
-        self.entries.newest().map_or(0, |newest| {
-            newest.saturating_add(self.horizon.window).max(long)
-        })
+        match self.entries.newest() {
+            Some(newest) => newest.saturating_add(self.horizon.window).max(long),
+            // After a reset. A new log would put charges of that millisecond into an entry that
+            // earlier receipts fit.
+            None => {
+                let ends = self.refundable_since.checked_next_multiple_of(MILLISECOND);
+                ends.unwrap_or(u64::MAX)
+            }
+        }
     }
 
     fn longest_life(&self) -> u64 {

@@ -26,4 +26,5 @@ mod interleavings;
 mod miri;
 mod oracle;
 mod refunds;
+mod resets;
 mod untouched;

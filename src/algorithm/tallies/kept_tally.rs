@@ -10,7 +10,8 @@ pub(super) struct KeptTally<T> {
     pub(super) tally: T,
     /// Until when it is needed for what was charged while its quota was the rule's.
     pub(super) needed_until: u64,
-    /// Takes that were charged before this instant are not told apart in it, and so not given back.
+    /// Takes that were charged before this instant are not told apart in it, or before a reset, and
+    /// so not given back.
     pub(super) refundable_since: u64,
 }
 

@@ -198,7 +198,7 @@ impl<T: Tally> Tallies<T> {
     }
 
     /// The instant since which all tallies can tell takes apart.
-    fn refundable_since(&self) -> u64 {
+    pub(super) fn refundable_since(&self) -> u64 {
         let since = self.kept.iter().map(|kept| kept.refundable_since);
         since.max().unwrap_or(0)
     }

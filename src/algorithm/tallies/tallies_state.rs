@@ -12,6 +12,9 @@ use crate::algorithm::refunds::Refunds;
 use crate::decision::{Decision, Receipt};
 use crate::quota::{MAX_QUOTAS, Quota};
 
+/// The shortest window, in microseconds.
+const MIN_WINDOW: u64 = 1_000;
+
 impl<T: Tally> AlgorithmState for Tallies<T> {
     fn charged_once(now: u64, quota: &Quota, sub_windows: u16, cost: u64) -> Self {
         let tally = T::charged_once(quota, sub_windows, now, cost);
@@ -23,6 +26,20 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
                 refundable_since: now,
             }]),
             serial: cost & MODULUS_MASK,
+            last_charge: now,
+        }
+    }
+
+    /// A tally that holds nothing says since when takes are given back.
+    fn reset_at(now: u64) -> Self {
+        let quota = Quota::of_micros(0, MIN_WINDOW);
+        Self {
+            kept: SmallVec::from_buf([KeptTally {
+                tally: T::new(&quota, 1),
+                needed_until: now,
+                refundable_since: now.saturating_add(1),
+            }]),
+            serial: 0,
             last_charge: now,
         }
     }
@@ -52,7 +69,11 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
 
     fn forgotten_at(&self) -> u64 {
         let ends = self.kept.iter().map(KeptTally::ends_at);
-        ends.max().unwrap_or(0)
+        match ends.max() {
+            // Nothing is held: after a reset, or all was given back.
+            None | Some(0) => self.refundable_since(),
+            Some(ends_at) => ends_at,
+        }
     }
 
     fn longest_life(&self) -> u64 {
