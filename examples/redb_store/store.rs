@@ -146,6 +146,15 @@ impl<'a> Counts<'a> {
         Ok(refunded)
     }
 
+    /// The count stays until it is forgotten: it knows which receipts are from before.
+    fn reset(&mut self, name: &str) -> Result<(), StoreError> {
+        let Some(mut count) = self.get(name)? else {
+            return Ok(());
+        };
+        count.reset(self.now);
+        self.put(name, &count)
+    }
+
     /// Looks at the two counts that are due first: keys are dropped as fast as they come.
     fn drop_forgotten(&mut self) -> Result<(), StoreError> {
         for _ in 0..2 {
@@ -195,10 +204,7 @@ impl Store for RedbStore {
 
     fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
         let name = name_of(rule, key);
-        self.transact(move |counts| {
-            counts.counts.remove(&*name).map_err(failed)?;
-            Ok(())
-        })
+        self.transact(move |counts| counts.reset(&name))
     }
 
     fn name(&self) -> String {

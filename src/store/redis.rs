@@ -31,7 +31,7 @@ use crate::rule::Rule;
 /// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
 /// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. Its
 /// refunds are recorded in a second key, `{CurrentLimiter:getId}:refunds`. Both expire one or two
-/// seconds after nothing in them counts any more.
+/// seconds after nothing in them counts any more, and two seconds after a [reset](Store::reset).
 ///
 /// A slice of takes is asked 64 at a time, in turns with other callers. The time-out is for the
 /// whole slice.
@@ -235,7 +235,11 @@ impl Store for RedisStore {
     fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
         let name = KeyName::new(rule, key, &self.prefix).to_box();
         let keys = [&*name, &*hash_tag::of_refunds(&name)];
-        let reply = self.connection.call(&RESET, &keys, |_| {});
+        let algorithm = rule.algorithm().algorithm();
+        let arguments = |command: &mut Cmd| {
+            command.arg(algorithm.name()).arg(self.now());
+        };
+        let reply = self.connection.call(&RESET, &keys, arguments);
         StoreFuture::boxed(async move { reply.await.map(drop) })
     }
 

@@ -81,9 +81,11 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// shows what there is. Other rules of the same path and algorithm, whose counts these are as
     /// well, begin anew, too; counts of other algorithms stay.
     ///
-    /// Receipts of earlier takes give nothing back afterwards, except within the resolution of the
-    /// counts: a receipt from the millisecond of the reset under the sliding log, or from the
-    /// microsecond under the other algorithms, may give back units that are charged right after it.
+    /// Receipts of earlier takes give nothing back afterwards. Nor does the receipt of a take that
+    /// is charged right after the reset, in the same microsecond: a receipt from before could equal
+    /// it. Without a reset, when a store loses its data, an earlier receipt may give back what is
+    /// charged after the loss in the same millisecond. Stores over
+    /// [`Count`](crate::algorithm::Count) call its [`reset`](crate::algorithm::Count::reset).
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 //! The same random history for the pure algorithms, the memory store and the Lua scripts: equal
-//! decisions, whatever happens to time, costs, rules and refunds.
+//! decisions, whatever happens to time, costs, rules, refunds and resets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ enum Step {
     Batch(Vec<u64>),
     /// One of the latest takes that were charged is given back, up to so many units of it.
     Refund(usize, u64),
+    /// What counts is forgotten, and a microsecond passes.
+    Reset,
     /// From now on other quotas.
     Quotas(Vec<Quota>),
     /// From now on another algorithm, if the history is one of those that change it.
@@ -104,6 +106,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (-1..=1_i64).prop_map(Step::Retry),
         6 => (0..6_usize, prop_oneof![Just(1), Just(2), Just(u64::MAX)])
             .prop_map(|(which, units)| Step::Refund(which, units)),
+        1 => Just(Step::Reset),
         2 => prop::collection::vec(cost(), 2..6).prop_map(Step::Batch),
         1 => (cost(), 2..30_usize).prop_map(|(cost, takes)| Step::Batch(vec![cost; takes])),
         2 => quotas().prop_map(Step::Quotas),
@@ -205,6 +208,24 @@ impl Three {
         prop_assert_eq!(pure, redis, "redis, refund");
         Ok(())
     }
+
+    /// Stores have no count of what was never charged. The microsecond passes since the memory
+    /// store has none either of what was forgotten, as Redis and the pure algorithm do.
+    async fn reset(&mut self, take: &Take) {
+        let now = self.clock.now();
+        let algorithm = take.rule().algorithm().algorithm();
+        let state = self.pure.get_mut(&algorithm);
+        if let Some(charged) = state.filter(|state| state.forgotten_at() > 0) {
+            charged.reset(now);
+        }
+        if let Some(memory) = &self.memory {
+            let reset = memory.reset(take.rule(), take.key()).await;
+            reset.expect("memory answers");
+        }
+        let reset = self.redis.reset(take.rule(), take.key()).await;
+        reset.expect("redis answers");
+        self.clock.set(now + 1);
+    }
 }
 
 /// All but who decided.
@@ -251,6 +272,10 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
                     let take = three.question(take.quotas(), *algorithm);
                     three.refund(&take.with_cost(*units), receipt).await?;
                 }
+                continue;
+            }
+            Step::Reset => {
+                three.reset(&take).await;
                 continue;
             }
             Step::Take(cost) => three.take(&take, &[*cost]).await?,

@@ -23,7 +23,8 @@ use crate::store::{KeyName, Store, StoreFuture, Take};
 /// Memory is bounded: it holds at most a given number of keys, and drops a key once all its quotas
 /// are whole again. It never drops a key that still counts; when it is full of those, a take of a
 /// new key is a [`StoreError`] of the kind [`Full`](StoreErrorKind::Full), so that a flood of keys
-/// cannot lift anybody's limit.
+/// cannot lift anybody's limit. A key that was [reset](Store::reset) has its room for a millisecond
+/// more.
 ///
 /// A key that was charged once takes at most 85 bytes and its name, which is the rule's path and
 /// the key: some 100 bytes for an IPv4 address and 125 for an IPv6 network, before the allocator
@@ -154,11 +155,13 @@ impl MemoryStore {
         shard.refund(hash, name, now, receipt, take.cost())
     }
 
-    /// Drops what is kept of a key.
+    /// Forgets what counts for a key.
     pub(in crate::store) fn forget(&self, rule: &Rule, key: &Key) {
         let name = KeyName::new(rule, key, "");
         let (hash, shard) = self.place(name);
-        self.freed(usize::from(lock(shard).forget(hash, name)));
+        let mut shard = lock(shard);
+        let now = self.clock.now();
+        shard.reset(hash, name, now);
     }
 
     /// Counts one more key if that is allowed.

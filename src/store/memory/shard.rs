@@ -178,10 +178,22 @@ impl Shard {
         }
     }
 
-    /// Drops a key, and says whether it was there.
-    pub(super) fn forget(&mut self, hash: u32, name: KeyName<'_>) -> bool {
-        let found = self.find(hash, name);
-        found.inspect(|at| self.remove(*at)).is_some()
+    /// Resets a key's count. The key is dropped as soon as the count is forgotten.
+    pub(super) fn reset(&mut self, hash: u32, name: KeyName<'_>, now: u64) {
+        let Some(at) = self.find(hash, name) else {
+            return;
+        };
+        match self.slots.get_mut(at).map(|slot| &mut slot.entry) {
+            Some(Entry::Full { full, .. }) => full.count.reset(now),
+            Some(Entry::ChargedOnce { once, .. }) => {
+                let mut count = once.count();
+                let due = count.forgotten_at();
+                count.reset(now);
+                self.keep(at, |hash| Entry::full(hash, count, due));
+            }
+            None => return,
+        }
+        self.bring_forward(at);
     }
 
     fn find(&self, hash: u32, name: KeyName<'_>) -> Option<u32> {
