@@ -379,6 +379,8 @@ enum OwnMistake {
     BelievesTheTake,
     /// All algorithms of a path count in one place.
     MixesAlgorithms,
+    /// A reset drops the count, which knows which receipts are from before.
+    DropsOnReset,
 }
 
 #[derive(Debug, Clone)]
@@ -493,7 +495,12 @@ impl Store for Own {
 
     fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
         let name = self.name_of(rule, key);
-        self.counts.lock().expect("no panic").remove(&name);
+        let mut counts = self.counts.lock().expect("no panic");
+        if self.mistake == OwnMistake::DropsOnReset {
+            counts.remove(&name);
+        } else if let Some(count) = counts.get_mut(&name) {
+            count.reset(self.now());
+        }
         StoreFuture::ready(Ok(()))
     }
 
@@ -545,6 +552,14 @@ async fn own_stores_with_mistakes() {
         }
     }
     assert!(passed.is_empty(), "these pass: {passed:?}");
+}
+
+/// A store that drops a count to reset it gives back what is charged in the same instant with a
+/// receipt from before: it passes by no algorithm.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn own_stores_that_drop_on_reset() {
+    let noticed = noticed_own(OwnMistake::DropsOnReset).await;
+    assert_eq!(noticed, Algorithm::ALL);
 }
 
 /// A store that counts costs in 32 bits charges too little for the largest ones: it does not pass.

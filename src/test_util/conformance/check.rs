@@ -41,6 +41,7 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
         refunds::nothing_is_given_back_too_late,
         refunds::each_algorithm_has_a_count_of_its_own,
         refunds::a_reset_forgets_one_key,
+        refunds::a_reset_ends_earlier_receipts,
     );
     use Algorithm::{FixedWindow, Gcra, SlidingLog, SlidingWindow};
     if matches!(algorithm, SlidingLog | SlidingWindow | FixedWindow) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::subject::{SECOND, Subject, quota};
+use super::subject::{MICROSECOND, SECOND, Subject, quota};
 use crate::algorithm::Algorithm;
 use crate::decision::Receipt;
 use crate::key::Key;
@@ -117,4 +117,43 @@ pub(super) async fn a_reset_forgets_one_key(subject: &Subject<'_>) {
         .await
         .expect("answers");
     assert_eq!(subject.peek(&bob).await.remaining(), 0);
+}
+
+/// A receipt from before a reset gives back nothing of what is charged after it, be it in the same
+/// instant; the receipts of later takes are good.
+pub(super) async fn a_reset_ends_earlier_receipts(subject: &Subject<'_>) {
+    let store = &*subject.store;
+    let rule = subject.rule("p", &[quota(40, 60 * SECOND)]);
+    let key = Key::default();
+    let of = |cost| Take::new(Arc::clone(&rule), key.clone()).with_cost(cost);
+    let whole = of(u64::MAX);
+    for (cost, resets) in [(1, 1), (2, 1), (5, 2), (1, 2)] {
+        let mut before = Vec::new();
+        for _ in 0..2 {
+            let receipt = subject.ask(&of(cost)).await.receipt();
+            before.push(receipt.expect("it was charged"));
+        }
+        let given_back = store.refund(&whole, &before[1]).await;
+        assert_eq!(given_back.expect("answers"), cost);
+        for _ in 0..resets {
+            store.reset(&rule, &key).await.expect("answers");
+        }
+        for wait in [Duration::ZERO, MICROSECOND, 2 * SECOND] {
+            subject.advance(wait);
+            let after = [subject.ask(&of(cost)).await, subject.ask(&of(cost)).await];
+            for receipt in &before {
+                let given_back = store.refund(&whole, receipt).await;
+                let given_back = given_back.expect("answers");
+                assert_eq!(given_back, 0, "cost {cost}, {wait:?} later");
+            }
+            // Receipts from before could be the same in the very microsecond of the reset.
+            if wait > Duration::ZERO {
+                let receipt = after[1].receipt().expect("it was charged");
+                let given_back = store.refund(&whole, &receipt).await;
+                assert_eq!(given_back.expect("answers"), cost);
+            }
+        }
+        store.reset(&rule, &key).await.expect("answers");
+        subject.advance(MICROSECOND);
+    }
 }
