@@ -40,6 +40,9 @@ fn what_was_reset_is_as_good_as_new(algorithm: Algorithm) {
                 "remembered until {}",
                 reset.count.forgotten_at()
             );
+            let bytes = reset.count.to_bytes().len();
+            ensure!(bytes <= 64, "{bytes} bytes are left");
+            seen.note_if(old.count.to_bytes().len() > 64, "more bytes before");
             for step in after {
                 // A store drops what is forgotten, and keeps the rest in bytes.
                 let is_forgotten = reset.count.forgotten_at() <= reset.now;
@@ -100,6 +103,7 @@ fn what_was_reset_is_as_good_as_new(algorithm: Algorithm) {
     seen.expect("later refunds", 20);
     seen.expect("by another rule", 30);
     seen.expect("dropped", 20);
+    seen.expect_some("more bytes before");
 }
 
 fn play(player: &mut Player, steps: Vec<crate::history::Step>) {

@@ -362,6 +362,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "let units = units.max(receipt.units());",
     ),
     mutant(
+        "refunds",
+        "a reset leaves the receipts of its own instant, log",
+        LOG,
+        "            refundable_since: now.saturating_add(1),\n            ..Self::default()",
+        "            refundable_since: now,\n            ..Self::default()",
+    ),
+    mutant(
+        "refunds",
+        "a reset leaves the receipts of its own instant",
+        "src/algorithm/tallies/tallies_state.rs",
+        "needed_until: now,\n                refundable_since: now.saturating_add(1),",
+        "needed_until: now,\n                refundable_since: now,",
+    ),
+    mutant(
         "log, Lua",
         "`<` for `<=`",
         LOG_LUA,
@@ -500,6 +514,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         TAKE_OUT_LUA,
         "if not first or first[1] + window <= now then return 0 end",
         "if not first then return 0 end",
+    ),
+    mutant(
+        "refunds, Lua",
+        "a reset leaves the receipts of its own instant",
+        "lua/reset.lua",
+        "local since = now + 1",
+        "local since = now",
     ),
     mutant(
         "limiter",
