@@ -37,6 +37,7 @@
 //! | keep the counts | [`Store`]: [`MemoryStore`], [`RedisStore`] | [`store`], [`redis`] |
 //! | go on when the store fails | [`Resilient`] | [`store`] |
 //! | read a decision | [`Decision`]; for clients: [`Headers`] | [`decision`] |
+//! | see what is decided | [`Limits::snapshot`] | [`metrics`] |
 //! | answer instead of the handler | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] | [`callback`] |
 //! | choose how requests are counted | [`Algorithm`] | [`algorithm`] |
 //! | wait for permits in code | `RateLimiter` | [`limiter`] |
