@@ -45,7 +45,7 @@ impl MemoryLimiter {
         self.granted.drop_expired(now, &self.rate);
         self.rate = rate;
         self.expires_at = None;
-        if let Some(keep_alive) = rate.kept_alive_for() {
+        if let Some(keep_alive) = rate.keep_alive() {
             let expire_in = self.granted.expire_in(now, &rate);
             self.expire_after(now, keep_alive.max(expire_in));
         }
@@ -65,7 +65,7 @@ impl MemoryLimiter {
             false => self.acquire_unfair(now, request.permits, callers.len()),
         };
         if !granted.is_empty()
-            && let Some(keep_alive) = self.rate.kept_alive_for()
+            && let Some(keep_alive) = self.rate.keep_alive()
         {
             let expire_in = self.granted.expire_in(now, &self.rate);
             // Callers that wait for the last permits still find the rate when they ask again.

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 /// They decide as limiters on Redis do, and know only [`Generation::Third`]. Clones share their
 /// limiters. They use tokio's clock, so tests can pause it.
 ///
-/// A limiter whose rate has a [keep-alive time](Rate::keep_alive) is forgotten after that time. Any
+/// A limiter whose rate has a [keep-alive time](Rate::with_keep_alive) is forgotten after that time. Any
 /// other limiter stays in memory until it is deleted. Set a keep-alive time if clients choose the
 /// names. Up to 64 forgotten limiters, or as many as there are limiters in use, may still occupy
 /// memory.
@@ -276,7 +276,7 @@ mod tests {
         let set = |name: &str, rate| limiters.configure_now(name, rate, ConfigureMode::Set);
         let second = Duration::from_secs(1);
         let rate = Rate::overall(1, second).expect("valid");
-        let rate = rate.keep_alive(second).expect("valid");
+        let rate = rate.with_keep_alive(second).expect("valid");
         for number in 0..100_000 {
             assert!(set(&number.to_string(), rate));
             tokio::time::advance(Duration::from_millis(1)).await;

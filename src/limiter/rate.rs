@@ -23,7 +23,7 @@ pub enum RateType {
 /// let rate = Rate::overall(10, Duration::from_secs(1))?;
 /// assert_eq!(rate.permits(), 10);
 /// // Forgotten an hour after the last grant.
-/// let rate = rate.keep_alive(Duration::from_secs(3600))?;
+/// let rate = rate.with_keep_alive(Duration::from_secs(3600))?;
 /// # let _ = rate;
 /// # Ok::<(), tidegate::limiter::LimiterError>(())
 /// ```
@@ -96,7 +96,7 @@ impl Rate {
     /// [`LimiterErrorKind::KeepAliveTooShort`] if it is shorter than the interval, and
     /// [`LimiterErrorKind::InvalidRate`] if it is longer than
     /// [`MAX_INTERVAL`](Self::MAX_INTERVAL).
-    pub fn keep_alive(mut self, keep_alive: Duration) -> Result<Self, LimiterError> {
+    pub fn with_keep_alive(mut self, keep_alive: Duration) -> Result<Self, LimiterError> {
         let interval = self.interval();
         if keep_alive < interval {
             let message = format!(
@@ -130,7 +130,7 @@ impl Rate {
 
     /// The time without a grant after which the rate is forgotten; `None` for never.
     #[must_use]
-    pub const fn kept_alive_for(&self) -> Option<Duration> {
+    pub const fn keep_alive(&self) -> Option<Duration> {
         match self.keep_alive {
             0 => None,
             millis => Some(Duration::from_millis(millis)),

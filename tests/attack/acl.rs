@@ -167,7 +167,7 @@ async fn use_primitives(server: &Server) -> Result<(), Broken> {
         ensure!(limiter.release(1).await? == 1);
         ensure!(
             limiter
-                .update_keeping(rate.keep_alive(100 * second)?)
+                .update_keeping(rate.with_keep_alive(100 * second)?)
                 .await?
         );
         ensure!(limiter.try_acquire(1).await?);

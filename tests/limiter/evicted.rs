@@ -94,7 +94,7 @@ async fn waiting_keeps_a_limiter_alive(on: LimiterBackend) {
     let limiter = RateLimiter::new(on, "partner");
     let interval = Duration::from_millis(200);
     let rate = Rate::overall(1, interval).expect("valid");
-    let rate = rate.keep_alive(interval).expect("valid");
+    let rate = rate.with_keep_alive(interval).expect("valid");
     assert!(limiter.try_set(rate).await.expect("an answer"));
     let fair = limiter.clone().fair();
     let waits = (0..5).map(|_| fair.acquire(1));

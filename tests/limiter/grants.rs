@@ -327,7 +327,7 @@ async fn how_it_is_kept_can_be_seen(on: LimiterBackend) {
     assert!(limiter.try_set(rate).await.expect("an answer"));
     assert_eq!(limiter.is_shared().await.expect("an answer"), Some(false));
     assert_eq!(limiter.remaining().await.expect("an answer"), None);
-    let kept = rate.keep_alive(60 * SECOND).expect("valid");
+    let kept = rate.with_keep_alive(60 * SECOND).expect("valid");
     assert!(limiter.update(kept).await.expect("an answer"));
     let life = limiter.remaining().await.expect("an answer");
     let life = life.expect("it has a keep-alive time");

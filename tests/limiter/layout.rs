@@ -31,7 +31,7 @@ async fn what_we_write_is_redissons() {
     let redis = connect(&server).await;
     let mut connection = server.connection();
     let rate = Rate::overall(10, MINUTE).expect("valid");
-    let rate = rate.keep_alive(2 * MINUTE).expect("valid");
+    let rate = rate.with_keep_alive(2 * MINUTE).expect("valid");
     let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
     limiter.try_set(rate).await.expect("is set");
     let before = server_millis(&mut connection);

@@ -344,7 +344,7 @@ async fn a_rate_that_lives_for_its_interval() {
     let server = Server::start();
     let proxy = behind(&server, millis(2)).await;
     let redis = handle(&proxy.url).await;
-    let rate = Rate::overall(2, millis(100)).and_then(|rate| rate.keep_alive(millis(100)));
+    let rate = Rate::overall(2, millis(100)).and_then(|rate| rate.with_keep_alive(millis(100)));
     let rate = rate.expect("a rate");
     for name in ["plain", "fair"] {
         let limiter = RateLimiter::new(&redis, name);
