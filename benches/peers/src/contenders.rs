@@ -12,10 +12,11 @@ use tower::{Layer, Service};
 /// The names, as `--only` and the table know them.
 pub const PLAIN: &str = "plain";
 pub const EVALSHA: &str = "evalsha";
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     PLAIN,
     EVALSHA,
     "log",
+    "log-shadow",
     "log-resilient",
     "gcra",
     "gcra-resilient",
