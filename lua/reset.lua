@@ -22,13 +22,8 @@ local EXPIRY = 2000
 -- The shortest window, in microseconds.
 local MIN_WINDOW = 1000
 
-local now, clock = ARGV[2], nil
-if now then
-  now = now + 0
-else
-  clock = call('TIME')
-  now = clock[1] * 1000000 + clock[2]
-end
+local clock = ARGV[2] and { 0, ARGV[2] } or call('TIME')
+local now = clock[1] * 1000000 + clock[2]
 local since = now + 1
 
 local was_counted = call('DEL', KEYS[1])
