@@ -6,13 +6,17 @@
   total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial = 0, 0, 0, now, now, 0, 0, 0
   long_window, long_units, long_until, refundable_since = 0, 0, 0, 0
   if newest then
-    local mark
+    local mark, _
     if #newest == ENTRY_SIZE then
       mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial =
         unpack(ENTRY, newest)
     elseif #newest == ENTRY_AND_MORE_SIZE then
       mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial,
         long_window, long_units, long_until, refundable_since = unpack(ENTRY_AND_MORE, newest)
+    elseif #newest == RESET_SIZE and byte(newest) == RESET_MARK then
+      -- A log in which nothing counts.
+      _, refundable_since = unpack(RESET, newest)
+      mark, stamp, serial = MARK, now, 0
     end
     local is_valid = mark == MARK and total < MODULUS and horizon <= TEN_YEARS
     if not is_valid or now >= stamp + horizon and now >= long_until then

@@ -4,7 +4,8 @@
   --        read_tally(raw, at, charged_at, spare) -> tally, at   nil if it is damaged
   --        used_now(tally, charged_at)                           units that count now
   --        single, spare: tables that keys with one tally use one after the other
-  -- Gives  serial, last_charge, tallies; anything_counts
+  -- Gives  serial, last_charge, tallies; anything_counts; reset_since: since when new tallies
+  --        give takes back after a reset, or 0
   tallies, serial, last_charge, anything_counts = nil, 0, now, false
   if raw and #raw > HEADER_SIZE and byte(raw) == MARK then
     local _, stored_serial, stored_last_charge = unpack(HEADER, raw)
@@ -26,4 +27,6 @@
       tallies[number_of_tallies] = tally
     until from > #raw
   end
+  local _, reset_since = nil, 0
+  if raw and #raw == RESET_SIZE and byte(raw) == RESET_MARK then _, reset_since = unpack(RESET, raw) end
   if not tallies then tallies, serial, last_charge, anything_counts = {}, 0, now, false end

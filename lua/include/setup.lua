@@ -15,6 +15,8 @@ local MILLISECOND = 1000
 -- The expiry is set once in each slice of time, so it has to last two slices more. The shortest
 -- slice is about a second.
 local SLICE = 1048576
+-- What `reset` leaves in the place of a count: this byte, and since when takes are given back.
+local RESET_MARK, RESET, RESET_SIZE = 251, '>BI7', 8
 
 local is_refund = ARGV[1] == 'refund'
 

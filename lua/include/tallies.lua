@@ -78,7 +78,7 @@ for place = 1, #KEYS do
         if charged > 0 then
           if not is_prepared then
             is_prepared = true
-            local refundable_since = now
+            local refundable_since = reset_since > now and reset_since or now
             local went_back = last_charge > now
             for t = 1, #tallies do
               local tally = tallies[t]

@@ -235,9 +235,8 @@ impl Store for RedisStore {
     fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
         let name = KeyName::new(rule, key, &self.prefix).to_box();
         let keys = [&*name, &*hash_tag::of_refunds(&name)];
-        let algorithm = rule.algorithm().algorithm();
         let arguments = |command: &mut Cmd| {
-            command.arg(algorithm.name()).arg(self.now());
+            command.arg(self.now());
         };
         let reply = self.connection.call(&RESET, &keys, arguments);
         StoreFuture::boxed(async move { reply.await.map(drop) })
