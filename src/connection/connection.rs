@@ -156,18 +156,36 @@ impl Connection {
     }
 
     /// Calls a script on keys of one slot.
+    #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn call(
         &self,
         script: &'static Script,
         keys: &[&str],
         arguments: impl FnOnce(&mut Cmd),
     ) -> AnswerFuture<Value> {
-        let command = script.by_hash(keys, arguments);
-        self.command(
-            command,
-            Some(script),
-            keys.first().copied().unwrap_or_default(),
-        )
+        let call = CallQuestion {
+            command: script.by_hash(keys, arguments),
+            script: Some(script),
+            count: None,
+        };
+        self.ask_alone(call, keys.first().copied().unwrap_or_default())
+    }
+
+    /// Calls a script that changes the count of takes `keys[0]`, on keys of one slot. The server
+    /// executes it after the takes of that count that were asked before, and before those that are
+    /// asked later.
+    pub(crate) fn change_count(
+        &self,
+        script: &'static Script,
+        keys: [&str; 2],
+        arguments: impl FnOnce(&mut Cmd),
+    ) -> AnswerFuture<Value> {
+        let call = CallQuestion {
+            command: script.by_hash(&keys, arguments),
+            script: Some(script),
+            count: Some(keys[0].into()),
+        };
+        self.ask_alone(call, keys[0])
     }
 
     /// Runs a command on one key.
@@ -177,19 +195,18 @@ impl Connection {
         command: Cmd,
         key: &str,
     ) -> Result<T, StoreError> {
-        let reply = self.command(command, None, key).await?;
+        let call = CallQuestion {
+            command,
+            script: None,
+            count: None,
+        };
+        let reply = self.ask_alone(call, key).await?;
         redis::from_redis_value(reply).map_err(|error| store_error(self.label(), error.into()))
     }
 
-    /// Sends a command on keys of one slot, of which `key` is one.
-    fn command(
-        &self,
-        command: Cmd,
-        script: Option<&'static Script>,
-        key: &str,
-    ) -> AnswerFuture<Value> {
-        let (call, slot) = (CallQuestion { command, script }, self.slot(key));
-        self.ask(slot, |sender| QuestionBody::Call(call, sender))
+    /// Asks a question that shares its call with no other one. `key` is one of its keys.
+    fn ask_alone(&self, call: CallQuestion, key: &str) -> AnswerFuture<Value> {
+        self.ask(self.slot(key), |sender| QuestionBody::Call(call, sender))
     }
 
     /// Queues a question for the node that serves its slot, and returns the future of its answer.

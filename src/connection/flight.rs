@@ -1,30 +1,23 @@
 use std::time::Instant;
 
-use redis::{Arg, Cmd, Pipeline, RedisError, Value};
+use redis::{Pipeline, RedisError, Value};
 
 use super::endpoint::Endpoint;
 use super::errors::{is_about_a_key, is_unknown_script, needs_another_connection, store_error};
+use super::flight_call::{FlightCall, flight_calls};
 use super::link::Link;
-use super::question::{CallQuestion, Question, QuestionBody, SendOptions};
+use super::question::{Question, QuestionBody};
 use super::reply::micros;
-use super::server_clock::ServerClock;
-use super::take_call::{TakeCall, take_calls};
 
 /// One pipeline with the questions of many callers. It hands out their answers.
 ///
 /// No caller's future drives a flight: the dispatcher does. A caller that leaves changes nothing
 /// for the others, and what was sent for it is executed.
 pub(super) struct Flight {
-    /// Takes come first.
+    /// In the order in which they are sent.
     calls: Vec<FlightCall>,
     link: Link,
     endpoint: Endpoint,
-}
-
-/// A script call or command, with the questions that it answers.
-enum FlightCall {
-    Takes(TakeCall),
-    One(Question),
 }
 
 /// The error code with which a script answers after its deadline.
@@ -33,13 +26,7 @@ const LATE: &str = "LATE";
 impl Flight {
     /// Groups the questions into calls. `None` if there is no question.
     pub(super) fn new(questions: Vec<Question>, link: Link, endpoint: Endpoint) -> Option<Self> {
-        let is_take = |question: &Question| matches!(question.body, QuestionBody::Take(..));
-        let (takes, others): (Vec<_>, Vec<_>) = questions.into_iter().partition(is_take);
-        let takes = take_calls(takes, &link.inner.clock).into_iter();
-        let calls: Vec<_> = takes
-            .map(FlightCall::Takes)
-            .chain(others.into_iter().map(FlightCall::One))
-            .collect();
+        let calls = flight_calls(questions, &link.inner.clock);
         (!calls.is_empty()).then_some(Self {
             calls,
             link,
@@ -57,7 +44,7 @@ impl Flight {
             }
             pipeline.add_command(call.command(&self.link.inner.clock));
         }
-        if !self.has_takes() {
+        if !self.begins_with_takes() {
             pipeline.cmd("TIME");
         }
         let asked = Instant::now();
@@ -68,10 +55,10 @@ impl Flight {
         }
     }
 
-    /// Whether the replies themselves show that they belong to these calls: replies to takes repeat
-    /// a mark. Replies to other calls do not, so `TIME` is sent behind those: if its reply is not a
-    /// time, the other replies belong to other calls.
-    fn has_takes(&self) -> bool {
+    /// Whether the first reply itself shows that it belongs to its call: replies to takes repeat a
+    /// mark. Replies to other calls do not, so `TIME` is sent behind a flight that begins with one:
+    /// if its reply is not a time, the replies before it belong to other calls.
+    fn begins_with_takes(&self) -> bool {
         matches!(self.calls.first(), Some(FlightCall::Takes(_)))
     }
 
@@ -79,14 +66,14 @@ impl Flight {
     /// remaining calls are not answered by their replies either: they fail, and the connection is
     /// closed.
     fn hand_out(self, mut replies: Vec<Value>, asked: Instant) {
-        let has_takes = self.has_takes();
+        let begins_with_takes = self.begins_with_takes();
         let Self {
             calls,
             link,
             endpoint,
         } = self;
         let mut is_in_step = true;
-        if !has_takes {
+        if !begins_with_takes {
             let time = replies.pop().unwrap_or(Value::Nil);
             match micros(&time) {
                 Some(now) => link.inner.clock.learn(now, asked, Instant::now()),
@@ -169,64 +156,4 @@ fn handle_refusal(call: FlightCall, error: &RedisError, link: &Link, endpoint: &
             false => question.fail(error.clone()),
         }
     }
-}
-
-impl FlightCall {
-    /// The command of the call, with the deadline by the server's clock where the script takes one.
-    fn command(&self, clock: &ServerClock) -> Cmd {
-        let question = match self {
-            Self::Takes(call) => return call.command(),
-            Self::One(question) => question,
-        };
-        let QuestionBody::Call(call, _) = &question.body else {
-            return Cmd::new();
-        };
-        let mut command = match question.options.has_text {
-            true => with_text(call),
-            false => call.command.clone(),
-        };
-        if call.script.is_some_and(|script| script.has_deadline) {
-            command.arg(clock.at(question.deadline.into_std()));
-        }
-        command
-    }
-
-    /// How the call is sent. All its questions have the same options.
-    fn options(&self) -> SendOptions {
-        match self {
-            Self::Takes(call) => call.options(),
-            Self::One(question) => question.options,
-        }
-    }
-
-    /// How many keys the call has. A command counts as one key.
-    fn number_of_keys(&self) -> usize {
-        match self {
-            Self::Takes(call) => call.number_of_keys(),
-            Self::One(_) => 1,
-        }
-    }
-
-    /// The questions that the call answers.
-    fn into_questions(self) -> Vec<Question> {
-        match self {
-            Self::Takes(call) => call.questions,
-            Self::One(question) => vec![question],
-        }
-    }
-}
-
-/// The same call with the script's text in place of its hash.
-fn with_text(call: &CallQuestion) -> Cmd {
-    let Some(script) = call.script else {
-        return call.command.clone();
-    };
-    let mut command = redis::cmd("EVAL");
-    command.arg(script.source());
-    for argument in call.command.args_iter().skip(2) {
-        if let Arg::Simple(argument) = argument {
-            command.arg(argument);
-        }
-    }
-    command
 }

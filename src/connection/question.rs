@@ -49,6 +49,9 @@ pub(super) struct CallQuestion {
     /// `EVALSHA` if there is a script, otherwise any command.
     pub(super) command: Cmd,
     pub(super) script: Option<&'static Script>,
+    /// The name of the count that the call changes, if it is a count of takes: the call keeps its
+    /// place in the order of arrival among the takes of that name.
+    pub(super) count: Option<Box<str>>,
 }
 
 /// How a question is sent. By default it shares a call with others, which names the script by its

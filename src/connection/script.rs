@@ -10,6 +10,9 @@ pub(crate) struct Script {
     /// Whether its last argument is a deadline by the server's clock, in microseconds. After that
     /// the script does nothing, and answers with the error `LATE`.
     pub(super) has_deadline: bool,
+    /// Whether it is called so rarely that every call carries its text. Then the server never
+    /// answers that it does not know the script, and no call loses its place in the order.
+    pub(super) is_rare: bool,
 }
 
 impl Script {
@@ -21,6 +24,15 @@ impl Script {
             source,
             sha,
             has_deadline,
+            is_rare: false,
+        }
+    }
+
+    /// A script that is called by its text.
+    pub(super) fn rare(source: &str) -> Self {
+        Self {
+            is_rare: true,
+            ..Self::new(source)
         }
     }
 

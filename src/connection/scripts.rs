@@ -49,9 +49,10 @@ impl Preload {
     }
 }
 
-/// Forgets what counts under one key of a store. It is called rarely, so it is not loaded ahead.
+/// Forgets what counts under one key of a store. It is called rarely, so it is not loaded ahead:
+/// each call carries its text.
 pub(crate) static RESET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../lua/reset.lua")));
+    LazyLock::new(|| Script::rare(include_str!("../../lua/reset.lua")));
 
 #[cfg(feature = "limiter")]
 scripts! {

@@ -1,5 +1,3 @@
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,7 +7,7 @@ use smallvec::SmallVec;
 use super::endpoint::Endpoint;
 use super::errors::{needs_another_connection, store_error};
 use super::link::Link;
-use super::question::{Question, QuestionBody, SendOptions, TakeQuestion};
+use super::question::{Question, QuestionBody, SendOptions};
 use super::scripts::algorithm_script;
 use super::server_clock::ServerClock;
 use super::take_script::{Answer, Batch, Row, read_answers, write_questions};
@@ -44,99 +42,9 @@ struct KeyTakes {
     rows: SmallVec<[Row; 1]>,
 }
 
-/// The questions of a flight are sorted by this, and neighbours are put into one call. The takes of
-/// one key stay in order of arrival.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct SortKey {
-    /// The calls of one section are sent after those of all earlier sections.
-    section: usize,
-    call: SharedCall,
-    /// The index of the first question about the same key.
-    first: usize,
-    /// The index of this question.
-    index: usize,
-}
-
-/// Questions share a call only if they agree in all of this.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct SharedCall {
-    /// The script's address in memory.
-    script: usize,
-    now: Option<u64>,
-    options: SendOptions,
-    /// A question that has to be sent alone has its index here, and all others have none.
-    alone: Option<usize>,
-    slot: u16,
-}
-
-/// Groups takes into calls.
-pub(super) fn take_calls(questions: Vec<Question>, clock: &ServerClock) -> Vec<TakeCall> {
-    let mut sort_keys = sort_keys(&questions);
-    sort_keys.sort_unstable();
-    let mut questions: Vec<_> = questions.into_iter().map(Some).collect();
-    let mut calls: Vec<TakeCall> = Vec::new();
-    for (at, sort_key) in sort_keys.iter().enumerate() {
-        let before = at.checked_sub(1).map(|before| &sort_keys[before]);
-        let is_same_key = before.is_some_and(|before| before.first == sort_key.first);
-        let is_same_call = before.is_some_and(|before| {
-            before.section == sort_key.section && before.call == sort_key.call
-        });
-        let has_room = calls.last().is_some_and(|call| {
-            let has_key = is_same_key || call.keys.len() < MAX_KEYS;
-            has_key && call.questions.len() < MAX_TAKES
-        });
-        if !is_same_call || !has_room {
-            calls.push(TakeCall::new());
-        }
-        if let (Some(call), Some(question)) = (calls.last_mut(), questions[sort_key.index].take()) {
-            call.push(question, clock, is_same_key && has_room);
-        }
-    }
-    calls
-}
-
-/// The sort key of each question.
-///
-/// Questions about the same key that cannot share a call (because a rule was replaced, or a test
-/// sets the clock) begin a new section, so that they are still answered in order of arrival.
-fn sort_keys(questions: &[Question]) -> Vec<SortKey> {
-    let mut section = 0;
-    let mut known: HashMap<&str, (usize, &TakeQuestion)> = HashMap::with_capacity(questions.len());
-    let mut sort_keys = Vec::with_capacity(questions.len());
-    for (index, question) in questions.iter().enumerate() {
-        let QuestionBody::Take(take, _) = &question.body else {
-            continue;
-        };
-        let is_alone = question.options.is_alone;
-        let (mut first, other) = *known.entry(&take.name).or_insert((index, take));
-        let is_alike = Arc::ptr_eq(&other.rule, &take.rule) && other.now == take.now;
-        if !is_alike || is_alone && first < index {
-            // Sent after the other takes of this key, and not in the same call.
-            section += 1;
-            known.clear();
-            known.insert(&take.name, (index, take));
-            first = index;
-        }
-        let script: *const _ = algorithm_script(take.rule.algorithm().algorithm());
-        sort_keys.push(SortKey {
-            section,
-            call: SharedCall {
-                script: script as usize,
-                now: take.now,
-                options: question.options,
-                alone: is_alone.then_some(index),
-                slot: question.slot,
-            },
-            first,
-            index,
-        });
-    }
-    sort_keys
-}
-
 impl TakeCall {
     /// A call without questions, with the next mark.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         /// The next mark. Calls in progress at the same time have different marks.
         static MARK: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -146,8 +54,13 @@ impl TakeCall {
         }
     }
 
+    /// Whether one more take may be added. `is_same_key`: its key is that of the take added last.
+    pub(super) fn has_room(&self, is_same_key: bool) -> bool {
+        (is_same_key || self.keys.len() < MAX_KEYS) && self.questions.len() < MAX_TAKES
+    }
+
     /// Adds a take. `is_same_key`: its key is that of the take added last.
-    fn push(&mut self, question: Question, clock: &ServerClock, is_same_key: bool) {
+    pub(super) fn push(&mut self, question: Question, clock: &ServerClock, is_same_key: bool) {
         let QuestionBody::Take(take, _) = &question.body else {
             return;
         };

@@ -23,6 +23,11 @@ use crate::rule::Rule;
 /// wrong. Takes of all callers travel together in *flights*, pipelines of script calls with up to
 /// 64 keys each: a take is sent immediately, or with the next flight while others are in progress.
 ///
+/// The takes, refunds and resets of one key that one process asks are executed in the order in
+/// which they were asked. Exempt are questions that had to be sent again, because the server had
+/// lost its scripts or a cluster was moving the key, and questions on both sides of a connection
+/// that was replaced.
+///
 /// A decision takes at most the [time-out](RedisStore::timeout), whatever Redis does; then it is a
 /// [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout). Each take carries its deadline
 /// in the server's time, and Redis refuses it afterwards. So a take that timed out is charged only
@@ -222,7 +227,7 @@ impl Store for RedisStore {
         let keys = [&*name, &*hash_tag::of_refunds(&name)];
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), receipt, max);
         let script = algorithm_script(take.rule().algorithm().algorithm());
-        let reply = self.connection.call(script, &keys, arguments);
+        let reply = self.connection.change_count(script, keys, arguments);
         let address = Arc::clone(self.connection.label());
         StoreFuture::boxed(async move {
             read_refund(&reply.await?, max).ok_or_else(|| {
@@ -238,7 +243,7 @@ impl Store for RedisStore {
         let arguments = |command: &mut Cmd| {
             command.arg(self.now());
         };
-        let reply = self.connection.call(&RESET, &keys, arguments);
+        let reply = self.connection.change_count(&RESET, keys, arguments);
         StoreFuture::boxed(async move { reply.await.map(drop) })
     }
 

@@ -44,9 +44,6 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// Handlers behind the layer use [`Charges`](crate::store::Charges).
     ///
-    /// A refund that is asked while takes of the same key wait for their answers may be executed
-    /// before or after them.
-    ///
     /// ```
     /// use std::sync::Arc;
     /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::decision::{Receipt, Source};
+use tidegate::decision::{Decisions, Receipt, Source};
 use tidegate::rule::{Share, SharedRules};
 use tidegate::store::{Charge, Charges, InFlight, StoreErrorKind, StoreExt};
 use tidegate::test_util::ManualClock;
@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::clocked::{Clocked, Stores, assert_units, by, charge, remaining, take_of};
-use crate::{HOUR, PATIENT, behind, connect, millis};
+use crate::{HOUR, PATIENT, behind, connect, millis, run};
 
 /// However many clones, copies and direct questions ask at once, a receipt gives back once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -760,6 +760,94 @@ async fn ten_thousand_refunds() {
             assert_units(algorithm, remaining(&**store, &take).await, MANY);
         }
     }
+}
+
+/// Refunds in the order of arrival: a take that was asked before a refund of its key is denied, one
+/// that was asked after it is allowed, however many travel together.
+#[tokio::test]
+async fn refunds_in_the_order_of_arrival() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_000);
+    let store = connect(&proxy.url, PATIENT).await.clock(clock.clone());
+    let store: Arc<dyn Store> = Arc::new(store);
+    for algorithm in Algorithm::ALL {
+        let rule = by(algorithm, "in order", 1, HOUR);
+        for round in 0..6 {
+            let takes: Vec<_> = (0..50)
+                .map(|key| take_of(&rule, &Key::from(format!("{round}-{key}").as_str()), 1))
+                .collect();
+            let charges = join_all(takes.iter().map(|take| charge(&store, take))).await;
+            let ask = |take: &Take| store.take(std::slice::from_ref(take));
+            // Before the refund, the refund, and twice behind it.
+            let mut answers: [Vec<_>; 3] = Default::default();
+            let mut refunds = Vec::new();
+            let mut step = |key: usize, step: usize| match step {
+                1 => refunds.push(store.refund(&takes[key], &charges[key].receipt())),
+                _ => answers[step.saturating_sub(1)].push(ask(&takes[key])),
+            };
+            match round % 2 {
+                0 => (0..200).for_each(|at| step(at / 4, at % 4)),
+                _ => (0..200).for_each(|at| step(at % 50, at / 50)),
+            }
+            for units in join_all(refunds).await {
+                assert_eq!(units.expect("an answer"), 1, "{algorithm:?}");
+            }
+            for (answers, is_allowed) in answers.into_iter().zip([false, true, false]) {
+                for (key, answer) in join_all(answers).await.into_iter().enumerate() {
+                    let answer = answer.expect("a decision");
+                    let case = format!("{algorithm:?}, round {round}, key {key}: {answer:?}");
+                    assert_eq!(answer[0].is_allowed(), is_allowed, "{case}");
+                }
+            }
+            clock.set(clock.now() + 1_500);
+        }
+    }
+}
+
+/// Law 13: thousands of refunds of one key, in turns with takes of that key, split no calls of
+/// other keys.
+#[tokio::test]
+async fn refunds_of_one_key_split_no_calls_of_others() {
+    const REFUNDS: usize = 3_000;
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let store: Arc<dyn Store> = Arc::new(connect(&proxy.url, PATIENT).await);
+    let hot = take_of(
+        &by(Algorithm::SlidingLog, "hot", 9_000, HOUR),
+        &Key::default(),
+        1,
+    );
+    let other = by(Algorithm::SlidingLog, "others", 9_000, HOUR);
+    let receipt = charge(&store, &hot).await.receipt();
+    run(&server, "CONFIG RESETSTAT");
+    let (mut refunds, mut takes) = (Vec::new(), Vec::new());
+    for at in 0..REFUNDS {
+        let other = take_of(&other, &Key::from((at % 50).to_string().as_str()), 1);
+        takes.push(store.take(std::slice::from_ref(&other)));
+        refunds.push(store.refund(&hot, &receipt));
+        takes.push(store.take(std::slice::from_ref(&hot)));
+    }
+    let (takes, refunds) = (join_all(takes).await, join_all(refunds).await);
+    let is_allowed = |answer: &Result<Decisions, _>| {
+        answer
+            .as_ref()
+            .is_ok_and(|decisions| decisions[0].is_allowed())
+    };
+    assert!(takes.iter().all(is_allowed));
+    let units: u64 = refunds.into_iter().map(|units| units.expect("units")).sum();
+    assert_eq!(units, 1);
+    let stats = redis::cmd("INFO").arg("commandstats").to_owned();
+    let stats: redis::InfoDict = stats.query(&mut server.connection()).expect("an answer");
+    let calls: String = stats.get("cmdstat_evalsha").expect("it was called");
+    let calls = calls.strip_prefix("calls=").and_then(|calls| {
+        let (calls, _) = calls.split_once(',')?;
+        calls.parse::<usize>().ok()
+    });
+    // Two for each refund of the hot key and the take behind it.
+    let of_others = calls.expect("a number") - 2 * REFUNDS;
+    assert!(of_others < 100, "{of_others} calls for {REFUNDS} takes");
 }
 
 /// More refunds of one key than a store remembers: none is given back twice.

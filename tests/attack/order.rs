@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
+use tidegate::decision::{Decisions, Receipt};
 use tidegate::store::{StoreErrorKind, StoreExt};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, MemoryStore, Quota, RedisStore, Rule, Store, Take};
@@ -72,6 +73,63 @@ fn same(at: usize, take: &Take, answer: &Decision, expected: &Decision) {
     assert_eq!(of(answer), of(expected), "question {at}: {take:?}");
 }
 
+/// One question to a store.
+enum Asked {
+    Takes(Vec<Take>),
+    /// A refund of an earlier charge, with the receipts of the server and of the memory store.
+    Refund(Take, [Receipt; 2]),
+    Reset(Take),
+}
+
+/// The answer to one question.
+#[derive(Debug)]
+enum Said {
+    Decisions(Decisions),
+    Units(u64),
+    Done,
+}
+
+/// Any question. Refunds are of charges that were answered before.
+fn any_question(
+    rules: &[Arc<Rule>],
+    charges: &[(Take, [Receipt; 2])],
+    numbers: &mut Numbers,
+) -> Asked {
+    match numbers.below(60) {
+        0 => Asked::Reset(any_take(rules, numbers)),
+        1..10 if !charges.is_empty() => {
+            let (take, receipts) = &charges[numbers.below(charges.len() as u64) as usize];
+            Asked::Refund(take.clone(), *receipts)
+        }
+        _ => {
+            // Slices of a few, and single takes.
+            let slice = numbers.below(4) / 3 * numbers.below(5) + 1;
+            Asked::Takes((0..slice).map(|_| any_take(rules, numbers)).collect())
+        }
+    }
+}
+
+/// Asks the server (0) or the memory store (1).
+fn ask(store: &dyn Store, asked: &Asked, which: usize) -> BoxFuture<'static, Said> {
+    match asked {
+        Asked::Takes(slice) => {
+            let answer = store.take(slice);
+            Box::pin(async { Said::Decisions(answer.await.expect("decisions")) })
+        }
+        Asked::Refund(take, receipts) => {
+            let answer = store.refund(take, &receipts[which]);
+            Box::pin(async { Said::Units(answer.await.expect("a number")) })
+        }
+        Asked::Reset(take) => {
+            let answer = store.reset(take.rule(), take.key());
+            Box::pin(async {
+                answer.await.expect("a reset");
+                Said::Done
+            })
+        }
+    }
+}
+
 /// What one store is told, in what it is told at once, at what time.
 async fn check(store: &RedisStore, seed: u64, pause: bool) {
     let clock = ManualClock::default();
@@ -79,37 +137,48 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
     let memory = MemoryStore::new().clock(clock.clone());
     let store = store.clone().clock(clock.clone());
     let (rules, mut numbers) = (rules(), Numbers(seed));
-    let mut answered = 0;
+    let (mut answered, mut refunded, mut charges) = (0, 0, Vec::new());
     for _wave in 0..12 {
         clock.set(clock.now() + numbers.below(4_000_000));
-        let (mut takes, mut answers) = (Vec::new(), Vec::new());
+        let (mut questions, mut answers) = (Vec::new(), Vec::new());
         for _group in 0..numbers.below(6) + 1 {
             for _ in 0..numbers.below(120) + 1 {
-                // Slices of a few, and single takes.
-                let slice = numbers.below(4) / 3 * numbers.below(5) + 1;
-                let slice = (0..slice).map(|_| any_take(&rules, &mut numbers));
-                let slice: Vec<_> = slice.collect();
-                let mut answer = Box::pin(store.take(&slice));
+                let asked = any_question(&rules, &charges, &mut numbers);
+                let mut answer = ask(&store, &asked, 0);
                 // The first poll asks, if making the future has not.
                 if let Some(early) = answer.as_mut().now_or_never() {
                     panic!("an answer at once: {early:?}");
                 }
                 answers.push(tokio::spawn(answer));
-                takes.push(slice);
+                questions.push(asked);
             }
             if pause {
                 sleep(Duration::from_micros(numbers.below(4_000))).await;
             }
         }
-        for (slice, answer) in takes.iter().zip(join_all(answers).await) {
-            let answer = answer.expect("no panic").expect("decisions");
-            for (take, answer) in slice.iter().zip(answer.iter()) {
-                let expected = memory.take_one(take).await.expect("a decision");
-                same(answered, take, answer, &expected);
-                answered += 1;
+        for (asked, answer) in questions.iter().zip(join_all(answers).await) {
+            let expected = ask(&memory, asked, 1).await;
+            match (asked, answer.expect("no panic"), expected) {
+                (Asked::Takes(slice), Said::Decisions(said), Said::Decisions(expected)) => {
+                    for ((take, said), expected) in
+                        slice.iter().zip(said.iter()).zip(expected.iter())
+                    {
+                        same(answered, take, said, expected);
+                        answered += 1;
+                        let receipts = said.receipt().zip(expected.receipt());
+                        charges.extend(receipts.map(|(a, b)| (take.clone(), [a, b])));
+                    }
+                }
+                (Asked::Refund(take, _), Said::Units(said), Said::Units(expected)) => {
+                    assert_eq!(said, expected, "question {answered}: {take:?}");
+                    (answered, refunded) = (answered + 1, refunded + said);
+                }
+                (Asked::Reset(_), Said::Done, Said::Done) => answered += 1,
+                (_, said, expected) => panic!("{said:?}, and not {expected:?}"),
             }
         }
     }
+    assert!(refunded > 0, "of {answered} questions");
 }
 
 async fn fresh(round_trip: Duration) -> (Redis, Proxy, RedisStore) {

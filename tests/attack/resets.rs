@@ -17,6 +17,7 @@ use tidegate::rule::Share;
 use tidegate::store::{
     CircuitBreaker, InFlight, KeyName, StoreErrorKind, StoreExt, StoreFuture, Timeout,
 };
+use tidegate::test_util::ManualClock;
 use tidegate::{
     Algorithm, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store, Take,
 };
@@ -24,7 +25,7 @@ use tokio::time::sleep;
 use tower::ServiceExt;
 
 use crate::clocked::{Stores, assert_units, by, charge, remaining, take_of};
-use crate::{HOUR, PATIENT, connect, millis, run};
+use crate::{HOUR, PATIENT, behind, connect, millis, run};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -374,6 +375,52 @@ async fn resets_while_takes_are_in_flight() {
                 .expect("an answer");
             let look = take_of(&rule, &Key::default(), 1);
             assert_eq!(clocked.remaining(&look).await, MAX, "{case}");
+        }
+    }
+}
+
+/// Resets in the order of arrival, from the first reset on: a take that was asked before a reset of
+/// its key is denied, one that was asked after it is allowed, however many travel together.
+#[tokio::test]
+async fn resets_in_the_order_of_arrival() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(4)).await;
+    let clock = ManualClock::default();
+    clock.set(1_800_000_000_000_000);
+    let store = connect(&proxy.url, PATIENT).await.clock(clock.clone());
+    let store: Arc<dyn Store> = Arc::new(store);
+    for algorithm in Algorithm::ALL {
+        let rule = by(algorithm, "in order", 1, HOUR);
+        for round in 0..6 {
+            // Resets need no script that was loaded before. Takes without one are sent again.
+            run(&server, "SCRIPT FLUSH");
+            remaining(&*store, &take_of(&rule, &Key::default(), 1)).await;
+            let takes: Vec<_> = (0..50)
+                .map(|key| take_of(&rule, &Key::from(format!("{round}-{key}").as_str()), 1))
+                .collect();
+            let ask = |take: &Take| store.take(std::slice::from_ref(take));
+            // Twice before the reset, the reset, and twice behind it.
+            let mut answers: [Vec<_>; 5] = Default::default();
+            let mut resets = Vec::new();
+            let mut step = |key: usize, step: usize| match step {
+                2 => resets.push(store.reset(&rule, takes[key].key())),
+                _ => answers[step].push(ask(&takes[key])),
+            };
+            match round % 2 {
+                0 => (0..250).for_each(|at| step(at / 5, at % 5)),
+                _ => (0..250).for_each(|at| step(at % 50, at / 50)),
+            }
+            for reset in join_all(resets).await {
+                reset.expect("an answer");
+            }
+            let expected = [true, false, true, true, false];
+            for (step, answers) in answers.into_iter().enumerate() {
+                for (key, answer) in join_all(answers).await.into_iter().enumerate() {
+                    let (answer, is_allowed) = (answer.expect("a decision"), expected[step]);
+                    let case = format!("{algorithm:?}, {round}, {key}, step {step}: {answer:?}");
+                    assert_eq!(answer[0].is_allowed(), is_allowed, "{case}");
+                }
+            }
         }
     }
 }

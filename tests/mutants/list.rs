@@ -742,9 +742,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "connection",
         "the last question of a flight is answered first",
-        TAKE_CALL,
+        "src/connection/flight_call.rs",
         "sort_keys.sort_unstable();",
         "sort_keys.sort_unstable_by(|a, b| b.cmp(a));",
+    ),
+    mutant(
+        "connection",
+        "a take overtakes a refund of its key",
+        "src/connection/sort_key.rs",
+        "        last.first = None;\n        last.number",
+        "        last.number",
     ),
     mutant(
         "connection",

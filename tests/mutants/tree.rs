@@ -62,7 +62,7 @@ const DEADLINE: Tests = (
     "0",
 );
 /// Flights, redirections, and how a connection is judged; what is quick comes first.
-const CONNECTION: [Tests; 3] = [
+const CONNECTION: [Tests; 4] = [
     (&["--lib", "--", "connection"], "0"),
     (
         &[
@@ -89,6 +89,7 @@ const CONNECTION: [Tests; 3] = [
         ],
         "0",
     ),
+    (&["--test", "attack", "--", "in_the_order_of_arrival"], "0"),
 ];
 /// What bounds a store that fails: alone, and around a store, where who is never answered waits for
 /// ever.
