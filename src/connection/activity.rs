@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 ///
 /// Silence is measured from the connection alone. Callers that leave early do not count: an
 /// impatient caller would otherwise make a healthy server look dead.
+///
+/// The numbers are relaxed atomics: the reconnector looks at them once in a while, and a value that
+/// is one request old changes nothing. The first request after a pause begins the silence anew, so
+/// that an idle connection is not taken for a silent one.
 #[derive(Debug)]
 pub(super) struct Activity {
     start: Instant,

@@ -10,6 +10,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Sends the answer to one question.
+///
+/// It travels with its question. A question that is lost in any way, even by a panic, drops it, and
+/// so the caller never waits in vain.
 #[derive(Debug)]
 pub(super) struct AnswerSender<T>(oneshot::Sender<Result<T, StoreError>>);
 
@@ -29,6 +32,16 @@ pin_project! {
     /// The answer to one question, or a timeout error after the question's deadline.
     ///
     /// A question whose future is dropped before it was sent is never sent.
+    ///
+    /// ```text
+    /// the answer is sent in time    -> the answer
+    /// the deadline passes first     -> Timeout, and a later answer is dropped
+    /// the sender is dropped         -> Unavailable, or Timeout if the deadline has passed
+    /// this future is dropped        -> a question that waits is never sent; a sent one is executed
+    /// ```
+    ///
+    /// An answer that is there when the deadline has passed still counts: the channel is polled
+    /// first.
     #[derive(Debug)]
     pub(crate) struct AnswerFuture<T> {
         answer: oneshot::Receiver<Result<T, StoreError>>,

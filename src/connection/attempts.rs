@@ -32,6 +32,17 @@ pub(super) enum Proof {
 ///
 /// The first one goes on until its time is over, since the server may have become slow. The second
 /// one is given up for each later one, which is answered at once when the server is back.
+///
+/// ```text
+/// time      0                    300 ms    600 ms             2 s
+/// first     |--- hangs -------------------------------------->| given up
+/// second                         |------->| given up for a third, and so on
+/// ```
+///
+/// If the first one fails instead of hanging, the next begins 120 to 180 ms after it began. With
+/// one attempt, a handshake that hangs would delay the return to a server that is back by up to two
+/// seconds. More than two would be a storm of connections, of a whole fleet, to a server that is
+/// just slow.
 #[derive(Default)]
 pub(super) struct Attempts {
     in_progress: Vec<BoxFuture<'static, (Instant, RedisResult<Link>)>>,
@@ -42,6 +53,10 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// The outcome of the next attempt that ends. Begins attempts when it is time to.
+    ///
+    /// Dropping the future ends nothing: the attempts stay in `self`, and go on when it is called
+    /// again. When an attempt has to begin beside another one, this returns an error, so that
+    /// questions hear that the server cannot be reached.
     pub(super) async fn next(
         &mut self,
         target: &Target,

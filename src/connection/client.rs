@@ -40,6 +40,9 @@ pub(super) fn client_as_is(info: ConnectionInfo) -> RedisResult<Client> {
 
 /// A connection without time limits of its own: every caller limits the time of the whole
 /// operation.
+///
+/// The client's own limits would be a second timeout beside ours. Its response timeout counts for
+/// each request, and ends a pipeline whose replies are still under way.
 pub(super) fn unbounded() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)

@@ -32,6 +32,14 @@ use crate::error::{StoreError, StoreErrorKind};
 /// its connection broke gets an error and is not sent again, because it may have been executed.
 ///
 /// Clones share the connections. The background tasks end when the last clone is dropped.
+///
+/// Stores, limiters and locks ask here, and see no nodes. What they ask is one of three: a take,
+/// which shares its call with others; a change of a count, which keeps its place among the takes of
+/// that count; and any other call.
+///
+/// [`take`](Self::take), [`call`](Self::call) and [`change_count`](Self::change_count) queue the
+/// question before they return. So the order of arrival is that of these calls, and not that in
+/// which their futures are polled.
 #[derive(Clone)]
 pub(crate) struct Connection {
     inner: Arc<ConnectionInner>,
@@ -156,6 +164,8 @@ impl Connection {
     }
 
     /// Calls a script on keys of one slot.
+    ///
+    /// Calls of scripts keep the order in which they were asked, but not among takes.
     #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn call(
         &self,
@@ -283,6 +293,9 @@ impl Connection {
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Whether the server does not answer yet or is still loading its data.
+///
+/// Only [`connect`](Connection::connect) waits for such a server. Afterwards questions get such an
+/// error at once, and none waits longer than its timeout.
 fn may_pass(error: &RedisError) -> bool {
     let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
     error.is_timeout() || error.kind() == loading

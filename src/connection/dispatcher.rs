@@ -26,6 +26,19 @@ const MAX_QUESTIONS: usize = 1_024;
 /// There is no timer: an idle queue sends its first question at once, and while flights are in
 /// progress the questions that arrive gather for the next one. So the number of calls a second
 /// stays small at any rate of questions.
+///
+/// Each node has one, and it ends with the node. It owns the flights in progress and polls them
+/// itself, so a flight costs no task, and no caller's future drives another caller's answer: a
+/// caller that stops polling delays nobody.
+///
+/// ```text
+///                   Connecting                 Up                          Down
+/// questions         wait                       depart in flights           get the error at once
+/// flights           none begin                 2, or 64 if overdue         none begin
+/// ```
+///
+/// The numbers of flights are counted for each link. When a silent link is replaced, what is stuck
+/// on it does not count against the new one.
 pub(super) struct Dispatcher {
     pub(super) endpoint: Endpoint,
     pub(super) state: watch::Receiver<LinkState>,
@@ -36,6 +49,9 @@ impl Dispatcher {
     ///
     /// A flight departs when a question waits and fewer than two flights are in progress, or when a
     /// question is overdue. While the first attempt to connect is in progress, nothing departs.
+    ///
+    /// The branches of the `select!` have to stay in this order: flights are polled first, so that
+    /// each is written to the link before the next one is made. The order of arrival rests on that.
     pub(super) async fn run(mut self) {
         let queue = Arc::clone(&self.endpoint.queue);
         let _guard = CloseOnDrop(Arc::clone(&queue));
@@ -60,6 +76,9 @@ impl Dispatcher {
     }
 
     /// The next flight. While connecting fails, all questions get the error instead.
+    ///
+    /// Returns `None`, too, if the link was closed since the loop looked, or if all questions had
+    /// been abandoned. Then nothing is lost: what waits stays in the queue.
     fn next_flight(&self) -> Option<impl Future<Output = ()> + use<>> {
         let link = match &*self.state.borrow() {
             LinkState::Up(link) if !link.is_closed() => link.clone(),

@@ -12,6 +12,9 @@ const MAX_LATE_RESENDS: u8 = 3;
 
 /// What all flights to one server share: the name for its errors, and where questions go that have
 /// to be sent again.
+///
+/// The dispatcher has one and clones it for each flight. It holds no link, so a question that is
+/// sent again may travel over another one than before.
 #[derive(Clone)]
 pub(super) struct Endpoint {
     /// How errors name the server.

@@ -1,4 +1,9 @@
 //! The errors of the Redis client, as errors of this crate and by what they ask for.
+//!
+//! The rest of the crate asks an error two questions. Callers ask for its kind, which their error
+//! policies match on. Flights ask what to do next: send the script's text, send the keys one by
+//! one, or connect again. The client's codes are trusted first, and words in the message only where
+//! Redis or the client gives no code.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -115,6 +120,8 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 }
 
 /// Whether one key may be the reason, so that the other keys of the same call can be served.
+///
+/// No caller pays for another one: a forbidden key must not fail the 63 others of its call.
 pub(super) fn is_about_a_key(error: &RedisError) -> bool {
     let is_forbidden = error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
     is_forbidden

@@ -13,6 +13,22 @@ use super::reply::micros;
 ///
 /// No caller's future drives a flight: the dispatcher does. A caller that leaves changes nothing
 /// for the others, and what was sent for it is executed.
+///
+/// ```text
+/// questions in order of arrival
+///    -> calls, in rounds (sort_key.rs)
+///    -> [ASKING] call, [ASKING] call, ... [TIME]     one pipeline
+///    <- reply, reply, ...
+///    -> each call: answered | refused | late | the reply of another call
+///                  |          |         |      |
+///                  send       again in  again  error, and the link is closed
+///                             another   with a
+///                             way       corrected clock
+/// ```
+///
+/// The dispatcher owns it until its last reply has come, and drops it when the node is dropped; its
+/// callers then get an error at once. Every question in it is answered or goes back into a queue
+/// exactly once: the calls are consumed by value.
 pub(super) struct Flight {
     /// In the order in which they are sent.
     calls: Vec<FlightCall>,
@@ -65,6 +81,10 @@ impl Flight {
     /// Answers each question by its reply. After a reply that belongs to another call, the
     /// remaining calls are not answered by their replies either: they fail, and the connection is
     /// closed.
+    ///
+    /// A proxy that loses one reply, or a client that counts wrong, shifts all replies that follow.
+    /// A decision of another caller would then be taken for one's own, so one mismatch condemns the
+    /// rest of the flight and the link.
     fn hand_out(self, mut replies: Vec<Value>, asked: Instant) {
         let begins_with_takes = self.begins_with_takes();
         let Self {
@@ -111,6 +131,9 @@ impl Flight {
     }
 
     /// Answers all questions with an error of the connection.
+    ///
+    /// A broken connection does not tell which calls the server has executed. Sending them again
+    /// could charge twice, so the callers get the error and decide for themselves.
     fn fail(self, error: &RedisError) {
         if needs_another_connection(error) {
             self.link.close();
@@ -123,6 +146,9 @@ impl Flight {
 
 /// Sends a question again whose deadline is over by the server's clock, unless it is also over by
 /// this process's.
+///
+/// The reply that said `LATE` has no clock in it. The clock's estimate has been corrected by then:
+/// by the replies to takes in the same flight, or by the `TIME` at its end.
 fn retry_if_time_is_left(question: Question, endpoint: &Endpoint) {
     match question.deadline.into_std() > Instant::now() {
         true => endpoint.send_again(question),
@@ -132,6 +158,10 @@ fn retry_if_time_is_left(question: Question, endpoint: &Endpoint) {
 
 /// Sends the questions of a call again that was refused as a whole, in another way or to another
 /// node, or fails them if there is none. Nothing of a refused call was executed.
+///
+/// Three ways lead on: a cluster's redirection, the text of an unknown script, and a call of its
+/// own for each key where one key of several may be the reason. What is left is the server's answer
+/// to this very question, and its error.
 fn handle_refusal(call: FlightCall, error: &RedisError, link: &Link, endpoint: &Endpoint) {
     if needs_another_connection(error) {
         link.close();

@@ -6,12 +6,25 @@ use super::sort_key::{SortKey, sort_keys};
 use super::take_call::TakeCall;
 
 /// A script call or command, with the questions that it answers.
+///
+/// A flight knows pipelines and replies, and treats its calls alike: each has options, a number of
+/// keys, and questions to answer. Only here, and where answers are read, is there a difference
+/// between many takes that share a call and one question that has a call of its own.
 pub(super) enum FlightCall {
     Takes(TakeCall),
     One(Question),
 }
 
 /// Groups questions into calls, in the order in which the calls are sent.
+///
+/// ```text
+/// arrived   take a, take b, refund a, take a, take b, take c, reset b
+/// round 0   EVALSHA(take a, take b, take b, take c), refund a, reset b
+/// round 1   EVALSHA(take a)
+/// ```
+///
+/// Within a round the order of different keys changes, which nobody can observe: a key's answers
+/// depend on that key alone. The questions of one key that come here in a row stay in a row.
 pub(super) fn flight_calls(questions: Vec<Question>, clock: &ServerClock) -> Vec<FlightCall> {
     let mut sort_keys = sort_keys(&questions);
     sort_keys.sort_unstable();
@@ -77,6 +90,8 @@ impl FlightCall {
     }
 
     /// How many keys the call has. A command counts as one key.
+    ///
+    /// Only a call with several keys can be refused because of somebody else's key.
     pub(super) fn number_of_keys(&self) -> usize {
         match self {
             Self::Takes(call) => call.number_of_keys(),
@@ -94,6 +109,9 @@ impl FlightCall {
 }
 
 /// The same call with the script's text in place of its hash.
+///
+/// The hash is the second argument of the command, so everything behind it stays as it is. Later
+/// calls find the script in the server's cache: `EVAL` puts it there.
 fn with_text(call: &CallQuestion) -> Cmd {
     let Some(script) = call.script else {
         return call.command.clone();

@@ -20,6 +20,10 @@ pub(super) enum Role {
 }
 
 /// Loads the scripts, checks the role, and returns what the server's clock showed.
+///
+/// All commands are one pipeline, so a new link costs one round trip beside what the client needs
+/// to log in. Scripts that cannot be loaded are no failure. A server that is still loading its data
+/// is one, and the attempt is made again.
 pub(super) async fn handshake(
     connection: &mut MultiplexedConnection,
     role: Role,

@@ -6,6 +6,9 @@ macro_rules! includes {
 
 /// The files of the folder `lua/include/`, by name. A script has them where a line says
 /// `-- include: name`.
+///
+/// A new file has to be listed here. A name that is not listed leaves its line in the script, where
+/// Lua takes it for a comment; a test of `scripts.rs` finds such lines.
 pub(super) const INCLUDES: &[(&str, &str)] = includes![
     "setup",
     "reply_format",

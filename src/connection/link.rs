@@ -18,6 +18,18 @@ use crate::in_flight_counter::InFlightCounter;
 const MAX_UNREAD: usize = 1_024;
 
 /// One connection to one server. Clones share it.
+///
+/// The reconnector makes it and keeps one clone; the dispatcher has one for each flight, and a
+/// lock's subscriber one to hear messages. Whoever sees that it is broken closes it for all clones:
+/// outstanding requests fail, and the TCP connection ends with the last clone. Closing twice is
+/// harmless, and nothing opens it again. The reconnector makes another one instead, so all that a
+/// link knows (its clock, its silence, its flights) is about one TCP connection to one server.
+///
+/// ```text
+/// open -> in use -> closed by the server       (push_handler: Disconnection)
+///                -> closed by a flight         (a reply of another call, READONLY, an I/O error)
+///                -> closed by the reconnector  (replaced, or its task was aborted)
+/// ```
 #[derive(Clone)]
 pub(crate) struct Link {
     connection: MultiplexedConnection,
@@ -80,6 +92,10 @@ impl Link {
     }
 
     /// Sends these commands and waits for all replies, or for the end of the connection.
+    ///
+    /// If the future is dropped, the commands may have been sent: the server executes them, and the
+    /// client drops their replies. It has no time limit. Once the reconnector has replaced a silent
+    /// link it closes it, which ends this future.
     pub(super) async fn ask(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         let _outstanding = self.inner.activity.request_begins();
         let mut connection = self.connection.clone();
@@ -133,6 +149,9 @@ impl Link {
     }
 
     /// The name of the channel of each message that arrives from now on.
+    ///
+    /// Only the channel's name is handed on. A waiter for a lock asks the server for the lock, and
+    /// the message tells it when.
     #[cfg_attr(not(feature = "lock"), expect(dead_code))]
     pub(crate) fn messages(&self) -> broadcast::Receiver<Arc<str>> {
         self.inner.messages.subscribe()

@@ -1,27 +1,94 @@
 //! Connections to Redis: addresses, connections that are made again when they break, and the
 //! flights in which questions travel.
 //!
-//! A *node* is one server address. It has a [link](link) over the client's multiplexed connection,
+//! A *node* is one server address. It has a [link] over the client's multiplexed connection,
 //! a [reconnector] that replaces a lost or silent link, a [queue] of questions, and a [dispatcher]
 //! with a few [flights](flight) in progress. A single server is one node. The master that sentinels
 //! name is a node whose address changes. A cluster has a node for each master.
 //!
+//! # The path of a question
+//!
 //! ```text
-//! Connection -> Cluster -> Node -> Queue -> Dispatcher -> Flight (one pipeline) -> Link -> server
-//!                               -> Reconnector: connects, watches the link, connects again
+//! RedisStore::take         ../store/redis.rs         makes a TakeQuestion: rule, key, cost
+//!    |
+//! Connection::take         connection.rs             adds the slot and the deadline
+//!    |                     question.rs               Question: what waits and travels
+//!    |                     answer_future.rs          AnswerFuture: what the caller polls
+//!    |
+//! Node::ask                node.rs                   in a cluster, cluster/router.rs finds it
+//!    |
+//! Queue::push              queue.rs                  at most 16,384 wait for a server
+//!    |
+//!    |    Up to here the caller's task does the work, and awaits nothing. From here on a task
+//!    |    of the node does it, and the caller may leave.
+//!    |
+//! Dispatcher::run          dispatcher.rs             two flights in progress, no timer
+//!    |                                               up to 1,024 questions a flight
+//! Flight::new              flight.rs
+//!    |   flight_calls      flight_call.rs            groups the questions into calls
+//!    |   sort_keys         sort_key.rs               keeps the order of arrival for each key
+//!    |   TakeCall          take_call.rs              up to 64 keys and 512 takes a script call
+//!    |   write_questions   take_script/questions.rs  the bytes that the script reads
+//!    |
+//! Link::ask                link.rs                   one pipeline over one TCP connection
+//!    |
+//! the server               ../../lua/                one script for each algorithm
+//!    |
+//! Flight::hand_out         flight.rs                 one reply for each call
+//!    |   read_answers      take_script/answers.rs    the bytes that the script has written
+//!    |   TakeCall::hand_out                          one answer for each take
+//!    |
+//! AnswerSender::send       answer_future.rs          wakes the caller
 //! ```
 //!
-//! # The life of a question
+//! Refunds, resets, limiters and locks go the same way. Each is a script call of its own
+//! ([`CallQuestion`](question::CallQuestion)), and its caller reads the reply.
 //!
-//! - [`Connection`] makes a [question](question) with a deadline and puts it into the queue of the
-//!   node that serves its slot. The caller gets an [`AnswerFuture`], which fails at the deadline
-//!   whatever happens to the question.
-//! - The dispatcher takes what waits and groups it into a flight: takes of many keys into a few
-//!   script calls, everything else into a call of its own. Questions whose caller has left are
-//!   dropped, and never charged.
-//! - The flight is one pipeline. Each take carries its deadline in the server's time: a server that
-//!   was paused refuses what is late instead of charging it.
-//! - Each reply answers the questions of its call.
+//! # Beside that path
+//!
+//! | what | file |
+//! |---|---|
+//! | connects, watches the link, connects again | `reconnector.rs`, `attempts.rs` |
+//! | tells the dispatcher whether there is a link | `link_state.rs` |
+//! | measures how long a link has been silent, and how long it may be | `activity.rs`, `shortest_timeout.rs` |
+//! | the first round trip of a link: scripts, clock, role | `handshake.rs` |
+//! | converts deadlines into the server's time | `server_clock.rs` |
+//! | what a flight needs to send a question again | `endpoint.rs` |
+//! | the server to connect to, or the sentinels that know it | `target.rs`, `sentinel/` |
+//! | the nodes of a cluster, and its redirections | `cluster/` |
+//! | URLs, logins and certificates | `address/` |
+//! | the texts of the scripts | `script.rs`, `scripts.rs`, `includes.rs` |
+//! | errors of the client, by what they ask for | `errors.rs` |
+//!
+//! # Who owns what
+//!
+//! ```text
+//! Redis, RedisStore -> Connection -> Node -> Reconnector (task) -> Link
+//!                   (Arc, clones)         -> Dispatcher (task)  -> Flights in progress
+//!                                         -> Queue
+//! ```
+//!
+//! There are few other tasks: the watcher of a cluster, short ones that send a redirected question
+//! after a pause or close a replaced link, and the client's own, one for each TCP connection.
+//! Dropping the last clone of a [`Connection`] drops its nodes, a node aborts its tasks, and a task
+//! that ends closes what it owned: the reconnector its link, the dispatcher its queue. Questions
+//! that waited or travelled then get the error that the runtime has ended.
+//!
+//! # What holds
+//!
+//! - An answer comes by its question's deadline: [`AnswerFuture`] has a timer of its own, so it
+//!   depends on no task, no link and no server.
+//! - The answers for one key are those of asking in order of arrival, except for questions that
+//!   were sent again or travelled over two links. The queue is first in, first out; the flights
+//!   over one link are sent in the order in which they were made; `sort_key.rs` keeps the order
+//!   inside of a flight.
+//! - A question whose caller has left, or whose deadline is over, is dropped when its turn comes,
+//!   and never charged. Once sent, a take has its deadline with it, in the server's time: a server
+//!   that was paused refuses what is late instead of charging it.
+//! - A question is sent again only when the server has said that it executed nothing of it.
+//! - Whether a link is dead is judged by the link alone. Callers that leave or time out are no
+//!   evidence.
+//! - No lock is held across an `.await`.
 //!
 //! # What happens when something fails
 //!

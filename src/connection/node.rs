@@ -18,6 +18,17 @@ use super::target::Target;
 
 /// One server address: a connection that is made again when it breaks, and the questions for it.
 /// Its two background tasks end when it is dropped.
+///
+/// ```text
+///         questions                     LinkState
+/// ask ----> Queue ----> Dispatcher <--------------- Reconnector
+///                           |                            |
+///                           +-----> Link <---------------+ makes, watches, closes
+/// ```
+///
+/// The two tasks share nothing but the state. Neither waits for the other: while the reconnector
+/// connects, the dispatcher fails questions or lets them wait, as the state says. The owner is a
+/// connection, or in a cluster the router.
 pub(super) struct Node {
     queue: Arc<Queue>,
     state: watch::Receiver<LinkState>,
@@ -65,6 +76,9 @@ impl Node {
     }
 
     /// Queues a question for the server.
+    ///
+    /// It never waits: a question that finds no room, or no task to send it, is answered with an
+    /// error before this returns.
     pub(super) fn ask(&self, question: Question) {
         self.shortest_timeout.note(question.timeout);
         self.queue.push(question);

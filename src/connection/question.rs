@@ -11,6 +11,13 @@ use crate::error::StoreError;
 use crate::rule::Rule;
 
 /// One question to one server.
+///
+/// A question is in exactly one place at a time: a queue, a flight, or the pause before a
+/// redirected question is sent again. A place that drops a question without an answer still ends
+/// the caller's wait, because the sender in its body is dropped with it.
+///
+/// A question that is sent again is the same value: it keeps its deadline, so sending again never
+/// makes an answer later than the timeout, and `resends` bounds how often it can happen.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) body: QuestionBody,
@@ -18,9 +25,14 @@ pub(super) struct Question {
     pub(super) slot: u16,
     pub(super) timeout: Duration,
     /// From this instant on it is sent even if all regular flights are in progress.
+    ///
+    /// A quarter of the timeout after it was asked. Where a round trip is long, the regular flights
+    /// would otherwise make a question wait for two of them.
     pub(super) overdue_at: Instant,
     pub(super) deadline: Instant,
     /// How often it was sent again.
+    ///
+    /// Both late answers and redirections count here, each against a maximum of its own.
     pub(super) resends: u8,
     pub(super) options: SendOptions,
 }
@@ -40,10 +52,15 @@ pub(crate) struct TakeQuestion {
     pub(crate) name: Box<str>,
     pub(crate) cost: u64,
     /// A test's clock, in microseconds, in place of the server's.
+    ///
+    /// Takes with different clocks are never in one call, since a call has one clock.
     pub(crate) now: Option<u64>,
 }
 
 /// A script call or command that no other question shares.
+///
+/// Limiters and locks batch their own questions before they come here, so a flight does not look
+/// into these calls. It only keeps their order.
 #[derive(Debug)]
 pub(super) struct CallQuestion {
     /// `EVALSHA` if there is a script, otherwise any command.
@@ -56,6 +73,11 @@ pub(super) struct CallQuestion {
 
 /// How a question is sent. By default it shares a call with others, which names the script by its
 /// hash.
+///
+/// When the same node has to be asked again, options are only ever added, and a call to which none
+/// can be added fails: no question goes round in circles. Redirections also take `is_asking` back,
+/// and are bounded by `resends`. `Ord` is derived because takes with different options are sorted
+/// into different calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SendOptions {
     /// In a call of its own, because a call shared with others was refused as a whole.
@@ -94,6 +116,9 @@ impl Question {
     }
 
     /// Whether its caller still waits for the answer.
+    ///
+    /// It may leave right after this was asked; then what was sent is executed, and the answer is
+    /// dropped.
     pub(super) fn is_wanted(&self) -> bool {
         match &self.body {
             QuestionBody::Take(_, sender) => !sender.is_closed(),

@@ -21,12 +21,19 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// A connection that breaks is replaced at once. A silent one is not given up before another one
 /// has proved that the server executes scripts over it: the server may just be slow, and then the
 /// silent connection is as good as any.
+///
+/// A node has two tasks; this one alone opens and replaces links. A link is silent if a request is
+/// outstanding and nothing arrives for max(100 ms, twice the shortest timeout in use), at most one
+/// second. An earlier version counted callers that gave up, and twelve impatient clients made a
+/// healthy server look dead 19 times in three seconds (`docs/dependencies.md`).
 pub(super) struct Reconnector {
     pub(super) target: Target,
     pub(super) preload: Preload,
     pub(super) state: watch::Sender<LinkState>,
     pub(super) shortest_timeout: Arc<ShortestTimeout>,
     /// Notified when the connection is lost or silent, and when an attempt to connect has failed.
+    ///
+    /// In a cluster the watcher then asks for the layout; a single server has no listener.
     pub(super) failed: Arc<Notify>,
     pub(super) attempts: Attempts,
 }
@@ -111,6 +118,11 @@ impl Reconnector {
     }
 
     /// Makes another connection beside a silent one. The one that answers first is kept.
+    ///
+    /// The new link must have executed a script, because a server that is paused for writes still
+    /// accepts connections and answers `PING`. While attempts fail, the silent link is kept for the
+    /// questions under way; new ones get the error, unless it is a timeout in the first second of
+    /// the silence.
     async fn replace(&mut self, link: &Link) -> SilenceEnd {
         loop {
             let attempts = &mut self.attempts;

@@ -3,6 +3,10 @@ use redis::{Cmd, cmd};
 use super::includes::INCLUDES;
 
 /// A script of the folder `lua/`, called by its hash.
+///
+/// A script is made once in a process, at its first use, from text that is part of the program. No
+/// text of a script is ever made of data: that travels in KEYS and ARGV alone. `bash tests/lua.sh`
+/// expands the includes in the same way, and looks for mistakes in the result.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(super) source: String,

@@ -7,6 +7,17 @@ use std::time::{Duration, Instant};
 ///
 /// The estimate is never ahead of the server's clock, so no question is executed after its
 /// deadline.
+///
+/// ```text
+/// this process      asked ------------------------ answered
+/// the server                      now
+/// ahead             at most now - asked,  at least now - answered
+/// ```
+///
+/// The error is the time that the reply needed, in the direction that is safe: a question may be
+/// refused early, and is then sent again with a better estimate. The clock of the process is
+/// monotonic, so setting the host's clock changes nothing: only the server's clock decides. Each
+/// link has a clock of its own, because another server may answer on the next one.
 #[derive(Debug)]
 pub(super) struct ServerClock {
     /// How far the server's clock is ahead of this process's, in microseconds: the largest lower

@@ -10,6 +10,11 @@ pub(super) const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// The shortest timeout of the questions to one server. It decides how long a connection may be
 /// silent.
+///
+/// It belongs to a node and never becomes longer again, since a store with a short timeout may ask
+/// at any time. The lower bound keeps a store with a timeout of some milliseconds from replacing
+/// links whenever the server has a slow moment; the upper one finds a dead link within a second
+/// even if all callers are patient.
 #[derive(Debug)]
 pub(super) struct ShortestTimeout {
     micros: AtomicU64,

@@ -14,10 +14,17 @@ use super::take_script::{Answer, Batch, Row, read_answers, write_questions};
 
 /// The most keys and takes in one script call. Such a call occupies the server for at most about
 /// 200 microseconds.
+///
+/// The server serves nobody else while a script runs, and a script cannot measure how long it has
+/// run. So the bound is a number of keys.
 const MAX_KEYS: usize = 64;
 const MAX_TAKES: usize = 512;
 /// In microseconds. Takes of one key and cost share a row if their deadlines are at most this far
 /// apart. The row has the earliest of their deadlines.
+///
+/// Without this spread, each take would need a row of its own, because no two callers ask in the
+/// same microsecond. The price is that a take may be refused some milliseconds before its deadline;
+/// it is sent again if more than twice this time is left.
 const DEADLINE_SPREAD: u64 = 5_000;
 /// Later than every time that a script can read: its numbers are doubles.
 const NO_DEADLINE: u64 = 1 << 53;
@@ -27,6 +34,19 @@ const NO_DEADLINE: u64 = 1 << 53;
 /// The script answers the takes of each key as if they had come one after the other. Takes of the
 /// same cost that follow one another share a row of the question, so that thousands of takes of one
 /// key need few bytes.
+///
+/// A flight makes it, fills it, writes its command, and consumes it when the reply has come.
+///
+/// ```text
+/// questions   a a a b c c         takes, sorted by key
+/// keys        a: row(cost 1, 2 takes), row(cost 5, 1 take)
+///             b: row(cost 1, 1 take)
+///             c: row(cost 1, 2 takes)
+/// reply       clock, mark, answers of a, of b, of c
+/// ```
+///
+/// The answers have no names in them. They belong to the takes by their position alone, so the
+/// order of `questions` must not change between the command and the reply.
 pub(super) struct TakeCall {
     /// The reply repeats it, so that a reply to another call is recognised.
     mark: u64,
@@ -60,6 +80,9 @@ impl TakeCall {
     }
 
     /// Adds a take. `is_same_key`: its key is that of the take added last.
+    ///
+    /// The takes of one key have to be added in a row and in order of arrival. A take joins the
+    /// last row only if its cost is the same, since the script answers the takes of a row as one.
     pub(super) fn push(&mut self, question: Question, clock: &ServerClock, is_same_key: bool) {
         let QuestionBody::Take(take, _) = &question.body else {
             return;
@@ -138,6 +161,10 @@ impl TakeCall {
 
     /// Hands out the answers, and returns whether the reply belongs to this call. A take that is
     /// late by the server's clock and not by this process's is sent again.
+    ///
+    /// A mark that does not match means that replies and calls are out of step on this connection.
+    /// All takes of the call get an error, and the connection is closed: the next reply would be a
+    /// wrong one, too. An error about one key is the answer for the takes of that key only.
     pub(super) fn hand_out(
         mut self,
         reply: &Value,

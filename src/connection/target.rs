@@ -10,6 +10,10 @@ use super::scripts::Preload;
 use super::sentinel::{Master, Sentinels};
 
 /// The server to connect to.
+///
+/// Because of this type the three topologies share one reconnector: it knows only how to connect to
+/// the target, and when the target has moved. In a cluster each node has a `Server`, and the layout
+/// says which nodes there are.
 #[derive(Clone)]
 pub(super) enum Target {
     Server(Box<ConnectionInfo>),

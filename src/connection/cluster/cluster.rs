@@ -11,6 +11,9 @@ use crate::connection::question::Question;
 use crate::connection::scripts::Preload;
 
 /// The masters of a cluster. The background tasks end when this is dropped.
+///
+/// A connection owns it. The watcher holds the router, too, so it is aborted here: otherwise the
+/// nodes, their tasks and their links would outlive the connection.
 pub(in crate::connection) struct Cluster {
     router: Arc<Router>,
     watcher: AbortHandle,

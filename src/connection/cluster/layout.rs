@@ -5,6 +5,11 @@ use super::slots::SLOTS;
 use crate::connection::reply::text;
 
 /// Which master serves which slots, as one node reports it.
+///
+/// Slots are left out whose master has a host that the cluster itself does not know (`?`); they are
+/// unserved until a later layout names it. A node that does not know its own host leaves it empty,
+/// and means the host at which it was asked. Replicas are asked for the layout when no master
+/// answers, and never get a question.
 #[derive(Debug)]
 pub(super) struct Layout {
     /// The first slot, the last slot, and their master.

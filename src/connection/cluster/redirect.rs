@@ -13,6 +13,8 @@ use crate::jitter;
 
 /// A question is sent again at most this often: at the end of a slot's move, the nodes of a cluster
 /// contradict each other for some milliseconds.
+///
+/// With pauses of 10 to 20 ms that is about 250 ms. A question's deadline may end it before.
 const MAX_REDIRECTS: u8 = 16;
 /// The pause before a question is sent again that was redirected in vain. Up to the same time is
 /// added at random.

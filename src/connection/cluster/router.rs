@@ -46,6 +46,9 @@ pub(super) struct Router {
 }
 
 /// Whether the masters of the slots are known.
+///
+/// Once known it stays known: an old layout is better than none, because the masters that it names
+/// redirect to the right ones.
 pub(super) enum RouterState {
     /// The nodes are being asked for the first time.
     Connecting,

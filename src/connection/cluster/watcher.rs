@@ -28,6 +28,9 @@ const MAX_ALONE: Duration = Duration::from_millis(50);
 /// It may have changed when a question was redirected, when a slot has no master, and when a
 /// connection to a master is lost or silent. While a master cannot be reached, each failed attempt
 /// to connect to it notifies the task again, so that a promoted replica is found.
+///
+/// The watcher believes the first node that answers. During a failover that may be the old layout;
+/// the next refusal or failed attempt then asks again, and the order of the nodes is random.
 pub(super) struct Watcher {
     router: Arc<Router>,
 }

@@ -14,6 +14,11 @@ use crate::connection::client::{client_as_is, unbounded};
 const MAX_WAIT_FOR_OTHERS: Duration = Duration::from_millis(50);
 
 /// The sentinels of one master.
+///
+/// They are those of the address, and no others: what a sentinel says about further sentinels is
+/// not used. Each question goes over a new connection, since questions are rare: one for each
+/// attempt to connect, and one after each subscription. Subscriptions have connections of their
+/// own.
 pub(in crate::connection) struct Sentinels {
     pub(super) address: RedisAddress,
     /// The name by which the sentinels know the master.
@@ -46,6 +51,10 @@ impl Sentinels {
 
     /// Where the master is. All sentinels are asked at once, so that dead or hanging sentinels
     /// delay nothing. The one that knows of the latest failover is believed.
+    ///
+    /// A single answer is not trusted to be the latest one, but a majority is not waited for
+    /// either: a client that can reach one sentinel has to find the master. The role that the
+    /// server itself reports decides in the end.
     pub(in crate::connection) async fn master(&self) -> RedisResult<Master> {
         let questions = self.address.seeds.iter().map(|sentinel| self.ask(sentinel));
         let mut answers: FuturesUnordered<_> = questions.collect();

@@ -19,6 +19,9 @@ pub(in crate::connection) enum Answer {
 ///
 /// Returns the server's clock in microseconds, or `None` if this is not the reply to these
 /// questions.
+///
+/// If it returns `None`, some answers may have been handed out before the mistake was found. The
+/// caller has to drop them all.
 pub(in crate::connection) fn read_answers(
     reply: &[u8],
     mark: u64,

@@ -8,6 +8,9 @@ pub(in crate::connection) struct Batch<'a> {
 }
 
 /// Successive takes of the same cost.
+///
+/// The script does not decide the takes of a row one by one: the first ones that fit are charged
+/// together, and all others are denied together.
 pub(in crate::connection) struct Row {
     pub(in crate::connection) cost: u64,
     pub(in crate::connection) takes: u16,

@@ -8,6 +8,9 @@ const MIN_SLICE: u64 = 1_049_000;
 const MAX_NUMBER: u64 = 1 << 53;
 
 /// The questions about these keys.
+///
+/// Calls about many keys are mostly about one rule. Its part of the question is encoded once for
+/// each rule, and sent once for a run of keys.
 pub(in crate::connection) fn write_questions(batches: &[Batch<'_>], into: &mut Vec<u8>) {
     let mut known: Option<&Rule> = None;
     for batch in batches {
