@@ -156,6 +156,15 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
                 sleep(Duration::from_micros(numbers.below(4_000))).await;
             }
         }
+        // What is charged in the very microsecond of a reset may be refundable or not: a store may
+        // have dropped a count in which nothing counts before.
+        let is_reset = |take: &Take| {
+            let mut asked = questions.iter();
+            asked.any(|asked| {
+                matches!(asked, Asked::Reset(reset) if reset.rule().id() == take.rule().id()
+                    && reset.key() == take.key())
+            })
+        };
         for (asked, answer) in questions.iter().zip(join_all(answers).await) {
             let expected = ask(&memory, asked, 1).await;
             match (asked, answer.expect("no panic"), expected) {
@@ -166,6 +175,7 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
                         same(answered, take, said, expected);
                         answered += 1;
                         let receipts = said.receipt().zip(expected.receipt());
+                        let receipts = receipts.filter(|_| !is_reset(take));
                         charges.extend(receipts.map(|(a, b)| (take.clone(), [a, b])));
                     }
                 }

@@ -175,7 +175,9 @@ async fn rates_are_forgotten_when_told(on: LimiterBackend) {
     assert!(!limiter.exists().await.expect("an answer"));
 
     let rate = Rate::overall(2, Duration::from_millis(10)).expect("valid");
-    let rate = rate.with_keep_alive(Duration::from_millis(300)).expect("valid");
+    let rate = rate
+        .with_keep_alive(Duration::from_millis(300))
+        .expect("valid");
     assert!(limiter.try_set(rate).await.expect("an answer"));
     assert_eq!(limiter.rate().await.expect("an answer"), Some(rate));
     for _ in 0..4 {
@@ -189,7 +191,9 @@ async fn rates_are_forgotten_when_told(on: LimiterBackend) {
 async fn reads_change_nothing(on: LimiterBackend) {
     let limiter = limiter(on, 2, 60).await;
     let rate = Rate::overall(2, Duration::from_millis(60)).expect("valid");
-    let rate = rate.with_keep_alive(Duration::from_millis(200)).expect("valid");
+    let rate = rate
+        .with_keep_alive(Duration::from_millis(200))
+        .expect("valid");
     limiter.set(rate).await.expect("is set");
     let until = tokio::time::Instant::now() + Duration::from_millis(230);
     while tokio::time::Instant::now() < until {
