@@ -28,8 +28,8 @@ pub(super) struct File {
     rules: BTreeMap<Spanned<String>, Spanned<RuleTable>>,
 }
 
-/// The default of `enabled`.
-fn enabled_by_default() -> bool {
+/// The default of `enabled`, for the file and for a rule.
+pub(super) fn enabled_by_default() -> bool {
     true
 }
 
@@ -44,21 +44,24 @@ impl File {
             None => None,
         };
         let prefix: Option<Arc<str>> = self.prefix.map(Into::into);
-        let rules = self.rules.into_iter().map(|(path, table)| {
+        let mut rules = Rules::default();
+        for (path, table) in self.rules {
             let span = table.span();
             let table = table.into_inner();
+            let is_enabled = table.enabled;
             let rule = table.into_rule(&path, span, client_ip.as_ref())?;
             let rule = match &prefix {
                 Some(prefix) => rule.with_prefix(Arc::clone(prefix)),
                 None => rule,
             };
-            Ok(if self.shadow {
-                rule.into_shadow()
-            } else {
-                rule
-            })
-        });
-        let rules = rules.collect::<Result<Rules, Mistake>>()?;
+            rules.insert(match self.shadow {
+                true => rule.into_shadow(),
+                false => rule,
+            });
+            if !is_enabled {
+                rules.disable(path.get_ref());
+            }
+        }
         Ok(rules.enabled(self.enabled))
     }
 }

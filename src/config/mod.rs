@@ -43,6 +43,7 @@
 //! [rules.getId]                     # the path; quoted if it has other characters: [rules."/v1.2"]
 //! max-count = 5
 //! window = "10s"                    # ms, s, m, h, d and sums such as "1h 30m"
+//! enabled = true                    # false: this path is not limited. Default: true
 //!
 //! [rules.export]                    # the window as a number and a unit
 //! max-count = 1
@@ -82,6 +83,7 @@
 //!
 //! | key | values |
 //! |---|---|
+//! | `enabled` | `true` or `false`, for the file or for a rule |
 //! | `max-count` | 0 to 999,999,999,999,999; 0 denies every request |
 //! | `window`, or `window-time` in `window-time-unit` | 1 ms to ten years, in whole milliseconds |
 //! | `burst` | 1 or more, if refilling it takes at most ten years |
@@ -185,6 +187,12 @@
 //! Nothing is put between the prefix and the path, so the prefix should end with a separator, as in
 //! `"CurrentLimiter:"`. Services that use the same Redis and must not share counts need different
 //! prefixes. With `enabled = false` no request is counted, and the counts in the store expire.
+//!
+//! # Switching limits off
+//!
+//! `enabled = false` at the top of the file switches off all limits, in the table of a rule that
+//! rule alone: requests pass as if there were no layer. A rule that is switched off is checked like
+//! any other, so that it can be switched on again.
 //!
 //! # Reloading
 //!

@@ -23,6 +23,9 @@ const EXPECTED: &str = "either max-count and window, or quotas";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct RuleTable {
+    /// Whether the path is limited.
+    #[serde(default = "super::file::enabled_by_default")]
+    pub(super) enabled: bool,
     /// Units in the window.
     max_count: Option<Spanned<Number>>,
     /// The window as a duration: `"10s"`.

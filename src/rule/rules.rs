@@ -3,9 +3,12 @@ use std::sync::Arc;
 
 use super::rule::Rule;
 
+type RulesByPath = HashMap<Arc<str>, Arc<Rule>>;
+
 /// The rules of a service by their paths, and whether limiting is enabled.
 ///
-/// A path without a rule is not limited. While limiting is disabled, no path is.
+/// A path without a rule is not limited, and neither is one whose rule is
+/// [switched off](Rules::disable). While limiting is disabled, no path is.
 ///
 /// ```
 /// use tidegate::{Quota, Rule, Rules};
@@ -18,7 +21,9 @@ use super::rule::Rule;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    rules: HashMap<Arc<str>, Arc<Rule>>,
+    rules: RulesByPath,
+    /// The rules that are switched off one by one.
+    switched_off: RulesByPath,
     disabled: bool,
 }
 
@@ -36,7 +41,8 @@ impl Rules {
         !self.disabled
     }
 
-    /// The rule of this path; `None` if it has none or limiting is disabled.
+    /// The rule of this path; `None` if it has none, if it is switched off, or if limiting is
+    /// disabled.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&Arc<Rule>> {
         match self.disabled {
@@ -45,26 +51,52 @@ impl Rules {
         }
     }
 
-    /// The rule of this path, also while limiting is disabled.
+    /// The rule of this path, also while it is switched off.
     pub(crate) fn find(&self, path: &str) -> Option<&Arc<Rule>> {
-        self.rules.get(path)
+        self.rules.get(path).or_else(|| self.switched_off.get(path))
     }
 
-    /// Whether there is a rule for this path, also while limiting is disabled.
+    /// Whether there is a rule for this path, also while it is switched off.
     pub(crate) fn contains(&self, path: &str) -> bool {
         self.find(path).is_some()
     }
 
-    /// All rules in alphabetical order of their paths, even while limiting is disabled.
+    /// All rules in alphabetical order of their paths, even those that are switched off.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Rule>> {
         let mut rules: Vec<_> = self.rules.values().collect();
+        rules.extend(self.switched_off.values());
         rules.sort_unstable_by(|a, b| a.path().cmp(b.path()));
         rules.into_iter()
     }
 
     /// Adds a rule. It replaces an earlier rule of the same path.
     pub fn insert(&mut self, rule: Rule) {
-        self.rules.insert(rule.path().into(), Arc::new(rule));
+        let path: Arc<str> = rule.path().into();
+        self.switched_off.remove(&path);
+        self.rules.insert(path, Arc::new(rule));
+    }
+
+    /// Switches the rule of this path off: its path is not limited until a rule is
+    /// [inserted](Rules::insert) again. Returns whether there is such a rule.
+    ///
+    /// ```
+    /// use tidegate::{Quota, Rule, Rules};
+    ///
+    /// let mut rules: Rules = [Rule::new("getId", [Quota::per_second(5)])?].into_iter().collect();
+    /// assert!(rules.disable("getId"));
+    /// assert!(rules.get("getId").is_none());
+    /// assert_eq!(rules.iter().count(), 1);
+    ///
+    /// rules.insert(Rule::new("getId", [Quota::per_second(7)])?);
+    /// assert!(rules.get("getId").is_some());
+    /// assert_eq!(rules.iter().count(), 1);
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    pub fn disable(&mut self, path: &str) -> bool {
+        if let Some((path, rule)) = self.rules.remove_entry(path) {
+            self.switched_off.insert(path, rule);
+        }
+        self.switched_off.contains_key(path)
     }
 }
 

@@ -160,6 +160,20 @@ fn nothing_is_a_valid_configuration() {
     assert!(rules.get("getId").is_none() && rules.iter().count() == 6);
 }
 
+/// A rule that is switched off is checked like any other, and passes requests.
+#[test]
+fn one_rule_is_switched_off() {
+    let text = EXAMPLE.replacen("[rules.getId]", "[rules.getId]\nenabled = false", 1);
+    let rules = Rules::from_toml(&text).expect("a valid file");
+    assert!(rules.get("getId").is_none() && rules.get("export").is_some());
+    assert_eq!(rules.iter().count(), 6);
+    let on = text.replacen("enabled = false", "enabled = true", 1);
+    let rules = Rules::from_toml(&on).expect("a valid file");
+    assert!(rules.get("getId").is_some());
+    insta::assert_snapshot!(of_rule("enabled = false"), @"line 2: rules.getId: no quota, expected either max-count and window, or quotas");
+    insta::assert_snapshot!(of_rule("enabled = \"no\"\nmax-count = 1\nwindow = \"1s\""), @r#"line 3: rules.getId.enabled: invalid type: string "no", expected a boolean"#);
+}
+
 /// What is said of a text, without a file.
 fn said(text: &str) -> String {
     match Rules::from_toml(text) {
@@ -231,7 +245,7 @@ fn mistakes_in_counts() {
 #[test]
 fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
-    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `burst`, `algorithm`, `sub-windows`, `key`, `cost`, `on-error`, `shadow`");
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `enabled`, `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `burst`, `algorithm`, `sub-windows`, `key`, `cost`, `on-error`, `shadow`");
     insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: unknown key "ip", expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = [\"client-ip\", \"header:a b\"]"), @r#"line 5: rules.getId.key: "a b" is not a header field's name, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
