@@ -36,6 +36,7 @@
 //! | say who is counted together | [`KeyExtractor`]: [`PeerIp`], [`ClientIp`], [`Header`], [`MatchedPath`], closures, tuples | [`key`] |
 //! | keep the counts | [`Store`]: [`MemoryStore`], [`RedisStore`] | [`store`], [`redis`] |
 //! | go on when the store fails | [`Resilient`] | [`store`] |
+//! | replace the rules of a file while requests run | `Limits::watch`, `Limits::reload` | [`live`] |
 //! | read a decision | [`Decision`]; for clients: [`Headers`] | [`decision`] |
 //! | see what is decided | [`Limits::snapshot`] | [`metrics`] |
 //! | answer instead of the handler | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] | [`callback`] |
@@ -77,6 +78,7 @@
 //!
 #![cfg_attr(feature = "axum", doc = "[`MatchedPath`]: crate::MatchedPath")]
 #![cfg_attr(feature = "config", doc = "[`config`]: crate::config")]
+#![cfg_attr(feature = "config", doc = "[`live`]: crate::live")]
 #![cfg_attr(feature = "redis", doc = "[`RedisStore`]: crate::RedisStore")]
 #![cfg_attr(feature = "redis", doc = "[`redis`]: crate::redis")]
 #![cfg_attr(feature = "limiter", doc = "[`limiter`]: crate::limiter")]
@@ -86,6 +88,7 @@
     doc = "[`MatchedPath`]: https://docs.rs/tidegate"
 )]
 #![cfg_attr(not(feature = "config"), doc = "[`config`]: https://docs.rs/tidegate")]
+#![cfg_attr(not(feature = "config"), doc = "[`live`]: https://docs.rs/tidegate")]
 #![cfg_attr(
     not(feature = "redis"),
     doc = "[`RedisStore`]: https://docs.rs/tidegate"
@@ -114,6 +117,8 @@ pub mod layer;
 #[cfg(feature = "limiter")]
 pub mod limiter;
 mod limits;
+#[cfg(feature = "config")]
+pub mod live;
 #[cfg(feature = "lock")]
 pub mod lock;
 mod log_on_change;
@@ -171,6 +176,11 @@ struct PrimitivesDoctests;
 #[cfg(all(doctest, feature = "config", feature = "redis"))]
 #[doc = include_str!("../docs/resilience.md")]
 struct ResilienceDoctests;
+
+/// The same of the page on files that change.
+#[cfg(all(doctest, feature = "config"))]
+#[doc = include_str!("../docs/reload.md")]
+struct ReloadDoctests;
 
 /// The same of the page on clusters and sentinels.
 #[cfg(all(doctest, feature = "cluster", feature = "sentinel"))]

@@ -4,6 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::layer::RateLimitLayer;
 use crate::metrics::{NearLimit, Snapshot};
+#[cfg(feature = "config")]
+use crate::live::{FileWatcher, Reloads};
+#[cfg(feature = "config")]
+use crate::rule::ContentHash;
 use crate::rule::{Rules, SharedRules};
 use crate::store::{MemoryStore, Store, shared};
 use crate::trace;
@@ -41,17 +45,25 @@ pub struct Limits {
     store: Arc<OnceLock<Arc<dyn Store>>>,
     paths: Arc<Paths>,
     near_limit: NearLimit,
+    #[cfg(feature = "config")]
+    reloads: Arc<Reloads>,
 }
 
 impl Limits {
     /// These rules, counted in a [`MemoryStore`] until [told otherwise](Limits::store).
     #[must_use]
     pub fn new(rules: Rules) -> Self {
+        Self::of(SharedRules::new(rules))
+    }
+
+    fn of(rules: SharedRules) -> Self {
         Self {
-            rules: SharedRules::new(rules),
+            rules,
             store: Arc::default(),
             paths: Arc::default(),
             near_limit: NearLimit::default(),
+            #[cfg(feature = "config")]
+            reloads: Arc::default(),
         }
     }
 
@@ -65,7 +77,8 @@ impl Limits {
     pub fn from_file(
         path: impl AsRef<std::path::Path>,
     ) -> Result<Self, crate::config::ConfigError> {
-        Ok(Self::new(Rules::from_file(path)?))
+        let (rules, text) = Rules::from_file_with_text(path.as_ref())?;
+        Ok(Self::of_text(rules, &text))
     }
 
     /// The rules of a TOML text.
@@ -75,22 +88,67 @@ impl Limits {
     /// As [`Limits::from_file`].
     #[cfg(feature = "config")]
     pub fn from_toml(text: &str) -> Result<Self, crate::config::ConfigError> {
-        Ok(Self::new(Rules::from_toml(text)?))
+        Ok(Self::of_text(Rules::from_toml(text)?, text))
     }
 
-    /// Replaces all rules by those of a file, also in the layers that were made already. If
-    /// something is wrong with it, the rules stay as they are.
+    #[cfg(feature = "config")]
+    fn of_text(rules: Rules, text: &str) -> Self {
+        Self::of(SharedRules::from_text(rules, ContentHash::of(text)))
+    }
+
+    /// Watches a file, and replaces all rules by those of the file whenever it changes, also in the
+    /// layers that were made already. [`live`](crate::live) says what is guaranteed.
+    ///
+    /// The file is read by a task of the current tokio runtime: for the first time at once, but
+    /// this call does not wait for it. The task ends with the runtime, with the last layer and the
+    /// last clone of these limits, and when another file is watched. The file need not exist yet.
+    ///
+    /// ```no_run
+    /// use tidegate::Limits;
+    ///
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// // Fails if something is wrong with the file now.
+    /// let limits = Limits::from_file("limits.toml")?;
+    /// limits.watch("limits.toml")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// As [`Limits::from_file`].
+    /// [`WatchError`](crate::live::WatchError) outside of a tokio runtime, or if the runtime has no
+    /// timer. Errors of the file are logged, and shown by [`status`](Limits::status).
+    #[cfg(feature = "config")]
+    pub fn watch(&self, path: impl AsRef<std::path::Path>) -> Result<(), crate::live::WatchError> {
+        FileWatcher::start(&self.rules, &self.reloads, path.as_ref())
+    }
+
+    /// Replaces all rules by those of a file, also in the layers that were made already. If
+    /// something is wrong with the file, or if it has no rules, the rules stay as they are. A rule
+    /// that a layer uses and that the file lacks stays, too: it is
+    /// [listed](crate::live::ReloadStatus::kept_rules), and `enabled = false` in its table switches
+    /// it off.
+    ///
+    /// The file is read once, and the call blocks meanwhile: call it when the file is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`](crate::config::ConfigError) as from [`Limits::from_file`]; also for what is
+    /// not a regular file, for more than 16 MiB, and for a file without rules, unless it says
+    /// `enabled = false`.
     #[cfg(feature = "config")]
     pub fn reload(
         &self,
         path: impl AsRef<std::path::Path>,
     ) -> Result<(), crate::config::ConfigError> {
-        self.rules.replace(Rules::from_file(path)?);
-        Ok(())
+        self.reloads.reload(&self.rules, path.as_ref())
+    }
+
+    /// Which rules are in force, since when, and why the last reload failed.
+    #[cfg(feature = "config")]
+    #[must_use]
+    pub fn status(&self) -> crate::live::ReloadStatus {
+        self.reloads.status(&self.rules)
     }
 
     /// Where the counts are kept: for layers made from now on. Default: a [`MemoryStore`], made

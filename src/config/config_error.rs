@@ -27,7 +27,7 @@ const MAX_KEY: usize = 200;
 pub struct ConfigError {
     /// `None` for a text that was not read from a file.
     file: Option<PathBuf>,
-    /// Counted from 1. `None` if the file cannot be read.
+    /// Counted from 1. `None` if the file cannot be read, or lacks something.
     line: Option<usize>,
     /// With all tables around it. `None` outside of keys and values.
     key: Option<String>,
@@ -39,13 +39,26 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// A file that cannot be read.
-    pub(super) fn unreadable(file: &Path, error: io::Error) -> Self {
+    pub(crate) fn unreadable(file: &Path, error: io::Error) -> Self {
         Self {
             file: Some(file.to_owned()),
             line: None,
             key: None,
             message: format!("cannot be read: {error}"),
             source: Some(error),
+        }
+    }
+
+    /// A file without rules, which replaces no others.
+    pub(super) fn no_rules(file: &Path) -> Self {
+        let message = "no rules, expected [rules.<path>], or enabled = false if nothing is to be \
+             limited";
+        Self {
+            file: Some(file.to_owned()),
+            line: None,
+            key: None,
+            message: message.to_owned(),
+            source: None,
         }
     }
 
@@ -94,7 +107,8 @@ impl ConfigError {
         self.file.as_deref()
     }
 
-    /// The line, counted from 1. `None` if the file cannot be read.
+    /// The line, counted from 1. `None` if the file cannot be read, or was
+    /// [reloaded](crate::Limits::reload) and has no rules.
     #[must_use]
     pub const fn line(&self) -> Option<usize> {
         self.line

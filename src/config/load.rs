@@ -39,10 +39,25 @@ impl Rules {
     /// [`ConfigError`] if the file cannot be read or has a mistake. For a mistake the error names
     /// the file, the line, the key and what was expected.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let path = path.as_ref();
+        Self::from_file_with_text(path.as_ref()).map(|(rules, _)| rules)
+    }
+
+    /// The same, and the text that the file contains.
+    pub(crate) fn from_file_with_text(path: &Path) -> Result<(Self, String), ConfigError> {
         let text =
             fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, error))?;
-        Self::from_toml(&text).map_err(|error| error.in_file(path))
+        let rules = Self::from_toml(&text).map_err(|error| error.in_file(path))?;
+        Ok((rules, text))
+    }
+
+    /// The rules of a file's new text, which are to replace others. No rules at all are a mistake,
+    /// as an empty file mostly is, unless the text says that nothing is to be limited.
+    pub(crate) fn from_new_text(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let rules = Self::from_toml(text).map_err(|error| error.in_file(path))?;
+        match rules.is_enabled() && rules.len() == 0 {
+            true => Err(ConfigError::no_rules(path)),
+            false => Ok(rules),
+        }
     }
 
     /// Reads the rules from a TOML text. [`config`](crate::config) describes it.

@@ -196,17 +196,21 @@
 //!
 //! # Reloading
 //!
-//! [`Limits::reload`](crate::Limits::reload) reads the file again while requests are being served.
-//! The new rules apply from the next request on; counts are kept. After a mistake the old rules
-//! stay.
+//! [`Limits::watch`](crate::Limits::watch) reads the file every two seconds, and replaces the rules
+//! when it has changed. [`Limits::reload`](crate::Limits::reload) does so once. The new rules apply
+//! from the next request on; counts are kept. After a mistake, and while the file is missing or has
+//! no rules, the old rules stay, and [`Limits::status`](crate::Limits::status) says why. A rule that
+//! a layer uses stays as it was when it is gone from the file: switch it off instead. More in
+//! [`live`](crate::live).
 //!
 //! ```no_run
 //! use tidegate::Limits;
 //!
-//! # fn main() -> Result<(), tidegate::config::ConfigError> {
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let limits = Limits::from_file("limits.toml")?;
 //! let layer = limits.layer("getId");
-//! // Later, when the file has changed:
+//! limits.watch("limits.toml")?;
+//! // Or at a moment of your own:
 //! if let Err(error) = limits.reload("limits.toml") {
 //!     eprintln!("the old rules stay: {error}");
 //! }

@@ -65,6 +65,7 @@ impl RateLimitLayer {
     /// If the path is empty.
     pub fn from_rules(rules: &SharedRules, path: &str, store: impl Store) -> Self {
         assert!(!path.is_empty(), "the path is empty");
+        rules.mark_used(path);
         let rules = rules.clone();
         let path = path.into();
         Self::of(RuleSource::Named { rules, path }).store(store)

@@ -21,6 +21,11 @@
 //! # }
 //! ```
 
+// Without a file, nothing tells where rules come from.
+#![cfg_attr(not(feature = "config"), allow(dead_code))]
+
+mod applied;
+mod content_hash;
 mod on_error;
 mod policy;
 pub(crate) mod rule;
@@ -28,7 +33,12 @@ mod rule_error;
 pub(crate) mod rules;
 mod share;
 mod shared_rules;
+mod used_paths;
 
+#[cfg(feature = "config")]
+pub(crate) use applied::Applied;
+#[cfg(feature = "config")]
+pub(crate) use content_hash::ContentHash;
 pub use on_error::OnError;
 pub use policy::Policy;
 pub(crate) use rule::Rule;
@@ -36,5 +46,7 @@ pub use rule_error::RuleError;
 pub(crate) use rules::Rules;
 pub use share::Share;
 pub use shared_rules::SharedRules;
+#[cfg(feature = "config")]
+pub(crate) use shared_rules::WeakRules;
 
 pub use crate::quota::QuotaError;

@@ -61,6 +61,11 @@ impl Rules {
         self.find(path).is_some()
     }
 
+    /// The number of rules, with those that are switched off.
+    pub(crate) fn len(&self) -> usize {
+        self.rules.len() + self.switched_off.len()
+    }
+
     /// All rules in alphabetical order of their paths, even those that are switched off.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Rule>> {
         let mut rules: Vec<_> = self.rules.values().collect();
@@ -97,6 +102,32 @@ impl Rules {
             self.switched_off.insert(path, rule);
         }
         self.switched_off.contains_key(path)
+    }
+
+    /// Adds the rules of `old` that these rules lack and that are wanted, each switched on or off
+    /// as it was. Returns their paths in alphabetical order.
+    pub(super) fn keep_missing(
+        &mut self,
+        old: &Self,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let is_missing = |path: &str| is_wanted(path) && !self.contains(path);
+        let missing = |rules: &RulesByPath| -> RulesByPath {
+            let missing = rules.iter().filter(|(path, _)| is_missing(path));
+            missing
+                .map(|(path, rule)| (Arc::clone(path), Arc::clone(rule)))
+                .collect()
+        };
+        let (on, off) = (missing(&old.rules), missing(&old.switched_off));
+        let mut paths: Vec<_> = on
+            .keys()
+            .chain(off.keys())
+            .map(ToString::to_string)
+            .collect();
+        paths.sort_unstable();
+        self.rules.extend(on);
+        self.switched_off.extend(off);
+        paths
     }
 }
 

@@ -11,6 +11,7 @@ mod events;
 mod failures;
 #[cfg(feature = "test-util")]
 mod fields;
+mod reload;
 mod semantics;
 mod shadow;
 mod stores;

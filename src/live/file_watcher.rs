@@ -1,0 +1,203 @@
+use std::io;
+use std::panic::catch_unwind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{sleep, timeout};
+
+use super::file_content::FileContent;
+use super::file_state::{FileState, Verdict};
+use super::reloads::{Reloads, absolute, log_applied};
+use super::watch_error::WatchError;
+use crate::config::ConfigError;
+use crate::rule::{Rules, SharedRules, WeakRules};
+
+/// How long a file is left alone after two readings agreed.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How long after a reading the next one has to confirm it. A write that takes less time is never
+/// seen half by both.
+const CONFIRM_AFTER: Duration = Duration::from_millis(250);
+/// After this long without an answer of the file system, reading the file has failed.
+const MAX_READ: Duration = Duration::from_secs(10);
+
+type Reading = Result<FileContent, ConfigError>;
+
+/// The background task that keeps rules as a file says.
+///
+/// The rules own it: it is aborted when their last clone is dropped, or when another one replaces
+/// it. A reading blocks a thread of the runtime's pool for blocking work, and there is never more
+/// than one of them.
+#[derive(Debug)]
+pub(crate) struct FileWatcher {
+    number: u64,
+    file: Arc<Path>,
+    rules: WeakRules,
+    reloads: Arc<Reloads>,
+    state: FileState,
+    /// A reading that takes longer than it may, as on a network mount that does not answer.
+    late: Option<JoinHandle<Reading>>,
+}
+
+impl FileWatcher {
+    /// Starts the task. It replaces the one that was started before.
+    pub(crate) fn start(
+        rules: &SharedRules,
+        reloads: &Arc<Reloads>,
+        file: &Path,
+    ) -> Result<(), WatchError> {
+        let runtime = Handle::try_current().map_err(|_| WatchError::NoRuntime)?;
+        // Nothing else tells whether there is a timer.
+        catch_unwind(|| drop(sleep(Duration::ZERO))).map_err(|_| WatchError::NoTimer)?;
+        let file: Arc<Path> = absolute(file).into();
+        let number = reloads.begin_watch(&file);
+        let watcher = Self {
+            number,
+            file,
+            rules: rules.downgrade(),
+            reloads: Arc::clone(reloads),
+            state: FileState::new(rules.applied().hash),
+            late: None,
+        };
+        rules.own_updater(number, runtime.spawn(watcher.run()).abort_handle());
+        Ok(())
+    }
+
+    async fn run(mut self) {
+        loop {
+            let reading = self.read().await;
+            let pause = match self.state.judge(&reading) {
+                Verdict::Applied => {
+                    self.reloads.unchanged(&self.file);
+                    PAUSE
+                }
+                Verdict::Refused => PAUSE,
+                Verdict::Unconfirmed => CONFIRM_AFTER,
+                Verdict::Unsettled => {
+                    self.report(&self.error("it changes all the time"));
+                    CONFIRM_AFTER
+                }
+                Verdict::Confirmed => {
+                    self.act_on(reading).await;
+                    PAUSE
+                }
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// What the file contains, or why it cannot be read.
+    async fn read(&mut self) -> Reading {
+        let mut reading = self.late.take().unwrap_or_else(|| {
+            let file = Arc::clone(&self.file);
+            spawn_blocking(move || FileContent::read(&file))
+        });
+        match timeout(MAX_READ, &mut reading).await {
+            Ok(Ok(content)) => content,
+            Ok(Err(_)) => Err(self.error("a panic while it was read")),
+            Err(_) => {
+                self.late = Some(reading);
+                Err(self.error("the file system does not answer"))
+            }
+        }
+    }
+
+    /// Applies a reading, or reports why it is refused.
+    async fn act_on(&mut self, reading: Reading) {
+        let applied = match reading {
+            Ok(content) => self.apply(content).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = applied {
+            self.report(&error);
+        }
+    }
+
+    /// Reads and swaps the rules on a thread that may be busy for a while.
+    async fn apply(&mut self, content: FileContent) -> Result<(), ConfigError> {
+        let hash = content.hash;
+        let (file, rules) = (Arc::clone(&self.file), self.rules.clone());
+        let (reloads, number) = (Arc::clone(&self.reloads), self.number);
+        let applied = spawn_blocking(move || {
+            let new = Rules::from_new_text(&content.text, &file)?;
+            let rules = rules.upgrade();
+            Ok(rules.and_then(|rules| reloads.apply(number, &rules, new, hash)))
+        });
+        let panicked = |_| Err(self.error("a panic while its rules were read"));
+        let applied = applied.await.unwrap_or_else(panicked)?;
+        log_applied(&self.file, applied.as_ref());
+        self.state.applied(hash);
+        Ok(())
+    }
+
+    fn report(&self, error: &ConfigError) {
+        self.reloads.failed(Some(self.number), &self.file, error);
+    }
+
+    fn error(&self, message: &str) -> ConfigError {
+        ConfigError::unreadable(&self.file, io::Error::other(message))
+    }
+}
+
+/// The runtime shuts down, or the task has panicked. If the rules are gone, nobody is told.
+impl Drop for FileWatcher {
+    fn drop(&mut self) {
+        self.reloads.end_watch(self.number, &self.file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file system that does not answer is asked once, and waited for.
+    #[tokio::test(start_paused = true)]
+    async fn a_reading_that_hangs_is_not_repeated() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file: Arc<Path> = folder.path().join("limits.toml").into();
+        std::fs::write(&file, "late").expect("is written");
+        let late = Arc::clone(&file);
+        let hanging = tokio::spawn(async move {
+            sleep(MAX_READ * 5 / 2).await;
+            FileContent::read(&late)
+        });
+        let rules = SharedRules::default();
+        let mut watcher = FileWatcher {
+            number: 1,
+            file: Arc::clone(&file),
+            rules: rules.downgrade(),
+            reloads: Arc::default(),
+            state: FileState::new(None),
+            late: Some(hanging),
+        };
+        for _ in 0..2 {
+            let error = watcher.read().await.expect_err("it hangs").to_string();
+            assert!(
+                error.ends_with("the file system does not answer"),
+                "{error}"
+            );
+        }
+        assert_eq!(watcher.read().await.expect("the late one").text, "late");
+        std::fs::write(&file, "next").expect("is written");
+        assert_eq!(watcher.read().await.expect("the next one").text, "next");
+    }
+
+    /// A bug that panics while a file is read ends one reading, and not the task.
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_a_failure_of_one_reading() {
+        let mut watcher = FileWatcher {
+            number: 1,
+            file: Path::new("/nowhere/limits.toml").into(),
+            rules: SharedRules::default().downgrade(),
+            reloads: Arc::default(),
+            state: FileState::new(None),
+            late: Some(spawn_blocking(|| panic!("on purpose"))),
+        };
+        let error = watcher.read().await.expect_err("it panicked").to_string();
+        assert!(error.contains("panic"), "{error}");
+        let error = watcher.read().await.expect_err("no such file").to_string();
+        assert!(error.contains("No such file"), "{error}");
+    }
+}

@@ -1,0 +1,211 @@
+use std::path::{self, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::file_content::FileContent;
+use super::reload_status::{Attempts, Failure, ReloadStatus};
+use crate::config::ConfigError;
+use crate::rule::{Applied, ContentHash, Rules, SharedRules};
+use crate::trace;
+
+/// Applies what files contain, and keeps what became of it.
+#[derive(Debug, Default)]
+pub(crate) struct Reloads {
+    state: Mutex<State>,
+    /// Held while new rules are on their way, so that a call never applies an old reading after the
+    /// watcher has applied a newer one, and is through with the file.
+    one_at_a_time: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    attempts: Attempts,
+    /// The number of the newest watcher: none before it may change anything.
+    watcher: u64,
+}
+
+impl Reloads {
+    /// Reads a file now and applies its rules.
+    pub(crate) fn reload(&self, rules: &SharedRules, file: &Path) -> Result<(), ConfigError> {
+        let _turn = self.wait_for_turn();
+        let read = || {
+            let content = FileContent::read(file)?;
+            Ok((Rules::from_new_text(&content.text, file)?, content.hash))
+        };
+        match read() {
+            Ok((new, hash)) => {
+                let applied = self.lock().apply(rules, new, hash);
+                log_applied(file, applied.as_ref());
+                Ok(())
+            }
+            Err(error) => {
+                self.failed(None, file, &error);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn status(&self, rules: &SharedRules) -> ReloadStatus {
+        let state = self.lock();
+        ReloadStatus {
+            applied: rules.applied(),
+            attempts: state.attempts.clone(),
+        }
+    }
+
+    /// Notes a watcher that replaces the one before it. Returns its number.
+    pub(super) fn begin_watch(&self, file: &Arc<Path>) -> u64 {
+        let mut state = self.lock();
+        state.watcher += 1;
+        state.attempts.watched = Some(Arc::clone(file));
+        state.watcher
+    }
+
+    /// Notes that a watcher has ended, unless another one has replaced it.
+    pub(super) fn end_watch(&self, watcher: u64, file: &Path) {
+        let mut state = self.lock();
+        if state.watcher == watcher {
+            state.attempts.watched = None;
+            state
+                .attempts
+                .fail(file, "no longer watched: the task has ended");
+        }
+    }
+
+    /// Applies a watcher's rules. `None` if they are in force already, or if another watcher has
+    /// replaced this one.
+    pub(super) fn apply(
+        &self,
+        watcher: u64,
+        rules: &SharedRules,
+        new: Rules,
+        hash: ContentHash,
+    ) -> Option<Applied> {
+        let _turn = self.wait_for_turn();
+        let mut state = self.lock();
+        match state.watcher == watcher {
+            true => state.apply(rules, new, hash),
+            false => None,
+        }
+    }
+
+    /// Notes that a file is refused: logs and counts it, unless another watcher has replaced the
+    /// one that says so.
+    pub(super) fn failed(&self, watcher: Option<u64>, file: &Path, error: &ConfigError) {
+        let error = error.to_string();
+        let mut state = self.lock();
+        if watcher.is_some_and(|watcher| watcher != state.watcher) {
+            return;
+        }
+        state.attempts.failures += 1;
+        state.attempts.fail(file, &error);
+        drop(state);
+        trace::event!(warn: error, "the rules stay as they are: the file is refused");
+    }
+
+    /// Notes that a file contains what is in force: its failure is over.
+    pub(super) fn unchanged(&self, file: &Path) {
+        let mut state = self.lock();
+        let failure = state
+            .attempts
+            .failure
+            .take_if(|failure| failure.file == absolute(file));
+        drop(state);
+        if failure.is_some() {
+            let file = file.display().to_string();
+            trace::event!(info: file, "the file contains the rules in force again");
+        }
+    }
+
+    fn wait_for_turn(&self) -> MutexGuard<'_, ()> {
+        let turn = self.one_at_a_time.lock();
+        turn.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in here would come from an allocation: what is locked is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Applies rules, unless they are in force already.
+    fn apply(&mut self, rules: &SharedRules, new: Rules, hash: ContentHash) -> Option<Applied> {
+        self.attempts.failure = None;
+        if rules.applied().hash == Some(hash) {
+            return None;
+        }
+        self.attempts.reloads += 1;
+        Some(rules.replace_unused(new, hash))
+    }
+}
+
+impl Attempts {
+    /// Notes a failure. One that lasts keeps the time of its beginning.
+    fn fail(&mut self, file: &Path, message: &str) {
+        let is_same = |failure: &Failure| failure.message == message;
+        if !self.failure.as_ref().is_some_and(is_same) {
+            self.failure = Some(Failure {
+                file: absolute(file),
+                message: message.to_owned(),
+                since: SystemTime::now(),
+            });
+        }
+    }
+}
+
+/// The file, independent of the working directory. Symbolic links stay, because they may be
+/// replaced.
+pub(super) fn absolute(file: &Path) -> PathBuf {
+    path::absolute(file).unwrap_or_else(|_| file.to_owned())
+}
+
+/// Logs new rules, and those that are kept although they are gone from the file.
+pub(super) fn log_applied(file: &Path, applied: Option<&Applied>) {
+    let Some(applied) = applied else {
+        return;
+    };
+    let (shown, version) = (file.display().to_string(), applied.version);
+    let file = &*shown;
+    let hash = applied.hash.map(|hash| hash.to_string());
+    trace::event!(info: file, version, hash, "the rules of the file apply from now on");
+    if let [first, ..] = &*applied.kept {
+        let number = applied.kept.len();
+        trace::event!(
+            warn: file, number, first,
+            "rules in use are gone from the file and stay: say enabled = false to switch one off"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It may still be about to apply what it has read when the next one starts.
+    #[test]
+    fn a_watcher_that_was_replaced_changes_nothing() {
+        let (reloads, rules) = (Reloads::default(), SharedRules::default());
+        let files: [Arc<Path>; 2] = ["old.toml", "new.toml"].map(|file| Path::new(file).into());
+        let [old, new] = files.each_ref().map(|file| reloads.begin_watch(file));
+        let apply = |watcher: u64, text: &str| {
+            let new = Rules::from_toml(text).expect("valid");
+            reloads.apply(watcher, &rules, new, ContentHash::of(text))
+        };
+        let text = "[rules.a]\nmax-count = 1\nwindow = \"1s\"";
+        assert!(apply(old, text).is_none());
+        let error = ConfigError::unreadable(&files[0], std::io::Error::other("gone"));
+        reloads.failed(Some(old), &files[0], &error);
+        reloads.end_watch(old, &files[0]);
+        let status = reloads.status(&rules);
+        assert_eq!(
+            (status.version(), status.error(), status.failures()),
+            (1, None, 0)
+        );
+        assert_eq!(status.watched(), Some(&*files[1]));
+
+        assert_eq!(apply(new, text).map(|applied| applied.version), Some(2));
+        reloads.failed(Some(new), &files[1], &error);
+        assert_eq!(reloads.status(&rules).failures(), 1);
+    }
+}

@@ -1,0 +1,234 @@
+//! Rules that are gone from the file while layers use them.
+
+use tidegate::{Limits, MemoryStore, RateLimitLayer};
+
+use super::{Service, quota, rules, settle};
+
+fn only(path: &str, max: u64) -> String {
+    format!("[rules.{path}]\nmax-count = {max}\nwindow = \"1h\"\n")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_in_use_stays_and_is_listed() {
+    let service = Service::watched().await;
+    service.write(only("search", 7));
+    settle().await;
+    assert_eq!(quota(&service.app, "/getId").await, Some(5), "as it was");
+    assert_eq!(quota(&service.app, "/search").await, Some(7));
+    let status = service.limits.status();
+    assert_eq!(
+        (status.kept_rules(), status.error()),
+        (&["getId".to_owned()][..], None)
+    );
+    let now = service.limits.rules().load();
+    assert!(now.get("unused").is_none(), "nobody uses it");
+    assert!(service.limits.paths_without_rule().is_empty());
+
+    // It stays through further changes.
+    service.write(only("other", 3));
+    settle().await;
+    service.check_one("/getId", Some(5)).await;
+    service.check_one("/search", Some(7)).await;
+    assert_eq!(service.limits.status().kept_rules(), ["getId", "search"]);
+
+    service.write(rules(9));
+    settle().await;
+    service.check(9).await;
+    assert!(service.limits.status().kept_rules().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_is_switched_off_in_its_table() {
+    let service = Service::watched().await;
+    let off = rules(7).replacen("window", "enabled = false\nwindow", 1);
+    service.write(&off);
+    settle().await;
+    service.check_one("/getId", None).await;
+    service.check_one("/search", Some(7)).await;
+    let status = service.limits.status();
+    assert!(status.kept_rules().is_empty() && service.limits.paths_without_rule().is_empty());
+
+    // Gone from the file, it stays what it was: switched off.
+    service.write(only("search", 9));
+    settle().await;
+    service.check_one("/getId", None).await;
+    assert_eq!(service.limits.status().kept_rules(), ["getId"]);
+
+    service.write(rules(3));
+    settle().await;
+    service.check(3).await;
+}
+
+/// Of one reload, not of the watcher alone. Its outcome is in the status, too.
+#[tokio::test]
+async fn a_reload_that_is_called_keeps_them_too() {
+    let service = Service::start();
+    service.write(only("search", 7));
+    service.limits.reload(&service.file).expect("valid");
+    service.check_one("/getId", Some(5)).await;
+    let status = service.limits.status();
+    assert_eq!(status.kept_rules(), ["getId"]);
+    assert_eq!(
+        (status.version(), status.reloads(), status.failures()),
+        (2, 1, 0)
+    );
+
+    service.write("[rules.a]");
+    service.limits.reload(&service.file).expect_err("no quota");
+    let first = service.limits.status();
+    assert_eq!(
+        (first.version(), first.reloads(), first.failures()),
+        (2, 1, 1)
+    );
+    assert!(
+        first
+            .error()
+            .is_some_and(|error| error.contains("limits.toml:1: rules.a"))
+    );
+    service.limits.reload(&service.file).expect_err("still");
+    let second = service.limits.status();
+    assert_eq!(second.failures(), 2);
+    assert_eq!(
+        second.failing_since(),
+        first.failing_since(),
+        "the same failure"
+    );
+
+    // The same content is no change.
+    service.write(only("search", 7));
+    service.limits.reload(&service.file).expect("valid");
+    let status = service.limits.status();
+    assert_eq!(
+        (status.version(), status.reloads(), status.error()),
+        (2, 1, None)
+    );
+}
+
+/// Layers that were made from the shared rules count, and those that are gone do, too.
+#[tokio::test]
+async fn every_layer_counts() {
+    let service = Service::start();
+    let rules = service.limits.rules();
+    drop(RateLimitLayer::from_rules(
+        rules,
+        "unused",
+        MemoryStore::new(),
+    ));
+    service.write(only("other", 7));
+    service.limits.reload(&service.file).expect("valid");
+    assert_eq!(
+        service.limits.status().kept_rules(),
+        ["getId", "search", "unused"]
+    );
+}
+
+/// Layers are made while the rules are replaced: one that was made while its rule was in force keeps
+/// that rule.
+#[test]
+fn a_layer_made_meanwhile_keeps_its_rule() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    std::fs::write(&file, only("other", 7)).expect("is written");
+    let paths: Vec<_> = (0..1_000).map(|number| format!("p{number}")).collect();
+    let all: String = paths.iter().map(|path| only(path, 5)).collect();
+    let all = tidegate::Rules::from_toml(&all).expect("valid");
+    let (mut kept, mut gone) = (0, 0);
+    for _ in 0..50 {
+        let limits = Limits::new(all.clone());
+        let early: Vec<_> = std::thread::scope(|scope| {
+            scope.spawn(|| limits.reload(&file).expect("valid"));
+            let is_early = |path: &&String| {
+                let _ = limits.layer(path);
+                limits.rules().load().get("other").is_none()
+            };
+            paths.iter().filter(is_early).collect()
+        });
+        let rules = limits.rules().load();
+        assert!(early.iter().all(|path| rules.get(path).is_some()));
+        assert_eq!(rules.iter().count(), 1 + limits.status().kept_rules().len());
+        kept += early.len();
+        gone += paths.len() - early.len();
+    }
+    assert!(kept > 0 && gone > 0, "{kept} and {gone}");
+}
+
+/// `SharedRules::replace` is the code's own decision: nothing is kept, and the file waits.
+#[tokio::test(start_paused = true)]
+async fn rules_that_code_replaced_stay_until_the_file_changes() {
+    let service = Service::watched().await;
+    let other = tidegate::Rules::from_toml(&only("getId", 9)).expect("valid");
+    service.limits.rules().replace(other);
+    settle().await;
+    service.check_one("/getId", Some(9)).await;
+    service.check_one("/search", None).await;
+    let status = service.limits.status();
+    assert_eq!((status.version(), status.content_hash()), (2, None));
+
+    service.write(rules(7));
+    settle().await;
+    service.check(7).await;
+    assert_eq!(service.version(), 3);
+}
+
+/// A limit stays the same limit: what was counted before a reload counts after it.
+#[tokio::test(start_paused = true)]
+async fn counts_stay() {
+    let service = Service::watched().await;
+    for _ in 0..5 {
+        assert_eq!(crate::status(&service.app, "/getId").await.as_u16(), 200);
+    }
+    assert_eq!(crate::status(&service.app, "/getId").await.as_u16(), 429);
+    service.write(rules(6));
+    settle().await;
+    assert_eq!(crate::status(&service.app, "/getId").await.as_u16(), 200);
+    assert_eq!(crate::status(&service.app, "/getId").await.as_u16(), 429);
+}
+
+impl Service {
+    async fn check_one(&self, path: &str, max: Option<u64>) {
+        assert_eq!(quota(&self.app, path).await, max, "{path}");
+    }
+}
+
+#[cfg(feature = "tracing")]
+#[tokio::test(start_paused = true)]
+async fn what_the_log_says() {
+    use test_support::log::Log;
+
+    let log = Log::start();
+    let one_line = |words: &[&str]| {
+        let lines = log.lines();
+        let [line] = &*lines else {
+            panic!("{words:?}: {lines:?}");
+        };
+        assert!(words.iter().all(|word| line.contains(word)), "{line}");
+    };
+    let service = Service::watched().await;
+    assert!(log.lines().is_empty(), "nothing has changed");
+
+    service.write(rules(7));
+    settle().await;
+    let hash = service.limits.status().content_hash().expect("of the file");
+    one_line(&["INFO", "limits.toml", "version=2", &hash]);
+
+    service.write("[rules.a]");
+    for _ in 0..10 {
+        settle().await;
+    }
+    one_line(&["WARN", "limits.toml:1: rules.a: no quota", "stay"]);
+    service.write(rules(7));
+    settle().await;
+    one_line(&["INFO", "limits.toml", "in force again"]);
+
+    service.write(only("search", 9));
+    for _ in 0..3 {
+        settle().await;
+    }
+    let lines = log.lines();
+    let [applied, kept] = &*lines else {
+        panic!("{lines:?}");
+    };
+    assert!(applied.contains("version=3"), "{applied}");
+    let words = ["WARN", "getId", "number=1", "enabled = false"];
+    assert!(words.iter().all(|word| kept.contains(word)), "{kept}");
+}
