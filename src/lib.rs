@@ -71,8 +71,9 @@
 //! - `sentinel`: a master that Redis Sentinel looks after;
 //! - `tls`: `rediss://` addresses;
 //! - `tracing`: warnings when decisions begin to fail and when they are made again, an error when a
-//!   callback panicked, a debug event for each denial, a summary of a rule's denials at most every
-//!   10 s, and the span `tidegate.take` around the store's call;
+//!   callback panicked, events when a file is reloaded or refused, a debug event for each denial, a
+//!   summary of a rule's denials at most every 10 s, and the span `tidegate.take` around the store's
+//!   call;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.
 //!
