@@ -3,9 +3,9 @@ mod paths;
 use std::sync::{Arc, OnceLock};
 
 use crate::layer::RateLimitLayer;
-use crate::metrics::{NearLimit, Snapshot};
 #[cfg(feature = "config")]
 use crate::live::{FileWatcher, Reloads};
+use crate::metrics::{NearLimit, Snapshot};
 #[cfg(feature = "config")]
 use crate::rule::ContentHash;
 use crate::rule::{Rules, SharedRules};

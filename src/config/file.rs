@@ -29,7 +29,7 @@ pub(super) struct File {
 }
 
 /// The default of `enabled`, for the file and for a rule.
-pub(super) fn enabled_by_default() -> bool {
+fn enabled_by_default() -> bool {
     true
 }
 
@@ -48,7 +48,7 @@ impl File {
         for (path, table) in self.rules {
             let span = table.span();
             let table = table.into_inner();
-            let is_enabled = table.enabled;
+            let is_enabled = table.enabled.unwrap_or(true);
             let rule = table.into_rule(&path, span, client_ip.as_ref())?;
             let rule = match &prefix {
                 Some(prefix) => rule.with_prefix(Arc::clone(prefix)),

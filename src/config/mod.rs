@@ -238,6 +238,7 @@ mod location;
 mod mistake;
 mod nested_rules;
 mod number;
+mod quota_settings;
 mod quota_table;
 mod rule_table;
 mod shadow;

@@ -9,8 +9,8 @@ use toml::Spanned;
 
 use super::mistake::{Mistake, mistake};
 use super::number::Number;
+use super::quota_settings::QuotaSettings;
 use super::quota_table::QuotaTable;
-use super::rule_table::{counting, quotas, rule};
 use super::text::Text;
 use super::time_unit::TimeUnit;
 use crate::algorithm::Algorithm;
@@ -56,19 +56,22 @@ impl Shadow {
 
 impl CandidateTable {
     fn into_rule(self, of: &Rule, span: Range<usize>) -> Result<Rule, Mistake> {
-        let algorithm = self.algorithm;
-        let algorithm = algorithm.map_or(of.algorithm().algorithm(), |Text(name)| name);
-        let own = QuotaTable {
-            name: None,
-            max_count: self.max_count,
-            window: self.window,
-            window_time: self.window_time,
-            window_time_unit: self.window_time_unit,
-            burst: self.burst,
+        let algorithm = self.algorithm.map(|Text(name)| name);
+        let settings = QuotaSettings {
+            own: QuotaTable {
+                name: None,
+                max_count: self.max_count,
+                window: self.window,
+                window_time: self.window_time,
+                window_time_unit: self.window_time_unit,
+                burst: self.burst,
+            },
+            list: self.quotas,
+            algorithm: algorithm.unwrap_or(of.algorithm().algorithm()),
+            sub_windows: self.sub_windows,
         };
-        let quotas = quotas(own, self.quotas, &span, algorithm)?;
-        let candidate = rule(of.path(), quotas).or_else(|error| mistake(span, error))?;
-        Ok(candidate.with_algorithm(counting(algorithm, self.sub_windows)?))
+        let candidate = settings.into_rule(of.path(), &span)?;
+        candidate.or_else(|error| mistake(span, error))
     }
 }
 
