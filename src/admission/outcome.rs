@@ -20,6 +20,10 @@ use crate::store::{Charge, Charges, StoreFuture, Take};
 use crate::trace::TakeSpan;
 
 /// What becomes of a request.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box for the question would cost each request an allocation"
+)]
 pub(crate) enum Outcome {
     /// The inner service is called.
     Admit(Admitted),
