@@ -38,8 +38,8 @@
 //! | go on when the store fails | [`Resilient`] | [`store`] |
 //! | replace the rules of a file while requests run | `Limits::watch`, `Limits::reload` | [`live`] |
 //! | read a decision | [`Decision`]; for clients: [`Headers`] | [`decision`] |
-//! | see what is decided | [`Limits::snapshot`] | [`metrics`] |
 //! | answer instead of the handler | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] | [`callback`] |
+//! | see what is counted | [`Limits::snapshot`]; for Prometheus and others: `Limits::publish_metrics_every_second` | [`metrics`] |
 //! | choose how requests are counted | [`Algorithm`] | [`algorithm`] |
 //! | wait for permits in code | `RateLimiter` | [`limiter`] |
 //! | let one at a time in, in the whole fleet | `Lock`, `ExclusiveLayer` | [`lock`] |
@@ -74,6 +74,7 @@
 //!   callback panicked, events when a file is reloaded or refused, a debug event for each denial, a
 //!   summary of a rule's denials at most every 10 s, and the span `tidegate.take` around the store's
 //!   call;
+//! - `metrics`: what layers count, published once per second for Prometheus and others;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.
 //!
@@ -192,6 +193,11 @@ struct TopologiesDoctests;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/algorithms.md")]
 struct AlgorithmsDoctests;
+
+/// The same of the page on metrics.
+#[cfg(all(doctest, feature = "config", feature = "metrics"))]
+#[doc = include_str!("../docs/metrics.md")]
+struct MetricsDoctests;
 
 /// The same of the page for users of other crates.
 #[cfg(all(doctest, feature = "axum", feature = "redis"))]

@@ -1,4 +1,6 @@
 mod paths;
+#[cfg(feature = "metrics")]
+mod publish;
 
 use std::sync::{Arc, OnceLock};
 
@@ -44,6 +46,8 @@ pub struct Limits {
     /// Filled when the first layer is made: a memory store takes time to start its clock.
     store: Arc<OnceLock<Arc<dyn Store>>>,
     paths: Arc<Paths>,
+    #[cfg(feature = "metrics")]
+    publisher: Arc<crate::metrics::Publisher>,
     near_limit: NearLimit,
     #[cfg(feature = "config")]
     reloads: Arc<Reloads>,
@@ -61,6 +65,8 @@ impl Limits {
             rules,
             store: Arc::default(),
             paths: Arc::default(),
+            #[cfg(feature = "metrics")]
+            publisher: Arc::default(),
             near_limit: NearLimit::default(),
             #[cfg(feature = "config")]
             reloads: Arc::default(),

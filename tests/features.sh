@@ -22,7 +22,7 @@ for feature in $features; do
     *) sets+=("$(all_but "$feature")") ;;
   esac
 done
-sets+=("limiter,redis" "limiter,lock" "lock,cluster" "cluster,sentinel,tls" "tracing,redis")
+sets+=("limiter,redis" "limiter,lock" "lock,cluster" "cluster,sentinel,tls" "tracing,redis" "metrics,config" "metrics,redis")
 
 messages=$(mktemp)
 trap 'rm "$messages"' EXIT

@@ -67,6 +67,15 @@ impl Paths {
         wanted.map(ToString::to_string).collect()
     }
 
+    /// Whether nobody else has these paths, and no layer counts for one of them.
+    #[cfg(feature = "metrics")]
+    pub(super) fn are_unused(self: &Arc<Self>) -> bool {
+        // Without another owner no layer is made any more.
+        let is_only_owner = Arc::strong_count(self) == 1;
+        let is_unused = |entry: &PathEntry| Arc::strong_count(&entry.counters) == 1;
+        is_only_owner && self.lock().values().all(is_unused)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<str>, PathEntry>> {
         // A map is whole after every panic in here.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -22,6 +22,18 @@ pub(super) const BOUNDS: [u64; 13] = [
     1_000_000,
 ];
 
+/// The bounds of the histogram of the store's answers, in seconds, as exporters of metrics want
+/// them: those of [`LatencySnapshot::buckets`].
+pub const LATENCY_BUCKETS: [f64; BOUNDS.len()] = {
+    let mut seconds = [0.0; BOUNDS.len()];
+    let mut at = 0;
+    while at < BOUNDS.len() {
+        seconds[at] = BOUNDS[at] as f64 / 1e6;
+        at += 1;
+    }
+    seconds
+};
+
 impl Latency {
     pub(super) fn add(&self, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);

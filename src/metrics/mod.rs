@@ -29,6 +29,10 @@
 //! # }
 //! ```
 //!
+//! With the feature `metrics`, `Limits::publish_metrics_every_second` publishes the numbers for
+//! Prometheus and others, through the [`metrics`](https://docs.rs/metrics) facade. `docs/metrics.md`
+//! has the names, alerts and a dashboard.
+//!
 //! A request that waits is counted once, by what became of it in the end. A request whose client
 //! went away before the store had answered is not counted.
 
@@ -38,15 +42,24 @@ mod decision_outcome;
 mod denial_summary;
 mod latency;
 mod latency_snapshot;
+#[cfg(feature = "metrics")]
+mod metric;
 mod near_limit;
+#[cfg(feature = "metrics")]
+mod published_latency;
+#[cfg(feature = "metrics")]
+mod publisher;
 mod quota_denials;
 mod rule_counters;
 mod rule_snapshot;
 mod snapshot;
 
 pub use decision_outcome::DecisionOutcome;
+pub use latency::LATENCY_BUCKETS;
 pub use latency_snapshot::{LatencyBucket, LatencySnapshot};
 pub(crate) use near_limit::NearLimit;
+#[cfg(feature = "metrics")]
+pub(crate) use publisher::Publisher;
 pub(crate) use rule_counters::RuleCounters;
 pub use rule_snapshot::RuleSnapshot;
 pub use snapshot::Snapshot;
