@@ -1,0 +1,137 @@
+//! Which series there are, and from when on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate::decision::Source;
+use tidegate::key::KeyErrorKind;
+use tidegate::metrics::DecisionOutcome;
+use tidegate::store::StoreErrorKind;
+
+use crate::{app, exporter, limits, published, published_to, redis_store, rule, send_many};
+
+const DOCS: &str = include_str!("../../docs/metrics.md");
+
+#[test]
+fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {
+    let limits = limits([rule("getId", 5)]);
+    let _layer = limits.layer("getId");
+    let text = published(&limits);
+    for outcome in DecisionOutcome::ALL {
+        for source in Source::ALL {
+            let labels = [
+                ("rule", "getId"),
+                ("outcome", outcome.name()),
+                ("source", source.name()),
+            ];
+            let number = text.get("tidegate_decisions_total", &labels);
+            assert_eq!(number, Some(0.0), "{labels:?}");
+        }
+    }
+    let store = StoreErrorKind::ALL.map(StoreErrorKind::name);
+    let key = KeyErrorKind::ALL.map(KeyErrorKind::name);
+    for kind in store.into_iter().chain(key) {
+        let number = text.get(
+            "tidegate_errors_total",
+            &[("rule", "getId"), ("kind", kind)],
+        );
+        assert_eq!(number, Some(0.0), "{kind}");
+    }
+    let denials = [("rule", "getId"), ("quota", "getId")];
+    assert_eq!(text.get("tidegate_denials_total", &denials), Some(0.0));
+    assert_eq!(
+        text.get("tidegate_unmatched_requests_total", &[]),
+        Some(0.0)
+    );
+}
+
+#[test]
+fn rules_that_no_layer_uses_have_no_series() {
+    let limits = limits([rule("used", 5), rule("unused", 5)]);
+    let _layer = limits.layer("used");
+    let text = published(&limits);
+    assert!(text.series_with("rule", "used") > 0);
+    assert!(!text.text.contains("unused"));
+}
+
+#[tokio::test]
+async fn a_removed_rule_is_not_published_and_goes_on_when_it_comes_back() {
+    let limits = limits([rule("stays", 5), rule("goes", 5)]);
+    let _layer = limits.layer("stays");
+    let app = app(limits.layer("goes"));
+    send_many(&app, 2).await;
+    let both = limits.rules().load();
+
+    let stays = rule("stays", 5);
+    limits.rules().replace([stays].into_iter().collect());
+    send_many(&app, 3).await;
+    let text = published(&limits);
+    assert_eq!(text.series_with("rule", "goes"), 0);
+    assert!(text.series_with("rule", "stays") > 0);
+    assert_eq!(
+        text.get("tidegate_unmatched_requests_total", &[]),
+        Some(3.0)
+    );
+
+    limits.rules().replace((*both).clone());
+    send_many(&app, 1).await;
+    let goes = published(&limits).sum("tidegate_decisions_total", &[("rule", "goes")]);
+    assert_eq!(goes, 3.0);
+}
+
+/// The type and the labels of each metric, by its name.
+pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)> {
+    let (store, _server) = redis_store().await;
+    let shadow = rule("getId", 1);
+    let limits = limits([rule("getId", 5).with_shadow(shadow)]).store(store);
+    send_many(&app(limits.layer("getId")), 1).await;
+    let text = published(&limits);
+    assert_eq!(text.helps(), &text.types().keys().cloned().collect());
+    let of = |(name, kind): (&String, &String)| {
+        let mut labels = text.labels_of(name);
+        labels.extend(text.labels_of(&format!("{name}_sum")));
+        let labels = labels.into_iter().map(str::to_owned).collect();
+        (name.clone(), (kind.clone(), labels))
+    };
+    text.types().iter().map(of).collect()
+}
+
+#[tokio::test]
+async fn the_docs_list_what_is_published() {
+    let all = everything().await;
+    let rows = all.iter().map(|(name, (kind, labels))| {
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        let labels = labels.join(", ");
+        format!("| `{name}` | {kind} | {labels} |").replace("|  |", "| |")
+    });
+    let missing: Vec<_> = rows.filter(|row| !DOCS.contains(row)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+    let documented = DOCS.lines().filter(|line| line.starts_with("| `tidegate_"));
+    assert_eq!(documented.count(), all.len());
+}
+
+#[tokio::test]
+async fn the_names_are_those_that_prometheus_recommends() {
+    for (name, (kind, _)) in everything().await {
+        assert_eq!(
+            kind == "counter",
+            name.ends_with("_total"),
+            "{name}: {kind}"
+        );
+        assert_eq!(
+            kind == "histogram",
+            name.ends_with("_seconds"),
+            "{name}: {kind}"
+        );
+    }
+}
+
+/// Exporters can append units and `_total` themselves.
+#[tokio::test]
+async fn an_exporter_that_corrects_names_changes_none() {
+    let (store, _server) = redis_store().await;
+    let limits = limits([rule("getId", 5)]).store(store);
+    send_many(&app(limits.layer("getId")), 1).await;
+    let corrected = exporter().with_recommended_naming(true).build_recorder();
+    let corrected = published_to(&corrected, &limits);
+    assert_eq!(corrected.types(), published(&limits).types());
+}
