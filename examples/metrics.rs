@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let durations = Matcher::Full("tidegate_store_duration_seconds".to_owned());
     let prometheus = PrometheusBuilder::new()
-        .set_buckets_for_metric(durations, &LATENCY_BUCKETS)?
+        .set_buckets_for_metric(durations, LATENCY_BUCKETS)?
         .install_recorder()?;
     // A service calls `publish_metrics_every_second` instead, once.
     let search = get(|| async { "found" }).layer(limits.layer("search"));

@@ -24,7 +24,7 @@ pub(super) const BOUNDS: [u64; 13] = [
 
 /// The bounds of the histogram of the store's answers, in seconds, as exporters of metrics want
 /// them: those of [`LatencySnapshot::buckets`].
-pub const LATENCY_BUCKETS: [f64; BOUNDS.len()] = {
+pub const LATENCY_BUCKETS: &[f64] = &{
     let mut seconds = [0.0; BOUNDS.len()];
     let mut at = 0;
     while at < BOUNDS.len() {

@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_latency_stays_in_its_bucket() {
-        for (at, bound) in LATENCY_BUCKETS.into_iter().enumerate() {
+        for (at, bound) in LATENCY_BUCKETS.iter().copied().enumerate() {
             let (latency, mut published) = (Latency::default(), PublishedLatency::default());
             for _ in 0..3 {
                 latency.add(Duration::from_secs_f64(bound));

@@ -27,7 +27,7 @@ const MAX_DELAY: Duration = Duration::from_secs(20);
 /// The exporter as docs/metrics.md sets it up.
 fn exporter() -> PrometheusBuilder {
     let duration = Matcher::Full("tidegate_store_duration_seconds".to_owned());
-    let builder = PrometheusBuilder::new().set_buckets_for_metric(duration, &LATENCY_BUCKETS);
+    let builder = PrometheusBuilder::new().set_buckets_for_metric(duration, LATENCY_BUCKETS);
     builder.expect("there are buckets")
 }
 
