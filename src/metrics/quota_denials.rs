@@ -6,6 +6,10 @@ use super::counter::Counter;
 use crate::decision::Decision;
 use crate::rule::Rule;
 
+/// With more names than these, those that the rule does not have any more are forgotten. A rule that
+/// is changed back continues with its numbers, and ever new names take no memory.
+const MAX_NAMES: usize = 64;
+
 /// Denials by the quotas that had no room, by the quotas' names. A quota keeps its number when the
 /// rule changes.
 #[derive(Debug, Default)]
@@ -39,8 +43,9 @@ impl QuotaDenials {
         // Nothing panics while the names are locked.
         let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         let policies = rule.policies();
-        // Names that the rule does not have any more go, so that ever new ones take no memory.
-        by_name.retain(|(name, _)| policies.iter().any(|policy| policy.name() == &**name));
+        if by_name.len() > MAX_NAMES {
+            by_name.retain(|(name, _)| policies.iter().any(|policy| policy.name() == &**name));
+        }
         let counters = policies.iter().map(|policy| {
             let known = by_name.iter().find(|(name, _)| **name == *policy.name());
             let known = known.map(|(_, counter)| Arc::clone(counter));
@@ -77,6 +82,43 @@ impl RuleDenials {
             if state.remaining() < cost {
                 counter.add(1);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::{QuotaState, Source, Verdict};
+    use crate::quota::Quota;
+    use crate::rule::Policy;
+
+    /// A rule with one quota of this name, which denies one request.
+    fn deny(denials: &QuotaDenials, name: &str) -> Vec<(String, u64)> {
+        let policy = Policy::new(name, Quota::per_second(1));
+        let rule = Rule::with_policies("search", [policy]).expect("valid");
+        let state = QuotaState::from_micros(0, 0);
+        let decision = Decision::new(Verdict::Never, Source::Local, [state].into_iter());
+        let rule = Arc::new(rule);
+        denials.add(&rule, &decision, 1);
+        denials.snapshot(&rule)
+    }
+
+    #[test]
+    fn a_name_that_comes_back_goes_on_counting() {
+        let denials = QuotaDenials::default();
+        assert_eq!(deny(&denials, "quick"), [("quick".to_owned(), 1)]);
+        assert_eq!(deny(&denials, "renamed"), [("renamed".to_owned(), 1)]);
+        assert_eq!(deny(&denials, "quick"), [("quick".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let denials = QuotaDenials::default();
+        for number in 0..10 * MAX_NAMES {
+            deny(&denials, &number.to_string());
+            let names = denials.by_name.lock().expect("no panic").len();
+            assert!(names <= MAX_NAMES + 1, "{names}");
         }
     }
 }

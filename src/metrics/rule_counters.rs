@@ -151,7 +151,8 @@ impl RuleCounters {
         };
         RuleSnapshot {
             path: rule.path().to_owned(),
-            units: allowed.wrapping_add(self.units_beyond_one.get()),
+            // A request of cost 0 may be in the second number and not in the first yet.
+            units: allowed.saturating_add_signed(self.units_beyond_one.get() as i64),
             decisions,
             denials: self.quota_denials.snapshot(rule),
             shadow_denials: shadow.map_or_else(Vec::new, |shadow| {
@@ -167,5 +168,24 @@ impl RuleCounters {
             waited: self.waited.get(),
             latency: self.latency.snapshot(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+
+    /// A recorder would keep the largest number that it was ever told.
+    #[test]
+    fn a_snapshot_amid_requests_of_cost_0_has_no_units() {
+        let counters = RuleCounters::default();
+        let rule = Rule::new("free", [Quota::per_second(1)]).expect("valid");
+        counters.units_beyond_one.add(0_u64.wrapping_sub(1));
+        assert_eq!(counters.snapshot(&rule).units(), 0);
+        counters.count(DecisionOutcome::Allowed, Source::Local);
+        assert_eq!(counters.snapshot(&rule).units(), 0);
+        counters.count(DecisionOutcome::Allowed, Source::Local);
+        assert_eq!(counters.snapshot(&rule).units(), 1);
     }
 }
