@@ -1,5 +1,5 @@
 //! One number: nanoseconds of an allowed request through the layer over a memory store.
-//! `benches/counters.sh` compares a build that counts with one that does not.
+//! `benches/counters.sh` compares a build that counts and publishes with one that does neither.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use futures_util::FutureExt;
 use http::{Request, Response};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tidegate::{Limits, Quota, Rule};
 use tower::{Layer, Service, service_fn};
 
@@ -19,6 +20,11 @@ fn main() {
     let quota = Quota::new(Quota::MAX_UNITS, Duration::from_secs(10)).expect("valid");
     let rule = Rule::new("getId", [quota]).expect("valid");
     let limits = Limits::new([rule].into_iter().collect());
+    if !cfg!(tidegate_uncounted) {
+        let recorder = PrometheusBuilder::new().install_recorder();
+        recorder.expect("the first one");
+        limits.publish_metrics_every_second();
+    }
     let mut service = limits
         .layer("getId")
         .layer(service_fn(|request: Request<Body>| {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What counting costs: nanoseconds, and with valgrind instructions, of an allowed request through
-# the layer over a memory store, in a build that counts and in one that does not. Five paired runs,
-# alternating; PAIRS=n for another number.
+# What counting and publishing cost: nanoseconds, and with valgrind instructions, of an allowed
+# request through the layer over a memory store, in a build that counts, and publishes once per
+# second, and in one that does neither. Five paired runs, alternating; PAIRS=n for another number.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ build() {
   local name=$1
   shift
   env CARGO_TARGET_DIR="target/counters-$name" "$@" \
-    cargo bench --quiet --features axum --bench counters --no-run --message-format=json |
+    cargo bench --quiet --features axum,metrics --bench counters --no-run --message-format=json |
     sed -n 's/.*"executable":"\([^"]*counters-[^"]*\)".*/\1/p' | tail -n 1 >"$work/$name"
   cp "$(cat "$work/$name")" "$work/$name.exe"
 }
