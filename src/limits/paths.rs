@@ -67,10 +67,10 @@ impl Paths {
         wanted.map(ToString::to_string).collect()
     }
 
-    /// Whether nobody else has these paths, and no layer counts for one of them.
+    /// Whether this is the last owner of the paths, and no layer of them is left.
     #[cfg(feature = "metrics")]
     pub(super) fn are_unused(self: &Arc<Self>) -> bool {
-        // Without another owner no layer is made any more.
+        // Without another owner, no layer can be made any more.
         let is_only_owner = Arc::strong_count(self) == 1;
         let is_unused = |entry: &PathEntry| Arc::strong_count(&entry.counters) == 1;
         is_only_owner && self.lock().values().all(is_unused)

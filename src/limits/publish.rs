@@ -8,19 +8,20 @@ use super::Limits;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Limits {
-    /// Publishes what the layers have counted, now and then once per second, to the recorder of the
-    /// [`metrics`](https://docs.rs/metrics) facade that is installed at that time. The recorder may
-    /// be installed later; only the durations of the time before are missing then.
+    /// Publishes what the layers have counted to the recorder of the
+    /// [`metrics`](https://docs.rs/metrics) facade: at once, and then once per second. The recorder
+    /// may be installed later. It then gets the whole counts, and the durations from then on.
     ///
-    /// A thread does it, so this needs no runtime, and no request waits for a recorder. The thread
-    /// ends by itself, within a second, once all clones of these limits and all layers that they
-    /// made are dropped; their last counts are published. A recorder that panics does not end it.
-    /// Further calls, also of clones, change nothing.
+    /// A thread publishes, so this needs no runtime, and no request waits for a recorder. The
+    /// thread ends within a second after all clones of these limits and all layers that they made
+    /// were dropped; it publishes their last counts. A panic of the recorder does not end it.
+    /// Calling this again, also on a clone, changes nothing.
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
     ///
-    /// let limits = Limits::new([Rule::new("getId", [Quota::per_second(5)])?].into_iter().collect());
+    /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
+    /// let limits = Limits::new([rule].into_iter().collect());
     /// limits.publish_metrics_every_second();
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
@@ -29,7 +30,7 @@ impl Limits {
     ///
     /// If the system starts no thread, as [`std::thread::spawn`] does.
     pub fn publish_metrics_every_second(&self) {
-        if self.publisher.becomes_periodic() {
+        if self.publisher.set_periodic() {
             let limits = Self {
                 // The thread keeps no connection to a store.
                 store: Arc::default(),
@@ -41,10 +42,10 @@ impl Limits {
         }
     }
 
-    /// Publishes what the layers have counted, now, to the recorder of the
-    /// [`metrics`](https://docs.rs/metrics) facade that is installed. For handlers that show
-    /// metrics, instead of or beside [publishing every
-    /// second](Limits::publish_metrics_every_second): nothing is counted twice.
+    /// Publishes what the layers have counted so far to the recorder of the
+    /// [`metrics`](https://docs.rs/metrics) facade. A handler that shows metrics may call it,
+    /// instead of or beside [`publish_metrics_every_second`](Limits::publish_metrics_every_second):
+    /// nothing is counted twice.
     pub fn publish_metrics(&self) {
         self.publisher.publish(|| self.snapshot());
     }
@@ -53,7 +54,7 @@ impl Limits {
         loop {
             // Before the last publication, so that it misses nothing.
             let is_unused = self.paths.are_unused();
-            // The recorder is user code; its panic was printed. What was published is consistent.
+            // The recorder is user code, and its panic was printed.
             let _ = catch_unwind(AssertUnwindSafe(|| self.publish_metrics()));
             if is_unused {
                 return;

@@ -30,8 +30,8 @@
 //! ```
 //!
 //! With the feature `metrics`, `Limits::publish_metrics_every_second` publishes the numbers for
-//! Prometheus and others, through the [`metrics`](https://docs.rs/metrics) facade. `docs/metrics.md`
-//! has the names, alerts and a dashboard.
+//! Prometheus and others, through the [`metrics`](https://docs.rs/metrics) facade.
+//! `docs/metrics.md` has the names, alerts and a dashboard.
 //!
 //! A request that waits is counted once, by what became of it in the end. A request whose client
 //! went away before the store had answered is not counted.

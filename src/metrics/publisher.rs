@@ -11,8 +11,8 @@ use super::rule_snapshot::RuleSnapshot;
 use super::snapshot::Snapshot;
 use crate::decision::Source;
 
-/// How many latencies are recorded at once. An exporter may keep each of them until it is asked, and
-/// a process does not have that many answers in a second. The rest is recorded later.
+/// How many latencies one publication records: more than a process has answers in a second. An
+/// exporter may keep each of them until it is asked. The rest is recorded later.
 const MAX_LATENCIES: u64 = 250_000;
 
 const DECISIONS: Metric = Metric::counter(
@@ -86,13 +86,13 @@ const ALL: [&Metric; 13] = [
 
 /// Publishes snapshots to the recorder that is installed at that time.
 ///
-/// Counters are told their whole number each time, so that a recorder may come late, and a number
-/// that is published twice counts once. No handle is kept: one of the time before the recorder
-/// would do nothing for ever.
+/// Each time, a counter is set to its whole number: a recorder may come late, and a number that is
+/// published twice counts once. No handle is kept, since a handle that was made before the recorder
+/// was installed never does anything.
 #[derive(Debug, Default)]
 pub(crate) struct Publisher {
-    /// The latencies that recorders were told, by the paths of rules. A path stays when its rule is
-    /// removed, since its numbers go on if the rule comes back.
+    /// The latencies that were recorded, by the paths of rules. A path stays when its rule is
+    /// removed, since its numbers continue if the rule comes back.
     latencies: Mutex<HashMap<Box<str>, PublishedLatency>>,
     is_periodic: AtomicBool,
 }
@@ -100,12 +100,12 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Publishes a snapshot, which is taken while no other publication runs.
     pub(crate) fn publish(&self, take_snapshot: impl FnOnce() -> Snapshot) {
-        // After the panic of a recorder, the numbers are what it was told.
+        // A latency is marked as recorded before the recorder, which may panic, gets it.
         let latencies = self.latencies.lock();
         let mut latencies = latencies.unwrap_or_else(PoisonError::into_inner);
         let snapshot = take_snapshot();
         with_recorder(|recorder| {
-            // Each time: the recorder may be a new one.
+            // The recorder may have been installed since the last publication.
             ALL.iter().for_each(|metric| metric.describe(recorder));
             UNMATCHED.count(recorder, Vec::new(), snapshot.unmatched());
             let mut remaining = MAX_LATENCIES;
@@ -120,8 +120,8 @@ impl Publisher {
         });
     }
 
-    /// Whether snapshots are not published every second yet. From now on they are.
-    pub(crate) fn becomes_periodic(&self) -> bool {
+    /// Notes that snapshots are published every second. Returns false if they already were.
+    pub(crate) fn set_periodic(&self) -> bool {
         !self.is_periodic.swap(true, Ordering::Relaxed)
     }
 }

@@ -6,8 +6,8 @@ use super::counter::Counter;
 use crate::decision::Decision;
 use crate::rule::Rule;
 
-/// With more names than these, those that the rule does not have any more are forgotten. A rule that
-/// is changed back continues with its numbers, and ever new names take no memory.
+/// Beyond this number of names, those that the rule does not have any more are forgotten. A rule
+/// that is changed back continues with its numbers, and ever new names take no memory.
 const MAX_NAMES: usize = 64;
 
 /// Denials by the quotas that had no room, by the quotas' names. A quota keeps its number when the
