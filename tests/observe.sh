@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks what operators look at, with the programs that they look with: promtool reads the metrics
-# of a real run and the alerts, and tests the alerts. Installs Prometheus where promtool is missing
-# and it may do so: with apt-get as root or by sudo. Else it says what to install.
+# of a real run, the alerts and the queries of the dashboard, and tests the alerts. Installs
+# Prometheus where promtool is missing and it may do so: with apt-get as root or by sudo. Else it
+# says what to install.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -46,6 +47,20 @@ check_alerts() {
   promtool test rules docs/metrics/alerts_test.yml
 }
 
+# Each query of the dashboard as a rule, with values in place of Grafana's variables.
+check_dashboard() {
+  local rules
+  rules=$(mktemp)
+  # shellcheck disable=SC2064
+  trap "rm '$rules'" EXIT
+  sed -n 's/^ *"expr": "\(.*\)",$/\1/p' docs/metrics/dashboard.json |
+    sed 's/\\"/"/g; s/\$__rate_interval/5m/g; s/\$rule/.*/g' |
+    awk 'BEGIN { print "groups:\n  - name: dashboard\n    rules:" }
+      { print "      - record: dashboard:query" NR "\n        expr: |\n          " $0 }' >"$rules"
+  promtool check rules "$rules"
+}
+
 command -v promtool >/dev/null || install_promtool
 check_metrics
 check_alerts
+check_dashboard
