@@ -48,6 +48,8 @@ impl Limits {
     /// nothing is counted twice.
     pub fn publish_metrics(&self) {
         self.publisher.publish(|| self.snapshot());
+        #[cfg(feature = "config")]
+        crate::metrics::publish_reloads(&self.status());
     }
 
     fn publish_until_unused(self) {

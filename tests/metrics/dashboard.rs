@@ -58,7 +58,7 @@ async fn each_alert_asks_for_what_is_published() {
     let names = names(ALERTS);
     assert!(names.len() >= 4, "{names:?}");
     let recorded = ALERTS.matches("- record: rule:").count();
-    assert_eq!((recorded, ALERTS.matches("- alert: ").count()), (2, 4));
+    assert_eq!((recorded, ALERTS.matches("- alert: ").count()), (2, 5));
     let queries: String = ALERTS.lines().filter(|line| !line.contains("{{")).collect();
     check(names, labels(&queries)).await;
 }

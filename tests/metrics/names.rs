@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate::Limits;
 use tidegate::decision::Source;
 use tidegate::key::KeyErrorKind;
 use tidegate::metrics::DecisionOutcome;
@@ -93,6 +94,33 @@ pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)>
         (name.clone(), (kind.clone(), labels))
     };
     text.types().iter().map(of).collect()
+}
+
+#[test]
+fn a_file_that_is_refused_is_published() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    let good = "[rules.getId]\nmax-count = 5\nwindow = \"10s\"";
+    std::fs::write(&file, good).expect("written");
+    let limits = Limits::from_file(&file).expect("valid");
+    let numbers = || {
+        let text = published(&limits);
+        [
+            "version",
+            "reload_failing",
+            "reloads_total",
+            "reload_errors_total",
+        ]
+        .map(|name| text.get(&format!("tidegate_config_{name}"), &[]))
+        .map(|number| number.expect("published") as u64)
+    };
+    assert_eq!(numbers(), [1, 0, 0, 0]);
+    std::fs::write(&file, "nonsense").expect("written");
+    assert!(limits.reload(&file).is_err());
+    assert_eq!(numbers(), [1, 1, 0, 1]);
+    std::fs::write(&file, good.replace('5', "6")).expect("written");
+    assert!(limits.reload(&file).is_ok());
+    assert_eq!(numbers(), [2, 0, 1, 1]);
 }
 
 #[tokio::test]
