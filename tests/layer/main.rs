@@ -11,6 +11,8 @@ mod events;
 mod failures;
 #[cfg(feature = "test-util")]
 mod fields;
+#[cfg(feature = "metrics")]
+mod published;
 mod reload;
 mod semantics;
 mod shadow;

@@ -8,9 +8,9 @@ use tidegate::key::KeyErrorKind;
 use tidegate::metrics::DecisionOutcome;
 use tidegate::store::StoreErrorKind;
 
-use crate::{app, exporter, limits, published, published_to, redis_store, rule, send_many};
+use super::{app, exporter, limits, published, published_to, redis_store, rule, send_many};
 
-const DOCS: &str = include_str!("../../docs/metrics.md");
+const DOCS: &str = include_str!("../../../docs/metrics.md");
 
 #[test]
 fn all_outcomes_and_kinds_are_there_at_0_before_the_first_request() {

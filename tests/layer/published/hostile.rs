@@ -3,7 +3,7 @@
 use tidegate::rule::Policy;
 use tidegate::{Quota, Rule};
 
-use crate::{app, limits, published, send_many};
+use super::{app, limits, published, send_many};
 
 #[tokio::test]
 async fn any_name_is_a_valid_label() {

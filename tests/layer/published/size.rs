@@ -3,7 +3,7 @@
 use tidegate::rule::Policy;
 use tidegate::{Limits, Quota, Rule};
 
-use crate::{app, published, redis_store, send_many};
+use super::{app, published, redis_store, send_many};
 
 const RULES: usize = 10_000;
 const USED: usize = 100;

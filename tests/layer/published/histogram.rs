@@ -4,8 +4,8 @@ use std::thread;
 
 use tidegate::metrics::LATENCY_BUCKETS;
 
-use crate::exposition::Exposition;
-use crate::{app, exporter, limits, published, published_to, redis_store, rule, send_many};
+use super::exposition::Exposition;
+use super::{app, exporter, limits, published, published_to, redis_store, rule, send_many};
 
 const HISTOGRAM: &str = "tidegate_store_duration_seconds";
 

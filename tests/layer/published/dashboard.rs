@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::names::everything;
+use super::names::everything;
 
-const ALERTS: &str = include_str!("../../docs/metrics/alerts.yml");
-const DASHBOARD: &str = include_str!("../../docs/metrics/dashboard.json");
+const ALERTS: &str = include_str!("../../../docs/metrics/alerts.yml");
+const DASHBOARD: &str = include_str!("../../../docs/metrics/dashboard.json");
 
 /// The names of metrics in a text, as Prometheus publishes them.
 fn names(text: &str) -> BTreeSet<&str> {

@@ -8,8 +8,8 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use metrics_util::MetricKindMask;
 
-use crate::exposition::Exposition;
-use crate::{app, exporter, limits, published_to, redis_store, rule, send_many};
+use super::exposition::Exposition;
+use super::{app, exporter, limits, published_to, redis_store, rule, send_many};
 
 /// Waits until the exporter shows this number of decisions about the rule.
 async fn until(prometheus: &PrometheusHandle, decisions: f64) -> Exposition {

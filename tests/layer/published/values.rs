@@ -11,7 +11,7 @@ use tidegate::rule::{OnError, Policy, Share};
 use tidegate::store::Charges;
 use tidegate::{Header, MemoryStore, Quota, Resilient, Rule};
 
-use crate::{app, limits, published, redis_store, rule, send, send_many};
+use super::{app, limits, published, redis_store, rule, send, send_many};
 
 const TENANT: HeaderName = HeaderName::from_static("x-tenant");
 
