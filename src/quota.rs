@@ -83,6 +83,14 @@ impl Quota {
         Self::of_micros(self.max, self.window)
     }
 
+    /// The same units in a window that is longer by so many microseconds. `None` if no window is
+    /// that long.
+    pub(crate) fn with_longer_window(mut self, micros: u64) -> Option<Self> {
+        self.window = self.window.checked_add(micros)?;
+        let is_window = u128::from(self.window) <= Self::MAX_WINDOW.as_micros();
+        is_window.then_some(self)
+    }
+
     /// A quota with a valid window, in microseconds.
     pub(crate) const fn of_micros(max: u64, window: u64) -> Self {
         Self {

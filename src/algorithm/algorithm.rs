@@ -1,4 +1,5 @@
 use super::algorithm_definition::AlgorithmDefinition;
+use super::lease_end::LeaseEnd;
 use super::table::with_algorithms;
 use crate::quota::Quota;
 
@@ -70,6 +71,11 @@ macro_rules! define_algorithm {
             /// Whether its quotas have a burst apart from `max`.
             pub(crate) const fn has_burst(self) -> bool {
                 match self { $(Self::$name => $name::HAS_BURST,)+ }
+            }
+
+            /// Until when units that were taken ahead may be used; `None` if none can be.
+            pub(crate) const fn lease_end(self) -> Option<LeaseEnd> {
+                match self { $(Self::$name => $name::LEASE_END,)+ }
             }
 
             /// The most units that may be used at once under this quota, and so the largest cost

@@ -1,4 +1,5 @@
 use super::algorithm_state::AlgorithmState;
+use super::lease_end::LeaseEnd;
 use crate::quota::Quota;
 
 /// What defines an algorithm: its names, its bounds, its script, and the state that it keeps for a
@@ -34,6 +35,9 @@ pub(super) trait AlgorithmDefinition {
     /// units that each quota's state holds (`TELLS_HELD` in the script), and [`delay`](Self::delay)
     /// says by how much they put it off.
     const TELLS_HELD: bool = false;
+
+    /// Until when units that were taken ahead may be used; `None` if none can be.
+    const LEASE_END: Option<LeaseEnd> = None;
 
     /// The state of one key.
     type State: AlgorithmState;

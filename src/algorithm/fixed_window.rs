@@ -2,6 +2,7 @@ use super::algorithm_definition::AlgorithmDefinition;
 use super::byte_reader::{ByteReader, check};
 use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
+use super::lease_end::LeaseEnd;
 use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -60,6 +61,7 @@ impl AlgorithmDefinition for FixedWindow {
     const KEY_SUFFIX: &'static str = "~fixed";
     const NUMBER: u8 = 4;
     const SCRIPT: &'static str = include_str!("../../lua/fixed_window.lua");
+    const LEASE_END: Option<LeaseEnd> = Some(LeaseEnd::WithTheWindow);
 
     type State = Tallies<WindowTally>;
 }

@@ -32,6 +32,7 @@ mod counting;
 mod entries;
 mod fixed_window;
 mod gcra;
+mod lease_end;
 mod modulus;
 mod pace;
 mod quota_use;
@@ -47,6 +48,7 @@ pub use count_error::CountError;
 pub use counting::Counting;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
+pub(crate) use lease_end::LeaseEnd;
 #[cfg(feature = "redis")]
 pub(crate) use modulus::MODULUS_MASK;
 pub use sliding_log::SlidingLog;

@@ -4,6 +4,7 @@ use super::byte_reader::{ByteReader, check};
 use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
 use super::entries::Entries;
+use super::lease_end::LeaseEnd;
 use super::modulus::MODULUS_MASK;
 use super::quota_use::{QuotaUse, ruling};
 use super::refunds::Refunds;
@@ -132,6 +133,7 @@ impl AlgorithmDefinition for SlidingLog {
     const KEY_SUFFIX: &'static str = "";
     const NUMBER: u8 = 1;
     const SCRIPT: &'static str = include_str!("../../lua/sliding_log.lua");
+    const LEASE_END: Option<LeaseEnd> = Some(LeaseEnd::AfterItsTime);
 
     type State = Self;
 }

@@ -3,6 +3,7 @@ use super::byte_reader::{ByteReader, check};
 use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
 use super::entries::Entries;
+use super::lease_end::LeaseEnd;
 use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -67,6 +68,7 @@ impl AlgorithmDefinition for SlidingWindow {
     const KEY_SUFFIX: &'static str = "~window";
     const NUMBER: u8 = 2;
     const SCRIPT: &'static str = include_str!("../../lua/sliding_window.lua");
+    const LEASE_END: Option<LeaseEnd> = Some(LeaseEnd::AfterItsTime);
     const HAS_SUB_WINDOWS: bool = true;
 
     type State = Tallies<SubWindows>;

@@ -71,6 +71,7 @@
 //! cost = 1                          # units of a request, at least 1. Default: 1
 //! on-error = "respond"              # when the store cannot decide: also "proceed" or "fallback".
 //!                                   # Default: fallback if the store has one, otherwise respond
+//! lease = "50ms"                    # units may be taken ahead for this long. Default: none
 //! shadow = false                    # true: the rule counts and never denies. Default: false
 //!
 //! [rules.getId.shadow]              # a candidate that is tried beside the rule getId, with
@@ -89,6 +90,7 @@
 //! | `burst` | 1 or more, if refilling it takes at most ten years |
 //! | `cost` | 1 or more, and at most `max-count` (or `burst`) |
 //! | `key` | names or a list of names; see [`key`](crate::key) for what they read |
+//! | `lease` | see [`Rule::with_lease`](crate::Rule::with_lease); none under `gcra` |
 //! | `on-error` | see [`OnError`](crate::rule::OnError) |
 //!
 //! # The window

@@ -45,6 +45,8 @@ pub(super) struct RuleTable {
     cost: Option<Spanned<Number>>,
     /// What happens to a request for which the store could not decide.
     on_error: Option<Text<OnError>>,
+    /// How long units may be held ahead.
+    lease: Option<Spanned<Text<Duration>>>,
     /// Whether the rule is a shadow rule, or a candidate that is tried beside it.
     shadow: Option<Spanned<Shadow>>,
 }
@@ -81,6 +83,14 @@ impl RuleTable {
         let rule = with_key(rule, self.key, client_ip)?;
         let rule = match self.on_error {
             Some(Text(choice)) => rule.with_on_error(choice),
+            None => rule,
+        };
+        let rule = match self.lease {
+            Some(lease) => {
+                let (span, Text(lease)) = (lease.span(), lease.into_inner());
+                rule.with_lease(lease)
+                    .or_else(|error| mistake(span, error))?
+            }
             None => rule,
         };
         match self.shadow {

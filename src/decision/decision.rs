@@ -101,21 +101,30 @@ pub enum Source {
     /// The memory of this process, for as long as the store that should have decided cannot: a
     /// [`Fallback`](crate::store::Fallback). [`Decision::failure`] says why.
     Fallback,
+    /// Units that this process has leased: [`UnitLeases`](crate::store::UnitLeases).
+    Lease,
     /// A store of your own; [`Store::name`](crate::Store::name) says which.
     Other,
 }
 
 impl Source {
     /// All sources.
-    pub const ALL: [Self; 4] = [Self::Redis, Self::Local, Self::Fallback, Self::Other];
+    pub const ALL: [Self; 5] = [
+        Self::Redis,
+        Self::Local,
+        Self::Fallback,
+        Self::Lease,
+        Self::Other,
+    ];
 
-    /// The source in metrics: `redis`, `local`, `fallback`, `other`.
+    /// The source in metrics: `redis`, `local`, `fallback`, `lease`, `other`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Redis => "redis",
             Self::Local => "local",
             Self::Fallback => "fallback",
+            Self::Lease => "lease",
             Self::Other => "other",
         }
     }
@@ -138,6 +147,10 @@ impl QuotaState {
     #[must_use]
     pub fn new(remaining: u64, reset_after: Duration) -> Self {
         Self::from_micros(remaining.min(Self::MAX_REMAINING), micros(reset_after))
+    }
+
+    pub(crate) const fn reset_after_micros(&self) -> u64 {
+        self.reset_after
     }
 
     pub(crate) const fn from_micros(remaining: u64, reset_after: u64) -> Self {

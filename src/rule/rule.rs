@@ -1,13 +1,17 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::on_error::OnError;
 use super::policy::Policy;
 use super::rule_error::RuleError;
 use super::share::Share;
-use crate::algorithm::{Algorithm, Counting};
+use crate::algorithm::{Algorithm, Counting, LeaseEnd};
 use crate::key::{KeyExtractor, escape, hash};
 use crate::quota::{MAX_QUOTAS, Quota};
+
+/// A lease is at most this part of the shortest window: so at least 98 % of a quota can be used.
+const LEASES_IN_WINDOW: u64 = 50;
 
 /// The limit of a path: one or more quotas, the key by which requests are counted, and the cost of
 /// a request.
@@ -38,6 +42,8 @@ pub struct Rule {
     cost: u64,
     counting: Counting,
     on_error: Option<OnError>,
+    /// How long units may be held ahead, in microseconds; 0 without leases.
+    lease: u64,
     is_shadow: bool,
     /// Whether it is the shadow of another rule.
     is_candidate: bool,
@@ -116,6 +122,7 @@ impl Rule {
             cost: 1,
             counting: Algorithm::default().into(),
             on_error: None,
+            lease: 0,
             is_shadow: false,
             is_candidate: false,
             shadow: None,
@@ -160,6 +167,8 @@ impl Rule {
     #[must_use]
     pub fn with_algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
         self.counting = algorithm.into();
+        self.quotas = self.policies.iter().map(Policy::quota).collect();
+        self.lease = 0;
         self.life = longest_life(self.counting.algorithm(), &self.quotas);
         self.question = OnceLock::new();
         self.renamed()
@@ -320,6 +329,65 @@ impl Rule {
         self.counting
     }
 
+    /// Lets processes take units ahead for this long: a [`UnitLeases`](crate::store::UnitLeases)
+    /// around the store leases a share of the quota, and hands it out without asking the store. The
+    /// lease is shortened to a fiftieth of the shortest window. Default: no leases.
+    ///
+    /// Every process that has this setting counts each unit for its window and the lease, whether
+    /// it leases or not, because a unit may be used as late as the lease ends. So the most that can
+    /// be used of a quota is the part `window / (window + lease)`, at least 98 %. The window of a
+    /// fixed window stays as it is: leases end with it. [`UnitLeases`](crate::store::UnitLeases)
+    /// says how to introduce leases in a running fleet.
+    ///
+    /// Set the algorithm first. [`with_algorithm`](Self::with_algorithm) ends the leases.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Quota, Rule};
+    ///
+    /// let rule = Rule::new("feed", [Quota::new(1_000_000, Duration::from_secs(10))?])?;
+    /// let rule = rule.with_lease(Duration::from_millis(50))?;
+    /// assert_eq!(rule.lease(), Some(Duration::from_millis(50)));
+    /// assert_eq!(rule.quotas()[0].window(), Duration::from_millis(10_050));
+    /// assert_eq!(rule.policies()[0].quota().window(), Duration::from_secs(10));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError::NoLeases`] under [`Algorithm::Gcra`]: its buckets drain all the time, so no
+    /// window says until when a leased unit would have to count.
+    pub fn with_lease(mut self, lease: Duration) -> Result<Self, RuleError> {
+        let algorithm = self.counting.algorithm();
+        let quotas = self.policies.iter().map(Policy::quota);
+        let shortest = quotas.clone().map(|quota| quota.window_micros()).min();
+        let lease = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
+        let lease = lease.min(shortest.unwrap_or(0) / LEASES_IN_WINDOW);
+        let longer_by = match algorithm.lease_end() {
+            None => return Err(RuleError::NoLeases(algorithm.name())),
+            Some(LeaseEnd::AfterItsTime) => lease,
+            Some(LeaseEnd::WithTheWindow) => 0,
+        };
+        let longer = quotas.map(|quota| quota.with_longer_window(longer_by));
+        self.quotas = longer
+            .collect::<Option<_>>()
+            .ok_or(RuleError::LeaseTooLong)?;
+        self.life = longest_life(algorithm, &self.quotas);
+        self.lease = lease;
+        self.question = OnceLock::new();
+        self.shared = OnceLock::new();
+        Ok(self)
+    }
+
+    /// How long units may be held ahead; `None` without leases.
+    #[must_use]
+    pub const fn lease(&self) -> Option<Duration> {
+        match self.lease {
+            0 => None,
+            lease => Some(Duration::from_micros(lease)),
+        }
+    }
+
     /// The choice made with [`Rule::with_on_error`]; `None` if none was made.
     #[must_use]
     pub const fn on_error(&self) -> Option<OnError> {
@@ -350,6 +418,7 @@ impl Rule {
             life: longest_life(algorithm, &quotas),
             quotas,
             policies,
+            lease: 0,
             question: OnceLock::new(),
             shared: OnceLock::new(),
             ..self.clone()
@@ -383,6 +452,7 @@ impl fmt::Debug for Rule {
             .field("cost", &self.cost)
             .field("counting", &self.counting)
             .field("on_error", &self.on_error)
+            .field("lease", &self.lease())
             .field("prefix", &self.prefix)
             .field("is_shadow", &self.is_shadow)
             .field("shadow", &self.shadow)

@@ -13,4 +13,10 @@ pub enum RuleError {
     /// Two quotas have the same name.
     #[error("two quotas are named \"{0}\", expected a name of its own for each")]
     SameName(String),
+    /// A lease under an algorithm that has none.
+    #[error("no leases under {0}, expected sliding-log, sliding-window or fixed-window")]
+    NoLeases(&'static str),
+    /// A window with a lease is longer than a window may be.
+    #[error("a window of ten years cannot be longer by a lease")]
+    LeaseTooLong,
 }

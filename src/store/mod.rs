@@ -44,6 +44,7 @@ mod store_ext;
 mod store_future;
 pub(crate) mod take;
 mod timeout;
+mod unit_leases;
 mod wrapper;
 
 pub use breaker::CircuitBreaker;
@@ -55,6 +56,7 @@ pub use store_ext::StoreExt;
 pub use store_future::StoreFuture;
 pub use take::TakePart;
 pub use timeout::Timeout;
+pub use unit_leases::UnitLeases;
 
 pub use crate::error::StoreErrorKind;
 

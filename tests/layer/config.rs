@@ -245,7 +245,7 @@ fn mistakes_in_counts() {
 #[test]
 fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
-    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `enabled`, `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `burst`, `algorithm`, `sub-windows`, `key`, `cost`, `on-error`, `shadow`");
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `enabled`, `max-count`, `window`, `window-time`, `window-time-unit`, `quotas`, `burst`, `algorithm`, `sub-windows`, `key`, `cost`, `on-error`, `lease`, `shadow`");
     insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: unknown key "ip", expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = [\"client-ip\", \"header:a b\"]"), @r#"line 5: rules.getId.key: "a b" is not a header field's name, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "path", "peer-ip", "client-ip", "matched-path" or "header:<name>""#);
@@ -484,4 +484,14 @@ proptest::proptest! {
             Err(error) => proptest::prop_assert!(!error.to_string().contains('\n')),
         }
     }
+}
+
+#[test]
+fn leases() {
+    let with = |line: &str| of_rule(&format!("max-count = 1000\nwindow = \"10s\"\n{line}"));
+    let rules = Rules::from_toml("[rules.a]\nmax-count = 9\nwindow = \"10s\"\nlease = \"50ms\"");
+    let rule = rules.expect("valid").get("a").expect("a rule").lease();
+    assert_eq!(rule, Some(std::time::Duration::from_millis(50)));
+    insta::assert_snapshot!(with("lease = \"50ms\"\nalgorithm = \"gcra\""), @"line 5: rules.getId.lease: no leases under gcra, expected sliding-log, sliding-window or fixed-window");
+    insta::assert_snapshot!(with("lease = 50"), @r#"line 5: rules.getId.lease: invalid type: integer `50`, expected a duration such as "10s", "500ms" or "1h 30m""#);
 }

@@ -15,6 +15,7 @@ mod outage;
 mod redb;
 mod redis_keys;
 mod redis_url;
+mod unit_leases;
 mod wrappers;
 
 use std::sync::Arc;

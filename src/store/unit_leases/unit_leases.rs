@@ -1,0 +1,280 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::sleep_until;
+
+use super::held_lease::HeldLease;
+use super::key_leases::{KeyLeases, Served};
+use super::moment::{Clocks, Moment};
+use crate::decision::{Decision, Decisions, Receipt};
+use crate::error::StoreError;
+use crate::key::{Key, hash};
+use crate::rule::Rule;
+use crate::store::{Store, StoreFuture, Take, single};
+
+/// Takes units ahead for rules with a [lease](Rule::with_lease), and hands them out without asking
+/// the store: for a hot key with a large quota.
+///
+/// A process leases a share of the quota for a short time. The store charges the whole share at
+/// once; takes of this process are answered from it immediately, with
+/// [`Source::Lease`](crate::decision::Source::Lease). What is left when the lease ends is given
+/// back. The share follows the demand of the last lease and what remained of the quota. Near the
+/// limit, for costs that are larger than what is left of a lease, and where a lease would be
+/// shorter than two round trips, takes go to the store. No take waits for a lease.
+///
+/// # Never more than the quota
+///
+/// Every process counts a unit of such a rule for its window `W` and the lease `L`. A unit that is
+/// charged at `t` is used at `t + L` at the latest, because a lease ends by the clock that has
+/// advanced more, and begins before the store is asked. So the units that are used in any window
+/// `(u - W, u]` were charged in `(u - W - L, u]`, and the store admits at most max in that time.
+/// In a fixed window, a lease ends with the window that its units were charged to.
+///
+/// A unit counts as used when the process read its clocks. Were both of them stopped, as those of a
+/// virtual machine that is paused, one lease may be handed out late: no more than its units.
+///
+/// # What it costs
+///
+/// - At most the part `W / (W + L)` of a quota can be used, 98 % or more.
+/// - A process that crashes loses what is left of its leases for `W + L`: others are denied these
+///   units.
+/// - The response fields say what is left of the lease, which is less than the store has.
+/// - A lease is a task that ends with it. When the runtime ends, its rest is lost in the same way.
+///
+/// # Introducing it in a running fleet
+///
+/// All processes that count under a rule have to count for `W + L` before the first one leases:
+/// first set the rule's lease everywhere, then put `UnitLeases` around the stores. To end it, take
+/// these steps in the opposite order.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::store::UnitLeases;
+/// use tidegate::{MemoryStore, Quota, RateLimitLayer, Rule};
+///
+/// let rule = Rule::new("feed", [Quota::new(1_000_000, Duration::from_secs(10))?])?
+///     .with_lease(Duration::from_millis(50))?;
+/// let layer = RateLimitLayer::from_rule(rule).store(UnitLeases::new(MemoryStore::new()));
+/// # let _ = layer;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct UnitLeases<S> {
+    inner: Arc<S>,
+    places: Arc<Places>,
+    clocks: Clocks,
+}
+
+/// Keys that may have leases at a time. Others are asked about one by one, until one of these is
+/// not in demand any more.
+const PLACES: usize = 1_024;
+
+/// Each key has one place, which it shares with others.
+type Places = [Mutex<Option<KeyLeases>>; PLACES];
+
+impl<S: Store> UnitLeases<S> {
+    /// Leases units of this store.
+    #[must_use]
+    pub fn new(inner: S) -> Self {
+        Self {
+            inner: Arc::new(inner),
+            places: Arc::new([const { Mutex::new(None) }; PLACES]),
+            clocks: Clocks::Both,
+        }
+    }
+
+    /// Leases end by tokio's clock alone, for tests and simulations that pause time. Default: by
+    /// the monotonic clock or the wall clock, whichever has advanced more.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn tokio_clock(mut self) -> Self {
+        self.clocks = Clocks::Tokio;
+        self
+    }
+
+    /// Hands out leased units, or says what to ask.
+    fn serve(&self, take: &Take, place: usize) -> Option<Served> {
+        let (rule, key) = (take.rule(), take.key());
+        let now = Moment::now(self.clocks);
+        let mut leases = lock(&self.places[place]);
+        match &mut *leases {
+            Some(known) if known.is_of(rule, key) => {}
+            Some(other) if !other.is_idle(now) => return None,
+            free => *free = Some(KeyLeases::new(rule, key, now)),
+        }
+        let known = leases.as_mut()?;
+        Some(known.take(rule, now, take.cost()))
+    }
+
+    /// Asks the store for a lease. A task waits for the answer, holds the lease and ends it.
+    fn ask(&self, take: &Take, place: usize, share: u64, generation: u64) {
+        let take = Take::new(Arc::clone(take.rule()), take.key().clone()).with_cost(share);
+        let mut asking = Asking {
+            places: Arc::clone(&self.places),
+            place,
+            take,
+            generation,
+            clocks: self.clocks,
+            is_answered: false,
+        };
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let asked_at = Moment::now(self.clocks);
+        let answer = self.inner.take(std::slice::from_ref(&asking.take));
+        let inner = Arc::clone(&self.inner);
+        runtime.spawn(async move {
+            let answer = answer.await.and_then(single);
+            let unused = asking.hold(answer, asked_at).await;
+            if let Some(unused) = unused {
+                let take = asking.take.clone().with_cost(unused.units());
+                // Where this fails, the units count until their window has passed.
+                inner.refund(&take, &unused).await.ok();
+            }
+        });
+    }
+
+    fn place(rule: &Rule, key: &Key) -> usize {
+        let hash = rule.id_hash().rotate_left(32) ^ hash(key.as_str());
+        usize::try_from(hash % PLACES as u64).expect("there are as many places")
+    }
+}
+
+/// A question about a lease. When it is dropped without an answer, another one may be asked.
+struct Asking {
+    places: Arc<Places>,
+    place: usize,
+    take: Take,
+    generation: u64,
+    clocks: Clocks,
+    is_answered: bool,
+}
+
+impl Asking {
+    /// Holds the lease until it ends, and returns the receipt of what has to be given back.
+    async fn hold(
+        &mut self,
+        answer: Result<Decision, StoreError>,
+        asked_at: Moment,
+    ) -> Option<Receipt> {
+        let decision = answer.ok();
+        let receipt = decision.as_ref().and_then(Decision::receipt);
+        // What a fallback admits is not the fleet's: it is not held.
+        let held = decision
+            .as_ref()
+            .filter(|decision| decision.failure().is_none());
+        let held = held.and_then(|decision| HeldLease::new(self.take.rule(), decision, asked_at));
+        self.is_answered = true;
+        let generation = self.generation;
+        let now = Moment::now(self.clocks);
+        let ends_at = self
+            .leases(|leases| leases.answered(held, decision.as_ref(), generation, asked_at, now));
+        match ends_at.flatten() {
+            None => receipt,
+            Some(ends_at) => {
+                sleep_until(ends_at).await;
+                self.leases(|leases| leases.end(receipt?)).flatten()
+            }
+        }
+    }
+
+    /// The leases of its key, unless the place is another key's.
+    fn leases<T>(&self, act: impl FnOnce(&mut KeyLeases) -> T) -> Option<T> {
+        let mut leases = lock(&self.places[self.place]);
+        let leases = leases.as_mut()?;
+        let is_own = leases.is_of(self.take.rule(), self.take.key());
+        is_own.then(|| act(leases))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.leases(KeyLeases::gave_up);
+        }
+    }
+}
+
+/// Nothing panics while it is locked.
+fn lock(place: &Mutex<Option<KeyLeases>>) -> MutexGuard<'_, Option<KeyLeases>> {
+    place.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S: Store> Store for UnitLeases<S> {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        let [take] = takes else {
+            return self.inner.take(takes);
+        };
+        if take.rule().lease().is_none() || take.cost() == 0 {
+            return self.inner.take(takes);
+        }
+        let place = Self::place(take.rule(), take.key());
+        let served = self.serve(take, place);
+        let (decision, share) = match served {
+            None => (None, None),
+            Some(served) => {
+                let generation = served.generation;
+                let share = served.share.map(|share| (share, generation));
+                (served.decision, share)
+            }
+        };
+        // The take comes first: it does not wait behind the lease.
+        let answer = match decision {
+            Some(decision) => StoreFuture::ready(Ok(Decisions::from(decision))),
+            None => self.inner.take(takes),
+        };
+        if let Some((share, generation)) = share {
+            self.ask(take, place, share, generation);
+        }
+        answer
+    }
+
+    /// Units of a lease are given back to the store.
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        self.inner.refund(take, receipt)
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        let mut leases = lock(&self.places[Self::place(rule, key)]);
+        if let Some(leases) = leases.as_mut().filter(|leases| leases.is_of(rule, key)) {
+            leases.reset();
+        }
+        drop(leases);
+        self.inner.reset(rule, key)
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn give_up_after(self, timeout: Duration) -> Self {
+        let inner = match Arc::try_unwrap(self.inner) {
+            Ok(inner) => Arc::new(inner.give_up_after(timeout)),
+            Err(shared) => shared,
+        };
+        Self { inner, ..self }
+    }
+
+    fn has_fallback(&self) -> bool {
+        self.inner.has_fallback()
+    }
+}
+
+impl<S> Clone for UnitLeases<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            places: Arc::clone(&self.places),
+            clocks: self.clocks,
+        }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for UnitLeases<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnitLeases")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}

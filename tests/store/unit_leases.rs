@@ -1,0 +1,499 @@
+//! Units that processes take ahead: never more than the quota, and what is not used comes back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use tidegate::decision::{Decisions, Receipt, Source};
+use tidegate::rule::{RuleError, Share};
+use tidegate::store::{Fallback, StoreExt, StoreFuture, UnitLeases};
+use tidegate::{Algorithm, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
+use tokio::time::{Instant, sleep};
+
+use crate::store_on;
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_millis(50);
+/// A fiftieth of the window.
+const SHORT_LEASE: Duration = Duration::from_millis(20);
+
+fn rule(max: u64, algorithm: Algorithm) -> Arc<Rule> {
+    let quota = Quota::new(max, SECOND).expect("valid");
+    let rule = Rule::new("feed", [quota]).expect("valid");
+    Arc::new(
+        rule.with_algorithm(algorithm)
+            .with_lease(LEASE)
+            .expect("leases"),
+    )
+}
+
+fn take(rule: &Arc<Rule>) -> Take {
+    Take::new(Arc::clone(rule), Key::from("hot"))
+}
+
+/// A store behind a network, whose calls are counted.
+#[derive(Debug, Clone)]
+struct Remote {
+    inner: Arc<dyn Store>,
+    one_way: Duration,
+    calls: Arc<AtomicU64>,
+}
+
+impl Remote {
+    fn new(inner: Arc<dyn Store>, one_way: Duration) -> Self {
+        Self {
+            inner,
+            one_way,
+            calls: Arc::default(),
+        }
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn travel<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn Store) -> StoreFuture<T> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let remote = self.clone();
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        StoreFuture::boxed(async move {
+            sleep(remote.one_way).await;
+            let answer = ask(&*remote.inner).await;
+            sleep(remote.one_way).await;
+            answer
+        })
+    }
+}
+
+impl Store for Remote {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        let takes = takes.to_vec();
+        self.travel(move |store| store.take(&takes))
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let (take, receipt) = (take.clone(), *receipt);
+        self.travel(move |store| store.refund(&take, &receipt))
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        let (rule, key) = (Arc::clone(rule), key.clone());
+        self.travel(move |store| store.reset(&rule, &key))
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+}
+
+/// Grants, and the most of them in any window.
+struct Grants {
+    window: Duration,
+    recent: VecDeque<(Instant, u64)>,
+    in_window: u64,
+    most: u64,
+    all: u64,
+}
+
+impl Grants {
+    fn new(window: Duration) -> Self {
+        Self {
+            window,
+            recent: VecDeque::new(),
+            in_window: 0,
+            most: 0,
+            all: 0,
+        }
+    }
+
+    fn add(&mut self, units: u64) {
+        let now = Instant::now();
+        while self
+            .recent
+            .front()
+            .is_some_and(|(at, _)| now - *at >= self.window)
+        {
+            self.in_window -= self.recent.pop_front().expect("one").1;
+        }
+        self.recent.push_back((now, units));
+        self.in_window += units;
+        self.all += units;
+        self.most = self.most.max(self.in_window);
+    }
+}
+
+/// A number below `bound`, the same in every run.
+fn random(state: &mut u64, bound: u64) -> u64 {
+    *state = state
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % bound
+}
+
+/// Processes that lease and one that does not, with bursts, pauses and costs, on one store.
+async fn fleet(algorithm: Algorithm, max: u64, seed: u64) -> (Grants, u64, u64) {
+    let redis: Arc<dyn Store> = Arc::new(MemoryStore::new().tokio_clock());
+    let remote = Remote::new(redis, Duration::from_micros(300));
+    let rule = rule(max, algorithm);
+    let leasing = [(); 3].map(|()| UnitLeases::new(remote.clone()).tokio_clock());
+    let mut grants = Grants::new(SECOND);
+    let (mut state, mut leased, mut asked) = (seed, 0, 0);
+    let begin = Instant::now();
+    while begin.elapsed() < 8 * SECOND {
+        let pause = 1 + random(&mut state, 6);
+        sleep(Duration::from_millis(pause)).await;
+        // Around twice the rate, a fifth of it, or nothing.
+        let phase = begin.elapsed().as_millis() / 700 % 4;
+        let units = max * pause * [20, 2, 20, 0][phase as usize] / 10_000;
+        let takes = (0..units).map(|_| {
+            let cost = 1 + random(&mut state, 20) / 19 * random(&mut state, 5);
+            (take(&rule).with_cost(cost), random(&mut state, 4) as usize)
+        });
+        let takes: Vec<_> = takes.collect();
+        let answers = takes.iter().map(|(take, process)| async {
+            let decision = match process.checked_sub(1) {
+                None => remote.take_one(take).await,
+                Some(process) => leasing[process].take_one(take).await,
+            };
+            (take.cost(), decision.expect("decides"))
+        });
+        for (cost, decision) in join_all(answers).await {
+            asked += 1;
+            if decision.is_allowed() {
+                grants.add(cost);
+                leased += u64::from(decision.source() == Source::Lease);
+            }
+        }
+    }
+    (grants, leased, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_window_ever_holds_more_than_max() {
+    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
+        for (max, seed) in [(2_000, 1), (2_000, 2), (5_000, 3)] {
+            let (grants, leased, asked) = fleet(algorithm, max, seed).await;
+            assert!(
+                grants.most <= max,
+                "{algorithm:?}, {seed}: {} of {max}",
+                grants.most
+            );
+            assert!(
+                leased > asked / 20,
+                "{algorithm:?}: {leased} of {asked} by leases"
+            );
+        }
+    }
+}
+
+/// A window that ends takes its leases along: two windows meet at an edge, but never three.
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_a_fixed_window_ends_with_it() {
+    let (grants, leased, asked) = fleet(Algorithm::FixedWindow, 2_000, 4).await;
+    assert!(leased > asked / 20, "{leased} of {asked}");
+    assert!(grants.most <= 4_000, "{}", grants.most);
+
+    let leases = UnitLeases::new(MemoryStore::new().tokio_clock()).tokio_clock();
+    let rule = rule(1_000, Algorithm::FixedWindow);
+    // The window begins with the first take.
+    for _ in 0..48 {
+        for _ in 0..10 {
+            assert!(
+                leases
+                    .take_one(&take(&rule))
+                    .await
+                    .expect("decides")
+                    .is_allowed()
+            );
+        }
+        sleep(SHORT_LEASE).await;
+    }
+    sleep(Duration::from_millis(35)).await;
+    for _ in 0..20 {
+        leases.take_one(&take(&rule)).await.expect("decides");
+    }
+    sleep(Duration::from_millis(6)).await;
+    let decision = leases.take_one(&take(&rule)).await.expect("decides");
+    assert_eq!(decision.source(), Source::Local, "1,001 ms: a new window");
+}
+
+/// A hot key costs a few calls for each lease, and is answered at once.
+#[tokio::test(start_paused = true)]
+async fn a_hot_key_is_answered_from_leases() {
+    let redis = Arc::new(MemoryStore::new().tokio_clock());
+    let remote = Remote::new(redis, Duration::from_micros(300));
+    let leases = UnitLeases::new(remote.clone()).tokio_clock();
+    let rule = rule(10_000_000, Algorithm::SlidingLog);
+    let (mut leased, mut all) = (0_u64, 0_u64);
+    for _ in 0..2_000 {
+        for _ in 0..10 {
+            let decision = leases.take_one(&take(&rule)).await.expect("decides");
+            assert!(decision.is_allowed());
+            leased += u64::from(decision.source() == Source::Lease);
+            all += 1;
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(leased * 100 > all * 97, "{leased} of {all}");
+    // Leases of 20 ms for 2 s, each a take and a refund, and takes while there was none.
+    assert!(remote.calls() < 700, "{} calls", remote.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_used_is_given_back() {
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWindow,
+        Algorithm::FixedWindow,
+    ] {
+        let store = Arc::new(MemoryStore::new().tokio_clock());
+        let leases = UnitLeases::new(store.clone()).tokio_clock();
+        let rule = rule(10_000, algorithm);
+        let mut granted = 0;
+        for _ in 0..4 {
+            for _ in 0..37 {
+                granted += 1;
+                assert!(
+                    leases
+                        .take_one(&take(&rule))
+                        .await
+                        .expect("decides")
+                        .is_allowed()
+                );
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        let held = store.peek(&take(&rule)).await.expect("decides").remaining();
+        assert!(held < 10_000 - granted, "units are leased: {held}");
+        sleep(2 * LEASE).await;
+        let left = store.peek(&take(&rule)).await.expect("decides").remaining();
+        assert_eq!(left, 10_000 - granted, "{algorithm:?}");
+    }
+}
+
+/// A leased unit has a receipt, as if the store had been asked for it.
+#[tokio::test(start_paused = true)]
+async fn leased_units_can_be_refunded() {
+    for algorithm in [
+        Algorithm::SlidingLog,
+        Algorithm::SlidingWindow,
+        Algorithm::FixedWindow,
+    ] {
+        let store = Arc::new(MemoryStore::new().tokio_clock());
+        let leases = UnitLeases::new(store.clone()).tokio_clock();
+        let rule = rule(10_000, algorithm);
+        let (mut granted, mut receipts) = (0, Vec::new());
+        for number in 0..120 {
+            let take = take(&rule).with_cost(1 + number % 3);
+            let decision = leases.take_one(&take).await.expect("decides");
+            granted += take.cost();
+            if decision.source() == Source::Lease {
+                receipts.push((take, decision.receipt().expect("charged")));
+            }
+            if number % 40 == 39 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        assert!(receipts.len() > 20, "{}", receipts.len());
+        sleep(2 * LEASE).await;
+        for (take, receipt) in &receipts {
+            let refunded = leases.refund(take, receipt).await.expect("decides");
+            assert_eq!(refunded, take.cost(), "{algorithm:?}");
+            granted -= refunded;
+            assert_eq!(
+                leases.refund(take, receipt).await.expect("decides"),
+                0,
+                "only once"
+            );
+        }
+        let left = store.peek(&take(&rule)).await.expect("decides").remaining();
+        assert_eq!(left, 10_000 - granted, "{algorithm:?}");
+    }
+}
+
+/// The last units are exact, and no take waits for a lease.
+#[tokio::test(start_paused = true)]
+async fn near_the_limit_takes_are_plain() {
+    let redis = Arc::new(MemoryStore::new().tokio_clock());
+    let remote = Remote::new(redis, Duration::from_micros(300));
+    let leases = UnitLeases::new(remote).tokio_clock();
+    let rule = rule(1_000, Algorithm::SlidingLog);
+    let mut allowed = 0;
+    for _ in 0..3_000 {
+        let began = Instant::now();
+        let decision = leases.take_one(&take(&rule)).await.expect("decides");
+        assert!(
+            began.elapsed() <= Duration::from_millis(3),
+            "{:?}",
+            began.elapsed()
+        );
+        allowed += u64::from(decision.is_allowed());
+        if !decision.is_allowed() {
+            assert_ne!(decision.source(), Source::Lease);
+        }
+        sleep(Duration::from_micros(100)).await;
+    }
+    assert!((980..=3_900).contains(&allowed), "{allowed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_and_a_changed_rule_void_leases() {
+    let store = Arc::new(MemoryStore::new().tokio_clock());
+    let leases = UnitLeases::new(store.clone()).tokio_clock();
+    let large = rule(10_000, Algorithm::SlidingLog);
+    let fill = async || {
+        for _ in 0..100 {
+            leases.take_one(&take(&large)).await.expect("decides");
+        }
+        tokio::task::yield_now().await;
+        let decision = leases.take_one(&take(&large)).await.expect("decides");
+        assert_eq!(decision.source(), Source::Lease);
+    };
+    fill().await;
+    // One unit in the new rule's window: none that an old lease has left.
+    let small = rule(1, Algorithm::SlidingLog);
+    let decision = leases.take_one(&take(&small)).await.expect("decides");
+    assert!(!decision.is_allowed());
+    sleep(3 * SECOND).await;
+
+    fill().await;
+    leases
+        .reset(&large, &Key::from("hot"))
+        .await
+        .expect("resets");
+    let decision = leases.take_one(&take(&large)).await.expect("decides");
+    assert_eq!(decision.source(), Source::Local);
+    sleep(2 * LEASE).await;
+    let left = store
+        .peek(&take(&large))
+        .await
+        .expect("decides")
+        .remaining();
+    assert!(
+        left >= 9_999 - 200,
+        "nothing of before the reset counts, or is given back: {left}"
+    );
+}
+
+/// A store that fails.
+#[derive(Debug)]
+struct Down;
+
+impl Store for Down {
+    fn take(&self, _: &[Take]) -> StoreFuture<Decisions> {
+        StoreFuture::ready(Err(StoreError::new(
+            tidegate::store::StoreErrorKind::Unavailable,
+            "down",
+        )))
+    }
+
+    fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {
+        StoreFuture::ready(Ok(0))
+    }
+
+    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn name(&self) -> String {
+        "down".to_owned()
+    }
+}
+
+/// A fallback's units are this process's alone: to hold them for the fleet would be a lie.
+#[tokio::test(start_paused = true)]
+async fn what_a_fallback_admits_is_not_leased() {
+    let leases = UnitLeases::new(Fallback::new(Down, Share::of_processes(1))).tokio_clock();
+    let rule = rule(10_000, Algorithm::SlidingLog);
+    for _ in 0..500 {
+        let decision = leases.take_one(&take(&rule)).await.expect("decides");
+        assert_eq!(decision.source(), Source::Fallback);
+        sleep(Duration::from_micros(200)).await;
+    }
+    let leases = UnitLeases::new(Down).tokio_clock();
+    for _ in 0..500 {
+        assert!(leases.take_one(&take(&rule)).await.is_err());
+    }
+}
+
+/// On a real server, with threads: everything that was charged was granted or given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn on_redis() {
+    let server = Redis::start();
+    let redis = store_on(&server).await;
+    let quota = Quota::new(1_000_000, Duration::from_secs(600)).expect("valid");
+    let rule = Rule::new("feed", [quota])
+        .expect("valid")
+        .with_lease(LEASE)
+        .expect("leases");
+    let rule = Arc::new(rule);
+    let tasks = (0..3).map(|_| {
+        let leases = UnitLeases::new(redis.clone());
+        let rule = Arc::clone(&rule);
+        tokio::spawn(async move {
+            let (mut allowed, mut leased) = (0_u64, 0_u64);
+            for number in 0..30_000 {
+                let decision = leases.take_one(&take(&rule)).await.expect("decides");
+                allowed += u64::from(decision.is_allowed());
+                leased += u64::from(decision.source() == Source::Lease);
+                if number % 500 == 0 {
+                    sleep(Duration::from_millis(2)).await;
+                }
+            }
+            (allowed, leased)
+        })
+    });
+    let (mut allowed, mut leased) = (0, 0);
+    for task in tasks.collect::<Vec<_>>() {
+        let counts = task.await.expect("no panic");
+        (allowed, leased) = (allowed + counts.0, leased + counts.1);
+    }
+    assert_eq!(allowed, 90_000);
+    assert!(leased > 45_000, "{leased}");
+    for _ in 0..400 {
+        sleep(Duration::from_millis(25)).await;
+        let left = redis.peek(&take(&rule)).await.expect("decides").remaining();
+        if left == 1_000_000 - allowed {
+            return;
+        }
+    }
+    panic!("units are missing");
+}
+
+#[test]
+fn rules_with_leases() {
+    let rule = || Rule::new("a", [Quota::per_second(10), Quota::per_minute(100)]).expect("valid");
+    let leased = rule().with_lease(SECOND).expect("leases");
+    assert_eq!(
+        leased.lease(),
+        Some(Duration::from_millis(20)),
+        "a fiftieth of a second"
+    );
+    let windows: Vec<_> = leased
+        .quotas()
+        .iter()
+        .map(|quota| quota.window().as_millis())
+        .collect();
+    assert_eq!(windows, [1_020, 60_020]);
+    assert_eq!(leased.policies()[1].quota().window().as_millis(), 60_000);
+    assert_eq!(
+        rule().with_lease(Duration::ZERO).expect("none").lease(),
+        None
+    );
+
+    let fixed = rule()
+        .with_algorithm(Algorithm::FixedWindow)
+        .with_lease(LEASE);
+    assert_eq!(fixed.expect("leases").quotas()[0].window(), SECOND);
+    let gcra = rule().with_algorithm(Algorithm::Gcra).with_lease(LEASE);
+    assert_eq!(gcra.expect_err("none"), RuleError::NoLeases("gcra"));
+    assert_eq!(leased.with_algorithm(Algorithm::Gcra).lease(), None);
+    let longest = Quota::new(1, Quota::MAX_WINDOW).expect("valid");
+    let longest = Rule::new("a", [longest]).expect("valid").with_lease(LEASE);
+    assert_eq!(longest.expect_err("too long"), RuleError::LeaseTooLong);
+}
