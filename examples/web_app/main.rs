@@ -1,5 +1,8 @@
 //! A web app with limited routes, and a page that shows what the limits do.
 //!
+//! It watches the file with the rules: edit `examples/limits.toml`, and the page shows the new
+//! limits. `/metrics` has the counters for Prometheus.
+//!
 //! ```sh
 //! cargo run --example web_app                                    # then open http://127.0.0.1:3000
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # shares its limits through Redis
@@ -12,8 +15,11 @@
 //! `export.rs` and `outage.rs`.
 
 mod export;
+mod metrics;
 mod outage;
+mod page;
 mod routes;
+mod rule_routes;
 mod serve;
 mod settings;
 mod status;
@@ -40,11 +46,15 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), String> {
     let settings = Settings::from_env()?;
-    let rules = Rules::from_file(&settings.limits).map_err(|error| error.to_string())?;
+    let limits = Limits::from_file(&settings.limits).map_err(|error| error.to_string())?;
     let listener = serve::listen(settings.port).await?;
     let store = store(settings.redis_url.as_deref(), settings.share).await?;
 
-    let limits = Limits::new(rules.clone()).store(Arc::clone(&store));
+    let limits = limits.store(Arc::clone(&store));
+    // From now on a mistake in the file keeps the old rules, and the page shows it.
+    limits
+        .watch(&settings.limits)
+        .map_err(|error| error.to_string())?;
     let app = routes::router(&limits, store.name());
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     // Before the app says that it listens: whoever reads that may send a signal at once.
@@ -52,7 +62,7 @@ async fn run() -> Result<(), String> {
     announce(&format!(
         "listening on http://{address}\ndecided by {}\nrules: {}\n",
         decider(&*store),
-        in_force(&rules)
+        in_force(&limits.rules().load())
     ));
     serve::until_stopped(listener, app, stop).await
 }

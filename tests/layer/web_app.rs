@@ -1,101 +1,14 @@
 //! The example web app, as a person starts it: the real binary, its port, its signals.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod app;
+mod clients;
+
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
+use app::{App, command};
 use test_support::Redis;
-
-/// A command that starts the example, in an environment without our own settings.
-fn command(environment: &[(&str, &str)]) -> Command {
-    let test = std::env::current_exe().expect("this test");
-    let target = test
-        .parent()
-        .and_then(|deps| deps.parent())
-        .expect("a target folder");
-    let binary = target.join("examples").join("web_app");
-    assert!(
-        binary.exists(),
-        "build it first: cargo build --example web_app"
-    );
-    let mut command = Command::new(binary);
-    command
-        .env_remove("REDIS_URL")
-        .env_remove("LIMITS")
-        .env_remove("PROCESSES")
-        .env("PORT", "0")
-        .envs(environment.iter().copied());
-    command
-}
-
-/// A running app.
-struct App {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-    greeting: [String; 3],
-    address: String,
-}
-
-impl App {
-    fn start(environment: &[(&str, &str)]) -> Self {
-        let mut command = command(environment);
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("the example starts");
-        let mut stdout = BufReader::new(child.stdout.take().expect("is piped"));
-        let greeting = std::array::from_fn(|_| {
-            let mut line = String::new();
-            stdout.read_line(&mut line).expect("text");
-            line.trim_end().to_owned()
-        });
-        let (_, address) = greeting[0].split_once("http://").expect("where it listens");
-        let address = address.to_owned();
-        Self {
-            child,
-            stdout,
-            greeting,
-            address,
-        }
-    }
-
-    /// Status line, fields and body of an answer.
-    fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(&self.address).expect("a listening app");
-        let head = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
-        stream.write_all(head.as_bytes()).expect("is sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("text");
-        answer
-    }
-
-    fn status(&self, path: &str) -> u16 {
-        let answer = self.get(path);
-        let status = answer.split(' ').nth(1).unwrap_or_default();
-        status
-            .parse()
-            .unwrap_or_else(|_| panic!("no status in {answer:?}"))
-    }
-
-    /// Ends it as an operator does; how it ended, and how long that took.
-    fn stop(mut self, signal: &str) -> (Option<i32>, Duration) {
-        let started = Instant::now();
-        let pid = self.child.id().to_string();
-        let kill = Command::new("kill").args([signal, &pid]).status();
-        assert!(kill.expect("kill runs").success());
-        let status = self.child.wait().expect("our child");
-        let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).expect("text");
-        assert_eq!(rest, "", "three lines are enough");
-        (status.code(), started.elapsed())
-    }
-}
-
-impl Drop for App {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn in_memory_at_once() {

@@ -1,0 +1,211 @@
+import { Counters } from "./counters.js";
+import { Meter } from "./meter.js";
+import { PATIENCE, ask, kindOf, slots } from "./requests.js";
+import { Quota, items } from "./quota.js";
+import { KINDS, TimeLine } from "./time_line.js";
+import { byId, element, grouped, icon, inWords, now, pause, say, wait } from "./words.js";
+
+const BETWEEN_SHOTS = 45, BETWEEN_AUTO_SHOTS = 333;
+/** Header fields that are keys of a route, to be filled in on the page. */
+const FIELDS = { login: "x-tenant" };
+/** What an answer's head is shown of. */
+const SHOWN_FIELDS = ["RateLimit", "RateLimit-Policy", "Retry-After", "x-degraded"];
+
+/**
+ * One rule: its buttons, its counters, the answers to this page on a line of time, what remains,
+ * and the last answer.
+ */
+export class Card {
+  constructor(path, onNoAnswer) {
+    this.path = path;
+    this.onNoAnswer = onNoAnswer;
+    this.quotas = [];
+    this.counts = { allowed: 0, degraded: 0, failed: 0 };
+    this.queued = 0;
+    this.node = byId("card").content.firstElementChild.cloneNode(true);
+    this.counters = new Counters(this.find(".counters"));
+    this.fillIn();
+    this.listen();
+  }
+
+  find(selector) {
+    return this.node.querySelector(selector);
+  }
+
+  fillIn() {
+    const { path } = this;
+    this.find("h2").textContent = path.startsWith("/") ? path : `/${path}`;
+    this.node.setAttribute("aria-label", path);
+    for (const button of this.node.querySelectorAll("[data-fire]")) {
+      const count = button.dataset.fire;
+      const requests = count === "1" ? "request" : "requests";
+      button.setAttribute("aria-label", `${count} ${requests} to ${path}`);
+    }
+    this.find("[data-auto]").setAttribute("aria-label", `auto: keep sending requests to ${path}`);
+    this.field = Object.hasOwn(FIELDS, path) ? FIELDS[path] : undefined;
+    if (this.field) {
+      this.find(".field").hidden = false;
+      this.find(".field span").textContent = `${this.field}:`;
+    }
+    this.find("canvas").setAttribute("aria-label", `Time line of the answers of ${path}`);
+    this.find(".minute").setAttribute("aria-label", `The last minute of ${path}`);
+    this.showCounts();
+  }
+
+  /** The canvas has a size only once it is in the document. */
+  begin() {
+    this.line = new TimeLine(this.find("canvas"));
+    this.line.setQuotas(this.quotas);
+  }
+
+  /** What the server says now: the rule may have other limits than before. */
+  update(rule, at) {
+    this.rule = rule;
+    this.counters.show(rule, at);
+    const { policies, cost, enabled } = rule;
+    const limits = policies.map(({ name, max, window_ms }) => [name, max, window_ms]);
+    const shown = JSON.stringify([limits, cost, enabled]);
+    if (shown !== this.shown) this.showLimits();
+    this.shown = shown;
+    this.meters.forEach((meter, index) => meter.denials(policies[index].denials));
+  }
+
+  showLimits() {
+    const { policies, cost, enabled } = this.rule;
+    const limits = policies.map((it) => `${grouped(it.max)} in any ${inWords(it.window_ms)}`);
+    const words = limits.join(" and ") + (cost === 1 ? "" : `, ${cost} for a request`);
+    this.find(".words").textContent = enabled ? words : `switched off: ${words}`;
+    const before = this.quotas;
+    this.quotas = policies.map((policy) => Quota.after(before, policy));
+    this.meters = this.quotas.map((quota) => new Meter(quota));
+    this.find(".quotas").replaceChildren(...this.meters.map((meter) => meter.node));
+    this.line?.setQuotas(this.quotas);
+  }
+
+  listen() {
+    for (const button of this.node.querySelectorAll("[data-fire]")) {
+      button.addEventListener("click", () => this.burst(Number(button.dataset.fire)));
+    }
+    const auto = this.find("[data-auto]");
+    auto.addEventListener("click", () => {
+      const on = auto.getAttribute("aria-pressed") !== "true";
+      auto.setAttribute("aria-pressed", on);
+      clearInterval(this.timer);
+      const next = () => this.queued < 10 && this.shoot();
+      if (on) this.timer = setInterval(next, BETWEEN_AUTO_SHOTS);
+    });
+    // Another tenant has counts of its own.
+    const forget = () => this.quotas.forEach((quota) => quota.forget());
+    this.find(".field input").addEventListener("input", forget);
+  }
+
+  end() {
+    clearInterval(this.timer);
+    this.line?.end();
+    this.node.remove();
+  }
+
+  async burst(count) {
+    for (let shot = 0; shot < count; shot++) {
+      if (shot > 0) await pause(BETWEEN_SHOTS);
+      if (this.queued < 200) this.shoot();
+    }
+  }
+
+  headers() {
+    const input = this.find(".field input");
+    const isSent = this.field && input.value && input.validity.valid;
+    return isSent ? { [this.field]: input.value } : {};
+  }
+
+  async shoot() {
+    this.queued += 1;
+    await slots.take();
+    this.queued -= 1;
+    const mark = { at: now(), kind: "pending" };
+    this.line.add(mark);
+    const headers = this.headers();
+    const tenant = JSON.stringify(headers);
+    try {
+      const { response, body } = await ask(this.rule.url, headers);
+      mark.kind = kindOf(response);
+      if (tenant === JSON.stringify(this.headers())) this.hear(mark, response);
+      this.showAnswer(mark.kind, response, body);
+    } catch (error) {
+      mark.kind = "failed";
+      const isSlow = error.name === "TimeoutError";
+      const late = `no answer within ${wait(PATIENCE)}`;
+      this.showNoAnswer(isSlow ? late : "no answer: the server cannot be reached");
+      if (!isSlow) this.onNoAnswer();
+    } finally {
+      slots.give();
+      this.counts[mark.kind] += 1;
+      this.showCounts();
+    }
+  }
+
+  hear(mark, response) {
+    const found = items(response.headers.get("ratelimit"));
+    const denied = mark.kind === "degraded";
+    for (const quota of this.quotas) {
+      quota.hear(mark.at, this.rule.cost, found.get(quota.name), denied);
+    }
+    const retryAfter = response.headers.get("retry-after");
+    if (retryAfter !== null) this.backAt = now() + Number(retryAfter) * 1000;
+    else if (response.status === 429) this.backAt = Infinity;
+    else if (mark.kind === "allowed") this.backAt = undefined;
+  }
+
+  showAnswer(kind, response, body) {
+    const status = `${response.status} ${response.statusText}`.trim();
+    this.showStatus(kind, status);
+    const lines = [element("b", { className: kind, textContent: status })];
+    for (const name of SHOWN_FIELDS) {
+      const value = response.headers.get(name);
+      if (value === null) continue;
+      lines.push("\n", element("span", { className: "field-name", textContent: name }));
+      lines.push(`: ${value}`);
+    }
+    lines.push("\n\n", body.length > 2000 ? `${body.slice(0, 2000)}…` : body.trimEnd());
+    this.find("pre").replaceChildren(...lines);
+  }
+
+  showNoAnswer(text) {
+    this.showStatus("failed", text);
+    this.find("pre").replaceChildren(element("b", { className: "failed", textContent: text }));
+  }
+
+  showStatus(kind, text) {
+    this.find(".status").replaceChildren(element("b", { className: kind, textContent: text }));
+  }
+
+  showCounts() {
+    const texts = KINDS.map((kind) => element("span", {}, icon(kind), this.countOf(kind)));
+    this.find(".counts").replaceChildren(...texts);
+  }
+
+  countOf(kind) {
+    return `${grouped(this.counts[kind])} ${kind}`;
+  }
+
+  /** Quick answers are not worth a flicker. */
+  running(at) {
+    const slow = this.line.marks.filter((mark) => mark.kind === "pending" && at - mark.at > 150);
+    if (slow.length === 0) return "";
+    const waiting = this.queued > 0 ? `, ${this.queued} waiting` : "";
+    return `${slow.length} running for ${wait(at - slow[0].at)}${waiting}`;
+  }
+
+  draw(at) {
+    this.meters.forEach((meter) => meter.draw(at, this.rule.enabled));
+    this.line.draw(at);
+    say(this.find(".running"), this.running(at));
+    const back = this.find(".back");
+    back.hidden = this.backAt === undefined || at > this.backAt + 2_000;
+    if (back.hidden) return;
+    const left = this.backAt - at;
+    back.classList.toggle("now", left <= 0);
+    if (left === Infinity) say(back, "no Retry-After: it never fits");
+    else say(back, left > 0 ? `Retry-After: ${wait(left)}` : "Retry-After is over");
+  }
+}

@@ -1,0 +1,34 @@
+// Requests of this page, not too many at once.
+
+import { now } from "./words.js";
+
+/** A browser opens six connections to a server: more requests would wait without our knowing. */
+const AT_ONCE = 5;
+/** How long an answer may take. */
+export const PATIENCE = 15_000;
+
+/** At most so many at once; the others wait here, in their order. */
+export const slots = {
+  free: AT_ONCE,
+  waiting: [],
+  async take() {
+    if (this.free > 0) this.free -= 1;
+    else await new Promise((go) => this.waiting.push(go));
+  },
+  give() {
+    const next = this.waiting.shift();
+    if (next) next();
+    else this.free += 1;
+  },
+};
+
+export async function ask(url, headers) {
+  const signal = AbortSignal.timeout(PATIENCE);
+  const response = await fetch(location.origin + url, { headers, cache: "no-store", signal });
+  return { response, body: await response.text() };
+}
+
+export function kindOf(response) {
+  if (response.status === 429 || response.headers.has("x-degraded")) return "degraded";
+  return response.ok ? "allowed" : "failed";
+}

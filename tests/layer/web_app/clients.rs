@@ -1,0 +1,208 @@
+//! What clients ask for beside the limited routes, and clients that mean no good.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use test_support::Redis;
+
+use super::app::App;
+
+fn body(app: &App, path: &str) -> String {
+    let answer = app.get(path);
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body.to_owned()
+}
+
+fn status(app: &App) -> Value {
+    serde_json::from_str(&body(app, "/status")).expect("JSON")
+}
+
+#[test]
+fn counters_as_json_and_for_prometheus() {
+    let app = App::start(&[]);
+    assert_eq!(status(&app)["rules"][1]["decisions"]["denied"], 0);
+    (0..7).for_each(|_| drop(app.get("/getId")));
+
+    let status = status(&app);
+    let rule = &status["rules"][1];
+    assert_eq!(rule["path"], "getId");
+    assert_eq!(rule["decisions"]["allowed"], 5);
+    assert_eq!(rule["decisions"]["denied"], 2);
+    assert_eq!(rule["policies"][0]["denials"], 2);
+    assert_eq!(
+        (&rule["units"], &rule["near_limit"]),
+        (&5.into(), &2.into())
+    );
+    assert_eq!(status["reload"]["version"], 1);
+    assert_eq!(status["reload"]["error"], Value::Null);
+
+    let text = body(&app, "/metrics");
+    for line in [
+        "# TYPE tidegate_decisions_total counter",
+        "tidegate_decisions_total{rule=\"getId\",outcome=\"allowed\",source=\"local\"} 5",
+        "tidegate_decisions_total{rule=\"getId\",outcome=\"denied\",source=\"local\"} 2",
+        "tidegate_denials_total{rule=\"getId\",quota=\"getId\"} 2",
+        "tidegate_units_total{rule=\"getId\"} 5",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line} is not in {text}");
+    }
+}
+
+/// A store that is asked over the network takes a time that is shown.
+#[test]
+fn how_long_redis_takes() {
+    let server = Redis::start();
+    let app = App::start(&[("REDIS_URL", &server.url)]);
+    let before = &status(&app)["rules"][1]["latency"];
+    assert_eq!(
+        (&before["answers"], &before["p99_ms"]),
+        (&0.into(), &Value::Null)
+    );
+    (0..3).for_each(|_| drop(app.get("/getId")));
+    let latency = &status(&app)["rules"][1]["latency"];
+    assert_eq!(latency["answers"], 3);
+    let p50 = latency["p50_ms"].as_f64().expect("a bound");
+    let p99 = latency["p99_ms"].as_f64().expect("a bound");
+    assert!(0.0 < p50 && p50 <= p99, "{latency}");
+    let text = body(&app, "/metrics");
+    let name = "tidegate_store_duration_seconds";
+    for line in [
+        format!("{name}_bucket{{rule=\"getId\",le=\"+Inf\"}} 3"),
+        format!("{name}_count{{rule=\"getId\"}} 3"),
+        "tidegate_units_total{rule=\"getId\"} 3".to_owned(),
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line} is not in {text}");
+    }
+}
+
+/// `tests/observe.sh` runs it.
+#[test]
+#[ignore = "needs promtool: tests/observe.sh"]
+fn promtool_reads_the_metrics() {
+    let server = Redis::start();
+    let app = App::start(&[("REDIS_URL", &server.url)]);
+    (0..7).for_each(|_| drop(app.get("/getId")));
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("promtool starts");
+    let mut input = promtool.stdin.take().expect("is piped");
+    input
+        .write_all(body(&app, "/metrics").as_bytes())
+        .expect("is read");
+    drop(input);
+    assert!(promtool.wait().expect("our child").success());
+}
+
+/// Names are kept apart and whole, whatever is in them.
+#[test]
+fn names_with_anything_in_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    let paths = ["</script>", "a\"} 1\nb", "a\\nb", "a\\\\nb", "東京"];
+    let rules = paths.map(|path| {
+        // A string of JSON is one of TOML.
+        let path = Value::from(path);
+        format!("[rules.{path}]\nmax-count = 1\nwindow = \"1m\"\n")
+    });
+    std::fs::write(&file, rules.concat()).expect("is written");
+    let app = App::start(&[("LIMITS", file.to_str().expect("a path of text"))]);
+
+    let status = status(&app);
+    let rules = status["rules"].as_array().expect("a list");
+    let mut shown: Vec<_> = rules.iter().map(|rule| &rule["path"]).collect();
+    shown.sort_by_key(|path| paths.iter().position(|it| *path == it));
+    assert_eq!(shown, paths);
+    for rule in rules {
+        let url = rule["url"].as_str().expect("text");
+        assert_eq!([app.status(url), app.status(url)], [200, 429], "{url}");
+    }
+    let text = body(&app, "/metrics");
+    for label in [
+        "</script>",
+        "a\\\"} 1\\nb",
+        "a\\\\nb",
+        "a\\\\\\\\nb",
+        "東京",
+    ] {
+        let line = format!("tidegate_units_total{{rule=\"{label}\"}} 1");
+        assert_eq!(
+            text.lines().filter(|it| *it == line).count(),
+            1,
+            "{line}: {text}"
+        );
+    }
+}
+
+/// Rules that are added while the app runs can be tried at once.
+#[test]
+fn an_added_rule_has_a_route() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    let one = "[rules.one]\nmax-count = 1\nwindow = \"1m\"\n";
+    std::fs::write(&file, one).expect("is written");
+    let app = App::start(&[("LIMITS", file.to_str().expect("a path of text"))]);
+    assert_eq!([app.status("/one"), app.status("/two")], [200, 404]);
+    std::fs::write(&file, format!("{one}{}", one.replace("one", "two"))).expect("is written");
+    let started = Instant::now();
+    while app.status("/two") == 404 {
+        assert!(started.elapsed() < Duration::from_secs(10), "no route");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!([app.status("/one"), app.status("/two")], [429, 429]);
+}
+
+#[test]
+fn a_flood_of_looks_takes_no_decision_away() {
+    let app = App::start(&[]);
+    let decided = std::thread::scope(|scope| {
+        for path in ["/status", "/metrics", "/", "/status"] {
+            let app = &app;
+            scope.spawn(move || (0..200).for_each(|_| assert_eq!(app.status(path), 200)));
+        }
+        let ask = || {
+            let started = Instant::now();
+            (app.status("/getId"), started.elapsed())
+        };
+        (0..50).map(|_| ask()).collect::<Vec<_>>()
+    });
+    let allowed = decided.iter().filter(|(status, _)| *status == 200);
+    assert!((5..=10).contains(&allowed.count()), "{decided:?}");
+    let slowest = decided.iter().map(|(_, took)| *took).max();
+    assert!(slowest < Some(Duration::from_secs(2)), "{slowest:?}");
+}
+
+/// Clients that ask and ask and never read an answer cost the others nothing.
+#[test]
+fn clients_that_never_read() {
+    let app = App::start(&[]);
+    let request = "GET /status HTTP/1.1\r\nhost: test\r\n\r\n".repeat(500);
+    let clients: Vec<_> = (0..64)
+        .map(|_| {
+            let mut client = TcpStream::connect(&app.address).expect("a listening app");
+            client.set_nonblocking(true).expect("is set");
+            // Until the app reads no more, since nobody reads from it.
+            while client.write(request.as_bytes()).is_ok() {}
+            client
+        })
+        .collect();
+    let started = Instant::now();
+    assert_eq!(app.status("/getId"), 200);
+    assert_eq!(app.status("/healthz"), 200);
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        started.elapsed()
+    );
+    let memory = app.memory();
+    assert!(memory < 256 * 1024, "{memory} kB");
+    let (code, took) = app.stop("-TERM");
+    assert_eq!(code, Some(0));
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    drop(clients);
+}
