@@ -1,7 +1,9 @@
 //! The example web app, as a person starts it: the real binary, its port, its signals.
 
 mod app;
+mod browser;
 mod clients;
+mod page;
 
 use std::net::TcpStream;
 use std::process::Output;

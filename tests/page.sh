@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Tests the page of the example web app in Chromium without a window, driven by WebDriver: a burst
+# is shown as denied within two seconds, an edited file changes the shown limit, a mistake in it is
+# explained. Installs Chromium and its driver where they are missing and it may do so: with apt-get
+# as root or by sudo. Else it says what to install.
+# --screenshots FOLDER also writes pictures of the page; --readme writes docs/web_app.png.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say_what_to_install() {
+  cat >&2 <<EOF
+tests/page.sh: not found on the PATH: ${missing[*]}
+$1 Install what is missing, and start again:
+  Debian           apt-get install chromium chromium-driver
+  Fedora           dnf install chromium chromedriver
+  Alpine           apk add chromium chromium-chromedriver
+  macOS            brew install --cask chromium chromedriver
+EOF
+  exit 1
+}
+
+install_browser() {
+  local as_root=()
+  command -v apt-get >/dev/null || say_what_to_install "This script installs with apt-get."
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || say_what_to_install "Installing needs root, and there is no sudo."
+    as_root=(sudo)
+  fi
+  echo "tests/page.sh: installing chromium and chromium-driver, for ${missing[*]}" >&2
+  ${as_root[@]+"${as_root[@]}"} apt-get update -q &&
+    ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -yq --no-install-recommends chromium chromium-driver fonts-dejavu-core ||
+    say_what_to_install "Installing with apt-get failed."
+}
+
+pictures=
+case "${1:-}" in
+  "") ;;
+  --screenshots) pictures=${2:?the folder for the pictures} ;;
+  --readme) pictures=$(mktemp -d); trap 'rm -rf "$pictures"' EXIT ;;
+  *) echo "usage: bash tests/page.sh [--screenshots FOLDER | --readme]" >&2; exit 1 ;;
+esac
+
+missing=()
+command -v chromedriver >/dev/null || missing+=(chromedriver)
+# The driver finds any of these.
+command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
+  command -v google-chrome >/dev/null || [ -d "/Applications/Chromium.app" ] || missing+=(chromium)
+if [ ${#missing[@]} -gt 0 ]; then install_browser; fi
+chromedriver --version
+
+# The tests start the example as a process of its own, on default features.
+cargo build --example web_app
+cargo test --all-features --test layer --no-run
+
+# Whatever hangs is ended.
+limit=()
+if command -v timeout >/dev/null; then limit=(timeout 110); fi
+tests=web_app::page
+if [ -n "$pictures" ]; then
+  mkdir -p "$pictures"
+  TIDEGATE_SCREENSHOTS=$(cd "$pictures" && pwd)
+  export TIDEGATE_SCREENSHOTS
+  tests=web_app::page::screenshots
+fi
+# One after the other: the tests measure how soon something is shown.
+${limit[@]+"${limit[@]}"} cargo test --all-features --test layer "$tests" -- \
+  --ignored --test-threads 1
+
+if [ -n "$pictures" ]; then
+  for picture in "$pictures"/*.png.base64; do
+    base64 --decode <"$picture" >"${picture%.base64}"
+    rm "$picture"
+  done
+fi
+if [ "${1:-}" = --readme ]; then
+  cp "$pictures/web_app.png" docs/web_app.png
+fi
