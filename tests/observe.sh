@@ -42,6 +42,12 @@ check_metrics() {
   echo "promtool reads the metrics of a real run"
 }
 
+check_web_app() {
+  cargo build --quiet --example web_app
+  cargo test --quiet --all-features --test layer promtool -- --ignored
+  echo "promtool reads /metrics of the web app"
+}
+
 check_alerts() {
   promtool check rules docs/metrics/alerts.yml
   promtool test rules docs/metrics/alerts_test.yml
@@ -62,5 +68,6 @@ check_dashboard() {
 
 command -v promtool >/dev/null || install_promtool
 check_metrics
+check_web_app
 check_alerts
 check_dashboard

@@ -107,3 +107,56 @@ impl HeldLease {
         self.receipt.serial().wrapping_sub(self.receipt.units()) & MODULUS_MASK
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::Quota;
+    use crate::store::unit_leases::moment::Clocks;
+
+    const LEASE: Duration = Duration::from_millis(20);
+
+    fn lease(asked_at: Moment) -> HeldLease {
+        let rule = Rule::new("a", [Quota::per_second(100)]).expect("valid");
+        let rule = Arc::new(rule.with_lease(LEASE).expect("leases"));
+        let state = QuotaState::from_micros(90, 1_020_000);
+        let receipt = Some(Receipt::new(5, 30, 10));
+        let decision = Decision::of_one(Ruling::Allowed, Source::Redis, state, receipt);
+        HeldLease::new(&rule, &decision, asked_at).expect("charged")
+    }
+
+    /// A machine that is paused stops one clock, and a step moves the other.
+    #[test]
+    fn it_ends_by_the_clock_that_advanced_more() {
+        let asked_at = Moment::now(Clocks::Both);
+        let lease = lease(asked_at);
+        let left = |monotonic: u64, wall: u64| {
+            let now = asked_at.after(
+                Duration::from_millis(monotonic),
+                Duration::from_millis(wall),
+            );
+            lease.time_left(now).as_millis()
+        };
+        assert_eq!(left(0, 0), 20);
+        assert_eq!(left(19, 3), 1);
+        assert_eq!(left(3, 19), 1);
+        assert_eq!((left(20, 0), left(0, 20), left(0, 9_999)), (0, 0, 0));
+    }
+
+    /// As if the store had been asked for one after the other.
+    #[test]
+    fn each_take_has_a_receipt_of_its_own() {
+        let mut lease = lease(Moment::now(Clocks::Both));
+        let mut next = |cost| {
+            lease
+                .take(cost)
+                .map(|decision| (decision.receipt(), decision.remaining()))
+        };
+        assert_eq!(next(3), Some((Some(Receipt::new(5, 23, 3)), 7)));
+        assert_eq!(next(8), None, "more than is left");
+        assert_eq!(next(1), Some((Some(Receipt::new(5, 24, 1)), 6)));
+        assert_eq!(lease.receipt_of_the_rest(), Some(Receipt::new(5, 30, 6)));
+        assert!(lease.take(6).is_some());
+        assert_eq!(lease.receipt_of_the_rest(), None);
+    }
+}
