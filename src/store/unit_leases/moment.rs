@@ -16,6 +16,7 @@ pub(super) struct Moment {
 pub(super) enum Clocks {
     Both,
     /// Tokio's alone, which tests pause.
+    #[cfg(feature = "test-util")]
     Tokio,
 }
 
@@ -25,6 +26,7 @@ impl Moment {
             monotonic: Instant::now(),
             wall: match clocks {
                 Clocks::Both => Some(SystemTime::now()),
+                #[cfg(feature = "test-util")]
                 Clocks::Tokio => None,
             },
         }
