@@ -12,11 +12,12 @@ use tower::{Layer, Service};
 /// The names, as `--only` and the table know them.
 pub const PLAIN: &str = "plain";
 pub const EVALSHA: &str = "evalsha";
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 14] = [
     PLAIN,
     EVALSHA,
     "log",
     "log-shadow",
+    "log-lease",
     "log-resilient",
     "gcra",
     "gcra-resilient",
