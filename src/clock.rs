@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A clock of this process. It shows the microseconds since it was made.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Clock {
     /// The processor's time-stamp counter, or the system's monotonic clock where the counter is not
     /// reliable.
@@ -38,10 +38,25 @@ impl Clock {
             Self::Manual(clock) => clock.now(),
         }
     }
+
+    /// The time in nanoseconds.
+    pub(crate) fn nanos(&self) -> u64 {
+        match self {
+            Self::Counter { clock, epoch } => clock.delta_as_nanos(*epoch, clock.raw()),
+            Self::Tokio { epoch } => nanos(epoch.elapsed()),
+            #[cfg(feature = "test-util")]
+            Self::Manual(clock) => clock.now().saturating_mul(1_000),
+        }
+    }
 }
 
 fn micros(duration: Duration) -> u64 {
     duration.as_secs() * 1_000_000 + u64::from(duration.subsec_micros())
+}
+
+/// The nanoseconds of the longest durations do not fit: those are without an end.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Default for Clock {

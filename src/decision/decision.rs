@@ -101,6 +101,9 @@ pub enum Source {
     /// The memory of this process, for as long as the store that should have decided cannot: a
     /// [`Fallback`](crate::store::Fallback). [`Decision::failure`] says why.
     Fallback,
+    /// The memory of this process, in which a [`DenialCache`](crate::store::DenialCache) keeps a
+    /// denial of the store inside it.
+    Cache,
     /// Units that this process has leased: [`UnitLeases`](crate::store::UnitLeases).
     Lease,
     /// A store of your own; [`Store::name`](crate::Store::name) says which.
@@ -109,21 +112,23 @@ pub enum Source {
 
 impl Source {
     /// All sources.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Redis,
         Self::Local,
         Self::Fallback,
+        Self::Cache,
         Self::Lease,
         Self::Other,
     ];
 
-    /// The source in metrics: `redis`, `local`, `fallback`, `lease`, `other`.
+    /// The source in metrics: `redis`, `local`, `fallback`, `cache`, `lease`, `other`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Redis => "redis",
             Self::Local => "local",
             Self::Fallback => "fallback",
+            Self::Cache => "cache",
             Self::Lease => "lease",
             Self::Other => "other",
         }
@@ -305,6 +310,20 @@ impl Decision {
             States::Fallback(fallback) => Some(&fallback.failure),
             States::One(_) | States::Many(_) => None,
         }
+    }
+
+    /// The same denial, as a cache tells it this many microseconds later. It allocates nothing, so
+    /// the reset-after of several quotas stays that of the denial.
+    pub(crate) fn told_later(&self, micros: u64) -> Self {
+        let mut told = self.clone();
+        told.source = Source::Cache;
+        if let Ruling::Denied { retry_after } = &mut told.ruling {
+            *retry_after = retry_after.saturating_sub(micros);
+        }
+        if let States::One(state) = &mut told.states {
+            state.reset_after = state.reset_after.saturating_sub(micros);
+        }
+        told
     }
 
     /// The same as a fallback's, asked because of this failure.

@@ -5,7 +5,7 @@ use http::request::Parts;
 
 use super::Headers;
 use crate::admission::{Options, WaitLimits};
-use crate::decision::Decision;
+use crate::decision::{Decision, Source};
 use crate::error::StoreError;
 use crate::log_on_change::LogOnChange;
 use crate::metrics::RuleSnapshot;
@@ -99,6 +99,8 @@ impl Settings {
     /// Logs that decisions begin to fail, and that they are made again: only the changes.
     pub(super) fn log_answer(&self, path: &str, answer: &Result<Decision, StoreError>) {
         match answer {
+            // A cached denial does not mean that the store answers again.
+            Ok(decision) if decision.source() == Source::Cache => {}
             Ok(_) if self.log.failures.worked() => {
                 trace::event!(warn: path, "decisions are made again");
             }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::wrapper::{Answer, Wrapper};
 use super::{MemoryStore, Store, StoreFuture, Take};
-use crate::decision::{Decision, Decisions, Receipt};
+use crate::decision::{Decision, Decisions, Receipt, Source};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::log_on_change::LogOnChange;
@@ -154,7 +154,12 @@ impl FallbackState {
     ) -> Result<Decisions, StoreError> {
         match answer {
             Ok(decisions) => {
-                self.log_recovery();
+                if decisions
+                    .iter()
+                    .any(|decision| decision.source() != Source::Cache)
+                {
+                    self.log_recovery();
+                }
                 Ok(decisions)
             }
             Err(failure) if takes.iter().all(may_fall_back) => {

@@ -24,14 +24,15 @@
 //! # }
 //! ```
 //!
-//! [`Timeout`], [`InFlight`], [`CircuitBreaker`] and [`Fallback`] are stores around another store
-//! of any kind; [`Resilient`](crate::Resilient) puts them together. A store of your own implements
-//! [`Store`], may count by [`Count`](crate::algorithm::Count) under the name [`KeyName`], and is
-//! tested by the suite in `test_util::conformance` (feature `test-util`).
+//! [`Timeout`], [`InFlight`], [`CircuitBreaker`], [`DenialCache`] and [`Fallback`] are stores
+//! around another store of any kind; [`Resilient`](crate::Resilient) puts them together. A store of
+//! your own implements [`Store`], may count by [`Count`](crate::algorithm::Count) under the name
+//! [`KeyName`], and is tested by the suite in `test_util::conformance` (feature `test-util`).
 
 mod arc;
 mod breaker;
 mod charge;
+mod denial_cache;
 mod fallback;
 mod in_flight;
 mod key_name;
@@ -49,6 +50,7 @@ mod wrapper;
 
 pub use breaker::CircuitBreaker;
 pub use charge::{Charge, Charges};
+pub use denial_cache::DenialCache;
 pub use fallback::Fallback;
 pub use in_flight::InFlight;
 pub use key_name::KeyName;

@@ -2,7 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::wrapper::Wrapper;
-use super::{CircuitBreaker, Fallback, InFlight, MemoryStore, Store, StoreFuture, Take, Timeout};
+use super::{
+    CircuitBreaker, DenialCache, Fallback, InFlight, MemoryStore, Store, StoreFuture, Take, Timeout,
+};
 use crate::decision::{Decisions, Receipt};
 use crate::key::Key;
 use crate::rule::{Rule, Share};
@@ -13,6 +15,7 @@ use crate::rule::{Rule, Share};
 /// | from outside in | what it does | default | switched off by |
 /// |---|---|---|---|
 /// | [`Fallback`] | answers from memory while the store fails, by a share of each quota | off | `.fallback(None)` |
+/// | [`DenialCache`] | answers a denied key until its denial is over, and asks the store again at its max age | 100 ms | `.denial_cache(None)` |
 /// | [`CircuitBreaker`] | leaves a store alone that fails, and finds out when it answers again | after 10 failures, every 100 ms | `.failures(None)` |
 /// | [`InFlight`] | sheds what is too much at once | 1,024 | `.in_flight(None)` |
 /// | [`Timeout`] | bounds the time of an answer | off: a `RedisStore` has its own, of 50 ms | `.timeout(None)` |
@@ -39,6 +42,9 @@ pub struct Resilient<S> {
     probe_every: Duration,
     fallback: Option<Share>,
     fallback_keys: usize,
+    denial_max_age: Option<Duration>,
+    #[cfg(feature = "test-util")]
+    clock: Option<crate::test_util::ManualClock>,
 }
 
 impl<S: Store> Resilient<S> {
@@ -52,6 +58,9 @@ impl<S: Store> Resilient<S> {
             probe_every: CircuitBreaker::<S>::DEFAULT_PROBE_EVERY,
             fallback: None,
             fallback_keys: MemoryStore::DEFAULT_MAX_KEYS,
+            denial_max_age: Some(DenialCache::<S>::DEFAULT_MAX_AGE),
+            #[cfg(feature = "test-util")]
+            clock: None,
         }
     }
 
@@ -96,13 +105,37 @@ impl<S: Store> Resilient<S> {
         self
     }
 
+    /// How old a denial may be before one request [asks the store
+    /// again](DenialCache::max_age); `None`: every request asks the store. Until then the units
+    /// that other processes free by refunds, resets and larger quotas may be denied here. Default:
+    /// 100 ms.
+    pub fn denial_cache(mut self, max_age: impl Into<Option<Duration>>) -> Self {
+        self.denial_max_age = max_age.into();
+        self
+    }
+
+    /// The denial cache reads the time from a clock that a test moves by hand.
+    #[cfg(feature = "test-util")]
+    pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
     /// The store with its wrappers.
     #[must_use]
     pub fn build(self) -> Arc<dyn Store> {
-        let inner: Arc<dyn Store> = match self.timeout {
+        let inner: Inner = match self.timeout {
             Some(timeout) => Arc::new(Timeout::new(self.store, timeout)),
             None => Arc::new(self.store),
         };
+        let denial_cache = self
+            .denial_max_age
+            .map(|max_age| DenialCache::new(Arc::clone(&inner)).max_age(max_age));
+        #[cfg(feature = "test-util")]
+        let denial_cache = denial_cache.map(|cache| match self.clock {
+            Some(clock) => cache.clock(clock),
+            None => cache,
+        });
         let in_flight = self
             .in_flight
             .map(|max| InFlight::new(Arc::clone(&inner), max));
@@ -114,7 +147,7 @@ impl<S: Store> Resilient<S> {
             .fallback
             .map(|share| Fallback::new(Arc::clone(&inner), share).max_keys(self.fallback_keys));
         Arc::new(ResilientStore {
-            wrappers: (fallback, (breaker, in_flight)),
+            wrappers: (fallback, (denial_cache, (breaker, in_flight))),
             inner,
         })
     }
@@ -126,7 +159,10 @@ type BreakerAndInFlight = (Option<CircuitBreaker<Inner>>, Option<InFlight<Inner>
 /// A store and the wrappers around it, with one future for each question.
 #[derive(Debug)]
 struct ResilientStore {
-    wrappers: (Option<Fallback<Inner>>, BreakerAndInFlight),
+    wrappers: (
+        Option<Fallback<Inner>>,
+        (Option<DenialCache<Inner>>, BreakerAndInFlight),
+    ),
     inner: Inner,
 }
 
@@ -136,24 +172,31 @@ impl Store for ResilientStore {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (fallback, (breaker, in_flight)) = &self.wrappers;
+        let (fallback, (denial_cache, guards)) = &self.wrappers;
         let here = fallback
             .as_ref()
             .and_then(|it| it.refund_here(take, receipt));
         if let Some(given_back) = here {
             return StoreFuture::ready(given_back);
         }
-        let refund = || self.inner.refund(take, receipt);
-        ask_guarded(breaker, in_flight, take, refund)
+        let refund = || ask_guarded(guards, take, || self.inner.refund(take, receipt));
+        match denial_cache {
+            Some(cache) => cache.void(take.rule(), take.key(), refund),
+            None => refund(),
+        }
     }
 
     fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let (fallback, (breaker, in_flight)) = &self.wrappers;
+        let (fallback, (denial_cache, guards)) = &self.wrappers;
         if let Some(fallback) = fallback {
             fallback.reset_here(rule, key);
         }
         let take = Take::new(Arc::clone(rule), key.clone());
-        ask_guarded(breaker, in_flight, &take, || self.inner.reset(rule, key))
+        let reset = || ask_guarded(guards, &take, || self.inner.reset(rule, key));
+        match denial_cache {
+            Some(cache) => cache.void(rule, key, reset),
+            None => reset(),
+        }
     }
 
     fn name(&self) -> String {
@@ -165,10 +208,10 @@ impl Store for ResilientStore {
     }
 }
 
-/// Asks the inner store something else than takes, through its wrappers.
+/// Asks the inner store something else than takes, through its breaker and the bound on questions
+/// in flight.
 fn ask_guarded<T: Send + 'static>(
-    breaker: &Option<CircuitBreaker<Inner>>,
-    in_flight: &Option<InFlight<Inner>>,
+    (breaker, in_flight): &BreakerAndInFlight,
     take: &Take,
     ask: impl FnOnce() -> StoreFuture<T>,
 ) -> StoreFuture<T> {

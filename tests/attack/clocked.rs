@@ -65,17 +65,20 @@ impl Stores {
         let (server, other) = (Redis::start(), Redis::start());
         let plain = store(&server.url).await;
         let wrapped = store(&other.url).await;
-        let around = |store| Resilient::around(store).fallback(Share::of_processes(1));
+        let around = |store, clock| {
+            let share = Share::of_processes(1);
+            Resilient::around(store).fallback(share).clock(clock)
+        };
         let all = vec![
             Clocked::new("memory", |clock| Arc::new(MemoryStore::new().clock(clock))),
             Clocked::new("redis", |clock| Arc::new(plain.clock(clock))),
             Clocked::new("wrapped redis", |clock| {
-                around(Arc::new(wrapped.clock(clock)) as Arc<dyn Store>).build()
+                let inner: Arc<dyn Store> = Arc::new(wrapped.clock(clock.clone()));
+                around(inner, clock).build()
             }),
             Clocked::new("wrapped memory", |clock| {
-                around(Arc::new(MemoryStore::new().clock(clock)) as Arc<dyn Store>)
-                    .in_flight(100_000)
-                    .build()
+                let inner: Arc<dyn Store> = Arc::new(MemoryStore::new().clock(clock.clone()));
+                around(inner, clock).in_flight(100_000).build()
             }),
         ];
         Self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use test_support::Redis;
 use tidegate::decision::{Decisions, Receipt};
 use tidegate::rule::Share;
-use tidegate::store::{Fallback, StoreErrorKind, StoreFuture};
+use tidegate::store::{DenialCache, Fallback, StoreErrorKind, StoreFuture};
 use tidegate::test_util::{ManualClock, conformance};
 use tidegate::{Key, MemoryStore, Resilient, Rule, Store, StoreError, Take};
 
@@ -53,11 +53,29 @@ impl Context {
         let memory = Self::memory().await;
         let wrapped = Resilient::around(Later(memory.store))
             .timeout(60 * SECOND)
+            .clock(memory.clock.clone())
             .fallback(Share::of_processes(2));
         Self {
             store: wrapped.build(),
             ..memory
         }
+    }
+
+    /// The same store behind a cache whose denials never grow too old.
+    fn cached(self) -> Self {
+        let cache = DenialCache::new(self.store).max_age(Duration::MAX);
+        Self {
+            store: Arc::new(cache.clock(self.clock.clone())),
+            ..self
+        }
+    }
+
+    async fn cached_memory() -> Self {
+        Self::memory().await.cached()
+    }
+
+    async fn cached_redis() -> Self {
+        Self::redis().await.cached()
     }
 
     /// The whole share of a store that never answers.
@@ -156,7 +174,9 @@ macro_rules! stamp {
 
             use super::Context;
 
-            stamp_store!($algorithm: memory, redis, wrapped, fallback);
+            stamp_store!(
+                $algorithm: memory, redis, cached_memory, cached_redis, wrapped, fallback
+            );
         })+
     };
 }

@@ -273,6 +273,7 @@ async fn a_reset_forgets_here_and_inside() {
             false => Arc::new(fallback(&inner, Share::of_processes(1)).0),
             true => Resilient::around(inner.clone())
                 .fallback(Share::of_processes(1))
+                .denial_cache(None)
                 .failures(None)
                 .build(),
         };

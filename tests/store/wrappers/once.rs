@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidegate::decision::{Decisions, Receipt};
 use tidegate::rule::Share;
 use tidegate::store::{
-    CircuitBreaker, Fallback, InFlight, StoreErrorKind as Kind, StoreFuture, Timeout,
+    CircuitBreaker, DenialCache, Fallback, InFlight, StoreErrorKind as Kind, StoreFuture, Timeout,
 };
 use tidegate::{MemoryStore, Resilient, Store, StoreError, Take};
 
@@ -98,13 +98,14 @@ impl Store for Counting {
 type Wrap = fn(Counting) -> Arc<dyn Store>;
 
 /// Each wrapper alone, and all of them.
-const WRAPPERS: [(&str, Wrap); 6] = [
+const WRAPPERS: [(&str, Wrap); 7] = [
     ("Arc", |store| Arc::new(Arc::new(store))),
     ("Timeout", |store| Arc::new(Timeout::new(store, SECOND))),
     ("InFlight", |store| Arc::new(InFlight::new(store, 1))),
     ("CircuitBreaker", |store| {
         Arc::new(CircuitBreaker::new(store))
     }),
+    ("DenialCache", |store| Arc::new(DenialCache::new(store))),
     ("Fallback", |store| {
         Arc::new(Fallback::new(store, Share::of_processes(2)))
     }),

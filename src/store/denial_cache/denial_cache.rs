@@ -1,0 +1,204 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::denials::Denials;
+use super::pending_take::PendingTake;
+use crate::clock::{Clock, nanos};
+use crate::decision::{Decisions, Receipt};
+use crate::key::Key;
+use crate::rule::Rule;
+use crate::store::wrapper::{Answer, Wrapper};
+use crate::store::{Store, StoreFuture, Take};
+
+/// Remembers denials: while a denial lasts, it answers the same take in the memory of this process,
+/// so that a flood of denied requests costs the store inside nearly nothing.
+///
+/// A denial answers takes of the same rule, the same `Arc`, of the same key and of the same cost.
+/// The answer is there immediately, without an allocation, and its source is
+/// [`Cache`](crate::decision::Source::Cache): the verdict is that of the store inside, whose
+/// [name](Store::name) the cache has, and never that of a fallback.
+///
+/// # What it answers
+///
+/// - **The remaining units** are those of the denial.
+/// - **The retry-after** is what is left of it, and ends when that of the first caller does: it is
+///   counted from the instant at which the store's answer came. The store allows the take at that
+///   instant, and at most one round trip earlier. The reset-after is what is left, too; a rule of
+///   several quotas tells that of the denial.
+/// - **The denial ends** its retry-after from the instant at which its question was sent, less a
+///   thousandth for clocks whose paces differ. The server's time cannot be over before. From then
+///   on the store answers. So the cache denies nobody for whom time has made room in the store.
+/// - **A take that can [never](crate::decision::Verdict::Never) be allowed** has no such end.
+///
+/// A denial is void at once after a [refund](Store::refund) or a [reset](Store::reset) through this
+/// cache, and when the rule is replaced by another one. A question from before is then not
+/// remembered, either.
+///
+/// # What may free units without its knowledge
+///
+/// *What is free is granted* has this one exception: units that another process, or another store
+/// of this process, frees by a refund, a reset or a larger quota may be denied here for at most
+/// twice the [max age](Self::max_age). The same holds for units that are free because the server
+/// lost its data or its clock was set forward, and after a refund or a reset that had no answer.
+///
+/// Once a denial is as old as the max age, the next take asks the store, and only that one; until
+/// its answer comes, the others are answered by the denial, and do not wait. If that take fails or
+/// its future is dropped, the denial is void. So it is once it is twice as old as the max age: then
+/// every take asks.
+///
+/// # What it does not answer
+///
+/// Looks, at a cost of 0, [repeats](Take::repeat) of callers that wait, and slices of several takes
+/// always ask the store.
+///
+/// The memory is bounded: it remembers [at most 10,000](Self::max_keys) denials, each a rule, a key
+/// and a cost. Where there is no room, the denial goes that was told the longest time ago, of the
+/// eight or less among which a key has its place. So a flood of keys costs no caller more time, and
+/// a key that is asked for often stays. Time is tokio's, so that `tokio::time::pause` works on it.
+/// Clones share the denials.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::decision::Source;
+/// use tidegate::store::{DenialCache, StoreExt};
+/// use tidegate::{Key, MemoryStore, Quota, Rule, Take};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // In place of a RedisStore.
+/// let store = DenialCache::new(MemoryStore::new());
+/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(1)])?);
+/// let take = Take::new(rule, Key::from("alice"));
+/// assert!(store.take_one(&take).await?.is_allowed());
+///
+/// let denied = store.take_one(&take).await?;
+/// assert_eq!(denied.source(), Source::Local);
+/// let again = store.take_one(&take).await?;
+/// assert_eq!(again.source(), Source::Cache);
+/// assert!(again.retry_after() <= denied.retry_after());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct DenialCache<S> {
+    inner: S,
+    denials: Arc<Denials>,
+    /// In nanoseconds.
+    max_age: u64,
+}
+
+impl<S: Store> DenialCache<S> {
+    /// The default of [`DenialCache::max_age`].
+    pub const DEFAULT_MAX_AGE: Duration = Duration::from_millis(100);
+
+    /// The default of [`DenialCache::max_keys`].
+    pub const DEFAULT_MAX_KEYS: usize = 10_000;
+
+    /// Remembers the denials of `inner`.
+    #[must_use]
+    pub fn new(inner: S) -> Self {
+        Self {
+            inner,
+            denials: Arc::new(Denials::new(Self::DEFAULT_MAX_KEYS, Clock::tokio())),
+            max_age: nanos(Self::DEFAULT_MAX_AGE),
+        }
+    }
+
+    /// How old a denial may be before one take asks the store again. The cache is off with
+    /// [`Duration::ZERO`]; with [`Duration::MAX`] a denial lasts as long as its retry-after.
+    /// Default: 100 ms.
+    ///
+    /// A store whose answers take longer than twice this time is asked by every take.
+    #[must_use]
+    pub fn max_age(mut self, max_age: Duration) -> Self {
+        self.max_age = nanos(max_age);
+        self
+    }
+
+    /// How many denials it remembers at most; with 0 the cache is off. Those that it has are
+    /// forgotten. Default: 10,000, which are about 3 MB.
+    #[must_use]
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        let clock = self.denials.clock.clone();
+        self.denials = Arc::new(Denials::new(max_keys, clock));
+        self
+    }
+
+    /// Reads the time from a clock that a test moves by hand. The denials are forgotten.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
+        let max_keys = self.denials.max_keys();
+        self.denials = Arc::new(Denials::new(max_keys, Clock::Manual(clock)));
+        self
+    }
+
+    /// Asks the store inside something that may free units of this rule and key.
+    pub(in crate::store) fn void<T: Send + 'static>(
+        &self,
+        rule: &Rule,
+        key: &Key,
+        ask: impl FnOnce() -> StoreFuture<T>,
+    ) -> StoreFuture<T> {
+        let guard = self.denials.void(rule, key);
+        let answer = ask();
+        match answer.answer() {
+            Some(_) => answer,
+            None => StoreFuture::boxed(async move {
+                let _guard = guard;
+                answer.await
+            }),
+        }
+    }
+}
+
+impl<S: Store> Wrapper for DenialCache<S> {
+    /// `None` if the answer is not remembered.
+    type Pending = Option<PendingTake>;
+
+    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer> {
+        match takes {
+            [take] if take.cost() > 0 && !take.is_repeat() && self.max_age > 0 => {
+                let looked = self.denials.look(take, self.max_age);
+                looked.map_or_else(Ok, |denied| Err(Ok(denied.into())))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn after(pending: Self::Pending, takes: &[Take], answer: Answer) -> Answer {
+        if let (Some(pending), [take]) = (pending, takes) {
+            pending.answered(take, &answer);
+        }
+        answer
+    }
+}
+
+impl<S: Store> Store for DenialCache<S> {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        self.ask(takes, || self.inner.take(takes))
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        self.void(take.rule(), take.key(), || self.inner.refund(take, receipt))
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        self.void(rule, key, || self.inner.reset(rule, key))
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn give_up_after(self, timeout: Duration) -> Self {
+        Self {
+            inner: self.inner.give_up_after(timeout),
+            ..self
+        }
+    }
+
+    fn has_fallback(&self) -> bool {
+        self.inner.has_fallback()
+    }
+}

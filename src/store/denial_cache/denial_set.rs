@@ -1,0 +1,105 @@
+use super::denial::{Age, Denial};
+use crate::decision::Decision;
+use crate::store::Take;
+
+/// The most denials of one set.
+pub(super) const MAX_DENIALS: usize = 8;
+
+/// Denials of rules and keys whose hashes lead to the same place, under one lock.
+#[derive(Debug, Default)]
+pub(super) struct DenialSet {
+    denials: Vec<Denial>,
+    /// How often denials were voided: an answer to a question from before is not kept.
+    voids: u64,
+    /// How many questions were asked to renew a denial.
+    renewals: u64,
+}
+
+/// What is remembered of a question that goes to the store.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) asked_at: u64,
+    voids: u64,
+    /// The number of the question, if it is to renew a denial.
+    pub(super) renewal: Option<u64>,
+}
+
+impl DenialSet {
+    /// The denial that answers this take.
+    ///
+    /// # Errors
+    ///
+    /// The question to the store, if the store has to answer.
+    pub(super) fn look(
+        &mut self,
+        hash: u64,
+        take: &Take,
+        now: u64,
+        max_age: u64,
+    ) -> Result<Decision, Question> {
+        let mut denials = self.denials.iter_mut();
+        let Some(at) = denials.position(|denial| denial.answers(hash, take)) else {
+            return Err(self.question(now));
+        };
+        let denial = &mut self.denials[at];
+        match denial.age(now, max_age) {
+            Age::Fresh => Ok(denial.tell(now)),
+            Age::Due if denial.renewal.is_some() => Ok(denial.tell(now)),
+            Age::Due => {
+                self.renewals += 1;
+                denial.renewal = Some(self.renewals);
+                let renewal = denial.renewal;
+                Err(Question {
+                    renewal,
+                    ..self.question(now)
+                })
+            }
+            Age::Over => {
+                self.denials.swap_remove(at);
+                Err(self.question(now))
+            }
+        }
+    }
+
+    fn question(&self, now: u64) -> Question {
+        Question {
+            asked_at: now,
+            voids: self.voids,
+            renewal: None,
+        }
+    }
+
+    /// The store answered the question, by this denial or otherwise; or nobody hears the answer.
+    pub(super) fn answered(&mut self, question: &Question, denial: Option<Denial>, max: usize) {
+        if question.renewal.is_some() {
+            self.denials
+                .retain(|denial| denial.renewal != question.renewal);
+        }
+        if let Some(denial) = denial.filter(|_| question.voids == self.voids) {
+            self.keep(denial, max);
+        }
+    }
+
+    /// Keeps the later one of two denials of the same question. In a set that is full, the denial
+    /// goes that was told the longest time ago: one that nobody asks for.
+    fn keep(&mut self, denial: Denial, max: usize) {
+        let same = |kept: &&mut Denial| kept.is_of_same_question(&denial);
+        if let Some(kept) = self.denials.iter_mut().find(same) {
+            if kept.is_older_than(&denial) {
+                *kept = denial;
+            }
+            return;
+        }
+        if self.denials.len() < max {
+            self.denials.push(denial);
+        } else if let Some(kept) = self.denials.iter_mut().min_by_key(|kept| kept.told_at) {
+            *kept = denial;
+        }
+    }
+
+    /// Forgets all denials of a rule's id and key, and those that are still to come.
+    pub(super) fn void(&mut self, hash: u64) {
+        self.voids += 1;
+        self.denials.retain(|denial| denial.hash != hash);
+    }
+}

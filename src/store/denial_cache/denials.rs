@@ -1,0 +1,105 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::denial_set::{DenialSet, MAX_DENIALS};
+use super::pending_take::PendingTake;
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::rule::Rule;
+use crate::store::{KeyName, Take};
+
+/// The denials that are kept. The place of a rule and key is given by their hash, which no client
+/// can choose, so neither the number of keys nor a flood of them makes a look take longer.
+pub(super) struct Denials {
+    sets: Box<[Mutex<DenialSet>]>,
+    max_per_set: usize,
+    pub(super) clock: Clock,
+}
+
+impl Denials {
+    /// For at most `max_keys` denials.
+    pub(super) fn new(max_keys: usize, clock: Clock) -> Self {
+        let max_per_set = max_keys.clamp(1, MAX_DENIALS);
+        Self {
+            sets: (0..max_keys / max_per_set)
+                .map(|_| Mutex::default())
+                .collect(),
+            max_per_set,
+            clock,
+        }
+    }
+
+    /// The denial that answers this take.
+    ///
+    /// # Errors
+    ///
+    /// What is kept while the store is asked; `None` if there is no room for any denial.
+    pub(super) fn look(
+        self: &Arc<Self>,
+        take: &Take,
+        max_age: u64,
+    ) -> Result<Decision, Option<PendingTake>> {
+        let hash = KeyName::of(take, "").hash();
+        let mut set = self.set(hash).ok_or(None)?;
+        // Read under the lock: a thread that waits for the lock would come with an old instant.
+        let now = self.clock.nanos();
+        let looked = set.look(hash, take, now, max_age);
+        looked.map_err(|question| Some(PendingTake::new(Arc::clone(self), hash, question)))
+    }
+
+    /// Voids what is kept of this rule's id and key, now and when the guard is dropped.
+    pub(super) fn void(self: &Arc<Self>, rule: &Rule, key: &Key) -> VoidGuard {
+        let hash = KeyName::new(rule, key, "").hash();
+        self.void_now(hash);
+        VoidGuard {
+            denials: Arc::clone(self),
+            hash,
+        }
+    }
+
+    fn void_now(&self, hash: u64) {
+        if let Some(mut set) = self.set(hash) {
+            set.void(hash);
+        }
+    }
+
+    /// The set of this hash; `None` if there is no room for any denial.
+    pub(super) fn set(&self, hash: u64) -> Option<MutexGuard<'_, DenialSet>> {
+        // The upper half of the hash, as a fraction of the number of sets.
+        let at = (u128::from(hash) * self.sets.len() as u128) >> 64;
+        let set = self.sets.get(usize::try_from(at).ok()?)?;
+        Some(set.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How many denials there may be.
+    pub(super) fn max_keys(&self) -> usize {
+        self.sets.len() * self.max_per_set
+    }
+
+    pub(super) const fn max_per_set(&self) -> usize {
+        self.max_per_set
+    }
+}
+
+impl fmt::Debug for Denials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Denials")
+            .field("max_keys", &self.max_keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Voids denials once more when it is dropped: a take that was decided before a refund may be
+/// answered after the refund has begun.
+#[derive(Debug)]
+pub(super) struct VoidGuard {
+    denials: Arc<Denials>,
+    hash: u64,
+}
+
+impl Drop for VoidGuard {
+    fn drop(&mut self) {
+        self.denials.void_now(self.hash);
+    }
+}
