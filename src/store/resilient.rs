@@ -106,9 +106,9 @@ impl<S: Store> Resilient<S> {
     }
 
     /// How old a denial may be before one request [asks the store
-    /// again](DenialCache::max_age); `None`: every request asks the store. Until then the units
-    /// that other processes free by refunds, resets and larger quotas may be denied here. Default:
-    /// 100 ms.
+    /// again](DenialCache::max_age); `None`: every request asks the store. Units that another
+    /// process frees by a refund, a reset or a larger quota may be denied for twice this time.
+    /// Default: 100 ms.
     pub fn denial_cache(mut self, max_age: impl Into<Option<Duration>>) -> Self {
         self.denial_max_age = max_age.into();
         self
@@ -181,7 +181,7 @@ impl Store for ResilientStore {
         }
         let refund = || ask_guarded(guards, take, || self.inner.refund(take, receipt));
         match denial_cache {
-            Some(cache) => cache.void(take.rule(), take.key(), refund),
+            Some(cache) => cache.change(take.rule(), take.key(), refund),
             None => refund(),
         }
     }
@@ -194,7 +194,7 @@ impl Store for ResilientStore {
         let take = Take::new(Arc::clone(rule), key.clone());
         let reset = || ask_guarded(guards, &take, || self.inner.reset(rule, key));
         match denial_cache {
-            Some(cache) => cache.void(rule, key, reset),
+            Some(cache) => cache.change(rule, key, reset),
             None => reset(),
         }
     }

@@ -20,11 +20,11 @@ pub(super) struct Denial {
     /// Before the question was sent: the store decided at this instant or later.
     asked_at: u64,
     /// After the answer was heard: the store decided at this instant or earlier.
-    pub(super) heard_at: u64,
+    heard_at: u64,
     /// The retry-after; without an end for a take that can never be allowed.
     lasts: u64,
-    /// When the denial was last told.
-    pub(super) told_at: u64,
+    /// The number of the set's use in which this was kept or told last.
+    pub(super) last_use: u64,
     /// The number of the question that asks the store again.
     pub(super) renewal: Option<u64>,
 }
@@ -63,7 +63,7 @@ impl Denial {
             asked_at,
             heard_at,
             lasts,
-            told_at: heard_at,
+            last_use: 0,
             renewal: None,
         })
     }
@@ -104,8 +104,7 @@ impl Denial {
 
     /// The denial as it is told now. The retry-after ends when that of the first caller does, who
     /// heard of the denial when the store's answer came.
-    pub(super) fn tell(&mut self, now: u64) -> Decision {
-        self.told_at = now;
+    pub(super) fn told(&self, now: u64) -> Decision {
         let micros = now.saturating_sub(self.heard_at) / 1_000;
         self.decision.told_later(micros)
     }

@@ -38,8 +38,10 @@ use crate::store::{Store, StoreFuture, Take};
 ///
 /// *What is free is granted* has this one exception: units that another process, or another store
 /// of this process, frees by a refund, a reset or a larger quota may be denied here for at most
-/// twice the [max age](Self::max_age). The same holds for units that are free because the server
-/// lost its data or its clock was set forward, and after a refund or a reset that had no answer.
+/// twice the [max age](Self::max_age). The same holds when the server loses its data or its clock
+/// is set forward, after a refund or a reset that got no answer, and for units that are free earlier
+/// than the store had said, since they were charged under a rule of the same path with a shorter
+/// window.
 ///
 /// Once a denial is as old as the max age, the next take asks the store, and only that one; until
 /// its answer comes, the others are answered by the denial, and do not wait. If that take fails or
@@ -52,7 +54,7 @@ use crate::store::{Store, StoreFuture, Take};
 /// always ask the store.
 ///
 /// The memory is bounded: it remembers [at most 10,000](Self::max_keys) denials, each a rule, a key
-/// and a cost. Where there is no room, the denial goes that was told the longest time ago, of the
+/// and a cost. Where there is no room, the denial goes that was not told for the longest time, of the
 /// eight or less among which a key has its place. So a flood of keys costs no caller more time, and
 /// a key that is asked for often stays. Time is tokio's, so that `tokio::time::pause` works on it.
 /// Clones share the denials.
@@ -115,8 +117,8 @@ impl<S: Store> DenialCache<S> {
         self
     }
 
-    /// How many denials it remembers at most; with 0 the cache is off. Those that it has are
-    /// forgotten. Default: 10,000, which are about 3 MB.
+    /// How many denials it remembers at most; with 0 the cache is off. Those that it remembers are
+    /// forgotten. Default: 10,000, which take about 2 MB.
     #[must_use]
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         let clock = self.denials.clock.clone();
@@ -134,13 +136,13 @@ impl<S: Store> DenialCache<S> {
     }
 
     /// Asks the store inside something that may free units of this rule and key.
-    pub(in crate::store) fn void<T: Send + 'static>(
+    pub(in crate::store) fn change<T: Send + 'static>(
         &self,
         rule: &Rule,
         key: &Key,
         ask: impl FnOnce() -> StoreFuture<T>,
     ) -> StoreFuture<T> {
-        let guard = self.denials.void(rule, key);
+        let guard = self.denials.begin_change(rule, key);
         let answer = ask();
         match answer.answer() {
             Some(_) => answer,
@@ -180,11 +182,11 @@ impl<S: Store> Store for DenialCache<S> {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.void(take.rule(), take.key(), || self.inner.refund(take, receipt))
+        self.change(take.rule(), take.key(), || self.inner.refund(take, receipt))
     }
 
     fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.void(rule, key, || self.inner.reset(rule, key))
+        self.change(rule, key, || self.inner.reset(rule, key))
     }
 
     fn name(&self) -> String {

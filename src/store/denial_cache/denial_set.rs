@@ -11,8 +11,12 @@ pub(super) struct DenialSet {
     denials: Vec<Denial>,
     /// How often denials were voided: an answer to a question from before is not kept.
     voids: u64,
+    /// How many refunds and resets wait for their answer: until then, no denial is kept.
+    changes: usize,
     /// How many questions were asked to renew a denial.
     renewals: u64,
+    /// How often a denial was kept or told.
+    uses: u64,
 }
 
 /// What is remembered of a question that goes to the store.
@@ -43,9 +47,7 @@ impl DenialSet {
         };
         let denial = &mut self.denials[at];
         match denial.age(now, max_age) {
-            Age::Fresh => Ok(denial.tell(now)),
-            Age::Due if denial.renewal.is_some() => Ok(denial.tell(now)),
-            Age::Due => {
+            Age::Due if denial.renewal.is_none() => {
                 self.renewals += 1;
                 denial.renewal = Some(self.renewals);
                 let renewal = denial.renewal;
@@ -53,6 +55,11 @@ impl DenialSet {
                     renewal,
                     ..self.question(now)
                 })
+            }
+            Age::Fresh | Age::Due => {
+                self.uses += 1;
+                denial.last_use = self.uses;
+                Ok(denial.told(now))
             }
             Age::Over => {
                 self.denials.swap_remove(at);
@@ -75,14 +82,17 @@ impl DenialSet {
             self.denials
                 .retain(|denial| denial.renewal != question.renewal);
         }
-        if let Some(denial) = denial.filter(|_| question.voids == self.voids) {
+        let may_keep = self.changes == 0 && question.voids == self.voids;
+        if let Some(denial) = denial.filter(|_| may_keep) {
             self.keep(denial, max);
         }
     }
 
     /// Keeps the later one of two denials of the same question. In a set that is full, the denial
-    /// goes that was told the longest time ago: one that nobody asks for.
-    fn keep(&mut self, denial: Denial, max: usize) {
+    /// goes that was not used for the longest time.
+    fn keep(&mut self, mut denial: Denial, max: usize) {
+        self.uses += 1;
+        denial.last_use = self.uses;
         let same = |kept: &&mut Denial| kept.is_of_same_question(&denial);
         if let Some(kept) = self.denials.iter_mut().find(same) {
             if kept.is_older_than(&denial) {
@@ -92,14 +102,20 @@ impl DenialSet {
         }
         if self.denials.len() < max {
             self.denials.push(denial);
-        } else if let Some(kept) = self.denials.iter_mut().min_by_key(|kept| kept.told_at) {
+        } else if let Some(kept) = self.denials.iter_mut().min_by_key(|kept| kept.last_use) {
             *kept = denial;
         }
     }
 
-    /// Forgets all denials of a rule's id and key, and those that are still to come.
-    pub(super) fn void(&mut self, hash: u64) {
-        self.voids += 1;
+    /// A refund or a reset of this hash begins: its denials are void.
+    pub(super) fn begin_change(&mut self, hash: u64) {
+        self.changes += 1;
         self.denials.retain(|denial| denial.hash != hash);
+    }
+
+    /// It has ended. What was asked before may have been decided before.
+    pub(super) fn end_change(&mut self) {
+        self.changes -= 1;
+        self.voids += 1;
     }
 }

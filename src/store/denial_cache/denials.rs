@@ -48,19 +48,16 @@ impl Denials {
         looked.map_err(|question| Some(PendingTake::new(Arc::clone(self), hash, question)))
     }
 
-    /// Voids what is kept of this rule's id and key, now and when the guard is dropped.
-    pub(super) fn void(self: &Arc<Self>, rule: &Rule, key: &Key) -> VoidGuard {
+    /// Voids what is kept of this rule's id and key. Nothing of it is kept before the guard is
+    /// dropped, nor later if it was asked before.
+    pub(super) fn begin_change(self: &Arc<Self>, rule: &Rule, key: &Key) -> ChangeGuard {
         let hash = KeyName::new(rule, key, "").hash();
-        self.void_now(hash);
-        VoidGuard {
+        if let Some(mut set) = self.set(hash) {
+            set.begin_change(hash);
+        }
+        ChangeGuard {
             denials: Arc::clone(self),
             hash,
-        }
-    }
-
-    fn void_now(&self, hash: u64) {
-        if let Some(mut set) = self.set(hash) {
-            set.void(hash);
         }
     }
 
@@ -90,16 +87,17 @@ impl fmt::Debug for Denials {
     }
 }
 
-/// Voids denials once more when it is dropped: a take that was decided before a refund may be
-/// answered after the refund has begun.
+/// A refund or a reset, until it is answered or dropped.
 #[derive(Debug)]
-pub(super) struct VoidGuard {
+pub(super) struct ChangeGuard {
     denials: Arc<Denials>,
     hash: u64,
 }
 
-impl Drop for VoidGuard {
+impl Drop for ChangeGuard {
     fn drop(&mut self) {
-        self.denials.void_now(self.hash);
+        if let Some(mut set) = self.denials.set(self.hash) {
+            set.end_change();
+        }
     }
 }

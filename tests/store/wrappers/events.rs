@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use http::Request;
+use http::{HeaderName, Request};
 use test_support::log::Log;
 use tidegate::rule::{OnError, Share};
 use tidegate::store::StoreErrorKind as Kind;
-use tidegate::{RateLimitLayer, Resilient, Store};
+use tidegate::{Header, RateLimitLayer, Resilient, Store};
 use tokio::time::sleep;
 use tower::ServiceExt;
 
@@ -56,6 +56,37 @@ async fn an_outage_is_told_once_and_its_end_too() {
         assert!(decides.contains("the store decides again"), "{decides}");
         // Of the next one, it may tell again: at most once a second of the real time.
         std::thread::sleep(SECOND + SECOND / 100);
+    }
+}
+
+/// A cached denial does not tell whether the store decides.
+#[tokio::test(start_paused = true)]
+async fn a_cached_denial_is_no_recovery() {
+    let log = Log::start();
+    for share in [Some(Share::of_processes(2)), None] {
+        let flaky = FlakyStore::new(Mode::Works);
+        let store = Resilient::around(flaky.clone()).fallback(share).build();
+        let rule =
+            rule(quota(1, 600 * SECOND)).with_key(Header::new(HeaderName::from_static("tenant")));
+        let layer = RateLimitLayer::from_rule(rule).store(store);
+        let app = Router::new().route("/", get(|| async { "" }).layer(layer));
+        let status = async |tenant: &str| {
+            let request = Request::get("/").header("tenant", tenant);
+            let request = request.body(Body::empty()).expect("valid");
+            let response = app.clone().oneshot(request).await.expect("infallible");
+            response.status().as_u16()
+        };
+        assert_eq!((status("a").await, status("a").await), (200, 429));
+        flaky.set(Mode::Fails(Kind::Timeout));
+        for tenant in ["b", "c", "d"] {
+            let expected = if share.is_some() { 200 } else { 503 };
+            assert_eq!(status(tenant).await, expected);
+            assert_eq!(status("a").await, 429);
+        }
+        assert_eq!(flaky.asked(), 5, "the cache answers");
+        let lines = log.lines();
+        let warnings = lines.iter().filter(|line| line.contains("WARN"));
+        assert_eq!(warnings.count(), 1, "{lines:?}");
     }
 }
 

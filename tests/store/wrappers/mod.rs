@@ -2,6 +2,7 @@
 
 mod breaker;
 mod breaker_tasks;
+mod denial_cache;
 #[cfg(feature = "tracing")]
 mod events;
 mod fallback;

@@ -1,0 +1,141 @@
+//! What a cached denial says, and which takes it answers.
+
+use super::delayed::Delayed;
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_told_until_it_is_over() {
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = DenialCache::new(flaky.clone()).max_age(Duration::MAX);
+    let take = take_of(rule(quota(3, 10 * SECOND))).with_cost(2);
+    let denied = deny(&store, &take).await;
+    assert_eq!((denied.source(), flaky.asked()), (Source::Local, 2));
+    for _ in 0..99 {
+        tokio::time::advance(SECOND / 10 - 777 * MICROSECOND).await;
+        let told = at_once(&store, &take).expect("at once").expect("decided");
+        assert!(is_cached(&told) && !told.is_allowed());
+        assert_eq!(told.remaining(), 1);
+        let own = ask(flaky.memory(), &take).await;
+        assert_eq!(told.retry_after(), own.retry_after());
+        assert_eq!(told.reset_after(), own.reset_after());
+        assert_eq!(told.receipt(), None);
+    }
+    assert_eq!(flaky.asked(), 0);
+    tokio::time::advance(SECOND / 10 + 99 * 777 * MICROSECOND).await;
+    assert!(ask(&store, &take).await.is_allowed());
+    assert_eq!(flaky.asked(), 1);
+}
+
+/// The retry-after ends a way back later than the server's time, and the denial a way there
+/// earlier: nobody who comes when told is denied, and nobody who comes in time is.
+#[tokio::test(start_paused = true)]
+async fn the_round_trip_is_on_the_callers_side() {
+    let (there, back) = (30 * MILLISECOND, 20 * MILLISECOND);
+    let delayed = Delayed::new(there, back);
+    let store = DenialCache::new(delayed.clone()).max_age(Duration::MAX);
+    let take = take_of(rule(quota(1, 10 * SECOND)));
+    deny(&store, &take).await;
+    let mut cached = 0;
+    loop {
+        tokio::time::advance(7 * MILLISECOND).await;
+        let Some(told) = at_once(&store, &take) else {
+            break;
+        };
+        let told = told.expect("decided").retry_after().expect("denied");
+        let own = ask(&*delayed.memory, &take).await.retry_after();
+        assert_eq!(told, own.expect("denied") + back);
+        cached += 1;
+    }
+    let left = ask(&*delayed.memory, &take).await.retry_after();
+    let left = left.expect("it ends before the server's time");
+    assert!(
+        left >= there && left <= there + 20 * MILLISECOND,
+        "{left:?}"
+    );
+    assert!(cached > 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_same_question_is_answered() {
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = DenialCache::new(flaky.clone());
+    let rule = Arc::new(rule(quota(10, 600 * SECOND)));
+    let of = |key: &str| Take::new(Arc::clone(&rule), Key::from(key));
+    let take = of("alice").with_cost(4);
+    deny(&store, &take).await;
+    assert!(is_cached(&ask(&store, &take).await));
+    flaky.asked();
+    flaky.looked();
+
+    let changed = Arc::new(Rule::clone(&rule));
+    let others = [
+        (of("alice").with_cost(5), 0),
+        (of("alice").with_cost(2), 1),
+        (of("bob").with_cost(4), 1),
+        (Take::new(changed, take.key().clone()).with_cost(4), 0),
+        (take.clone().repeat(), 0),
+    ];
+    for (other, allowed) in others {
+        let decision = ask(&store, &other).await;
+        assert_eq!(usize::from(decision.is_allowed()), allowed, "{other:?}");
+        assert_eq!((decision.source(), flaky.asked()), (Source::Local, 1));
+    }
+    let look = ask(&store, &take.clone().with_cost(0)).await;
+    assert!(look.is_allowed());
+    assert_eq!((look.source(), flaky.looked()), (Source::Local, 1));
+    let both = [take.clone(), take.clone()];
+    let decisions = store.take(&both).await.expect("decided");
+    assert!(decisions.iter().all(|it| it.source() == Source::Local));
+    // All these have left the denial as it is.
+    assert!(is_cached(&ask(&store, &take).await));
+    assert_eq!(store.take(&[]).await.expect("nothing").len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn never_is_told_again() {
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = DenialCache::new(flaky.clone()).max_age(Duration::MAX);
+    let take = take_of(rule(quota(3, SECOND))).with_cost(4);
+    let never = deny(&store, &take).await;
+    tokio::time::advance(3_600 * SECOND).await;
+    let again = ask(&store, &take).await;
+    assert_eq!(
+        (again.verdict(), again.retry_after()),
+        (never.verdict(), None)
+    );
+    assert!(is_cached(&again));
+    assert_eq!(flaky.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_quotas() {
+    let store = DenialCache::new(FlakyStore::new(Mode::Works)).max_age(Duration::MAX);
+    let quotas = [quota(2, 10 * SECOND), quota(9, 60 * SECOND)];
+    let take = take_of(Rule::new("p", quotas).expect("valid"));
+    let denied = deny(&store, &take).await;
+    tokio::time::advance(3 * SECOND).await;
+    let told = ask(&store, &take).await;
+    assert!(is_cached(&told));
+    assert_eq!(told.retry_after(), Some(7 * SECOND));
+    assert_eq!(told.quotas(), denied.quotas(), "as of the denial");
+}
+
+/// It may stand around a fallback. What that decides is not remembered.
+#[tokio::test(start_paused = true)]
+async fn a_fallback_is_asked_again() {
+    use tidegate::rule::Share;
+    use tidegate::store::{Fallback, StoreErrorKind};
+
+    let flaky = FlakyStore::new(Mode::Fails(StoreErrorKind::Unavailable));
+    let store = Fallback::new(flaky.clone(), Share::of_processes(1));
+    let store = DenialCache::new(store);
+    let take = scarce();
+    for _ in 0..3 {
+        assert_eq!(deny(&store, &take).await.source(), Source::Fallback);
+    }
+    assert!(store.has_fallback());
+    assert_eq!(store.name(), "flaky");
+    let told = store.give_up_after(SECOND);
+    assert_eq!(flaky.told(), Some(SECOND));
+    drop(told);
+}

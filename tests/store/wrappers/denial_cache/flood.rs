@@ -1,0 +1,94 @@
+//! A denied flood through the layer, with Redis behind `Resilient`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::routing::get;
+use test_support::Redis;
+use tidegate::{RateLimitLayer, Resilient};
+use tower::ServiceExt;
+
+use super::*;
+use crate::store_on;
+
+/// Scripts that the server has run.
+fn calls(server: &Redis) -> u64 {
+    let stats: redis::InfoDict = redis::cmd("INFO")
+        .arg("commandstats")
+        .query(&mut server.connection())
+        .expect("statistics");
+    let of = |command| {
+        let line: Option<String> = stats.get(&format!("cmdstat_{command}"));
+        let line = line.unwrap_or_default();
+        let calls = line
+            .strip_prefix("calls=")
+            .and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().expect("a number"))
+    };
+    of("evalsha") + of("eval")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denied_flood_costs_redis_twenty_calls_a_second_at_most() {
+    const CLIENTS: usize = 256;
+    const SECONDS: u32 = 2;
+    let server = Redis::start();
+    let store = Resilient::around(store_on(&server).await).build();
+    let layer = RateLimitLayer::new("getId", 600 * SECOND, 1).store(store);
+    let app = Router::new().route("/", get(async || "1").layer(layer));
+    let get = async |app: &Router| {
+        let request = Request::get("/").body(Body::empty()).expect("valid");
+        let response = app.clone().oneshot(request).await.expect("infallible");
+        response.status()
+    };
+    assert_eq!(get(&app).await, StatusCode::OK);
+    assert_eq!(get(&app).await, StatusCode::TOO_MANY_REQUESTS);
+
+    let before = calls(&server);
+    let denied = Arc::new(AtomicU64::new(0));
+    let began = Instant::now();
+    let clients = (0..CLIENTS).map(|_| {
+        let (app, denied) = (app.clone(), Arc::clone(&denied));
+        tokio::spawn(async move {
+            while began.elapsed() < SECONDS * SECOND {
+                assert_eq!(get(&app).await, StatusCode::TOO_MANY_REQUESTS);
+                denied.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.expect("no panic");
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let (calls, denied) = (calls(&server) - before, denied.load(Ordering::Relaxed));
+    println!("{denied} denied, {calls} calls in {seconds:.1} s");
+    assert!(
+        calls as f64 <= 20.0 * seconds,
+        "{calls} calls in {seconds} s"
+    );
+    assert!(denied > 50 * calls, "{denied} requests are no flood");
+}
+
+/// By the server's clock: whoever comes back when the cache said is allowed.
+#[tokio::test]
+async fn the_retry_after_is_true_on_redis() {
+    let server = Redis::start();
+    let redis = store_on(&server).await;
+    let store = DenialCache::new(redis).max_age(Duration::MAX);
+    let take = take_of(rule(quota(1, 200 * MILLISECOND)));
+    assert!(ask(&store, &take).await.is_allowed());
+    for pause in [1, 50, 100, 150, 190] {
+        deny(&store, &take).await;
+        tokio::time::sleep(pause * MILLISECOND).await;
+        let told = ask(&store, &take).await;
+        // A busy machine may sleep too long.
+        if is_cached(&told) {
+            tokio::time::sleep(told.retry_after().expect("denied")).await;
+            assert!(ask(&store, &take).await.is_allowed());
+        }
+    }
+}

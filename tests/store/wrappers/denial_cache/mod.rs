@@ -1,0 +1,40 @@
+//! The cache of denials: what it answers, when it asks, what voids a denial, and what it costs.
+
+mod answers;
+mod bounds;
+mod changes;
+mod delayed;
+mod flood;
+mod history;
+mod questions;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::decision::Source;
+use tidegate::store::DenialCache;
+use tidegate::{Decision, Key, Quota, Rule, Store, Take};
+
+use super::flaky_store::{FlakyStore, Mode};
+use super::{MILLISECOND, SECOND, ask, at_once, quota, rule, take_of};
+
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+fn is_cached(decision: &Decision) -> bool {
+    decision.source() == Source::Cache
+}
+
+/// A take of the only unit in ten minutes.
+fn scarce() -> Take {
+    take_of(rule(quota(1, 600 * SECOND)))
+}
+
+/// Uses the units up, and has the last denial cached.
+async fn deny(store: &dyn Store, take: &Take) -> Decision {
+    loop {
+        let decision = ask(store, take).await;
+        if !decision.is_allowed() {
+            return decision;
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! When the store is asked again, and by how many.
+
+use futures_util::future::join_all;
+use tidegate::Resilient;
+use tidegate::rule::Share;
+use tidegate::store::{StoreErrorKind as Kind, StoreExt};
+use tokio::time::advance;
+
+use super::*;
+
+const MAX_AGE: Duration = DenialCache::<FlakyStore>::DEFAULT_MAX_AGE;
+
+/// A cache with a denial, and the store inside, whose takes from now on are held.
+async fn denied(take: &Take) -> (DenialCache<FlakyStore>, FlakyStore) {
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = DenialCache::new(flaky.clone());
+    deny(&store, take).await;
+    flaky.asked();
+    flaky.set(Mode::Holds);
+    (store, flaky)
+}
+
+async fn callers(store: &DenialCache<FlakyStore>, take: &Take, number: usize) -> usize {
+    let answers = (0..number).map(|_| at_once(store, take));
+    answers.filter(Option::is_some).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_asks_again_and_the_others_do_not_wait() {
+    let take = scarce();
+    let (store, flaky) = denied(&take).await;
+    advance(MAX_AGE - MICROSECOND).await;
+    assert_eq!(callers(&store, &take, 1_000).await, 1_000);
+    assert_eq!(flaky.asked(), 0);
+    advance(MICROSECOND).await;
+    for _ in 0..5 {
+        let asker = store.take(std::slice::from_ref(&take));
+        assert_eq!(callers(&store, &take, 10_000).await, 10_000);
+        assert_eq!(flaky.asked(), 1);
+        flaky.let_go(1);
+        assert_eq!(asker.await.expect("decided")[0].source(), Source::Local);
+        assert_eq!(callers(&store, &take, 10_000).await, 10_000);
+        assert_eq!(flaky.asked(), 0);
+        advance(MAX_AGE).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_fails_to_ask_voids_the_denial() {
+    let take = scarce();
+    for ending in ["fails", "is dropped", "hangs", "is allowed"] {
+        let (store, flaky) = denied(&take).await;
+        advance(MAX_AGE).await;
+        if ending == "fails" {
+            flaky.set(Mode::HoldsAndFails(Kind::Timeout));
+        }
+        let mut asker = Some(store.take(std::slice::from_ref(&take)));
+        assert!(at_once(&store, &take).is_some(), "{ending}: not yet");
+        match ending {
+            "fails" => {
+                flaky.let_go(1);
+                let answer = asker.take().expect("asks").await;
+                assert_eq!(answer.expect_err("fails").kind(), Kind::Timeout);
+            }
+            "is dropped" => drop(asker.take()),
+            "hangs" => advance(MAX_AGE).await,
+            _ => {
+                flaky
+                    .memory()
+                    .reset(take.rule(), take.key())
+                    .await
+                    .expect("reset");
+                flaky.let_go(1);
+                let answer = asker.take().expect("asks").await;
+                assert!(answer.expect("decided")[0].is_allowed());
+            }
+        }
+        flaky.asked();
+        for _ in 0..3 {
+            assert!(at_once(&store, &take).is_none(), "{ending}: void");
+        }
+        assert_eq!(flaky.asked(), 3, "{ending}");
+        flaky.set(Mode::Works);
+        assert!(!deny(&store, &take).await.is_allowed());
+        assert!(at_once(&store, &take).is_some(), "{ending}: again");
+        drop(asker);
+        assert!(at_once(&store, &take).is_some(), "{ending}: not its own");
+    }
+}
+
+/// The last answer counts, in the order of the questions.
+#[tokio::test(start_paused = true)]
+async fn a_later_denial_replaces_an_earlier_one() {
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = DenialCache::new(flaky.clone()).max_age(Duration::MAX);
+    let long = take_of(rule(quota(1, 600 * SECOND)));
+    assert!(ask(&store, &long).await.is_allowed());
+    flaky.set(Mode::Slow(SECOND));
+    let early = tokio::spawn({
+        let (store, long) = (store.clone(), long.clone());
+        async move { store.take_one(&long).await }
+    });
+    tokio::task::yield_now().await;
+    advance(SECOND / 2).await;
+    flaky.set(Mode::Memory);
+    let late = ask(&store, &long).await;
+    early.await.expect("no panic").expect("decided");
+    let told = ask(&store, &long).await;
+    assert!(is_cached(&told));
+    let late = late.retry_after().expect("denied");
+    assert_eq!(told.retry_after(), Some(late - SECOND / 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_can_be_switched_off() {
+    let flaky = FlakyStore::new(Mode::Works);
+    let off: [Arc<dyn Store>; 5] = [
+        Arc::new(DenialCache::new(flaky.clone()).max_age(Duration::ZERO)),
+        Arc::new(DenialCache::new(flaky.clone()).max_keys(0)),
+        Resilient::around(flaky.clone()).denial_cache(None).build(),
+        Resilient::around(flaky.clone())
+            .denial_cache(Duration::ZERO)
+            .build(),
+        Arc::new(flaky.clone()),
+    ];
+    let take = scarce();
+    deny(&flaky, &take).await;
+    flaky.asked();
+    for store in &off {
+        for _ in 0..5 {
+            assert_eq!(ask(store, &take).await.source(), Source::Local);
+        }
+        assert_eq!(flaky.asked(), 5);
+        let reset = store.reset(take.rule(), &Key::from("nobody")).await;
+        reset.expect("an answer");
+        flaky.asked();
+    }
+    for keys in [1, 3, 8, 9] {
+        let store = DenialCache::new(flaky.clone()).max_keys(keys);
+        deny(&store, &take).await;
+        assert!(is_cached(&ask(&store, &take).await));
+    }
+}
+
+/// By default `Resilient` asks ten times a second, through a breaker that need not be closed.
+#[tokio::test(start_paused = true)]
+async fn resilient_asks_ten_times_a_second() {
+    let flaky = FlakyStore::new(Mode::Works);
+    let store = Resilient::around(flaky.clone())
+        .fallback(Share::of_processes(1))
+        .build();
+    let take = scarce();
+    deny(&store, &take).await;
+    flaky.asked();
+    for _ in 0..1_000 {
+        let answers = join_all((0..20).map(|_| ask(&store, &take))).await;
+        assert!(answers.iter().all(|decision| !decision.is_allowed()));
+        advance(10 * MILLISECOND).await;
+    }
+    let asked = flaky.asked();
+    assert!((90..=101).contains(&asked), "{asked}");
+
+    // One failure, and the fallback decides about the others.
+    deny(&store, &take).await;
+    flaky.set(Mode::FailsAtOnce(Kind::Timeout));
+    assert!(is_cached(&ask(&store, &take).await));
+    advance(MAX_AGE).await;
+    assert_eq!(ask(&store, &take).await.source(), Source::Fallback);
+    assert_eq!(ask(&store, &take).await.source(), Source::Fallback);
+}
