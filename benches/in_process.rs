@@ -16,6 +16,7 @@ use futures_util::FutureExt;
 use http::{Request, Response};
 use support::{Table, contender, median, rounds};
 use tidegate::algorithm::Count;
+use tidegate::store::DenialCache;
 use tidegate::{Algorithm, Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule, Store, Take};
 use tower::{Layer, Service, service_fn};
 
@@ -77,6 +78,14 @@ fn main() {
         let answer = store.take(std::slice::from_ref(&take)).now_or_never();
         assert!(answer.expect("ready").expect("decides")[0].is_allowed());
     };
+    let nothing = Quota::new(0, WINDOW).expect("valid");
+    let denied = Rule::new("getId", [nothing]).expect("valid");
+    let denied = Take::new(Arc::new(denied), Key::from("2001:db8:7::/64"));
+    let cache = DenialCache::new(MemoryStore::new()).max_age(Duration::MAX);
+    let cached = || {
+        let answer = cache.take(std::slice::from_ref(black_box(&denied))).now();
+        assert!(matches!(&answer, Ok(Ok(decisions)) if !decisions[0].is_allowed()));
+    };
     // So much that nothing is denied, and so slow that a bucket is never empty.
     let much = Quota::new(1_000_000_000, 100 * WINDOW).expect("valid");
     let stores = Algorithm::ALL.map(|algorithm| {
@@ -128,6 +137,7 @@ fn main() {
         contender("memory take, fixed window", || take_by(3)),
         contender("the sliding log alone, without a store", &mut pure),
         contender("memory take with its question made and its future", take),
+        contender("denial from a cache, a key of an address", cached),
         contender("bare no-op service", || call(&mut bare, request())),
         contender("`governor` keyed check, then the bare service", || {
             assert!(governor.check_key(black_box(&key)).is_ok());
@@ -169,7 +179,7 @@ fn main() {
             contender.name.to_owned(),
             format!("{nanos:.0}"),
             format!("{:.2}", against(at, 0)),
-            format!("{:.2}", against(at, if at < 12 { 8 } else { 13 })),
+            format!("{:.2}", against(at, if at < 13 { 9 } else { 14 })),
         ]);
     }
     table.print();

@@ -155,14 +155,12 @@ impl<S: Store> Resilient<S> {
 
 type Inner = Arc<dyn Store>;
 type BreakerAndInFlight = (Option<CircuitBreaker<Inner>>, Option<InFlight<Inner>>);
+type CacheAndGuards = (Option<DenialCache<Inner>>, BreakerAndInFlight);
 
 /// A store and the wrappers around it, with one future for each question.
 #[derive(Debug)]
 struct ResilientStore {
-    wrappers: (
-        Option<Fallback<Inner>>,
-        (Option<DenialCache<Inner>>, BreakerAndInFlight),
-    ),
+    wrappers: (Option<Fallback<Inner>>, CacheAndGuards),
     inner: Inner,
 }
 

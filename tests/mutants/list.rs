@@ -155,6 +155,9 @@ const IN_FLIGHT: &str = "src/store/in_flight.rs";
 const PERMIT: &str = "src/in_flight_counter.rs";
 const TIMEOUT: &str = "src/store/timeout.rs";
 const FALLBACK: &str = "src/store/fallback.rs";
+const DENIAL: &str = "src/store/denial_cache/denial.rs";
+const DENIAL_SET: &str = "src/store/denial_cache/denial_set.rs";
+const PENDING_TAKE: &str = "src/store/denial_cache/pending_take.rs";
 const SHARE: &str = "src/rule/share.rs";
 
 pub(crate) const MUTANTS: &[Mutant] = &[
@@ -738,6 +741,83 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         FALLBACK,
         "matches!(take.rule().error_policy(), None | Some(OnError::Fallback))",
         "take.rule().error_policy() != Some(OnError::Respond)",
+    ),
+    mutant(
+        "cache",
+        "a denial lasts from when it was heard",
+        DENIAL,
+        "let age = now.saturating_sub(self.asked_at);",
+        "let age = now.saturating_sub(self.heard_at);",
+    ),
+    mutant(
+        "cache",
+        "a retry-after is counted from when it was asked",
+        DENIAL,
+        "now.saturating_sub(self.heard_at) / 1_000",
+        "now.saturating_sub(self.asked_at) / 1_000",
+    ),
+    mutant(
+        "cache",
+        "an old denial answers as long as it lasts",
+        DENIAL,
+        "at_servers_pace >= self.lasts || age >= max_age.saturating_mul(2)",
+        "at_servers_pace >= self.lasts",
+    ),
+    mutant(
+        "cache",
+        "a denial answers takes of any cost",
+        DENIAL,
+        "self.hash == hash\n            && self.cost == take.cost()\n            &&",
+        "self.hash == hash\n            &&",
+    ),
+    mutant(
+        "cache",
+        "a denial answers under another rule",
+        DENIAL,
+        "            && self.rule.as_ptr() == Arc::as_ptr(take.rule())\n",
+        "",
+    ),
+    mutant(
+        "cache",
+        "everybody asks again at the max age",
+        DENIAL_SET,
+        "Age::Due if denial.renewal.is_none() =>",
+        "Age::Due =>",
+    ),
+    mutant(
+        "cache",
+        "a denial from before a refund is remembered",
+        DENIAL_SET,
+        "self.changes == 0 && question.voids == self.voids",
+        "self.changes == 0",
+    ),
+    mutant(
+        "cache",
+        "a denial is remembered while a refund is under way",
+        DENIAL_SET,
+        "self.changes == 0 && question.voids == self.voids",
+        "question.voids == self.voids",
+    ),
+    mutant(
+        "cache",
+        "an earlier denial replaces a later one",
+        DENIAL_SET,
+        "if kept.is_older_than(&denial) {",
+        "if !kept.is_older_than(&denial) {",
+    ),
+    mutant(
+        "cache",
+        "a flood of keys drops the keys that are asked for",
+        DENIAL_SET,
+        "min_by_key(|kept| kept.last_use)",
+        "max_by_key(|kept| kept.last_use)",
+    ),
+    mutant(
+        "cache",
+        "a dropped question leaves its denial",
+        PENDING_TAKE,
+        "fn drop(&mut self) {\n        self.end(None);",
+        "fn drop(&mut self) {\n        self.question.renewal = None;",
     ),
     mutant(
         "connection",

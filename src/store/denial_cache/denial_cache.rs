@@ -39,9 +39,9 @@ use crate::store::{Store, StoreFuture, Take};
 /// *What is free is granted* has this one exception: units that another process, or another store
 /// of this process, frees by a refund, a reset or a larger quota may be denied here for at most
 /// twice the [max age](Self::max_age). The same holds when the server loses its data or its clock
-/// is set forward, after a refund or a reset that got no answer, and for units that are free earlier
-/// than the store had said, since they were charged under a rule of the same path with a shorter
-/// window.
+/// is set forward, after a refund or a reset that got no answer, and for units that are free
+/// earlier than the store had said, since they were charged under a rule of the same path with a
+/// shorter window.
 ///
 /// Once a denial is as old as the max age, the next take asks the store, and only that one; until
 /// its answer comes, the others are answered by the denial, and do not wait. If that take fails or
@@ -54,10 +54,10 @@ use crate::store::{Store, StoreFuture, Take};
 /// always ask the store.
 ///
 /// The memory is bounded: it remembers [at most 10,000](Self::max_keys) denials, each a rule, a key
-/// and a cost. Where there is no room, the denial goes that was not told for the longest time, of the
-/// eight or less among which a key has its place. So a flood of keys costs no caller more time, and
-/// a key that is asked for often stays. Time is tokio's, so that `tokio::time::pause` works on it.
-/// Clones share the denials.
+/// and a cost. Where there is no room, a new denial takes the place of one of the eight others that
+/// its key shares a place with: of the one that was not told for the longest time. So a flood of
+/// keys costs no caller more time, and a key that is asked for often stays. Time is tokio's, so that
+/// `tokio::time::pause` works on it. Clones share the denials.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -118,7 +118,7 @@ impl<S: Store> DenialCache<S> {
     }
 
     /// How many denials it remembers at most; with 0 the cache is off. Those that it remembers are
-    /// forgotten. Default: 10,000, which take about 2 MB.
+    /// forgotten. Default: 10,000, which take about 2 MB where the keys are addresses.
     #[must_use]
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         let clock = self.denials.clock.clone();

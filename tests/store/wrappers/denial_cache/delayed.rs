@@ -1,6 +1,5 @@
 //! A store a round trip away.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use tokio::time::sleep;
 pub(super) struct Delayed {
     pub(super) memory: Arc<MemoryStore>,
     ways: Arc<Mutex<(Duration, Duration)>>,
-    asked: Arc<AtomicUsize>,
 }
 
 impl Delayed {
@@ -23,7 +21,6 @@ impl Delayed {
         Self {
             memory: Arc::new(MemoryStore::new().tokio_clock()),
             ways: Arc::new(Mutex::new((there, back))),
-            asked: Arc::default(),
         }
     }
 
@@ -31,8 +28,6 @@ impl Delayed {
     pub(super) fn set(&self, there: Duration, back: Duration) {
         *self.ways.lock().expect("no panic") = (there, back);
     }
-
-    /// How many takes have come since it was asked last.
 
     fn answer<T: Send + 'static>(
         &self,
@@ -51,7 +46,6 @@ impl Delayed {
 
 impl Store for Delayed {
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
         let takes = takes.to_vec();
         self.answer(move |memory| memory.take(&takes))
     }

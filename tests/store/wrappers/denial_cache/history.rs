@@ -173,7 +173,8 @@ fn cached_verdicts_are_the_stores_own() {
         prop::collection::vec(step(), 1..60),
     );
     let answered = std::cell::Cell::new(0);
-    proptest!(config(4 * number_of_histories()), |((algorithm, max_age, quotas, steps) in history)| {
+    let config = config(number_of_histories());
+    proptest!(config, |((algorithm, max_age, quotas, steps) in history)| {
         let rules: Vec<_> = quotas.iter().map(|it| rule_of(it, algorithm)).collect();
         let mut twins = Twins::new(max_age);
         twins.run(&rules, &steps)?;
@@ -272,7 +273,8 @@ fn cached_verdicts_are_the_stores_own_over_a_network() {
         prop::collection::vec(call(), 20..120),
     );
     let answered = std::cell::Cell::new(0);
-    proptest!(config(number_of_histories() / 4), |((algorithm, max_age, quotas, calls) in history)| {
+    let config = config(number_of_histories() / 4);
+    proptest!(config, |((algorithm, max_age, quotas, calls) in history)| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)

@@ -3,9 +3,10 @@
 use futures_util::future::join_all;
 use tidegate::Resilient;
 use tidegate::rule::Share;
-use tidegate::store::{StoreErrorKind as Kind, StoreExt};
+use tidegate::store::StoreErrorKind as Kind;
 use tokio::time::advance;
 
+use super::delayed::Delayed;
 use super::*;
 
 const MAX_AGE: Duration = DenialCache::<FlakyStore>::DEFAULT_MAX_AGE;
@@ -88,27 +89,40 @@ async fn a_caller_that_fails_to_ask_voids_the_denial() {
     }
 }
 
-/// The last answer counts, in the order of the questions.
+/// The denial that was asked last counts, in whatever order they are heard.
 #[tokio::test(start_paused = true)]
 async fn a_later_denial_replaces_an_earlier_one() {
-    let flaky = FlakyStore::new(Mode::Works);
-    let store = DenialCache::new(flaky.clone()).max_age(Duration::MAX);
-    let long = take_of(rule(quota(1, 600 * SECOND)));
-    assert!(ask(&store, &long).await.is_allowed());
-    flaky.set(Mode::Slow(SECOND));
-    let early = tokio::spawn({
-        let (store, long) = (store.clone(), long.clone());
-        async move { store.take_one(&long).await }
-    });
-    tokio::task::yield_now().await;
-    advance(SECOND / 2).await;
-    flaky.set(Mode::Memory);
-    let late = ask(&store, &long).await;
-    early.await.expect("no panic").expect("decided");
-    let told = ask(&store, &long).await;
-    assert!(is_cached(&told));
-    let late = late.retry_after().expect("denied");
-    assert_eq!(told.retry_after(), Some(late - SECOND / 2));
+    for (way_back, later_way_back) in [(2, 9), (9, 1)] {
+        let delayed = Delayed::new(Duration::ZERO, Duration::ZERO);
+        let store = DenialCache::new(delayed.clone()).max_age(Duration::MAX);
+        let one = take_of(rule(quota(2, 600 * SECOND)));
+        let both = one.clone().with_cost(2);
+        ask(&store, &one).await;
+        advance(100 * SECOND).await;
+        let receipt = ask(&store, &one).await.receipt().expect("charged");
+
+        delayed.set(Duration::ZERO, way_back * SECOND);
+        let asks = async { ask(&store, &both).await.retry_after() };
+        let asks_later = async {
+            tokio::time::sleep(SECOND).await;
+            // Another process.
+            let freed = delayed.memory.refund(&one, &receipt).await;
+            assert_eq!(freed.expect("answers"), 1);
+            delayed.set(Duration::ZERO, later_way_back * SECOND);
+            ask(&store, &both).await.retry_after()
+        };
+        let (before, after) = tokio::join!(asks, asks_later);
+        assert_eq!(before, Some(600 * SECOND));
+        assert_eq!(after, Some(499 * SECOND));
+        let told = ask(&store, &both).await;
+        assert!(is_cached(&told));
+        let since_heard = if later_way_back == 1 {
+            7 * SECOND
+        } else {
+            Duration::ZERO
+        };
+        assert_eq!(told.retry_after(), Some(499 * SECOND - since_heard));
+    }
 }
 
 #[tokio::test(start_paused = true)]
