@@ -1,0 +1,83 @@
+//! A store around another one that answers some takes by itself.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::join_all;
+use tidegate::decision::{Decisions, Receipt};
+use tidegate::store::StoreFuture;
+use tidegate::{Key, Rule, Store, Take};
+
+/// `None` leaves the answer to the inner store.
+type Answer = dyn Fn(&Take) -> Option<StoreFuture<Decisions>> + Send + Sync;
+
+#[derive(Clone)]
+pub(crate) struct Meddling {
+    inner: Arc<dyn Store>,
+    answer: Arc<Answer>,
+    asked: Arc<Mutex<Vec<Take>>>,
+}
+
+impl Meddling {
+    pub(crate) fn new(
+        inner: impl Store,
+        answer: impl Fn(&Take) -> Option<StoreFuture<Decisions>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            inner: Arc::new(inner),
+            answer: Arc::new(answer),
+            asked: Arc::default(),
+        }
+    }
+
+    /// Only remembers what it is asked.
+    pub(crate) fn listening(inner: impl Store) -> Self {
+        Self::new(inner, |_| None)
+    }
+
+    /// How many takes of this kind it was asked.
+    pub(crate) fn asked(&self, is_meant: impl Fn(&Take) -> bool) -> usize {
+        let asked = self.asked.lock().expect("no panic");
+        asked.iter().filter(|take| is_meant(take)).count()
+    }
+
+    fn one(&self, take: &Take) -> StoreFuture<Decisions> {
+        self.asked.lock().expect("no panic").push(take.clone());
+        let inner = || self.inner.take(std::slice::from_ref(take));
+        (self.answer)(take).unwrap_or_else(inner)
+    }
+}
+
+impl fmt::Debug for Meddling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meddling")
+    }
+}
+
+impl Store for Meddling {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        if let [take] = takes {
+            return self.one(take);
+        }
+        let answers: Vec<_> = takes.iter().map(|take| self.one(take)).collect();
+        StoreFuture::boxed(async {
+            let mut decisions = Vec::new();
+            for answer in join_all(answers).await {
+                decisions.extend(answer?.iter().cloned());
+            }
+            Ok(decisions.into_iter().collect())
+        })
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        self.inner.refund(take, receipt)
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        self.inner.reset(rule, key)
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+}
