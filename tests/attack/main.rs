@@ -25,6 +25,7 @@ mod resets;
 mod runtimes;
 #[cfg(feature = "tracing")]
 mod secrets;
+mod shadow;
 mod stalls;
 mod suite;
 mod waiting;
