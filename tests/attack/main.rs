@@ -20,6 +20,8 @@ mod lock;
 mod meddling;
 mod order;
 mod refusals;
+#[cfg(feature = "config")]
+mod reload;
 mod replies;
 mod resets;
 mod runtimes;
