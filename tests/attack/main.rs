@@ -11,12 +11,16 @@ mod charges;
 mod clocked;
 mod cluster;
 mod counters;
+#[cfg(feature = "tracing")]
+mod events;
 mod extremes;
 mod flood;
 mod keys;
 mod latency;
 mod limiter;
 mod lock;
+#[cfg(feature = "tracing")]
+mod log;
 mod meddling;
 mod order;
 mod refusals;

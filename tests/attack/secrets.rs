@@ -1,7 +1,6 @@
 //! A user and a password in an address are used, and shown nowhere: not by any type, any error, any
 //! event.
 
-use std::cell::RefCell;
 use std::error::Error;
 use std::fmt::{Debug, Write as _};
 use std::io::Write;
@@ -20,29 +19,13 @@ use tidegate::store::StoreExt;
 use tidegate::{Quota, RateLimitLayer, Redis, RedisStore, Rule, Store, Take};
 use tower::ServiceExt;
 
+use crate::log::Log;
+
 const SECRETS: [&str; 4] = ["s3cret", "wr0ng", "us3r", "n0body"];
 const PATIENCE: Duration = Duration::from_secs(20);
 
-thread_local! {
-    /// All that anybody could read of what this thread does. Other tests have other threads.
-    static SHOWN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-#[derive(Clone)]
-struct Shown;
-
-impl Write for Shown {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        SHOWN.with_borrow_mut(|shown| shown.write(bytes))
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 fn show(what: &dyn Debug) {
-    writeln!(Shown, "{what:?} {what:#?}").expect("a vector takes everything");
+    writeln!(Log, "{what:?} {what:#?}").expect("a vector takes everything");
 }
 
 /// An error with all that caused it.
@@ -53,7 +36,7 @@ fn show_error(error: &dyn Error) {
         write!(text, "{error} {error:?} {error:#?} ").expect("a string takes everything");
         next = error.source();
     }
-    writeln!(Shown, "{text}").expect("a vector takes everything");
+    writeln!(Log, "{text}").expect("a vector takes everything");
 }
 
 fn show_outcome<T: Debug, E: Error>(outcome: Result<T, E>) -> bool {
@@ -93,7 +76,7 @@ async fn works(store: &RedisStore, redis: &Redis) -> bool {
     let rule = Arc::new(Rule::new("p", [Quota::per_hour(1_000_000)]).expect("a valid rule"));
     let take = Take::new(rule, tidegate::Key::default());
     let taken = show_outcome(store.take_one(&take).await);
-    writeln!(Shown, "{}", store.name()).expect("a vector takes everything");
+    writeln!(Log, "{}", store.name()).expect("a vector takes everything");
 
     let limiter = RateLimiter::new(redis, "limiter").fair();
     let rate = Rate::overall(1_000_000, Duration::from_secs(1)).expect("a valid rate");
@@ -117,8 +100,7 @@ async fn works(store: &RedisStore, redis: &Redis) -> bool {
         show(&response);
         answered &= response.status().is_success();
         let body = axum::body::to_bytes(response.into_body(), 1 << 16).await;
-        Shown
-            .write_all(&body.expect("it is short"))
+        Log.write_all(&body.expect("it is short"))
             .expect("a vector takes everything");
     }
     taken && set && acquired && locked && answered
@@ -126,11 +108,7 @@ async fn works(store: &RedisStore, redis: &Redis) -> bool {
 
 #[tokio::test]
 async fn no_secret_is_ever_shown() {
-    tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(|| Shown)
-        .init();
+    let log = Log::start();
     let mut server = Server::start();
     add_user(&server);
 
@@ -203,8 +181,7 @@ async fn no_secret_is_ever_shown() {
         assert!(began.elapsed() < PATIENCE);
     }
 
-    let shown = SHOWN.take();
-    let shown = String::from_utf8_lossy(&shown);
+    let shown = log.text();
     assert!(
         shown.contains("127.0.0.1") && shown.contains(" WARN "),
         "too little was looked at"
