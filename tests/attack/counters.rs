@@ -835,6 +835,7 @@ async fn callbacks_that_read_and_replace() {
 
 /// Layers are made, rules replaced and all is read from many threads: nothing blocks for ever.
 #[test]
+#[cfg(feature = "config")]
 fn everything_at_once() {
     let limits = limits([limited("a", 3, HOUR)], MemoryStore::new());
     let (sender, receiver) = std::sync::mpsc::channel();

@@ -8,7 +8,6 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::Once;
 
-use tracing::Level;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -42,14 +41,17 @@ impl Log {
         Self
     }
 
-    /// Calls this at each event.
-    pub(crate) fn on_event(self, call: impl Fn() + 'static) {
-        ON_EVENT.set(Some(Rc::new(call)));
-    }
-
     /// All since it was asked last.
     pub(crate) fn text(self) -> String {
         String::from_utf8_lossy(&WRITTEN.take()).into_owned()
+    }
+}
+
+#[cfg(feature = "config")]
+impl Log {
+    /// Calls this at each event.
+    pub(crate) fn on_event(self, call: impl Fn() + 'static) {
+        ON_EVENT.set(Some(Rc::new(call)));
     }
 
     pub(crate) fn lines(self) -> Vec<String> {
@@ -57,7 +59,7 @@ impl Log {
     }
 
     /// The lines of this level.
-    pub(crate) fn lines_of(self, level: Level) -> Vec<String> {
+    pub(crate) fn lines_of(self, level: tracing::Level) -> Vec<String> {
         let level = level.to_string();
         let mut lines = self.lines();
         lines.retain(|line| line.trim_start().starts_with(&level));

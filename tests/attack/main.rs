@@ -11,7 +11,7 @@ mod charges;
 mod clocked;
 mod cluster;
 mod counters;
-#[cfg(feature = "tracing")]
+#[cfg(all(feature = "config", feature = "tracing"))]
 mod events;
 mod extremes;
 mod flood;
