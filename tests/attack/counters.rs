@@ -15,8 +15,8 @@ use test_support::Redis;
 use test_support::proxy::Mode;
 use tidegate::decision::{Decisions, QuotaState, Source, Verdict};
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
-use tidegate::rule::Policy;
-use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
+use tidegate::rule::{OnError, Policy, Share};
+use tidegate::store::{Charges, Fallback, StoreErrorKind, StoreFuture};
 use tidegate::{
     Decision, Denied, Failed, Limits, MemoryStore, Quota, RateLimitLayer, Recovery, Rule, Rules,
     Store, StoreError,
@@ -526,6 +526,94 @@ async fn decisions_that_do_not_fit_the_rule() {
     }
 }
 
+/// Every request that reaches the handler was allowed or proceeded, every other one was denied or
+/// failed; whichever callbacks, policies and fallbacks there are.
+#[tokio::test]
+#[ignore = "defect: a fallback's decision is counted although an error callback answered instead"]
+async fn every_request_is_counted_by_one_outcome() {
+    #[derive(Debug, Clone, Copy)]
+    enum Said {
+        Proceed,
+        Propagate,
+        Respond,
+        Panic,
+    }
+    let policies = [
+        None,
+        Some(OnError::Respond),
+        Some(OnError::Proceed),
+        Some(OnError::Fallback),
+    ];
+    let said = [
+        None,
+        Some(Said::Proceed),
+        Some(Said::Propagate),
+        Some(Said::Respond),
+        Some(Said::Panic),
+    ];
+    let cases = policies.into_iter().flat_map(|policy| {
+        let said = said.into_iter();
+        said.flat_map(move |said| [(policy, said, false), (policy, said, true)])
+    });
+    let mut wrong = Vec::new();
+    for (policy, said, has_fallback) in cases {
+        let case = format!("{policy:?} {said:?} {has_fallback}");
+        let failing = Meddling::new(MemoryStore::new(), |_| {
+            Some(StoreFuture::boxed(async { Err(refused()) }))
+        });
+        let store: Arc<dyn Store> = match has_fallback {
+            true => Arc::new(Fallback::new(failing, Share::of_processes(1))),
+            false => Arc::new(failing),
+        };
+        let mut rule = limited("a", 2, HOUR);
+        if let Some(policy) = policy {
+            rule = rule.with_on_error(policy);
+        }
+        let limits = limits([rule], store);
+        let denied = Arc::new(AtomicU64::new(0));
+        let counting = Arc::clone(&denied);
+        let mut layer = limits.layer("a").degrade(move |_: Denied| {
+            counting.fetch_add(1, Ordering::Relaxed);
+            async { StatusCode::TOO_MANY_REQUESTS }
+        });
+        if let Some(said) = said {
+            layer = layer.on_error(move |_: Failed| async move {
+                match said {
+                    Said::Proceed => Recovery::Proceed,
+                    Said::Propagate => Recovery::Propagate,
+                    Said::Respond => Recovery::Respond(Response::new(Body::empty())),
+                    Said::Panic => panic!("an error callback of a test"),
+                }
+            });
+        }
+        let handled = Arc::new(AtomicU64::new(0));
+        let counting = Arc::clone(&handled);
+        let handler = async move || {
+            counting.fetch_add(1, Ordering::Relaxed);
+        };
+        let app = Router::new().route("/", get(handler).layer(layer));
+        for _ in 0..5 {
+            send(&app, "/").await;
+        }
+        let a = of(&limits, "a");
+        let (handled, denied) = (
+            handled.load(Ordering::Relaxed),
+            denied.load(Ordering::Relaxed),
+        );
+        let counted = [
+            a.decisions(Allowed) + a.proceeded(),
+            a.decisions(DecisionOutcome::Denied),
+        ];
+        if counted != [handled, denied] {
+            wrong.push(format!("{case}: {counted:?}, not {handled} and {denied}"));
+        }
+        assert_eq!(a.store_errors(StoreErrorKind::Refused), 5, "{case}: {a:?}");
+        assert_eq!(errors(&a), 5, "{case}: {a:?}");
+        assert_eq!(a.units(), a.decisions(Allowed), "{case}");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// A refund that fails is not counted; the one that works is, once, whoever asks, and also after
 /// the request, the layer and the rule are gone.
 #[tokio::test]
@@ -663,6 +751,13 @@ async fn moving_quotas(do_some_leave: bool) {
 #[tokio::test(start_paused = true)]
 async fn denials_keep_their_names_while_quotas_move() {
     moving_quotas(false).await;
+}
+
+/// As when an edit of the file is taken back: numbers only grow.
+#[tokio::test(start_paused = true)]
+#[ignore = "defect: a quota that leaves its rule and comes back counts from 0"]
+async fn denials_keep_their_names_while_quotas_come_and_go() {
+    moving_quotas(true).await;
 }
 
 /// Names that no header field could hold are counted under the name that the rule shows.
