@@ -10,6 +10,7 @@ use crate::callback::{
 };
 use crate::decision::Decision;
 use crate::error::{KeyError, KeyErrorKind};
+use crate::in_flight_counter::InFlightCounter;
 use crate::key::{Key, KeyExtractor};
 use crate::metrics::RuleCounters;
 use crate::rule::Rule;
@@ -24,6 +25,8 @@ pub(crate) struct Options {
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
     pub(crate) write_decision: WriteDecision,
     pub(crate) counters: Arc<RuleCounters>,
+    /// Takes of shadow rules that wait for an answer.
+    pub(crate) shadows: InFlightCounter,
     /// Whether the log was told that the server does not provide what the key is made of.
     is_key_error_logged: Arc<OnceLock<()>>,
 }
@@ -36,6 +39,7 @@ impl Options {
             on_error: None,
             write_decision,
             counters: Arc::default(),
+            shadows: InFlightCounter::default(),
             is_key_error_logged: Arc::default(),
         }
     }
@@ -104,7 +108,19 @@ impl Options {
     /// Calls the error callback. Without one, and if it propagates the error, the outcome is
     /// `otherwise`.
     pub(crate) fn fail(&self, rule: Arc<Rule>, cause: Cause, otherwise: Outcome) -> Outcome {
+        self.fail_unless(rule, cause, || {}, otherwise)
+    }
+
+    /// The same. `propagated` is called if the outcome is `otherwise`.
+    pub(crate) fn fail_unless(
+        &self,
+        rule: Arc<Rule>,
+        cause: Cause,
+        propagated: impl FnOnce() + Send + 'static,
+        otherwise: Outcome,
+    ) -> Outcome {
         let Some(callback) = self.on_error.clone() else {
+            propagated();
             return counted(otherwise, &self.counters);
         };
         // A request without a key may not: a client could lift its limit by leaving the key out.
@@ -116,7 +132,10 @@ impl Options {
                 let outcome = match recover(&*callback, Failed::new(rule, head, cause)).await {
                     Recovery::Respond(response) => Outcome::Respond(response),
                     Recovery::Proceed if may_proceed => Outcome::Admit(proceed),
-                    Recovery::Proceed | Recovery::Propagate => otherwise,
+                    Recovery::Proceed | Recovery::Propagate => {
+                        propagated();
+                        otherwise
+                    }
                 };
                 counted(outcome, &counters)
             })

@@ -55,7 +55,7 @@ impl Settings {
     #[inline]
     pub(super) fn ask_first(self: &Arc<Self>, take: Take) -> Option<Outcome> {
         if take.rule().is_shadow() {
-            if let Some(shadow) = ShadowTake::ask(self.store(), take, &self.options.counters) {
+            if let Some(shadow) = self.ask_shadow(take) {
                 shadow.count();
             }
             return None;
@@ -63,6 +63,11 @@ impl Settings {
         let candidate = take.rule().shadow().map(Arc::clone);
         let candidate = candidate.map(|candidate| take.under(candidate));
         Some(self.ask(take, candidate, None))
+    }
+
+    fn ask_shadow(&self, take: Take) -> Option<ShadowTake> {
+        let (counters, pending) = (&self.options.counters, &self.options.shadows);
+        ShadowTake::ask(self.store(), take, counters, pending)
     }
 
     /// Asks the store, once: about the take, and about that of a shadow rule.
@@ -76,8 +81,7 @@ impl Settings {
         let span = self.span(&take);
         let answer = span.in_scope(|| self.store().take(slice::from_ref(&take)));
         // Both stand in the queue before a flight departs, unless one departs in between.
-        let shadow =
-            candidate.and_then(|take| ShadowTake::ask(self.store(), take, &self.options.counters));
+        let shadow = candidate.and_then(|take| self.ask_shadow(take));
         let mut asked = AskedTake {
             take,
             at,
@@ -126,26 +130,51 @@ impl Settings {
     /// Acts on a decision, and tells the error callback if a fallback made it.
     fn decided(self: &Arc<Self>, asked: AskedTake, decision: Decision) -> Outcome {
         let Some(failure) = decision.failure().cloned() else {
-            return self.allowed_or_denied(asked, decision);
+            return self.allowed_or_denied(asked, decision, true);
         };
         self.options.counters.store_failed(failure.kind());
         // A fallback decided. The error callback is told of the first failure of a request only.
         let waiter = asked.waiter.as_ref();
         let is_reported = waiter.is_some_and(|waiter| waiter.is_failure_reported);
         let rule = Arc::clone(asked.take.rule());
+        if is_reported {
+            return self.allowed_or_denied(asked, decision, true);
+        }
         let cause = Cause::Store(failure, Some(decision.clone()));
-        let outcome = self.allowed_or_denied(asked, decision);
-        match is_reported {
-            true => outcome,
-            false => self.options.fail(rule, cause, outcome),
+        let (settings, take) = (Arc::clone(self), asked.take.clone());
+        let outcome = self.allowed_or_denied(asked, decision.clone(), false);
+        let is_final = !matches!(outcome, Outcome::Wait(_));
+        // The request is counted by this decision only if the callback leaves it to it.
+        let propagated = move || {
+            if is_final {
+                settings.count(&take, &decision);
+            }
+        };
+        self.options.fail_unless(rule, cause, propagated, outcome)
+    }
+
+    /// Counts and logs what became of a request.
+    fn count(&self, take: &Take, decision: &Decision) {
+        let counters = &self.options.counters;
+        counters.decided(take.rule(), decision, take.cost());
+        if !decision.is_allowed() {
+            self.log_denial(take, decision);
         }
     }
 
-    /// Admits the request with its charge, lets it wait, or denies it.
-    fn allowed_or_denied(self: &Arc<Self>, mut asked: AskedTake, decision: Decision) -> Outcome {
+    /// Admits the request with its charge, lets it wait, or denies it. `counts`: whether that is
+    /// sure to happen.
+    fn allowed_or_denied(
+        self: &Arc<Self>,
+        mut asked: AskedTake,
+        decision: Decision,
+        counts: bool,
+    ) -> Outcome {
         let counters = &self.options.counters;
         if decision.is_allowed() {
-            counters.decided(asked.take.rule(), &decision, asked.take.cost());
+            if counts {
+                self.count(&asked.take, &decision);
+            }
             let mut admitted = self.options.admit(Arc::clone(asked.take.rule()));
             admitted.charge = decision.receipt().map(|receipt| {
                 let store = Arc::clone(self.store());
@@ -159,8 +188,9 @@ impl Settings {
         } = &mut asked;
         let wake = self.waiting.wake_at(*at, take, waiter, &decision, counters);
         let Some(wake) = wake else {
-            counters.decided(take.rule(), &decision, take.cost());
-            self.log_denial(take, &decision);
+            if counts {
+                self.count(take, &decision);
+            }
             return self.options.deny(asked.take, decision);
         };
         let settings = Arc::clone(self);

@@ -26,9 +26,9 @@ impl FileContent {
 }
 
 fn read(path: &Path) -> io::Result<FileContent> {
-    // Opening a named pipe would wait for its writer.
+    // Opening a named pipe would wait for its writer. What is there may change before it is opened.
     check(&fs::metadata(path)?)?;
-    let file = File::open(path)?;
+    let file = open(path)?;
     let metadata = file.metadata()?;
     check(&metadata)?;
     let mut bytes = Vec::new();
@@ -42,6 +42,25 @@ fn read(path: &Path) -> io::Result<FileContent> {
         text,
         modified: metadata.modified().ok(),
     })
+}
+
+/// Opens a file without waiting for a writer, should it be a named pipe. Of regular files, opening
+/// and reading is the same as ever.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn open(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    const NONBLOCK: i32 = if cfg!(target_os = "linux") {
+        0o4000
+    } else {
+        0x4
+    };
+    File::options().read(true).custom_flags(NONBLOCK).open(path)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+fn open(path: &Path) -> io::Result<File> {
+    File::open(path)
 }
 
 fn check(metadata: &Metadata) -> io::Result<()> {

@@ -12,9 +12,6 @@ use crate::trace;
 #[derive(Debug, Default)]
 pub(crate) struct Reloads {
     state: Mutex<State>,
-    /// Held while new rules are on their way, so that a call never applies an old reading after the
-    /// watcher has applied a newer one, and is through with the file.
-    one_at_a_time: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -22,19 +19,24 @@ struct State {
     attempts: Attempts,
     /// The number of the newest watcher: none before it may change anything.
     watcher: u64,
+    /// The number of readings that were begun by calls or applied by a watcher.
+    readings: u64,
+    /// The last of these that was applied: no older one is.
+    applied: u64,
 }
 
 impl Reloads {
     /// Reads a file now and applies its rules.
     pub(crate) fn reload(&self, rules: &SharedRules, file: &Path) -> Result<(), ConfigError> {
-        let _turn = self.wait_for_turn();
+        let reading = self.lock().begin();
+        // Nothing is locked meanwhile: a file system may hang.
         let read = || {
             let content = FileContent::read(file)?;
             Ok((Rules::from_new_text(&content.text, file)?, content.hash))
         };
         match read() {
             Ok((new, hash)) => {
-                let applied = self.lock().apply(rules, new, hash);
+                let applied = self.lock().apply(reading, rules, new, hash);
                 log_applied(file, applied.as_ref());
                 Ok(())
             }
@@ -81,10 +83,10 @@ impl Reloads {
         new: Rules,
         hash: ContentHash,
     ) -> Option<Applied> {
-        let _turn = self.wait_for_turn();
         let mut state = self.lock();
+        let reading = state.begin();
         match state.watcher == watcher {
-            true => state.apply(rules, new, hash),
+            true => state.apply(reading, rules, new, hash),
             false => None,
         }
     }
@@ -117,11 +119,6 @@ impl Reloads {
         }
     }
 
-    fn wait_for_turn(&self) -> MutexGuard<'_, ()> {
-        let turn = self.one_at_a_time.lock();
-        turn.unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic in here would come from an allocation: what is locked is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -129,8 +126,24 @@ impl Reloads {
 }
 
 impl State {
-    /// Applies rules, unless they are in force already.
-    fn apply(&mut self, rules: &SharedRules, new: Rules, hash: ContentHash) -> Option<Applied> {
+    /// The number of a new reading.
+    fn begin(&mut self) -> u64 {
+        self.readings += 1;
+        self.readings
+    }
+
+    /// Applies rules, unless they are in force already, or a reading was applied that began later.
+    fn apply(
+        &mut self,
+        reading: u64,
+        rules: &SharedRules,
+        new: Rules,
+        hash: ContentHash,
+    ) -> Option<Applied> {
+        if reading < self.applied {
+            return None;
+        }
+        self.applied = reading;
         self.attempts.failure = None;
         if rules.applied().hash == Some(hash) {
             return None;

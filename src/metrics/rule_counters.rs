@@ -30,6 +30,7 @@ pub(crate) struct RuleCounters {
     refunded_units: Counter,
     store_errors: [Counter; StoreErrorKind::ALL.len()],
     key_errors: [Counter; KeyErrorKind::ALL.len()],
+    shadow_errors: Counter,
     proceeded: Counter,
     waiting: Counter,
     waited: Counter,
@@ -83,6 +84,11 @@ impl RuleCounters {
     /// A store failed, whether or not a fallback decided in its place.
     pub(crate) fn store_failed(&self, kind: StoreErrorKind) {
         self.store_errors[kind as usize].add(1);
+    }
+
+    /// There is no answer of a shadow rule.
+    pub(crate) fn shadow_failed(&self) {
+        self.shadow_errors.add(1);
     }
 
     /// A request had no key.
@@ -163,6 +169,7 @@ impl RuleCounters {
             refunded_units: self.refunded_units.get(),
             store_errors: self.store_errors.each_ref().map(Counter::get),
             key_errors: self.key_errors.each_ref().map(Counter::get),
+            shadow_errors: self.shadow_errors.get(),
             proceeded: self.proceeded.get(),
             waiting: self.waiting.get(),
             waited: self.waited.get(),

@@ -19,6 +19,7 @@ pub struct RuleSnapshot {
     pub(super) refunded_units: u64,
     pub(super) store_errors: [u64; StoreErrorKind::ALL.len()],
     pub(super) key_errors: [u64; KeyErrorKind::ALL.len()],
+    pub(super) shadow_errors: u64,
     pub(super) proceeded: u64,
     pub(super) waiting: u64,
     pub(super) waited: u64,
@@ -100,6 +101,14 @@ impl RuleSnapshot {
         let store = StoreErrorKind::ALL.map(|kind| (kind.name(), self.store_errors(kind)));
         let key = KeyErrorKind::ALL.map(|kind| (kind.name(), self.key_errors(kind)));
         store.into_iter().chain(key)
+    }
+
+    /// Takes of a shadow rule that got no answer. They are not among the
+    /// [errors](Self::store_errors) of the store, and their times are not in the
+    /// [latency](Self::latency).
+    #[must_use]
+    pub fn shadow_errors(&self) -> u64 {
+        self.shadow_errors
     }
 
     /// Requests that were admitted without a decision, because the rule or an error callback says

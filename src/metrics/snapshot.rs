@@ -22,7 +22,8 @@ impl Snapshot {
         at.ok().map(|at| &self.rules[at])
     }
 
-    /// Requests that no rule matched: they passed without being limited.
+    /// Requests that no rule matched: they passed without being limited. Those of a rule that is
+    /// switched off are not among them.
     #[must_use]
     pub fn unmatched(&self) -> u64 {
         self.unmatched

@@ -216,7 +216,8 @@ impl Rule {
     /// same path. Each request asks it once, with the key and the cost that this rule has for the
     /// request, and the answer changes nothing but the [counters](crate::metrics). Default: none.
     ///
-    /// A rule that is a shadow rule itself does not ask its candidate.
+    /// A rule that is a shadow rule itself does not ask its candidate. Units that are given back to
+    /// this rule are not given back to the candidate.
     ///
     /// ```
     /// use tidegate::{Quota, Rule};

@@ -15,7 +15,8 @@ use crate::rule::Rule;
 /// [`Overloaded`](StoreErrorKind::Overloaded), so that a store that has become slow does not gather
 /// requests that would all be too late. A question is a call of [`Store::take`], be it of one take
 /// or of a batch, or of [`Store::refund`]. Each needs a permit, also where the store inside answers
-/// immediately, except a call with nothing but [repeats](Take::repeat) of callers that wait. A
+/// immediately, except a call with nothing but [repeats](Take::repeat) of callers that wait or takes of
+/// [shadow rules](crate::Rule::into_shadow). A
 /// future that is dropped gives its permit back. Clones share the permits.
 ///
 /// ```
@@ -65,9 +66,13 @@ impl<S: Store> InFlight<S> {
         hold(self.acquire().map(Some), ask)
     }
 
-    /// Questions of callers that wait need none.
+    /// Questions of callers that wait need none, nor do those of shadow rules: no request may be
+    /// refused because of them, and the layer bounds their number.
     fn permit(&self, takes: &[Take]) -> Result<Option<Permit>, StoreError> {
-        if takes.iter().all(Take::is_repeat) {
+        if takes
+            .iter()
+            .all(|take| take.is_repeat() || take.rule().is_shadow())
+        {
             return Ok(None);
         }
         self.acquire().map(Some)

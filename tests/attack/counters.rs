@@ -529,7 +529,6 @@ async fn decisions_that_do_not_fit_the_rule() {
 /// Every request that reaches the handler was allowed or proceeded, every other one was denied or
 /// failed; whichever callbacks, policies and fallbacks there are.
 #[tokio::test]
-#[ignore = "defect: a fallback's decision is counted although an error callback answered instead"]
 async fn every_request_is_counted_by_one_outcome() {
     #[derive(Debug, Clone, Copy)]
     enum Said {
@@ -755,7 +754,6 @@ async fn denials_keep_their_names_while_quotas_move() {
 
 /// As when an edit of the file is taken back: numbers only grow.
 #[tokio::test(start_paused = true)]
-#[ignore = "defect: a quota that leaves its rule and comes back counts from 0"]
 async fn denials_keep_their_names_while_quotas_come_and_go() {
     moving_quotas(true).await;
 }

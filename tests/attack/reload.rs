@@ -268,7 +268,6 @@ async fn odd_bytes() {
 /// One thread puts a named pipe and a file in turns into the place: no reading hangs, whichever it
 /// finds when it looks, and when it opens.
 #[test]
-#[ignore = "defect: a named pipe that comes between looking and opening holds a reading for ever"]
 fn a_named_pipe_that_comes_and_goes() {
     static READINGS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
     static IS_OVER: AtomicBool = AtomicBool::new(false);
@@ -308,7 +307,6 @@ fn a_named_pipe_that_comes_and_goes() {
 /// A call of `reload` that the file system does not answer holds up no watcher: the watched file
 /// applies, or the status says after ten seconds that it does not.
 #[test]
-#[ignore = "defect: while a call of reload hangs, the watcher does nothing and shows no error"]
 fn a_call_that_hangs_holds_up_no_watcher() {
     // Who opens a file with a lease waits for its holder, who does not hear of it here: 45 s.
     const HOLD: &str = "import fcntl, signal, sys, time\n\

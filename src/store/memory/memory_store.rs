@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::shard::{Answer, Shard};
 use super::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,8 @@ use crate::store::{KeyName, Store, StoreFuture, Take};
 /// rounds up. A flood of a million keys fills 128 MB. A key that is charged again takes about 170
 /// bytes more, and 16 for each entry of a log. So does a key's first charge under a rule of several
 /// quotas, of a window longer than 49 days, or of more than four billion units. Other keys use the
-/// memory of dropped keys; it is freed when no key is left.
+/// memory of dropped keys; it is freed when no key is left. Shadow rules have as much room again,
+/// apart from this one.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -47,6 +48,8 @@ pub struct MemoryStore {
     clock: Clock,
     keys: AtomicUsize,
     max_keys: usize,
+    /// The counts of shadow rules.
+    shadows: OnceLock<Box<Self>>,
 }
 
 impl MemoryStore {
@@ -69,6 +72,7 @@ impl MemoryStore {
             clock: Clock::default(),
             keys: AtomicUsize::new(0),
             max_keys,
+            shadows: OnceLock::new(),
         }
     }
 
@@ -95,13 +99,29 @@ impl MemoryStore {
         for shard in &self.shards {
             self.freed(lock(shard).drop_forgotten(now, usize::MAX));
         }
-        self.keys.load(Ordering::Relaxed)
+        let of_shadows = self.shadows.get().map_or(0, |shadows| shadows.len());
+        self.keys.load(Ordering::Relaxed) + of_shadows
     }
 
     /// Whether nothing counts now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Where the keys of this rule are: shadow rules have a store of their own, so that none of
+    /// their keys takes the room of a key that is limited.
+    fn part_of(&self, rule: &Rule) -> &Self {
+        if !rule.is_shadow() {
+            return self;
+        }
+        self.shadows.get_or_init(|| {
+            let clock = self.clock.clone();
+            Box::new(Self {
+                clock,
+                ..Self::with_max_keys(self.max_keys)
+            })
+        })
     }
 
     /// The name's hash in its shard, and the shard that it belongs to.
@@ -114,8 +134,9 @@ impl MemoryStore {
 
     /// Decides one take.
     pub(in crate::store) fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
-        let answer = self.ask(take);
-        answer.unwrap_or_else(|| self.decide_in_full(take))
+        let part = self.part_of(take.rule());
+        let answer = part.ask(take);
+        answer.unwrap_or_else(|| part.decide_in_full(take))
     }
 
     fn ask(&self, take: &Take) -> Answer {
@@ -149,7 +170,7 @@ impl MemoryStore {
     /// Gives units back and returns their number.
     pub(in crate::store) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
         let name = KeyName::of(take, "");
-        let (hash, shard) = self.place(name);
+        let (hash, shard) = self.part_of(take.rule()).place(name);
         let mut shard = lock(shard);
         let now = self.clock.now();
         shard.refund(hash, name, now, receipt, take.cost())
@@ -158,7 +179,7 @@ impl MemoryStore {
     /// Forgets what counts for a key.
     pub(in crate::store) fn forget(&self, rule: &Rule, key: &Key) {
         let name = KeyName::new(rule, key, "");
-        let (hash, shard) = self.place(name);
+        let (hash, shard) = self.part_of(rule).place(name);
         let mut shard = lock(shard);
         let now = self.clock.now();
         shard.reset(hash, name, now);
