@@ -1,4 +1,16 @@
 //! What a layer tells `tracing` about its decisions.
+//!
+//! | level | what | how often |
+//! |---|---|---|
+//! | warn | decisions begin to fail, and are made again | once for each change |
+//! | info | a summary: requests denied and allowed since the one before | for each rule, at a denial, at most every 10 s |
+//! | debug | a denial: its quotas without room, cost, retry-after, store | for each denial |
+//! | debug | the span `tidegate.take` around the call of the store | for each question |
+//!
+//! Keys are in none of them, unless [`trace_hashed_keys`] asks for their hashes. Nothing is
+//! formatted that no subscriber wants, and without the feature `tracing` nothing is left of this.
+//!
+//! [`trace_hashed_keys`]: super::RateLimitLayer
 
 use super::settings::Settings;
 use crate::decision::Decision;

@@ -1,4 +1,21 @@
 //! What the layer asks about a request, and what the answer means.
+//!
+//! ```text
+//! ask_about ── exempt ──▶ no outcome: the inner service is called as if there were no layer
+//!     │
+//! ask_first ── the rule is a shadow rule: its take is asked and counted, no outcome
+//!     │        the rule has a candidate: its take is asked along with the request's
+//!    ask ───── an answer that is there at once ──▶ outcome
+//!     │        a pending one: `Outcome::Ask`, and `answered` ──▶ outcome
+//!  outcome ─── no answer: the error callback, else what the rule says
+//!     │
+//!  decided ─── by a fallback: the error callback may answer instead
+//!     │
+//! allowed_or_denied ── admits with a charge, denies, or waits and asks again
+//! ```
+//!
+//! A request is counted where its outcome is certain: once, however often it asks, and not by a
+//! decision in whose place an error callback answers.
 
 use std::slice;
 use std::sync::Arc;
