@@ -15,6 +15,7 @@ mod outage;
 mod redb;
 mod redis_keys;
 mod redis_url;
+mod simulation;
 mod unit_leases;
 mod wrappers;
 
