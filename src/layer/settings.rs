@@ -86,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// What was counted under the rule.
+    /// The counters of the path, read now; `None` without a rule.
     pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
         let rule = self.known_rule()?;
         Some(self.options.counters.snapshot(&rule))

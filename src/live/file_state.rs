@@ -37,7 +37,7 @@ pub(super) enum Verdict {
     Confirmed,
 }
 
-/// What is compared between readings.
+/// Two readings are equal if this is equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Observation {
     Text(ContentHash, Option<SystemTime>),
@@ -138,7 +138,7 @@ mod tests {
         Err(ConfigError::unreadable(Path::new("limits.toml"), error))
     }
 
-    /// Of a file that contains the text "a", which is in force.
+    /// The state of a file that contains the text "a", whose rules are in force.
     fn of_a() -> FileState {
         FileState::new(Some(ContentHash::of("a")))
     }

@@ -12,7 +12,7 @@ pub(super) struct Metric {
 enum Kind {
     Counter,
     Gauge,
-    /// Of seconds.
+    /// The unit is seconds.
     Histogram,
 }
 

@@ -3,7 +3,7 @@ use std::time::SystemTime;
 
 use super::content_hash::ContentHash;
 
-/// What is known of the rules in force: their version, and where they come from.
+/// Describes the rules in force: their version, and where they come from.
 #[derive(Debug, Clone)]
 pub(crate) struct Applied {
     /// 1 for the rules that the service began with, and one more for each change.

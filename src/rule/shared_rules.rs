@@ -83,7 +83,7 @@ impl SharedRules {
         self.0.rules.load()
     }
 
-    /// What is known of the current rules.
+    /// Describes the current rules.
     pub(crate) fn applied(&self) -> Applied {
         self.0.changes().applied.clone()
     }

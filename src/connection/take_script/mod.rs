@@ -6,7 +6,7 @@
 //! field that is added here is added there. No version is needed, since a script is called by its
 //! hash: two releases of this crate use two scripts.
 //!
-//! What is read is checked: a reply that is too short, too long or of another call is no answer,
+//! Every reply is checked: a reply that is too short, too long or of another call is no answer,
 //! and the link is closed. What is written is bounded by the types and by
 //! [`TakeCall`](super::take_call::TakeCall).
 

@@ -29,7 +29,7 @@ pub(super) struct Denial {
     pub(super) renewal: Option<u64>,
 }
 
-/// Who answers the question of a denial that is kept.
+/// Says who answers a question about a key whose denial is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Age {
     /// The denial.
