@@ -19,7 +19,9 @@
 local MARK, HEADER, HEADER_SIZE = 250, '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
 local TELLS_HELD, charged_after = false, nil
-local tallies, serial, last_charge, anything_counts
+local tallies, serial, last_charge, anything_counts, lease_text
+-- Units count no longer because of leases.
+local LEASED_MARK, lengthen
 local single, spare = { false }, false
 
 local function read_tally(raw, from, charged_at)

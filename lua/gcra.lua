@@ -106,7 +106,9 @@ if not keys_left then return concat(replies) end
 local HEADER, HEADER_SIZE = '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 local TELLS_HELD = true
-local tallies, serial, last_charge, anything_counts
+local tallies, serial, last_charge, anything_counts, lease_text
+-- Units count no longer because of leases.
+local LEASED_MARK, lengthen
 local single, spare = { false }, { max = 0, window = 0, burst = 0, variant = 0, life = 0,
   needed_until = 0, refundable_since = 0, used = 0, start = 0, units = 0, pace_units = 1,
   pace_micros = 1 }

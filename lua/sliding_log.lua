@@ -20,12 +20,14 @@
 --   horizon       the longest window of the quotas that it was charged under
 --   units         the largest max of these
 --   serial        units ever charged, modulo 2^52: tells takes of one instant apart
--- and only where longer windows of earlier charges still need something of the set, or the clock
--- went back:
+-- and only where longer windows of earlier charges still need something of the set, the clock went
+-- back, or a rule with a lease charged something:
 --   long_window, long_units   the newest entries inside of this window are still needed, until they
 --                             hold that many units
 --   long_until                until when
 --   refundable_since          takes that were charged before this are not given back
+--   marked_lease, lease_stamp, lease_life
+--                             the lease that counts for all takers: see include/longer.lua
 -- Entries that have left the longest window are removed only when the set is full. A set whose
 -- newest member is anything else, or says what cannot be, is started afresh at the next charge.
 --
@@ -38,12 +40,14 @@
 local now_text = ARGV[is_refund and 4 or 3] or clock[1] .. sub('00000' .. clock[2], -6)
 
 local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7I7', 57, 247
-local MORE, ENTRY_AND_MORE, ENTRY_AND_MORE_SIZE = '>I7I7I7I7', '>BI7I7I7I7I7I7I7I7I7I7I7I7', 85
+local MORE, ENTRY_AND_MORE = '>I7I7I7I7I7I7I7', '>BI7I7I7I7I7I7I7I7I7I7I7I7I7I7I7'
+local ENTRY_AND_MORE_SIZE = 106
 local TELLS_HELD = false
 
 local function read_quota(from)
   local max, window, behind = unpack('<I7I7', ARGV[1], from)
-  -- And the stamp of the oldest entry inside of the window.
+  -- The window that counts may be longer than that of the rule, which is `life`. And the stamp of
+  -- the oldest entry inside of it.
   return { max = max, limit = max, window = window, life = window, oldest = 0 }, behind
 end
 
@@ -52,13 +56,14 @@ end
 -- Whether keys are left for the loop at the end.
 local keys_left = is_refund
 if not is_refund then
-  -- Answers the usual keys: the rule has one quota, the set, if any, was charged under this quota
+  -- Answers the usual keys: the rule has one quota and no lease, the set, if any, was charged under this quota
   -- alone, none of its entries has left the window, and the takes are all allowed. All other keys
   -- are left for the loop at the end.
   for place = 1, #KEYS do
     key = KEYS[place]
 -- include: read_question
-    local is_usual = number_of_quotas == 1 and rows == 1 and cost > 0 and now <= deadline
+    local is_usual = number_of_quotas == 1 and rows == 1 and cost > 0 and lease == 0
+      and now <= deadline
     local max, window, charged = quotas[1].max, quotas[1].window, cost * takes
     local mark, total, base, oldest_base, oldest_stamp = MARK, 0, 0, 0, now
     local stamp, horizon, units, serial = -1, window, 0, 0
@@ -104,6 +109,7 @@ if not keys_left then return concat(replies) end
 -- The newest entry, and its fields. A charge changes the fields.
 local newest, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial
 local long_window, long_units, long_until, refundable_since
+local marked_lease, lease_stamp, lease_life
 -- Whether nothing in the set counts; whether the first charge is prepared; whether the newest entry
 -- takes in what is charged; whether it was stamped in the future.
 local is_stale, is_prepared, merges, went_back
@@ -215,12 +221,15 @@ for place = 1, #KEYS do
     local error_text = members.err
     newest = members[1]
 -- include: read_log
+-- include: longer
     last_charge = stamp
     -- The first of the longest windows, and where it begins.
     local longest, edge
     for n = number_of_quotas, 1, -1 do
       local quota = quotas[n]
-      local window, first_base, first_stamp, left = quota.window, oldest_base, oldest_stamp, nil
+      local window = math.min(quota.life + longer_by, TEN_YEARS)
+      local first_base, first_stamp, left = oldest_base, oldest_stamp, nil
+      quota.window = window
       if oldest_stamp <= now - window then
         left = format('%.0f', now - window)
         local first = call('ZRANGEBYSCORE', key, '(' .. left, '+inf', 'LIMIT', '0', '1')[1]
@@ -270,6 +279,8 @@ for place = 1, #KEYS do
 
     if has_charged then
       local window, used_of_longest, max = longest.window, 0, 0
+      local life = window
+-- include: mark_lease
       for n = 1, number_of_quotas do
         if quotas[n].max > max then max = quotas[n].max end
         if quotas[n] == longest then used_of_longest = used[n] end
@@ -308,8 +319,9 @@ for place = 1, #KEYS do
 
       local entry = pack(ENTRY, MARK, total, base, oldest_base, oldest_stamp, now, window, max,
         serial)
-      if long_window > 0 or refundable_since > 0 then
-        entry = entry .. pack(MORE, long_window, long_units, long_until, refundable_since)
+      if long_window > 0 or refundable_since > 0 or lease_life > 0 then
+        entry = entry .. pack(MORE, long_window, long_units, long_until, refundable_since,
+          marked_lease, lease_stamp, lease_life)
       end
       -- What counts for nothing, or comes again in the new entry, goes first.
       local written

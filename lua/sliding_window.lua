@@ -20,11 +20,11 @@
 
 -- include: setup
 
-local MARK, HEADER, HEADER_SIZE = 248, '>BI7I7', 15
+local MARK, LEASED_MARK, HEADER, HEADER_SIZE = 248, 252, '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I2', 44
 local ENTRY, ENTRY_SIZE = '>I7I7', 14
 local TELLS_HELD, charged_after = false, nil
-local tallies, serial, last_charge, anything_counts
+local tallies, serial, last_charge, anything_counts, lease_text
 local single, spare = { false }, false
 
 -- A tally's `variant` is the resolution; its `stamp` and `total` are those of the newest entry.
@@ -98,7 +98,14 @@ end
 local function read_quota(from)
   local max, window, sub_windows, behind = unpack('<I7I7I7', ARGV[1], from)
   local resolution = math.max(floor(window / sub_windows), 1)
-  return { max = max, window = window, limit = max, life = window, variant = resolution }, behind
+  return { max = max, window = window, limit = max, life = window, variant = resolution,
+    given = window, sub_windows = sub_windows }, behind
+end
+
+local function lengthen(quota, by)
+  local window = math.min(quota.given + by, TEN_YEARS)
+  quota.window, quota.life = window, window
+  quota.variant = math.max(floor(window / quota.sub_windows), 1)
 end
 
 local function new_tally(quota)

@@ -83,12 +83,12 @@ impl Quota {
         Self::of_micros(self.max, self.window)
     }
 
-    /// The same units in a window that is longer by so many microseconds. `None` if no window is
-    /// that long.
-    pub(crate) fn with_longer_window(mut self, micros: u64) -> Option<Self> {
-        self.window = self.window.checked_add(micros)?;
-        let is_window = u128::from(self.window) <= Self::MAX_WINDOW.as_micros();
-        is_window.then_some(self)
+    /// The same units in a window that is longer by so many microseconds, but no longer than
+    /// [`MAX_WINDOW`](Self::MAX_WINDOW).
+    pub(crate) fn lengthened(mut self, micros: u64) -> Self {
+        let max_window = Self::MAX_WINDOW.as_micros() as u64;
+        self.window = self.window.saturating_add(micros).min(max_window);
+        self
     }
 
     /// A quota with a valid window, in microseconds.

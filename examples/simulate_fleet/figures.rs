@@ -130,7 +130,7 @@ const FEW_LOSSES: Faults = Faults {
 /// Messages are lost and late, processes crash, pause and are cut off.
 pub(crate) fn with_faults() -> Result<String, String> {
     let mut text = format!("with faults\n{HEAD}");
-    for mode in [Mode::Plain, Mode::Leased] {
+    for mode in [Mode::Plain, Mode::Leased, Mode::Mixed] {
         for (faults, demand) in [
             (FAULTS, Demand::Bursts(2.0)),
             (FEW_LOSSES, Demand::Steady(1.2)),

@@ -5,6 +5,7 @@
   is_stale = false
   total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial = 0, 0, 0, now, now, 0, 0, 0
   long_window, long_units, long_until, refundable_since = 0, 0, 0, 0
+  marked_lease, lease_stamp, lease_life = 0, 0, 0
   if newest then
     local mark, _
     if #newest == ENTRY_SIZE then
@@ -12,19 +13,22 @@
         unpack(ENTRY, newest)
     elseif #newest == ENTRY_AND_MORE_SIZE then
       mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial,
-        long_window, long_units, long_until, refundable_since = unpack(ENTRY_AND_MORE, newest)
+        long_window, long_units, long_until, refundable_since, marked_lease, lease_stamp,
+        lease_life = unpack(ENTRY_AND_MORE, newest)
     elseif #newest == RESET_SIZE and byte(newest) == RESET_MARK then
       -- A log in which nothing counts.
       _, refundable_since = unpack(RESET, newest)
       mark, stamp, serial = MARK, now, 0
     end
     local is_valid = mark == MARK and total < MODULUS and horizon <= TEN_YEARS
+      and lease_life <= TEN_YEARS
     if not is_valid or now >= stamp + horizon and now >= long_until then
       is_stale, newest = true, nil
       -- The serial numbers run from zero again, unless a take with such a number may have the same
       -- stamp: one of this very instant, or one from before the clock went back.
       if not is_valid or refundable_since <= now and stamp ~= now then serial = 0 end
       if not is_valid or refundable_since <= now - now % MILLISECOND then refundable_since = 0 end
+      if not is_valid then marked_lease, lease_stamp, lease_life = 0, 0, 0 end
       total, base, oldest_base, oldest_stamp, stamp = 0, 0, 0, now, now
     end
   end

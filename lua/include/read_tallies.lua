@@ -1,16 +1,22 @@
   -- Reads the state of an algorithm that keeps tallies: see `tallies`.
   --
-  -- Uses   raw: a string or false; MARK, HEADER, HEADER_SIZE
+  -- Uses   raw: a string or false; MARK, HEADER, HEADER_SIZE; LEASED_MARK or nil: that of a state
+  --        with a lease behind its header
   --        read_tally(raw, at, charged_at, spare) -> tally, at   nil if it is damaged
   --        used_now(tally, charged_at)                           units that count now
   --        single, spare: tables that keys with one tally use one after the other
-  -- Gives  serial, last_charge, tallies; anything_counts; reset_since: since when new tallies
-  --        give takes back after a reset, or 0
-  tallies, serial, last_charge, anything_counts = nil, 0, now, false
-  if raw and #raw > HEADER_SIZE and byte(raw) == MARK then
+  -- Gives  serial, last_charge, tallies; anything_counts; lease_text: what the state says of a
+  --        lease, or ''; reset_since: since when new tallies give takes back after a reset, or 0
+  tallies, serial, last_charge, anything_counts, lease_text = nil, 0, now, false, ''
+  local first_byte = raw and #raw > HEADER_SIZE and byte(raw)
+  if first_byte and (first_byte == MARK or first_byte == LEASED_MARK) then
     local _, stored_serial, stored_last_charge = unpack(HEADER, raw)
     tallies, serial, last_charge = single, stored_serial, stored_last_charge
     local number_of_tallies, from = 0, HEADER_SIZE + 1
+    if first_byte == LEASED_MARK then
+      from = from + LEASE_SIZE
+      lease_text = sub(raw, HEADER_SIZE + 1, from - 1)
+    end
     repeat
       local tally
       tally, from = read_tally(raw, from, last_charge, number_of_tallies == 0 and spare)
@@ -29,4 +35,6 @@
   end
   local _, reset_since = nil, 0
   if raw and #raw == RESET_SIZE and byte(raw) == RESET_MARK then _, reset_since = unpack(RESET, raw) end
-  if not tallies then tallies, serial, last_charge, anything_counts = {}, 0, now, false end
+  if not tallies then
+    tallies, serial, last_charge, anything_counts, lease_text = {}, 0, now, false, ''
+  end

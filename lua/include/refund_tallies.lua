@@ -17,7 +17,8 @@
       end
     end
     if refunded > 0 then
-      local state = pack(HEADER, MARK, serial, last_charge)
+      local state_mark = lease_text == '' and MARK or LEASED_MARK
+      local state = pack(HEADER, state_mark, serial, last_charge) .. lease_text
       for t = 1, #tallies do state = state .. write_tally(tallies[t]) end
       call('SET', key, state, 'KEEPTTL')
     end

@@ -20,8 +20,8 @@
 local DENIED, ALLOWED, NEVER, LATE, ERROR = 0, 1, 2, 3, 4
 local SHORT_ANSWER, ANSWER, NEXT_QUOTA, HELD = '<BI2', '<BI2I7I7I7', '<I7I7', '<I7'
 
-local QUESTION, ROW, ROW_SIZE = '<BI2I7I2I7', '<I7I2I7', 16
+local QUESTION, ROW, ROW_SIZE, WITH_LEASE = '<BI2I7I2I7', '<I7I2I7', 16, 128
 local question, at = ARGV[1], 1
-local number_of_quotas, expiry, expiry_text, slice, rows
+local number_of_quotas, lease, expiry, expiry_text, slice, rows
 local cost, takes, deadline
 local replies, answers, size = { not is_refund and pack('<I8I8', now, ARGV[2]) }, {}, 0

@@ -17,6 +17,8 @@ local MILLISECOND = 1000
 local SLICE = 1048576
 -- What `reset` leaves in the place of a count: this byte, and since when takes are given back.
 local RESET_MARK, RESET, RESET_SIZE = 251, '>BI7', 8
+-- What stands behind the header of a state that a rule with a lease charged: see `longer`.
+local LEASE, LEASE_SIZE = '>I7I7I7', 21
 
 local is_refund = ARGV[1] == 'refund'
 

@@ -10,15 +10,20 @@
 --   needed_until      until when it is needed for what was charged while that was the rule's quota
 --   refundable_since  takes that were charged before this are not told apart in it, and not given
 --                     back
+-- Where a rule with a lease charged the key, the state begins with LEASED_MARK, and
+--   marked_lease, lease_stamp, lease_life
+--                the lease that counts for all takers: see `longer`
+-- stand before the tallies.
 -- A value that is no such string, or damaged, is as good as none.
 --
 -- Nothing is written unless something is charged. If the clock went back, what was charged in the
 -- future counts; a charge then pulls it back to now.
 --
--- Uses   MARK; used_now, read_tally: see `read_tallies`
+-- Uses   MARK, LEASED_MARK; used_now, read_tally: see `read_tallies`
 --        read_quota(at) -> quota, at   with max, window, limit, life: how long a charge counts at
 --                                      most, and `variant`: a tally of the same window and variant
 --                                      can be the quota's own
+--        lengthen(quota, by), or nil: makes its window longer than `given`, that of the rule
 --        new_tally(quota)              with window, variant
 --        carried_over(tally, charged_at)
 --                                      units that another tally has to be charged with then to
@@ -44,6 +49,19 @@ for place = 1, #KEYS do
     local error_text = type(raw) == 'table' and raw.err
     if error_text then raw = false end
 -- include: read_tallies
+    local marked_lease, lease_stamp, lease_life = 0, 0, 0
+    if lease_text ~= '' then
+      marked_lease, lease_stamp, lease_life = unpack(LEASE, lease_text)
+      -- A lease that cannot be is as good as none.
+      if lease_life > TEN_YEARS then marked_lease, lease_stamp, lease_life = 0, 0, 0 end
+    end
+-- include: longer
+    if lengthen then
+      for n = 1, number_of_quotas do
+        local quota = quotas[n]
+        if quota.window ~= quota.given + longer_by then lengthen(quota, longer_by) end
+      end
+    end
 
     for n = 1, number_of_quotas do
       local quota, tally = quotas[n], nil
@@ -123,7 +141,13 @@ for place = 1, #KEYS do
     end
 
     if has_charged then
-      local state = pack(HEADER, MARK, serial, last_charge)
+      local life = 0
+      for n = 1, lease > 0 and number_of_quotas or 0 do life = math.max(life, quotas[n].life) end
+-- include: mark_lease
+      local state = pack(HEADER, lease_life > 0 and LEASED_MARK or MARK, serial, last_charge)
+      if lease_life > 0 then
+        state = state .. pack(LEASE, marked_lease, lease_stamp, lease_life)
+      end
       local written
       for t = 1, #tallies do state = state .. write_tally(tallies[t]) end
       if sets_expiry then

@@ -3,6 +3,7 @@ use super::byte_reader::ByteReader;
 use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
 use super::counting::Counting;
+use super::lease_mark::{LeaseMark, lengthened, longer_by};
 use super::refunds::Refunds;
 use crate::decision::{Decision, Receipt};
 use crate::quota::Quota;
@@ -39,17 +40,21 @@ use crate::quota::Quota;
 pub struct Count {
     state: AnyState,
     refunds: Refunds,
+    /// Only for keys that rules with leases charge.
+    lease: Option<Box<LeaseMark>>,
 }
 
 /// The version of the format of counts in bytes.
 const VERSION: u8 = 1;
+/// The version of the format with a lease mark behind the refunds.
+const VERSION_WITH_LEASE: u8 = 2;
 
 impl Count {
     /// What a take makes of the default count where the cost fits.
     pub(crate) fn charged_once(counting: Counting, now: u64, quota: &Quota, cost: u64) -> Self {
         Self {
             state: AnyState::charged_once(counting, now, quota, cost),
-            refunds: Refunds::default(),
+            ..Self::default()
         }
     }
 
@@ -68,8 +73,30 @@ impl Count {
         if self.state.algorithm() != counting.algorithm() {
             return self.take_afresh(counting, now, quotas, cost);
         }
+        if counting.lease_micros() > 0 || self.lease.is_some() {
+            return self.take_with_lease(counting, now, quotas, cost);
+        }
         let sub_windows = counting.number_of_sub_windows();
         self.state.take(now, quotas, sub_windows, cost)
+    }
+
+    /// By a rule with a lease, or beside one.
+    fn take_with_lease(
+        &mut self,
+        counting: Counting,
+        now: u64,
+        quotas: &[Quota],
+        cost: u64,
+    ) -> Decision {
+        let (mark, lease) = (self.lease.as_deref().copied(), counting.lease_micros());
+        let longer = lengthened(quotas, longer_by(mark, now, lease));
+        let sub_windows = counting.number_of_sub_windows();
+        let decision = self.state.take(now, &longer, sub_windows, cost);
+        if decision.receipt().is_some() {
+            let mark = LeaseMark::after_charge(mark, now, quotas, lease);
+            self.lease = mark.map(Box::new);
+        }
+        decision
     }
 
     /// By another algorithm than before: nothing that the other one counted counts. A take that is
@@ -82,13 +109,13 @@ impl Count {
         quotas: &[Quota],
         cost: u64,
     ) -> Decision {
-        let mut state = AnyState::new(counting.algorithm());
-        let decision = state.take(now, quotas, counting.number_of_sub_windows(), cost);
+        let mut count = Self {
+            state: AnyState::new(counting.algorithm()),
+            ..Self::default()
+        };
+        let decision = count.take(counting, now, quotas, cost);
         if decision.receipt().is_some() {
-            *self = Self {
-                state,
-                refunds: Refunds::default(),
-            };
+            *self = count;
         }
         decision
     }
@@ -139,13 +166,14 @@ impl Count {
     /// that are charged until the clock has passed that instant again are not given back.
     pub fn reset(&mut self, now: u64) {
         self.state.reset(now);
-        self.refunds = Refunds::default();
+        (self.refunds, self.lease) = Default::default();
     }
 
     /// This count in bytes, for stores that keep bytes: what was charged, and what was given back.
     ///
-    /// The first byte is the version of the format, now 1, and the second one the number of the
-    /// algorithm. A later version of this crate reads what an earlier one has written. An earlier
+    /// The first byte is the version of the format and the second one the number of the algorithm.
+    /// The version is 2 where a rule with a [lease](crate::Rule::with_lease) has charged the key,
+    /// and otherwise 1. A later version of this crate reads what an earlier one has written. An earlier
     /// one answers bytes of a later format with [`CountError::UnknownVersion`], or
     /// [`CountError::UnknownAlgorithm`]. Quotas change a count as they do in memory: bytes that
     /// were written under one rule's quotas may be read under another's.
@@ -176,10 +204,16 @@ impl Count {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = ByteWriter::default();
-        writer.byte(VERSION);
+        writer.byte(match self.lease {
+            None => VERSION,
+            Some(_) => VERSION_WITH_LEASE,
+        });
         writer.byte(self.state.algorithm().number());
         self.state.write(&mut writer);
         self.refunds.write(&mut writer);
+        if let Some(mark) = &self.lease {
+            mark.write(&mut writer);
+        }
         writer.into_bytes()
     }
 
@@ -196,14 +230,22 @@ impl Count {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CountError> {
         let mut reader = ByteReader::new(bytes);
         let version = reader.byte()?;
-        if version != VERSION {
+        if ![VERSION, VERSION_WITH_LEASE].contains(&version) {
             return Err(CountError::UnknownVersion(version));
         }
         let number = reader.byte()?;
         let state = AnyState::read(number, &mut reader)?;
         let refunds = Refunds::read(&mut reader)?;
+        let lease = match version {
+            VERSION_WITH_LEASE => Some(Box::new(LeaseMark::read(&mut reader)?)),
+            _ => None,
+        };
         reader.end()?;
-        Ok(Self { state, refunds })
+        Ok(Self {
+            state,
+            refunds,
+            lease,
+        })
     }
 
     /// The instant from which on nothing counts any more, and nothing could be given back twice, or
@@ -215,7 +257,8 @@ impl Count {
             .refunds
             .newest()
             .map_or(0, |newest| newest.saturating_add(self.state.longest_life()));
-        forgotten_at.max(given_back)
+        let longer_until = self.lease.as_ref().map_or(0, |mark| mark.ends_at());
+        forgotten_at.max(given_back).max(longer_until)
     }
 }
 

@@ -1,4 +1,5 @@
 use super::algorithm::Algorithm;
+use super::lease_end::LeaseEnd;
 use super::sliding_window::SlidingWindow;
 
 /// An algorithm with its setting.
@@ -22,6 +23,8 @@ use super::sliding_window::SlidingWindow;
 pub struct Counting {
     algorithm: Algorithm,
     sub_windows: u16,
+    /// In milliseconds; 0 without leases, and where leases end with the window.
+    lease: u32,
 }
 
 impl Counting {
@@ -44,6 +47,22 @@ impl Counting {
     pub(crate) const fn number_of_sub_windows(&self) -> u16 {
         self.sub_windows
     }
+
+    /// The same for a rule that lets processes take units ahead for so many milliseconds.
+    #[must_use]
+    pub(crate) const fn with_lease(mut self, millis: u32) -> Self {
+        self.lease = match self.algorithm.lease_end() {
+            Some(LeaseEnd::AfterItsTime) => millis,
+            Some(LeaseEnd::WithTheWindow) | None => 0,
+        };
+        self
+    }
+
+    /// By how many microseconds a unit counts longer than its window, because it may be used later
+    /// than it was charged.
+    pub(crate) fn lease_micros(&self) -> u64 {
+        u64::from(self.lease) * 1_000
+    }
 }
 
 impl From<Algorithm> for Counting {
@@ -52,6 +71,7 @@ impl From<Algorithm> for Counting {
         Self {
             algorithm,
             sub_windows,
+            lease: 0,
         }
     }
 }

@@ -33,6 +33,7 @@ mod entries;
 mod fixed_window;
 mod gcra;
 mod lease_end;
+mod lease_mark;
 mod modulus;
 mod pace;
 mod quota_use;

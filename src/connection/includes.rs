@@ -17,6 +17,8 @@ pub(super) const INCLUDES: &[(&str, &str)] = includes![
     "decide",
     "answer",
     "end_key",
+    "longer",
+    "mark_lease",
     "read_values",
     "tallies",
     "read_tallies",

@@ -6,12 +6,12 @@ use super::on_error::OnError;
 use super::policy::Policy;
 use super::rule_error::RuleError;
 use super::share::Share;
-use crate::algorithm::{Algorithm, Counting, LeaseEnd};
+use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// A lease is at most this part of the shortest window: so at least 98 % of a quota can be used.
-const LEASES_IN_WINDOW: u64 = 50;
+const LEASES_IN_WINDOW: u32 = 50;
 
 /// The limit of a path: one or more quotas, the key by which requests are counted, and the cost of
 /// a request.
@@ -42,8 +42,8 @@ pub struct Rule {
     cost: u64,
     counting: Counting,
     on_error: Option<OnError>,
-    /// How long units may be held ahead, in microseconds; 0 without leases.
-    lease: u64,
+    /// How long units may be held ahead, in milliseconds; 0 without leases.
+    lease: u32,
     is_shadow: bool,
     /// Whether it is the shadow of another rule.
     is_candidate: bool,
@@ -115,7 +115,7 @@ impl Rule {
             id_hash: hash(&id),
             id,
             prefix: None,
-            life: longest_life(Algorithm::default(), &quotas),
+            life: longest_life(Algorithm::default().into(), &quotas),
             quotas,
             policies,
             key: None,
@@ -166,10 +166,9 @@ impl Rule {
     /// ```
     #[must_use]
     pub fn with_algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
-        self.counting = algorithm.into();
-        self.quotas = self.policies.iter().map(Policy::quota).collect();
         self.lease = 0;
-        self.life = longest_life(self.counting.algorithm(), &self.quotas);
+        self.counting = algorithm.into().with_lease(0);
+        self.life = longest_life(self.counting, &self.quotas);
         self.question = OnceLock::new();
         self.renamed()
     }
@@ -332,13 +331,16 @@ impl Rule {
 
     /// Lets processes take units ahead for this long: a [`UnitLeases`](crate::store::UnitLeases)
     /// around the store leases a share of the quota, and hands it out without asking the store. The
-    /// lease is shortened to a fiftieth of the shortest window. Default: no leases.
+    /// lease is shortened to a fiftieth of the shortest window, and to whole milliseconds. Default:
+    /// no leases.
     ///
-    /// Every process that has this setting counts each unit for its window and the lease, whether
-    /// it leases or not, because a unit may be used as late as the lease ends. So the most that can
-    /// be used of a quota is the part `window / (window + lease)`, at least 98 %. The window of a
-    /// fixed window stays as it is: leases end with it. [`UnitLeases`](crate::store::UnitLeases)
-    /// says how to introduce leases in a running fleet.
+    /// A unit may be used as late as the lease ends. So a key that this rule charges counts each
+    /// unit for its window and the lease, for every taker, also for those whose rule has no lease
+    /// or a shorter one. The most that can be used of a quota is the part `window / (window +
+    /// lease)`, at least 98 %. In a fixed window it is all: leases end with the window.
+    ///
+    /// A key counts longer until what rules with leases charged has left the window. A retry-after
+    /// that reaches beyond that instant may be too long by the lease.
     ///
     /// Set the algorithm first. [`with_algorithm`](Self::with_algorithm) ends the leases.
     ///
@@ -349,32 +351,30 @@ impl Rule {
     /// let rule = Rule::new("feed", [Quota::new(1_000_000, Duration::from_secs(10))?])?;
     /// let rule = rule.with_lease(Duration::from_millis(50))?;
     /// assert_eq!(rule.lease(), Some(Duration::from_millis(50)));
-    /// assert_eq!(rule.quotas()[0].window(), Duration::from_millis(10_050));
-    /// assert_eq!(rule.policies()[0].quota().window(), Duration::from_secs(10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`RuleError::NoLeases`] under [`Algorithm::Gcra`]: its buckets drain all the time, so no
-    /// window says until when a leased unit would have to count.
+    /// - [`RuleError::NoLeases`] under [`Algorithm::Gcra`]: its buckets drain all the time, so no
+    ///   window says until when a leased unit would have to count.
+    /// - [`RuleError::LeaseTooLong`] if a window and the lease are longer than
+    ///   [`Quota::MAX_WINDOW`] together.
     pub fn with_lease(mut self, lease: Duration) -> Result<Self, RuleError> {
         let algorithm = self.counting.algorithm();
-        let quotas = self.policies.iter().map(Policy::quota);
-        let shortest = quotas.clone().map(|quota| quota.window_micros()).min();
-        let lease = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
-        let lease = lease.min(shortest.unwrap_or(0) / LEASES_IN_WINDOW);
-        let longer_by = match algorithm.lease_end() {
-            None => return Err(RuleError::NoLeases(algorithm.name())),
-            Some(LeaseEnd::AfterItsTime) => lease,
-            Some(LeaseEnd::WithTheWindow) => 0,
-        };
-        let longer = quotas.map(|quota| quota.with_longer_window(longer_by));
-        self.quotas = longer
-            .collect::<Option<_>>()
-            .ok_or(RuleError::LeaseTooLong)?;
-        self.life = longest_life(algorithm, &self.quotas);
-        self.lease = lease;
+        if algorithm.lease_end().is_none() {
+            return Err(RuleError::NoLeases(algorithm.name()));
+        }
+        let windows = self.quotas.iter().map(Quota::window);
+        let longest_lease = windows.min().unwrap_or_default() / LEASES_IN_WINDOW;
+        let lease = lease.min(longest_lease).as_millis();
+        let lease = u32::try_from(lease).unwrap_or(u32::MAX);
+        let counting = self.counting.with_lease(lease);
+        let life = longest_life(counting, &self.quotas);
+        if u128::from(life) > Quota::MAX_WINDOW.as_micros() {
+            return Err(RuleError::LeaseTooLong);
+        }
+        (self.lease, self.counting, self.life) = (lease, counting, life);
         self.question = OnceLock::new();
         self.shared = OnceLock::new();
         Ok(self)
@@ -385,7 +385,7 @@ impl Rule {
     pub const fn lease(&self) -> Option<Duration> {
         match self.lease {
             0 => None,
-            lease => Some(Duration::from_micros(lease)),
+            lease => Some(Duration::from_millis(lease as u64)),
         }
     }
 
@@ -408,7 +408,8 @@ impl Rule {
     }
 
     fn make_share(&self, share: Share) -> Self {
-        let (algorithm, cost) = (self.counting.algorithm(), self.cost.max(1));
+        let counting = self.counting.with_lease(0);
+        let (algorithm, cost) = (counting.algorithm(), self.cost.max(1));
         let shared = |policy: &Policy| {
             let quota = share.quota(&policy.quota(), algorithm, cost);
             policy.with_quota(quota)
@@ -416,7 +417,8 @@ impl Rule {
         let policies: Box<[Policy]> = self.policies.iter().map(shared).collect();
         let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
         Self {
-            life: longest_life(algorithm, &quotas),
+            life: longest_life(counting, &quotas),
+            counting,
             quotas,
             policies,
             lease: 0,
@@ -439,9 +441,9 @@ fn id_of(path: &str, algorithm: Algorithm, is_shadow: bool) -> Box<str> {
     id.into()
 }
 
-fn longest_life(algorithm: Algorithm, quotas: &[Quota]) -> u64 {
-    let lives = quotas.iter().map(|quota| algorithm.life(quota));
-    lives.max().unwrap_or(0)
+fn longest_life(counting: Counting, quotas: &[Quota]) -> u64 {
+    let lives = quotas.iter().map(|quota| counting.algorithm().life(quota));
+    lives.max().unwrap_or(0) + counting.lease_micros()
 }
 
 impl fmt::Debug for Rule {

@@ -157,6 +157,13 @@ const TIMEOUT: &str = "src/store/timeout.rs";
 const FALLBACK: &str = "src/store/fallback.rs";
 const DENIAL: &str = "src/store/denial_cache/denial.rs";
 const DENIAL_SET: &str = "src/store/denial_cache/denial_set.rs";
+const MARK: &str = "src/algorithm/lease_mark.rs";
+const LONGER_LUA: &str = "lua/include/longer.lua";
+const MARK_LUA: &str = "lua/include/mark_lease.lua";
+const HELD_LEASE: &str = "src/store/unit_leases/held_lease.rs";
+const KEY_LEASES: &str = "src/store/unit_leases/key_leases.rs";
+const UNIT_LEASES: &str = "src/store/unit_leases/unit_leases.rs";
+const MOMENT: &str = "src/store/unit_leases/moment.rs";
 const PENDING_TAKE: &str = "src/store/denial_cache/pending_take.rs";
 const SHARE: &str = "src/rule/share.rs";
 
@@ -347,8 +354,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "counts",
         "another algorithm's denial replaces a state",
         COUNT,
-        "        if decision.receipt().is_some() {\n            *self = Self {",
-        "        if true || decision.receipt().is_some() {\n            *self = Self {",
+        "        if decision.receipt().is_some() {\n            *self = count;",
+        "        if true || decision.receipt().is_some() {\n            *self = count;",
     ),
     mutant(
         "refunds",
@@ -818,6 +825,132 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         PENDING_TAKE,
         "fn drop(&mut self) {\n        self.end(None);",
         "fn drop(&mut self) {\n        self.question.renewal = None;",
+    ),
+    mutant(
+        "leases",
+        "units count no longer than their window",
+        COUNT,
+        "let longer = lengthened(quotas, longer_by(mark, now, lease));",
+        "let longer = lengthened(quotas, longer_by(mark, now, lease) * 0);",
+    ),
+    mutant(
+        "leases",
+        "who has no lease counts no longer than its window",
+        MARK,
+        "mark.map_or(lease, |mark| mark.lease.max(lease))",
+        "mark.map_or(lease, |_| lease)",
+    ),
+    mutant(
+        "leases",
+        "a shorter lease replaces a longer one",
+        MARK,
+        "let lease = longer_by(before, now, lease);",
+        "let lease = longer_by(before.filter(|_| false), now, lease);",
+    ),
+    mutant(
+        "leases",
+        "a mark ends with the lease, not with its units",
+        MARK,
+        "life: before.map_or(life, |mark| mark.life.max(life)),",
+        "life: lease,",
+    ),
+    mutant(
+        "leases",
+        "a charge without a lease takes the mark away",
+        MARK,
+        "return before.map(|mark| Self {",
+        "return before.filter(|_| false).map(|mark| Self {",
+    ),
+    mutant(
+        "leases",
+        "a script: who has no lease counts no longer than its window",
+        LONGER_LUA,
+        "if is_marked and marked_lease > lease then longer_by = marked_lease end",
+        "",
+    ),
+    mutant(
+        "leases",
+        "a script: a shorter lease replaces a longer one",
+        MARK_LUA,
+        "marked_lease, lease_stamp = longer_by, now",
+        "marked_lease, lease_stamp = lease, now",
+    ),
+    mutant(
+        "leases",
+        "a script: a mark stays in the future",
+        MARK_LUA,
+        "lease_stamp = now\n      end",
+        "lease_stamp = lease_stamp + 0\n      end",
+    ),
+    mutant(
+        "leases",
+        "leases last twice as long",
+        HELD_LEASE,
+        "self.length.saturating_sub(now.since(self.asked_at))",
+        "(2 * self.length).saturating_sub(now.since(self.asked_at))",
+    ),
+    mutant(
+        "leases",
+        "leases of a fixed window outlast it",
+        HELD_LEASE,
+        "length = length.min(Duration::from_micros(ends_after));",
+        "length = length.max(Duration::from_micros(ends_after));",
+    ),
+    mutant(
+        "leases",
+        "a lease begins when it is heard of",
+        UNIT_LEASES,
+        "HeldLease::new(self.take.rule(), decision, asked_at)",
+        "HeldLease::new(self.take.rule(), decision, Moment::now(self.clocks))",
+    ),
+    mutant(
+        "leases",
+        "a lease ends by the clock that advanced less",
+        MOMENT,
+        "monotonic.max(wall.unwrap_or_default())",
+        "monotonic.min(wall.unwrap_or(monotonic))",
+    ),
+    mutant(
+        "leases",
+        "units are handed out twice",
+        HELD_LEASE,
+        "self.used += cost;",
+        "self.used += cost / 2;",
+    ),
+    mutant(
+        "leases",
+        "what is given back has been used",
+        HELD_LEASE,
+        "self.receipt.serial(), self.left())",
+        "self.receipt.serial(), self.receipt.units())",
+    ),
+    mutant(
+        "leases",
+        "a lease is held after a reset",
+        KEY_LEASES,
+        "held.filter(|_| self.generation == generation)",
+        "held.filter(|_| self.generation >= generation)",
+    ),
+    mutant(
+        "leases",
+        "a lease of an earlier rule is used",
+        KEY_LEASES,
+        "held.is_of(rule) && !held.time_left(now).is_zero()",
+        "!held.time_left(now).is_zero()",
+    ),
+    mutant(
+        "leases",
+        "a question about a lease that gets no answer is the last one",
+        UNIT_LEASES,
+        "if !self.is_answered {",
+        "if self.is_answered {",
+    ),
+    mutant(
+        "leases",
+        "what a fallback admits is held",
+        UNIT_LEASES,
+        ".filter(|decision| decision.failure().is_none());",
+        ".filter(|decision| decision.is_allowed());",
     ),
     mutant(
         "connection",

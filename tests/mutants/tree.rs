@@ -108,6 +108,20 @@ const BOUNDS: Tests = (
     "0",
 );
 
+/// What wrappers answer without the store: cached denials and leases, also in a simulated fleet.
+const SHORTCUTS: Tests = (
+    &[
+        "--lib",
+        "--test",
+        "store",
+        "--",
+        "denial_cache",
+        "unit_leases",
+        "simulation",
+    ],
+    "0",
+);
+
 impl Tree {
     pub(crate) fn copy() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -147,6 +161,7 @@ impl Tree {
             DEADLINE,
             BOUNDS_ALONE,
             BOUNDS,
+            SHORTCUTS,
         ]
         .into_iter()
         .chain(CONNECTION)
@@ -169,6 +184,9 @@ impl Tree {
         }
         if is_of(&["lock"]) {
             return failed(&self.run(LOCK.0, LOCK.1));
+        }
+        if ["cache", "leases"].contains(&mutant.part) && mutant.file.ends_with(".rs") {
+            return failed(&self.run(SHORTCUTS.0, SHORTCUTS.1));
         }
         if mutant.part == "deadline" {
             return failed(&self.run(DEADLINE.0, DEADLINE.1));

@@ -35,6 +35,8 @@ enum Step {
     Reset,
     /// From now on other quotas.
     Quotas(Vec<Quota>),
+    /// From now on rules have such a lease, in milliseconds, or a shorter one.
+    Lease(u64),
     /// From now on another algorithm, if the history is one of those that change it.
     Algorithm(Counting),
 }
@@ -111,6 +113,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (cost(), 2..30_usize).prop_map(|(cost, takes)| Step::Batch(vec![cost; takes])),
         2 => quotas().prop_map(Step::Quotas),
         2 => counting().prop_map(Step::Algorithm),
+        2 => prop::sample::select(vec![0, 1, 20, 1_000_000]).prop_map(Step::Lease),
         1 => pause.prop_map(Step::Back),
     ]
 }
@@ -134,6 +137,7 @@ struct Three {
     memory: Option<MemoryStore>,
     redis: RedisStore,
     path: String,
+    lease: Duration,
 }
 
 impl Three {
@@ -148,6 +152,7 @@ impl Three {
             redis: redis.clone().clock(clock.clone()),
             path: format!("h{}", HISTORIES.fetch_add(1, Ordering::Relaxed)),
             clock,
+            lease: Duration::ZERO,
         }
     }
 
@@ -156,7 +161,9 @@ impl Three {
         let policies = quotas.iter().enumerate();
         let policies = policies.map(|(at, quota)| Policy::new(&at.to_string(), *quota));
         let rule = Rule::with_policies(&self.path, policies).expect("valid");
-        Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default())
+        let rule = rule.with_algorithm(algorithm);
+        let leased = rule.clone().with_lease(self.lease);
+        Take::new(Arc::new(leased.unwrap_or(rule)), Key::default())
     }
 
     /// All three are asked; the answers are told if they are the same.
@@ -259,6 +266,11 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
             }
             Step::Quotas(quotas) => {
                 take = three.question(quotas, take.rule().algorithm());
+                continue;
+            }
+            Step::Lease(millis) => {
+                three.lease = Duration::from_millis(*millis);
+                take = three.question(take.quotas(), take.rule().algorithm());
                 continue;
             }
             Step::Algorithm(algorithm) => {

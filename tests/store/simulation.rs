@@ -26,11 +26,15 @@ const FAULTS: Faults = Faults {
 };
 
 fn with_faults(faults: Faults, demand: Demand, seed: u64) -> Scenario {
+    of_mode(Mode::Leased, faults, demand, seed)
+}
+
+fn of_mode(mode: Mode, faults: Faults, demand: Demand, seed: u64) -> Scenario {
     Scenario {
         faults,
         cycles: 3,
         seed,
-        ..Scenario::new(Mode::Leased, 8, demand)
+        ..Scenario::new(mode, 8, demand)
     }
 }
 
@@ -49,6 +53,22 @@ fn no_window_ever_holds_more_than_max() {
         assert_eq!(pulses.windows_above_max(), 0, "{seed}");
         let most = outcome.most();
         assert!(most > 0.99 && outcome.pauses > 0, "{seed}: {most}");
+    }
+}
+
+/// While a rule's lease is introduced, some processes have it and some do not.
+#[test]
+fn a_fleet_in_which_some_lease_and_some_do_not_keeps_the_quota() {
+    for seed in 1..=5 {
+        for demand in [
+            Demand::Steady(1.2),
+            Demand::Pulses(1.1),
+            Demand::Bursts(2.0),
+        ] {
+            let outcome = run(&of_mode(Mode::Mixed, FEW_LOSSES, demand, seed));
+            assert_eq!(outcome.windows_above_max(), 0, "{seed}, {demand:?}");
+            assert!(outcome.leased_share() > 0.02, "{seed}, {demand:?}");
+        }
     }
 }
 

@@ -135,11 +135,16 @@ fn random(state: &mut u64, bound: u64) -> u64 {
     (*state >> 33) % bound
 }
 
-/// Processes that lease and one that does not, with bursts, pauses and costs, on one store.
+/// Processes that lease and some that do not, with bursts, pauses and costs, on one store.
 async fn fleet(algorithm: Algorithm, max: u64, seed: u64) -> (Grants, u64, u64) {
     let redis: Arc<dyn Store> = Arc::new(MemoryStore::new().tokio_clock());
     let remote = Remote::new(redis, Duration::from_micros(300));
     let rule = rule(max, algorithm);
+    let of_lease = |lease| {
+        let rule = rule.as_ref().clone().with_lease(lease);
+        Arc::new(rule.expect("leases"))
+    };
+    let (without, shorter) = (of_lease(Duration::ZERO), of_lease(SHORT_LEASE / 2));
     let leasing = [(); 3].map(|()| UnitLeases::new(remote.clone()).tokio_clock());
     let mut grants = Grants::new(SECOND);
     let (mut state, mut leased, mut asked) = (seed, 0, 0);
@@ -152,11 +157,13 @@ async fn fleet(algorithm: Algorithm, max: u64, seed: u64) -> (Grants, u64, u64) 
         let units = max * pause * [20, 2, 20, 0][phase as usize] / 10_000;
         let takes = (0..units).map(|_| {
             let cost = 1 + random(&mut state, 20) / 19 * random(&mut state, 5);
-            (take(&rule).with_cost(cost), random(&mut state, 4) as usize)
+            let process = random(&mut state, 5) as usize;
+            let rule = [&rule, &without, &rule, &rule, &shorter][process];
+            (take(rule).with_cost(cost), process)
         });
         let takes: Vec<_> = takes.collect();
         let answers = takes.iter().map(|(take, process)| async {
-            let decision = match process.checked_sub(1) {
+            let decision = match process.checked_sub(2) {
                 None => remote.take_one(take).await,
                 Some(process) => leasing[process].take_one(take).await,
             };
@@ -474,13 +481,15 @@ fn rules_with_leases() {
         Some(Duration::from_millis(20)),
         "a fiftieth of a second"
     );
-    let windows: Vec<_> = leased
-        .quotas()
-        .iter()
-        .map(|quota| quota.window().as_millis())
-        .collect();
-    assert_eq!(windows, [1_020, 60_020]);
-    assert_eq!(leased.policies()[1].quota().window().as_millis(), 60_000);
+    assert_eq!(leased.quotas()[1].window().as_millis(), 60_000);
+    let millis = |lease| rule().with_lease(lease).expect("leases").lease();
+    assert_eq!(
+        millis(Duration::from_micros(1_999)),
+        Some(Duration::from_millis(1))
+    );
+    let short = Quota::new(10, Duration::from_millis(49)).expect("valid");
+    let short = Rule::new("a", [short]).expect("valid").with_lease(SECOND);
+    assert_eq!(short.expect("none").lease(), None);
     assert_eq!(
         rule().with_lease(Duration::ZERO).expect("none").lease(),
         None

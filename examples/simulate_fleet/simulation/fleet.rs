@@ -31,7 +31,8 @@ struct Fleet<'a> {
     processes: Vec<Process>,
     /// What part of the demand the process of each rank gets.
     weights: Vec<f64>,
-    take: Take,
+    /// What the processes ask: some under a rule without a lease, in a mixed fleet.
+    takes: [Take; 2],
     random: Random,
     /// The clock of all that is decided in a process's own memory.
     clock: ManualClock,
@@ -40,6 +41,7 @@ struct Fleet<'a> {
 struct Process {
     link: usize,
     store: Arc<dyn Store>,
+    take: Take,
     paused_until: u64,
 }
 
@@ -57,20 +59,26 @@ impl<'a> Fleet<'a> {
             network,
             processes: Vec::new(),
             weights: weights.iter().map(|weight| weight / sum).collect(),
-            take: Take::new(Arc::new(rule(scenario)), Key::from("hot")),
+            takes: [true, false].map(|is_leased| {
+                let rule = Arc::new(rule(scenario, is_leased));
+                Take::new(rule, Key::from("hot"))
+            }),
             random: Random::from_seed(scenario.seed),
             clock: ManualClock::default(),
         };
-        fleet.processes = (0..processes).map(|_| fleet.start()).collect();
+        fleet.processes = (0..processes).map(|number| fleet.start(number)).collect();
         fleet
     }
 
-    fn start(&self) -> Process {
+    /// Starts the process with this number. In a mixed fleet one of three leases, one has the
+    /// lease in its rule alone, and one not even there.
+    fn start(&self, number: usize) -> Process {
         let link = lock(self.network).connect();
         let remote = || Remote::new(Arc::clone(self.network), link);
         let store: Arc<dyn Store> = match self.scenario.mode {
             Mode::Plain => Arc::new(remote()),
-            Mode::Leased => Arc::new(UnitLeases::new(remote()).tokio_clock()),
+            Mode::Mixed if number % 3 > 0 => Arc::new(remote()),
+            Mode::Leased | Mode::Mixed => Arc::new(UnitLeases::new(remote()).tokio_clock()),
             Mode::OwnPart | Mode::OwnWhole => {
                 Arc::new(MemoryStore::new().clock(self.clock.clone()))
             }
@@ -78,6 +86,7 @@ impl<'a> Fleet<'a> {
         Process {
             link,
             store,
+            take: self.takes[usize::from(number % 3 == 2)].clone(),
             paused_until: 0,
         }
     }
@@ -127,7 +136,7 @@ impl<'a> Fleet<'a> {
             network.crash(self.processes[victim].link);
             network.outcome.crashes += 1;
             drop(network);
-            self.processes[victim] = self.start();
+            self.processes[victim] = self.start(victim);
         }
     }
 
@@ -151,8 +160,8 @@ impl<'a> Fleet<'a> {
             }
             let (mut admitted, mut leased, mut answered) = (0, 0, 0);
             for _ in 0..requests {
-                let store = &self.processes[number].store;
-                let Ok(answer) = store.take(std::slice::from_ref(&self.take)).now() else {
+                let Process { store, take, .. } = &self.processes[number];
+                let Ok(answer) = store.take(std::slice::from_ref(take)).now() else {
                     continue; // the network counts it
                 };
                 let decision = answer.expect("decides").into_single().expect("one");
@@ -190,18 +199,22 @@ impl<'a> Fleet<'a> {
     }
 }
 
-fn rule(scenario: &Scenario) -> Rule {
+fn rule(scenario: &Scenario, is_leased: bool) -> Rule {
     let max = match scenario.mode {
         Mode::OwnPart => scenario.max() / scenario.processes as u64,
-        Mode::Plain | Mode::Leased | Mode::OwnWhole => scenario.max(),
+        _ => scenario.max(),
     };
     let window = Duration::from_millis(scenario.window);
     let quota = Quota::new(max, window).expect("a valid quota");
     let rule = Rule::new("feed", [quota]).expect("a valid rule");
     match scenario.mode {
-        Mode::Leased => rule
-            .with_lease(Duration::from_millis(MAX_LEASE))
-            .expect("leases"),
-        Mode::Plain | Mode::OwnPart | Mode::OwnWhole => rule,
+        Mode::Leased => leased(rule),
+        Mode::Mixed if is_leased => leased(rule),
+        _ => rule,
     }
+}
+
+fn leased(rule: Rule) -> Rule {
+    let lease = Duration::from_millis(MAX_LEASE);
+    rule.with_lease(lease).expect("leases")
 }

@@ -4,6 +4,8 @@ use crate::rule::Rule;
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
 /// microseconds, rounded up.
 const MIN_SLICE: u64 = 1_049_000;
+/// Added to the number of quotas where the rule has a lease.
+const WITH_LEASE: usize = 128;
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
 
@@ -19,11 +21,11 @@ pub(in crate::connection) fn write_questions(batches: &[Batch<'_>], into: &mut V
         };
         // The quotas are left out if they are those of the key before.
         let is_known = known.is_some_and(|rule| std::ptr::eq(rule, batch.rule));
-        let quotas = if is_known {
-            0
-        } else {
-            batch.rule.quotas().len()
-        };
+        let rule = batch.rule;
+        let mut quotas = if is_known { 0 } else { rule.quotas().len() };
+        if !is_known && rule.algorithm().lease_micros() > 0 {
+            quotas += WITH_LEASE;
+        }
         into.push(u8::try_from(quotas).expect("a rule has at most 16 quotas"));
         write_count(batch.rows.len(), into);
         write_row(first, into);
@@ -47,6 +49,9 @@ fn encode(rule: &Rule) -> Box<[u8]> {
             &algorithm.script_numbers(quota, counting.number_of_sub_windows()),
             into,
         );
+    }
+    if counting.lease_micros() > 0 {
+        write(&[counting.lease_micros()], into);
     }
     let life = rule.life_micros();
     let slice = (life / 16).max(MIN_SLICE);

@@ -1,5 +1,5 @@
 use super::split_micros::SplitMicros;
-use crate::algorithm::{Count, Counting};
+use crate::algorithm::{Algorithm, Count, Counting};
 use crate::quota::Quota;
 use crate::store::Take;
 
@@ -14,15 +14,21 @@ pub(super) struct ChargedOnce {
     cost: u32,
     /// In milliseconds.
     window: u32,
-    counting: Counting,
+    algorithm: Algorithm,
+    sub_windows: u16,
 }
 
 impl ChargedOnce {
-    /// The first take of a key. `None` if the rule has several quotas or a number is too large.
+    /// The first take of a key. `None` if the rule has several quotas or a lease, or a number is
+    /// too large.
     pub(super) fn of(take: &Take, now: u64) -> Option<Self> {
         let [quota] = take.quotas() else {
             return None;
         };
+        let counting = take.rule().algorithm();
+        if counting.lease_micros() > 0 {
+            return None;
+        }
         let (window, part) = (quota.window_micros() / 1_000, quota.window_micros() % 1_000);
         if part > 0 {
             return None;
@@ -33,7 +39,8 @@ impl ChargedOnce {
             burst: quota.burst().try_into().ok()?,
             cost: take.cost().try_into().ok()?,
             window: window.try_into().ok()?,
-            counting: take.rule().algorithm(),
+            algorithm: counting.algorithm(),
+            sub_windows: counting.number_of_sub_windows(),
         })
     }
 
@@ -45,6 +52,7 @@ impl ChargedOnce {
     pub(super) fn count(&self) -> Count {
         let window = u64::from(self.window) * 1_000;
         let quota = Quota::of_parts(self.max.into(), window, self.burst.into());
-        Count::charged_once(self.counting, self.stamp(), &quota, self.cost.into())
+        let counting = Counting::from(self.algorithm).sub_windows(self.sub_windows);
+        Count::charged_once(counting, self.stamp(), &quota, self.cost.into())
     }
 }
