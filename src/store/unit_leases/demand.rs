@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use super::moment::Moment;
 
 /// How many units were asked for in the last period, and in the one that runs.
@@ -20,7 +18,7 @@ impl Demand {
     }
 
     /// Units are asked for. Periods are as long as leases.
-    pub(super) fn add(&mut self, now: Moment, period: Duration, units: u64) {
+    pub(super) fn add(&mut self, now: Moment, period: u64, units: u64) {
         let elapsed = now.since(self.began);
         if elapsed >= period {
             self.last = if elapsed < 2 * period {
@@ -38,7 +36,7 @@ impl Demand {
         self.last.max(self.running)
     }
 
-    pub(super) fn is_idle(&self, now: Moment, period: Duration) -> bool {
+    pub(super) fn is_idle(&self, now: Moment, period: u64) -> bool {
         now.since(self.began) >= 2 * period
     }
 }

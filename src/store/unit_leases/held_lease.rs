@@ -1,7 +1,6 @@
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::moment::Moment;
+use super::moment::{Moment, nanos};
 use crate::algorithm::LeaseEnd;
 use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
 use crate::rule::Rule;
@@ -16,7 +15,8 @@ pub(super) struct HeldLease {
     used: u64,
     /// Before the store was asked: it charged the units at this moment or later.
     asked_at: Moment,
-    length: Duration,
+    /// In nanoseconds.
+    length: u64,
     /// When each quota is whole again, as of the charge.
     resets: Resets,
 }
@@ -33,11 +33,11 @@ impl HeldLease {
         let receipt = decision.receipt()?;
         let resets = decision.quotas().iter().map(QuotaState::reset_after_micros);
         let resets: Resets = resets.collect();
-        let mut length = rule.lease()?;
+        let mut length = nanos(rule.lease()?);
         if rule.algorithm().algorithm().lease_end() == Some(LeaseEnd::WithTheWindow) {
             // The store decided after it was asked, so the windows end later than that.
             let ends_after = resets.iter().min().copied().unwrap_or(0);
-            length = length.min(Duration::from_micros(ends_after));
+            length = length.min(1_000 * ends_after);
         }
         Some(Self {
             rule: Arc::clone(rule),
@@ -62,14 +62,14 @@ impl HeldLease {
         self.receipt
     }
 
-    /// How long units may be handed out yet; zero if the lease has ended.
-    pub(super) fn time_left(&self, now: Moment) -> Duration {
+    /// How many nanoseconds units may be handed out yet; 0 if the lease has ended.
+    pub(super) const fn time_left(&self, now: Moment) -> u64 {
         self.length.saturating_sub(now.since(self.asked_at))
     }
 
-    /// When the lease ends at the latest, by the monotonic clock.
-    pub(super) fn ends_at(&self) -> tokio::time::Instant {
-        self.asked_at.plus(self.length)
+    /// When the lease began, and for how many nanoseconds.
+    pub(super) const fn term(&self) -> (Moment, u64) {
+        (self.asked_at, self.length)
     }
 
     /// Hands out units, if there are as many.
@@ -110,6 +110,8 @@ impl HeldLease {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::quota::Quota;
     use crate::store::unit_leases::moment::Clocks;
@@ -128,14 +130,14 @@ mod tests {
     /// A machine that is paused stops one clock, and a step moves the other.
     #[test]
     fn it_ends_by_the_clock_that_advanced_more() {
-        let asked_at = Moment::now(Clocks::Both);
+        let asked_at = Clocks::both().now();
         let lease = lease(asked_at);
         let left = |monotonic: u64, wall: u64| {
-            let now = asked_at.after(
+            let now = asked_at.later(
                 Duration::from_millis(monotonic),
                 Duration::from_millis(wall),
             );
-            lease.time_left(now).as_millis()
+            lease.time_left(now) / 1_000_000
         };
         assert_eq!(left(0, 0), 20);
         assert_eq!(left(19, 3), 1);
@@ -146,7 +148,7 @@ mod tests {
     /// As if the store had been asked for one after the other.
     #[test]
     fn each_take_has_a_receipt_of_its_own() {
-        let mut lease = lease(Moment::now(Clocks::Both));
+        let mut lease = lease(Clocks::both().now());
         let mut next = |cost| {
             lease
                 .take(cost)

@@ -1,11 +1,10 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::demand::Demand;
 use super::held_lease::HeldLease;
-use super::moment::Moment;
+use super::moment::{Moment, nanos};
 use crate::decision::{Decision, Receipt};
 use crate::key::Key;
 use crate::rule::Rule;
@@ -24,30 +23,49 @@ pub(super) struct KeyLeases {
     is_asked: bool,
     /// Changes with every reset: leases that were asked for before are void.
     generation: u64,
-    /// No lease is asked for before this.
-    plain_until: Option<Moment>,
-    plain_for: Duration,
+    /// No lease is asked for yet.
+    plain_since: Option<Moment>,
+    /// In nanoseconds.
+    plain_for: u64,
     /// What the tightest quota had left when the store answered last.
     remaining: u64,
-    /// How long the store took to answer.
-    round_trip: Duration,
+    /// How many nanoseconds the store took to answer.
+    round_trip: u64,
 }
 
 /// What becomes of a take.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Served {
     /// The answer; `None` if the store has to be asked.
     pub(super) decision: Option<Decision>,
-    /// The units to lease, if the store is to be asked for a lease.
-    pub(super) share: Option<u64>,
-    pub(super) generation: u64,
+    /// The lease that the store is to be asked for.
+    pub(super) wanted: Option<WantedLease>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WantedLease {
+    pub(super) units: u64,
+    generation: u64,
+    asked_at: Moment,
+}
+
+impl WantedLease {
+    /// The lease, if it was charged for.
+    pub(super) fn held(&self, rule: &Arc<Rule>, decision: &Decision) -> Option<HeldLease> {
+        HeldLease::new(rule, decision, self.asked_at)
+    }
 }
 
 /// Fewer units in the time of a lease are not worth a lease.
 const MIN_SHARE: u64 = 8;
 
 /// After a lease was denied, takes are plain for as long as this number of leases.
-const PLAIN_LEASES: u32 = 4;
+const PLAIN_LEASES: u64 = 4;
+
+/// How many nanoseconds a lease of this rule lasts.
+fn lease_of(rule: &Rule) -> u64 {
+    rule.lease().map_or(0, nanos)
+}
 
 impl KeyLeases {
     pub(super) fn new(rule: &Arc<Rule>, key: &Key, now: Moment) -> Self {
@@ -58,57 +76,58 @@ impl KeyLeases {
             demand: Demand::new(now),
             is_asked: false,
             generation: 0,
-            plain_until: None,
-            plain_for: Duration::ZERO,
+            plain_since: None,
+            plain_for: 0,
             remaining: u64::MAX,
-            round_trip: Duration::ZERO,
+            round_trip: 0,
         }
     }
 
     pub(super) fn is_of(&self, rule: &Rule, key: &Key) -> bool {
-        let same_prefix = self.rule.prefix() == rule.prefix();
-        self.key == *key && self.rule.id() == rule.id() && same_prefix
+        let is_same = |own: &Rule| own.id() == rule.id() && own.prefix() == rule.prefix();
+        self.key == *key && (std::ptr::eq(&*self.rule, rule) || is_same(&self.rule))
     }
 
     /// Whether another key may have the place.
     pub(super) fn is_idle(&self, now: Moment) -> bool {
-        let period = self.rule.lease().unwrap_or_default();
+        let period = lease_of(&self.rule);
         !self.is_asked && self.held.is_empty() && self.demand.is_idle(now, period)
     }
 
     /// Hands out leased units, and says whether to ask for more.
     pub(super) fn take(&mut self, rule: &Arc<Rule>, now: Moment, cost: u64) -> Served {
-        let lease = rule.lease().unwrap_or_default();
+        let lease = lease_of(rule);
         if !Arc::ptr_eq(&self.rule, rule) {
             self.rule = Arc::clone(rule);
-            (self.plain_until, self.remaining) = (None, u64::MAX);
+            (self.plain_since, self.remaining) = (None, u64::MAX);
         }
         self.demand.add(now, lease, cost);
         let mut valid = self.held.iter_mut();
         let decision = valid.find_map(|held| {
-            let may_serve = held.is_of(rule) && !held.time_left(now).is_zero();
+            let may_serve = held.is_of(rule) && held.time_left(now) > 0;
             may_serve.then(|| held.take(cost)).flatten()
         });
         let share = self.share(now, lease);
         self.is_asked |= share.is_some();
-        Served {
-            decision,
-            share,
+        let wanted = share.map(|units| WantedLease {
+            units,
             generation: self.generation,
-        }
+            asked_at: now,
+        });
+        Served { decision, wanted }
     }
 
     /// The units to lease next. `None` if what is held suffices, or if takes are to be plain.
-    fn share(&mut self, now: Moment, lease: Duration) -> Option<u64> {
+    fn share(&mut self, now: Moment, lease: u64) -> Option<u64> {
         let is_plain = self
-            .plain_until
+            .plain_since
             .is_some_and(|since| now.since(since) < self.plain_for);
         if self.is_asked || is_plain {
             return None;
         }
         if lease < 2 * self.round_trip {
             // Most of a lease would be over before it is there. Later it may be worth it again.
-            self.round_trip = Duration::ZERO;
+            self.round_trip = 0;
             self.be_plain(now, lease);
             return None;
         }
@@ -133,32 +152,32 @@ impl KeyLeases {
         (left < share / 4).then_some(share)
     }
 
-    fn be_plain(&mut self, now: Moment, lease: Duration) {
-        (self.plain_until, self.plain_for) = (Some(now), PLAIN_LEASES * lease);
+    fn be_plain(&mut self, now: Moment, lease: u64) {
+        (self.plain_since, self.plain_for) = (Some(now), PLAIN_LEASES * lease);
         self.remaining = u64::MAX;
     }
 
-    /// The store has answered about a lease. Returns the end of the lease, if it is held now.
+    /// The store has answered about a lease. Returns when the lease began and for how
+    /// many nanoseconds, if it is held now.
     pub(super) fn answered(
         &mut self,
         held: Option<HeldLease>,
         decision: Option<&Decision>,
-        generation: u64,
-        asked_at: Moment,
+        wanted: &WantedLease,
         now: Moment,
-    ) -> Option<tokio::time::Instant> {
+    ) -> Option<(Moment, u64)> {
         self.is_asked = false;
-        self.round_trip = now.since(asked_at);
-        let lease = self.rule.lease().unwrap_or_default();
+        self.round_trip = now.since(wanted.asked_at);
+        let lease = lease_of(&self.rule);
         self.remaining = decision.map_or(0, Decision::remaining);
-        let held = held.filter(|_| self.generation == generation);
+        let held = held.filter(|_| self.generation == wanted.generation);
         let Some(held) = held else {
             self.be_plain(now, lease);
             return None;
         };
-        let ends_at = held.ends_at();
+        let term = held.term();
         self.held.push(held);
-        Some(ends_at)
+        Some(term)
     }
 
     /// The question about a lease has got no answer.

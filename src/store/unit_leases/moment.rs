@@ -1,58 +1,80 @@
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// An instant by both clocks of the host. A paused machine stops one of them, and a step moves the
-/// other: of the two, the one that has advanced more is believed.
+/// An instant by both clocks of the host, in nanoseconds. A paused machine stops one of them, and a
+/// step moves the other: of the two, the one that has advanced more is believed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
-    monotonic: Instant,
-    /// `None` for stores that go by tokio's clock alone.
-    wall: Option<SystemTime>,
+    /// Since the clocks were set up.
+    monotonic: u64,
+    /// Since the epoch; always 0 for stores that go by tokio's clock alone.
+    wall: u64,
 }
 
 /// The clocks that leases end by.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Clocks {
-    Both,
-    /// Tokio's alone, which tests pause.
-    #[cfg(feature = "test-util")]
-    Tokio,
+pub(super) struct Clocks {
+    begin: Instant,
+    /// Tokio's clock alone, which tests pause, or the wall clock as well.
+    with_wall: bool,
 }
 
-impl Moment {
-    pub(super) fn now(clocks: Clocks) -> Self {
+impl Clocks {
+    pub(super) fn both() -> Self {
         Self {
-            monotonic: Instant::now(),
-            wall: match clocks {
-                Clocks::Both => Some(SystemTime::now()),
-                #[cfg(feature = "test-util")]
-                Clocks::Tokio => None,
-            },
+            begin: Instant::now(),
+            with_wall: true,
         }
     }
 
-    /// How long ago `earlier` was. A clock that went back has not advanced.
-    pub(super) fn since(self, earlier: Self) -> Duration {
-        let monotonic = self.monotonic.saturating_duration_since(earlier.monotonic);
-        let wall = self.wall.zip(earlier.wall);
-        let wall = wall.and_then(|(now, earlier)| now.duration_since(earlier).ok());
-        monotonic.max(wall.unwrap_or_default())
+    #[cfg(feature = "test-util")]
+    pub(super) fn tokio() -> Self {
+        Self {
+            with_wall: false,
+            ..Self::both()
+        }
     }
 
-    /// The same instant by the monotonic clock, and so much later.
-    pub(super) fn plus(self, duration: Duration) -> Instant {
-        self.monotonic + duration
+    pub(super) fn now(&self) -> Moment {
+        let wall = match self.with_wall {
+            true => SystemTime::now().duration_since(UNIX_EPOCH),
+            false => Ok(Duration::ZERO),
+        };
+        Moment {
+            monotonic: nanos(self.begin.elapsed()),
+            wall: wall.map_or(0, nanos),
+        }
+    }
+
+    /// The moment so many nanoseconds after another one, by the monotonic clock.
+    pub(super) fn after(&self, moment: Moment, nanos: u64) -> Instant {
+        let since_begin = moment.monotonic.saturating_add(nanos);
+        self.begin + Duration::from_nanos(since_begin)
+    }
+}
+
+/// Clocks of 64 bits end after 584 years.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Moment {
+    /// How many nanoseconds ago `earlier` was. A clock that went back has not advanced.
+    pub(super) const fn since(self, earlier: Self) -> u64 {
+        let monotonic = self.monotonic.saturating_sub(earlier.monotonic);
+        let wall = self.wall.saturating_sub(earlier.wall);
+        if wall > monotonic { wall } else { monotonic }
     }
 }
 
 #[cfg(test)]
 impl Moment {
     /// A moment later by the two clocks.
-    pub(super) fn after(self, monotonic: Duration, wall: Duration) -> Self {
+    pub(super) fn later(self, monotonic: Duration, wall: Duration) -> Self {
         Self {
-            monotonic: self.monotonic + monotonic,
-            wall: self.wall.map(|now| now + wall),
+            monotonic: self.monotonic + nanos(monotonic),
+            wall: self.wall + nanos(wall),
         }
     }
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep_until;
 
-use super::held_lease::HeldLease;
-use super::key_leases::{KeyLeases, Served};
-use super::moment::{Clocks, Moment};
+use super::key_leases::{KeyLeases, Served, WantedLease};
+use super::moment::Clocks;
 use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::StoreError;
 use crate::key::{Key, hash};
@@ -65,7 +64,7 @@ use crate::store::{Store, StoreFuture, Take, single};
 /// ```
 pub struct UnitLeases<S> {
     inner: Arc<S>,
-    places: Arc<Places>,
+    places: Places,
     clocks: Clocks,
 }
 
@@ -74,7 +73,7 @@ pub struct UnitLeases<S> {
 const PLACES: usize = 1_024;
 
 /// Each key has one place, which it shares with others.
-type Places = [Mutex<Option<KeyLeases>>; PLACES];
+type Places = Arc<[Mutex<Option<KeyLeases>>]>;
 
 impl<S: Store> UnitLeases<S> {
     /// Leases units of this store.
@@ -82,8 +81,8 @@ impl<S: Store> UnitLeases<S> {
     pub fn new(inner: S) -> Self {
         Self {
             inner: Arc::new(inner),
-            places: Arc::new([const { Mutex::new(None) }; PLACES]),
-            clocks: Clocks::Both,
+            places: (0..PLACES).map(|_| Mutex::default()).collect(),
+            clocks: Clocks::both(),
         }
     }
 
@@ -92,44 +91,45 @@ impl<S: Store> UnitLeases<S> {
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn tokio_clock(mut self) -> Self {
-        self.clocks = Clocks::Tokio;
+        self.clocks = Clocks::tokio();
         self
     }
 
     /// Hands out leased units, or says what to ask.
-    fn serve(&self, take: &Take, place: usize) -> Option<Served> {
+    fn serve(&self, take: &Take, place: usize) -> Served {
         let (rule, key) = (take.rule(), take.key());
-        let now = Moment::now(self.clocks);
+        let now = self.clocks.now();
         let mut leases = lock(&self.places[place]);
         match &mut *leases {
             Some(known) if known.is_of(rule, key) => {}
-            Some(other) if !other.is_idle(now) => return None,
+            Some(other) if !other.is_idle(now) => return Served::default(),
             free => *free = Some(KeyLeases::new(rule, key, now)),
         }
-        let known = leases.as_mut()?;
-        Some(known.take(rule, now, take.cost()))
+        let served = leases.as_mut();
+        served.map_or_else(Served::default, |known| known.take(rule, now, take.cost()))
     }
 
     /// Asks the store for a lease. A task waits for the answer, holds the lease and ends it.
-    fn ask(&self, take: &Take, place: usize, share: u64, generation: u64) {
-        let take = Take::new(Arc::clone(take.rule()), take.key().clone()).with_cost(share);
+    #[cold]
+    fn ask(&self, take: &Take, place: usize, wanted: WantedLease) {
+        let take = Take::new(Arc::clone(take.rule()), take.key().clone()).with_cost(wanted.units);
         let mut asking = Asking {
             places: Arc::clone(&self.places),
             place,
             take,
-            generation,
+            wanted,
             clocks: self.clocks,
             is_answered: false,
+            held: None,
         };
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        let asked_at = Moment::now(self.clocks);
         let answer = self.inner.take(std::slice::from_ref(&asking.take));
         let inner = Arc::clone(&self.inner);
         runtime.spawn(async move {
             let answer = answer.await.and_then(single);
-            let unused = asking.hold(answer, asked_at).await;
+            let unused = asking.hold(answer).await;
             if let Some(unused) = unused {
                 let take = asking.take.clone().with_cost(unused.units());
                 // Where this fails, the units count until their window has passed.
@@ -144,42 +144,46 @@ impl<S: Store> UnitLeases<S> {
     }
 }
 
-/// A question about a lease. When it is dropped without an answer, another one may be asked.
+/// A question about a lease, and then the lease. When it is dropped, as with a runtime that ends,
+/// another lease may be asked for.
 struct Asking {
-    places: Arc<Places>,
+    places: Places,
     place: usize,
     take: Take,
-    generation: u64,
+    wanted: WantedLease,
     clocks: Clocks,
     is_answered: bool,
+    held: Option<Receipt>,
 }
 
 impl Asking {
     /// Holds the lease until it ends, and returns the receipt of what has to be given back.
-    async fn hold(
-        &mut self,
-        answer: Result<Decision, StoreError>,
-        asked_at: Moment,
-    ) -> Option<Receipt> {
+    async fn hold(&mut self, answer: Result<Decision, StoreError>) -> Option<Receipt> {
         let decision = answer.ok();
         let receipt = decision.as_ref().and_then(Decision::receipt);
         // What a fallback admits is not the fleet's: it is not held.
         let held = decision
             .as_ref()
             .filter(|decision| decision.failure().is_none());
-        let held = held.and_then(|decision| HeldLease::new(self.take.rule(), decision, asked_at));
+        let held = held.and_then(|decision| self.wanted.held(self.take.rule(), decision));
         self.is_answered = true;
-        let generation = self.generation;
-        let now = Moment::now(self.clocks);
-        let ends_at = self
-            .leases(|leases| leases.answered(held, decision.as_ref(), generation, asked_at, now));
-        match ends_at.flatten() {
+        let wanted = self.wanted;
+        let now = self.clocks.now();
+        let term = self.leases(|leases| leases.answered(held, decision.as_ref(), &wanted, now));
+        match term.flatten() {
             None => receipt,
-            Some(ends_at) => {
-                sleep_until(ends_at).await;
-                self.leases(|leases| leases.end(receipt?)).flatten()
+            Some((began, length)) => {
+                self.held = receipt;
+                sleep_until(self.clocks.after(began, length)).await;
+                self.end()
             }
         }
+    }
+
+    /// Ends the lease that is held, and returns the receipt of what is left of it.
+    fn end(&mut self) -> Option<Receipt> {
+        let held = self.held.take()?;
+        self.leases(|leases| leases.end(held)).flatten()
     }
 
     /// The leases of its key, unless the place is another key's.
@@ -196,6 +200,7 @@ impl Drop for Asking {
         if !self.is_answered {
             self.leases(KeyLeases::gave_up);
         }
+        self.end();
     }
 }
 
@@ -213,22 +218,14 @@ impl<S: Store> Store for UnitLeases<S> {
             return self.inner.take(takes);
         }
         let place = Self::place(take.rule(), take.key());
-        let served = self.serve(take, place);
-        let (decision, share) = match served {
-            None => (None, None),
-            Some(served) => {
-                let generation = served.generation;
-                let share = served.share.map(|share| (share, generation));
-                (served.decision, share)
-            }
-        };
+        let Served { decision, wanted } = self.serve(take, place);
         // The take comes first: it does not wait behind the lease.
         let answer = match decision {
             Some(decision) => StoreFuture::ready(Ok(Decisions::from(decision))),
             None => self.inner.take(takes),
         };
-        if let Some((share, generation)) = share {
-            self.ask(take, place, share, generation);
+        if let Some(wanted) = wanted {
+            self.ask(take, place, wanted);
         }
         answer
     }
