@@ -408,8 +408,7 @@ impl Rule {
     }
 
     fn make_share(&self, share: Share) -> Self {
-        let counting = self.counting.with_lease(0);
-        let (algorithm, cost) = (counting.algorithm(), self.cost.max(1));
+        let (algorithm, cost) = (self.counting.algorithm(), self.cost.max(1));
         let shared = |policy: &Policy| {
             let quota = share.quota(&policy.quota(), algorithm, cost);
             policy.with_quota(quota)
@@ -417,11 +416,9 @@ impl Rule {
         let policies: Box<[Policy]> = self.policies.iter().map(shared).collect();
         let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
         Self {
-            life: longest_life(counting, &quotas),
-            counting,
+            life: longest_life(self.counting, &quotas),
             quotas,
             policies,
-            lease: 0,
             question: OnceLock::new(),
             shared: OnceLock::new(),
             ..self.clone()

@@ -77,7 +77,7 @@ impl<'a> Fleet<'a> {
         let remote = || Remote::new(Arc::clone(self.network), link);
         let store: Arc<dyn Store> = match self.scenario.mode {
             Mode::Plain => Arc::new(remote()),
-            Mode::Mixed if number % 3 > 0 => Arc::new(remote()),
+            Mode::Mixed if matches!(number % 3, 1 | 2) => Arc::new(remote()),
             Mode::Leased | Mode::Mixed => Arc::new(UnitLeases::new(remote()).tokio_clock()),
             Mode::OwnPart | Mode::OwnWhole => {
                 Arc::new(MemoryStore::new().clock(self.clock.clone()))

@@ -25,14 +25,22 @@ use crate::store::{Store, StoreFuture, Take, single};
 ///
 /// # Never more than the quota
 ///
-/// Every process counts a unit of such a rule for its window `W` and the lease `L`. A unit that is
-/// charged at `t` is used at `t + L` at the latest, because a lease ends by the clock that has
-/// advanced more, and begins before the store is asked. So the units that are used in any window
-/// `(u - W, u]` were charged in `(u - W - L, u]`, and the store admits at most max in that time.
+/// A key that a rule with a lease `L` charges says so in its count. From then on, every taker counts
+/// the key's units for the window `W` and the lease, also a taker whose rule has no lease or a
+/// shorter one, until no unit that was charged under a lease counts any more. The proof:
+///
+/// - A unit that is charged at `t` is used at `t + L` at the latest, because a lease begins before
+///   the store is asked, and ends by the clock that has advanced more.
+/// - So the units that are used in any window `(u - W, u]` were charged in `(u - W - L, u]`: the
+///   leased ones there, and the others in the window itself.
+/// - When the last of them was charged, all others still counted, so they are at most max together.
+///
 /// In a fixed window, a lease ends with the window that its units were charged to.
 ///
 /// A unit counts as used when the process read its clocks. Were both of them stopped, as those of a
-/// virtual machine that is paused, one lease may be handed out late: no more than its units.
+/// virtual machine that is paused, one lease may be handed out late: no more than its units. A
+/// [`reset`](Store::reset) forgets the leases of its own process. What others hold then, they hand
+/// out until their leases end, beside what the store admits anew.
 ///
 /// # What it costs
 ///
@@ -47,9 +55,11 @@ use crate::store::{Store, StoreFuture, Take, single};
 ///
 /// # Introducing it in a running fleet
 ///
-/// All processes that count under a rule have to count for `W + L` before the first one leases:
-/// first set the rule's lease everywhere, then put `UnitLeases` around the stores. To end it, take
-/// these steps in the opposite order.
+/// Processes that lease and processes that do not may share a key, in any order: first update all of
+/// them to a version of this crate that has leases, because an earlier one takes the count of a
+/// leased key for damaged and starts afresh. Then give the rule its lease and put `UnitLeases`
+/// around the store, process by process. To end it, take the steps back in any order; for one
+/// window, units still count for `W + L`.
 ///
 /// ```
 /// use std::time::Duration;

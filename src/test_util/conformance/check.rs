@@ -3,7 +3,7 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt;
 
 use super::subject::Subject;
-use super::{Context, decisions, refunds};
+use super::{Context, decisions, leases, refunds};
 use crate::algorithm::Algorithm;
 
 /// Runs these laws, each on a store of its own.
@@ -55,6 +55,8 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
         run!(algorithm, new =>
             decisions::every_window_holds,
             decisions::a_longer_window_is_not_forgotten,
+            leases::units_count_longer_for_every_taker,
+            leases::units_count_no_longer_without_a_lease,
         );
     }
     if algorithm == SlidingLog {

@@ -42,6 +42,7 @@
 mod check;
 mod context;
 mod decisions;
+mod leases;
 mod refunds;
 mod subject;
 
