@@ -1,6 +1,8 @@
 mod paths;
 #[cfg(feature = "metrics")]
 mod publish;
+#[cfg(all(feature = "config", feature = "metrics"))]
+mod reload_metrics;
 
 use std::sync::{Arc, OnceLock};
 

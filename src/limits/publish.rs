@@ -4,6 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::Limits;
+#[cfg(feature = "config")]
+use super::reload_metrics::publish_reloads;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -49,7 +51,7 @@ impl Limits {
     pub fn publish_metrics(&self) {
         self.publisher.publish(|| self.snapshot());
         #[cfg(feature = "config")]
-        crate::metrics::publish_reloads(&self.status());
+        publish_reloads(&self.status());
     }
 
     fn publish_until_unused(self) {

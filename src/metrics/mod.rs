@@ -50,8 +50,6 @@ mod published_latency;
 #[cfg(feature = "metrics")]
 mod publisher;
 mod quota_denials;
-#[cfg(all(feature = "config", feature = "metrics"))]
-mod reload_metrics;
 mod rule_counters;
 mod rule_snapshot;
 mod snapshot;
@@ -59,11 +57,11 @@ mod snapshot;
 pub use decision_outcome::DecisionOutcome;
 pub use latency::LATENCY_BUCKETS;
 pub use latency_snapshot::{LatencyBucket, LatencySnapshot};
+#[cfg(feature = "metrics")]
+pub(crate) use metric::Metric;
 pub(crate) use near_limit::NearLimit;
 #[cfg(feature = "metrics")]
 pub(crate) use publisher::Publisher;
-#[cfg(all(feature = "config", feature = "metrics"))]
-pub(crate) use reload_metrics::publish_reloads;
 pub(crate) use rule_counters::RuleCounters;
 pub use rule_snapshot::RuleSnapshot;
 pub use snapshot::Snapshot;

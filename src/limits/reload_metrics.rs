@@ -1,7 +1,7 @@
 use ::metrics::with_recorder;
 
-use super::metric::Metric;
 use crate::live::ReloadStatus;
+use crate::metrics::Metric;
 
 const VERSION: Metric = Metric::gauge(
     "tidegate_config_version",
@@ -21,7 +21,7 @@ const ERRORS: Metric = Metric::counter(
 );
 
 /// Publishes which rules are in force, and whether reloading them fails.
-pub(crate) fn publish_reloads(status: &ReloadStatus) {
+pub(super) fn publish_reloads(status: &ReloadStatus) {
     with_recorder(|recorder| {
         for metric in [VERSION, FAILING, RELOADS, ERRORS] {
             metric.describe(recorder);
