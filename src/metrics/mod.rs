@@ -57,7 +57,7 @@ mod snapshot;
 pub use decision_outcome::DecisionOutcome;
 pub use latency::LATENCY_BUCKETS;
 pub use latency_snapshot::{LatencyBucket, LatencySnapshot};
-#[cfg(feature = "metrics")]
+#[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use metric::Metric;
 pub(crate) use near_limit::NearLimit;
 #[cfg(feature = "metrics")]

@@ -27,6 +27,10 @@ const SHADOW_DENIALS: Metric = Metric::counter(
     "tidegate_shadow_denials_total",
     "Requests that a quota of a shadow rule would have denied.",
 );
+const SHADOW_ERRORS: Metric = Metric::counter(
+    "tidegate_shadow_errors_total",
+    "Takes of a shadow rule that got no answer.",
+);
 const UNITS: Metric = Metric::counter(
     "tidegate_units_total",
     "Units that allowed requests were charged.",
@@ -68,10 +72,11 @@ const UNMATCHED: Metric = Metric::counter(
     "Requests of layers whose path has no rule.",
 );
 
-const ALL: [&Metric; 13] = [
+const ALL: [&Metric; 14] = [
     &DECISIONS,
     &DENIALS,
     &SHADOW_DENIALS,
+    &SHADOW_ERRORS,
     &UNITS,
     &NEAR_LIMIT,
     &REFUNDS,
@@ -152,6 +157,7 @@ fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapsho
         ERRORS.count(recorder, labels, number);
     }
     let by_rule = [
+        (SHADOW_ERRORS, counted.shadow_errors()),
         (UNITS, counted.units()),
         (NEAR_LIMIT, counted.near_limit()),
         (REFUNDS, counted.refunds()),

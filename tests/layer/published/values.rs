@@ -92,6 +92,17 @@ async fn what_shadow_rules_would_deny_stands_apart() {
 }
 
 #[tokio::test]
+async fn errors_of_shadow_rules_stand_apart() {
+    let full = Arc::new(MemoryStore::with_max_keys(0));
+    let limits = limits([rule("tried", 1).into_shadow()]).store(full);
+    assert_eq!(send_many(&app(limits.layer("tried")), 3).await, 3);
+    let text = published(&limits);
+    let tried = [("rule", "tried")];
+    assert_eq!(text.get("tidegate_shadow_errors_total", &tried), Some(3.0));
+    assert_eq!(text.sum("tidegate_errors_total", &tried), 0.0);
+}
+
+#[tokio::test]
 async fn errors_are_counted_by_kind_and_admissions_without_a_decision_apart() {
     let full = Arc::new(MemoryStore::with_max_keys(0));
     let admitted = rule("admitted", 1).with_on_error(OnError::Proceed);
