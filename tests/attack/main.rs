@@ -11,6 +11,8 @@ mod charges;
 mod clocked;
 mod cluster;
 mod counters;
+mod denial_cache;
+mod distant;
 #[cfg(all(feature = "config", feature = "tracing"))]
 mod events;
 mod extremes;
@@ -34,6 +36,7 @@ mod secrets;
 mod shadow;
 mod stalls;
 mod suite;
+mod unit_leases;
 mod waiting;
 mod wrapped;
 
