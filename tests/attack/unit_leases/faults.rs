@@ -1,0 +1,276 @@
+//! Leases of units of a real server that is killed, stopped, far away, or loses replies.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::proxy::{Mode, Proxy};
+use tidegate::decision::Source;
+use tidegate::store::{StoreExt, UnitLeases};
+use tidegate::{Algorithm, RedisStore, Store, Take};
+use tokio::time::sleep;
+
+use super::{LEASED, decide, leased, units, until_leased};
+use crate::{Allowed, HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, take};
+
+/// What a busy machine takes to wake up.
+const SLACK: Duration = Duration::from_millis(60);
+
+/// Law 6: the server is stopped, or killed, while a lease is held. Its units are handed out until
+/// it ends, at once; then there are errors, in time. When the server is back, so are leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_goes_while_a_lease_is_held() {
+    const LEASE: Duration = millis(300);
+    for is_killed in [false, true] {
+        let mut server = Redis::start();
+        let raw = connect(&server.url, TIMEOUT).await;
+        let store = UnitLeases::new(raw.clone());
+        let one = take(&leased(Algorithm::SlidingLog, "gone", 1_000_000, HOUR, LEASE), "x");
+        let mut used = units(&until_leased(&store, &one).await);
+        for _ in 0..5_000 {
+            used += u64::from(is_allowed(&store.take_one(&one).await));
+        }
+        match is_killed {
+            true => server.kill(),
+            false => server.signal("STOP"),
+        }
+        let gone = Instant::now();
+        let (mut leases, mut errors) = (0_u64, 0);
+        while gone.elapsed() < millis(1_200) {
+            let asked = Instant::now();
+            let answer = store.take_one(&one).await;
+            let took = asked.elapsed();
+            assert!(took < TIMEOUT + SLACK, "law 6: {took:?}");
+            match answer {
+                Ok(decision) => {
+                    assert_eq!(decision.source(), Source::Lease);
+                    assert!(gone.elapsed() < LEASE + SLACK, "a lease that does not end");
+                    leases += 1;
+                    used += 1;
+                }
+                Err(_) => errors += 1,
+            }
+            sleep(millis(1)).await;
+        }
+        assert!(leases > 0 && errors > 5, "{leases} and {errors}");
+        match is_killed {
+            true => server.restart(),
+            false => server.signal("CONT"),
+        }
+        let back = Instant::now();
+        while store.take_one(&one).await.is_err() {
+            assert!(back.elapsed() < Duration::from_secs(3));
+            sleep(millis(5)).await;
+        }
+        until_leased(&store, &one).await;
+        sleep(2 * LEASE).await;
+        let charged = charged(&raw, &one).await;
+        assert!(is_killed || charged >= used, "law 1: {used} used, {charged} charged");
+    }
+}
+
+/// Replies are lost now and then, connections too: the store counts at least what was used, and
+/// what was lost does not lock anybody out once its window is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_are_lost() {
+    const WINDOW: Duration = Duration::from_secs(2);
+    const MAX: u64 = 4_000;
+    let server = Redis::start();
+    let proxy = Proxy::start(&server.url).await;
+    let store = Arc::new(UnitLeases::new(connect(&proxy.url, TIMEOUT).await));
+    let one = take(&leased(Algorithm::SlidingLog, "lost", MAX, WINDOW, millis(40)), "x");
+    let mut allowed = Vec::new();
+    let began = Instant::now();
+    let mut round = 0;
+    while began.elapsed() < 2 * WINDOW {
+        round += 1;
+        match round % 120 {
+            0 => proxy.all(Mode::LoseReplies(1)),
+            40 => proxy.present(Mode::Reset),
+            80 => proxy.present(Mode::CutAfter(100)),
+            _ => {}
+        }
+        let answers = (0..5).map(|_| async {
+            let asked = Instant::now();
+            let answer = store.take_one(&one).await;
+            assert!(asked.elapsed() < TIMEOUT + 2 * SLACK, "law 6: {:?}", asked.elapsed());
+            is_allowed(&answer).then(|| Allowed { asked, answered: Instant::now() })
+        });
+        allowed.extend(join_all(answers).await.into_iter().flatten());
+        sleep(millis(2)).await;
+    }
+    proxy.all(Mode::Pass);
+    crate::check_windows(&allowed, MAX, WINDOW);
+    assert!(allowed.len() > 1_000, "{}", allowed.len());
+    sleep(WINDOW + millis(100)).await;
+    let raw = connect(&server.url, PATIENT).await;
+    assert_eq!(charged(&raw, &one).await, 0, "all counts have ended");
+}
+
+/// Law 4: after leases, refunds and denials nothing stays in the server. Law 2: denials under a
+/// used quota charge nothing and extend no expiry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_stays() {
+    const WINDOW: Duration = Duration::from_secs(2);
+    let server = Redis::start();
+    let raw = connect(&server.url, PATIENT).await;
+    let expiries = || -> Vec<i64> {
+        let mut connection = server.connection();
+        let names: Vec<String> = redis::cmd("KEYS")
+            .arg("*stays*")
+            .query(&mut connection)
+            .expect("names");
+        let expiry = |name| redis::cmd("PTTL").arg(name).query(&mut connection);
+        names.iter().map(expiry).map(|expiry| expiry.expect("a number")).collect()
+    };
+    let store = UnitLeases::new(raw.clone());
+    for algorithm in LEASED {
+        let path = format!("stays-{}", algorithm.name());
+        let one = take(&leased(algorithm, &path, 1_000, WINDOW, millis(40)), "x");
+        let (mut denied_since, mut receipts) = (None, Vec::new());
+        loop {
+            let decision = decide(&store, &one).await;
+            receipts.extend(decision.receipt());
+            if !decision.is_allowed() {
+                let since: Instant = *denied_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > millis(120) {
+                    break;
+                }
+            }
+            if receipts.len() % 10 == 0 {
+                sleep(Duration::from_micros(300)).await;
+            }
+        }
+        for receipt in receipts.iter().rev().take(5) {
+            store.refund(&one, receipt).await.expect("an answer");
+        }
+    }
+    let longest = expiries().into_iter().max().expect("keys");
+    assert!(expiries().iter().all(|expiry| *expiry > 0), "law 4: {:?}", expiries());
+    let bound = 2 * WINDOW.as_millis() as i64 + 200;
+    assert!(longest <= bound, "law 4: {longest} ms");
+    // Five are free; then denials and looks.
+    let flooded = Instant::now();
+    let rules = LEASED.map(|algorithm| {
+        let path = format!("stays-{}", algorithm.name());
+        take(&leased(algorithm, &path, 1_000, WINDOW, millis(40)), "x").with_cost(900)
+    });
+    let before = expiries();
+    while flooded.elapsed() < millis(300) {
+        for one in &rules {
+            let _ = store.take_one(one).await;
+            let _ = store.peek(one).await;
+        }
+    }
+    let after = expiries();
+    println!("{before:?}, then {after:?}");
+    sleep(WINDOW + WINDOW / 2 + millis(500)).await;
+    assert!(expiries().is_empty(), "law 4: {:?}", expiries());
+}
+
+/// Law 3: a retry-after of a rule with leases is true, when nobody else asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_retry_after_is_true() {
+    const WINDOW: Duration = Duration::from_secs(1);
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let raw = connect(&proxy.url, PATIENT).await;
+    let checks = LEASED.map(|algorithm| {
+        let store = UnitLeases::new(raw.clone());
+        async move {
+            let path = format!("honest-{}", algorithm.name());
+            let one = take(&leased(algorithm, &path, 400, WINDOW, millis(20)), "x");
+            let mut by_lease = 0;
+            for cost in [1, 7, 1, 50] {
+                let one = one.clone().with_cost(cost);
+                let mut denials = 0;
+                let retry_after = loop {
+                    let decision = decide(&store, &one).await;
+                    by_lease += u32::from(decision.source() == Source::Lease);
+                    match decision.retry_after() {
+                        Some(retry_after) if denials > 10 => break retry_after,
+                        Some(_) => denials += 1,
+                        None => {}
+                    }
+                };
+                sleep(retry_after).await;
+                let answer = decide(&store, &one).await;
+                let what = format!("{algorithm:?} after {retry_after:?}");
+                assert!(answer.is_allowed(), "law 3: {what}: {answer:?}");
+            }
+            println!("{algorithm:?}: {by_lease} by leases");
+        }
+    });
+    join_all(checks).await;
+}
+
+/// A process's worth of work: takes for a while, from several tasks.
+pub(super) async fn work(
+    store: Arc<dyn Store>,
+    one: Take,
+    tasks: usize,
+    pause: Duration,
+    end: Instant,
+) -> (Vec<Allowed>, u64) {
+    let tasks = (0..tasks).map(|_| {
+        let (store, one) = (Arc::clone(&store), one.clone());
+        tokio::spawn(async move {
+            let (mut allowed, mut by_lease) = (Vec::new(), 0);
+            while Instant::now() < end {
+                let asked = Instant::now();
+                if let Ok(decision) = store.take_one(&one).await {
+                    if decision.is_allowed() {
+                        allowed.push(Allowed { asked, answered: Instant::now() });
+                        by_lease += u64::from(decision.source() == Source::Lease);
+                    }
+                }
+                sleep(pause).await;
+            }
+            (allowed, by_lease)
+        })
+    });
+    let (mut allowed, mut by_lease) = (Vec::new(), 0);
+    for task in join_all(tasks.collect::<Vec<_>>()).await {
+        let (used, leases) = task.expect("no panic");
+        allowed.extend(used);
+        by_lease += leases;
+    }
+    (allowed, by_lease)
+}
+
+/// Law 1 while the server stands still now and then, for longer and shorter than a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_stands_still_now_and_then() {
+    const WINDOW: Duration = Duration::from_secs(1);
+    const MAX: u64 = 1_500;
+    let server = Redis::start();
+    let one = take(&leased(Algorithm::SlidingLog, "stands", MAX, WINDOW, millis(20)), "x");
+    let end = Instant::now() + 5 * WINDOW;
+    let mut stores: Vec<RedisStore> = Vec::new();
+    for _ in 0..3 {
+        stores.push(connect(&server.url, millis(200)).await);
+    }
+    let processes = stores.into_iter().map(|store| {
+        let store: Arc<dyn Store> = Arc::new(UnitLeases::new(store));
+        tokio::spawn(work(store, one.clone(), 6, millis(2), end))
+    });
+    let processes: Vec<_> = processes.collect();
+    let mut pause = 3;
+    while Instant::now() < end {
+        server.signal("STOP");
+        sleep(millis(pause % 60)).await;
+        server.signal("CONT");
+        sleep(millis(90)).await;
+        pause += 17;
+    }
+    let (mut allowed, mut by_lease) = (Vec::new(), 0);
+    for process in join_all(processes).await {
+        let (used, leases) = process.expect("no panic");
+        allowed.extend(used);
+        by_lease += leases;
+    }
+    println!("{} allowed, {by_lease} by leases", allowed.len());
+    assert!(by_lease > 100, "{by_lease}");
+    super::fleet::check(&mut allowed, MAX, WINDOW);
+}

@@ -1,0 +1,320 @@
+//! Law 1 with leases over a real server: several processes' worth of stores, and real processes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use test_support::Redis;
+use test_support::workers::{instructions, number, start_worker};
+use tidegate::decision::Source;
+use tidegate::store::{StoreExt, UnitLeases};
+use tidegate::{Algorithm, Rule, Store};
+use tokio::time::sleep;
+
+use super::faults::work;
+use super::{LEASED, leased, units, until_leased};
+use crate::{Allowed, HOUR, PATIENT, behind, charged, connect, is_allowed, millis, rule, take};
+
+/// Whatever was asked for and answered within one window was used within it.
+pub(super) fn check(allowed: &mut [Allowed], max: u64, window: Duration) {
+    allowed.sort_by_key(|one| one.asked);
+    for (at, first) in allowed.iter().enumerate() {
+        let end = first.asked + window;
+        let later = allowed[at..].iter().take_while(|one| one.asked < end);
+        let inside = later.filter(|one| one.answered < end).count() as u64;
+        assert!(inside <= max, "law 1: {inside} of at most {max} in one window");
+    }
+}
+
+struct Fleet {
+    algorithm: Algorithm,
+    max: u64,
+    window: Duration,
+    lease: Duration,
+    leasing: usize,
+    /// Processes with the rule's lease, and without the wrapper.
+    counting: usize,
+    /// Processes whose rule has no lease.
+    plain: usize,
+    tasks: usize,
+    pause: Duration,
+}
+
+impl Fleet {
+    async fn run(&self) -> Vec<Allowed> {
+        let server = Redis::start();
+        let proxy = behind(&server, millis(2)).await;
+        let rule = leased(self.algorithm, "fleet", self.max, self.window, self.lease);
+        let plain = rule.clone();
+        let plain = Arc::new(match self.plain {
+            0 => Rule::clone(&plain),
+            _ => Rule::clone(&crate::rule("fleet", self.max, self.window))
+                .with_algorithm(self.algorithm),
+        });
+        let mut stores: Vec<(Arc<dyn Store>, _)> = Vec::new();
+        for at in 0..self.leasing + self.counting + self.plain {
+            let store = connect(&proxy.url, PATIENT).await;
+            if at < self.leasing {
+                stores.push((Arc::new(UnitLeases::new(store)), &rule));
+            } else if at < self.leasing + self.counting {
+                stores.push((Arc::new(store), &rule));
+            } else {
+                stores.push((Arc::new(store), &plain));
+            }
+        }
+        let end = Instant::now() + (4 * self.window).max(Duration::from_secs(3));
+        let processes = stores.into_iter().map(|(store, rule)| {
+            tokio::spawn(work(store, take(rule, "x"), self.tasks, self.pause, end))
+        });
+        let (mut allowed, mut by_lease) = (Vec::new(), 0);
+        for process in join_all(processes.collect::<Vec<_>>()).await {
+            let (used, leases) = process.expect("no panic");
+            allowed.extend(used);
+            by_lease += leases;
+        }
+        println!("{:?}: {} allowed, {by_lease} by leases", self.algorithm, allowed.len());
+        assert!(by_lease > 200, "{by_lease}");
+        allowed
+    }
+
+    async fn check(&self) {
+        let mut allowed = self.run().await;
+        check(&mut allowed, self.max, self.window);
+    }
+}
+
+const DEFAULT: Fleet = Fleet {
+    algorithm: Algorithm::SlidingLog,
+    max: 2_000,
+    window: Duration::from_secs(1),
+    lease: millis(20),
+    leasing: 3,
+    counting: 1,
+    plain: 0,
+    tasks: 8,
+    pause: millis(5),
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sliding_log() {
+    DEFAULT.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sliding_window() {
+    let algorithm = Algorithm::SlidingWindow;
+    Fleet { algorithm, ..DEFAULT }.check().await;
+}
+
+/// A longer window and lease, with demand in bursts at the end of it: units are leased late, and
+/// used when the window of others ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longer_window() {
+    let fleet = Fleet {
+        window: millis(2_000),
+        lease: millis(40),
+        max: 3_000,
+        ..DEFAULT
+    };
+    fleet.check().await;
+}
+
+/// Takers whose rule has no lease count leased units until the lease and the window are over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takers_without_a_lease() {
+    let lease = millis(300);
+    let window = Duration::from_secs(15);
+    // Units are leased at once, used at the end of the lease, and counted by a taker without one.
+    let server = Redis::start();
+    let leasing = UnitLeases::new(connect(&server.url, PATIENT).await);
+    let plain = connect(&server.url, PATIENT).await;
+    let path = "mixed";
+    let with = take(&leased(Algorithm::SlidingLog, path, 1_000, window, lease), "x");
+    let without = take(&rule(path, 1_000, window), "x");
+    let used = until_leased(&leasing, &with).await;
+    // The rest is charged by others, so that all is used at the beginning.
+    let began = Instant::now();
+    let mut late = Vec::new();
+    while began.elapsed() < lease {
+        sleep(millis(5)).await;
+        if began.elapsed() > lease * 2 / 3 {
+            let asked = Instant::now();
+            let decision = leasing.take_one(&with).await.expect("a decision");
+            if decision.source() == Source::Lease {
+                late.push((asked, decision.receipt().expect("charged").stamp()));
+            }
+        }
+    }
+    assert!(!late.is_empty(), "units of a lease are used late, after {}", used.len());
+    let charged_at = late[0].1;
+    // When the window of the lease's charge is over, and that of its use is not.
+    let (first, _) = late[0];
+    let age = || -> u64 {
+        let (seconds, micros): (u64, u64) =
+            redis::cmd("TIME").query(&mut server.connection()).expect("the time");
+        seconds * 1_000_000 + micros - charged_at
+    };
+    let window_micros = window.as_micros() as u64;
+    while age() < window_micros + 20_000 {
+        sleep(millis(5)).await;
+    }
+    let look = plain.peek(&without).await.expect("a decision");
+    let is_in_window = first.elapsed() < window;
+    assert!(is_in_window, "this machine was too slow");
+    let free = look.remaining();
+    let inside = late.iter().filter(|(asked, stamp)| {
+        asked.elapsed() < window && *stamp <= charged_at
+    });
+    let inside = inside.count() as u64;
+    assert!(free + inside <= 1_000, "law 1: {free} are free, and {inside} were used in the window");
+}
+
+/// The same in a mixed fleet under load.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_with_takers_without_a_lease() {
+    let fleet = Fleet { counting: 0, plain: 1, ..DEFAULT };
+    fleet.check().await;
+}
+
+/// Fixed windows: in each window of the server at most max, though leases are held at its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fixed_windows() {
+    const WINDOW: Duration = Duration::from_secs(1);
+    const MAX: u64 = 1_000;
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let one = take(&leased(Algorithm::FixedWindow, "fixed", MAX, WINDOW, millis(20)), "x");
+    let look = connect(&server.url, PATIENT).await;
+    look.take_one(&one).await.expect("a decision");
+    let mut processes = Vec::new();
+    let end = Instant::now() + 4 * WINDOW;
+    for _ in 0..3 {
+        let store: Arc<dyn Store> = Arc::new(UnitLeases::new(connect(&proxy.url, PATIENT).await));
+        processes.push(tokio::spawn(work(store, one.clone(), 6, millis(3), end)));
+    }
+    // When each window ends, between two instants.
+    let mut ends = Vec::new();
+    while Instant::now() < end {
+        let before = Instant::now();
+        let reset_after = look.peek(&one).await.expect("a decision").reset_after();
+        ends.push((before + reset_after, Instant::now() + reset_after));
+        sleep(millis(40)).await;
+    }
+    let mut allowed = Vec::new();
+    let mut by_lease = 0;
+    for process in join_all(processes).await {
+        let (used, leases) = process.expect("no panic");
+        allowed.extend(used);
+        by_lease += leases;
+    }
+    assert!(by_lease > 200, "{by_lease}");
+    // Each window certainly spans from its end's latest, less the window, to its end's earliest.
+    for (earliest, latest) in ends {
+        let inside = allowed.iter().filter(|one| {
+            one.asked > latest - WINDOW && one.answered < earliest
+        });
+        let inside = inside.count() as u64;
+        assert!(inside <= MAX, "law 1: {inside} of {MAX} in one fixed window");
+    }
+}
+
+/// Takes until it is killed: it tells what it used.
+#[tokio::test]
+#[ignore = "a worker of another test"]
+async fn worker_that_is_killed() {
+    let Some(words) = instructions() else { return };
+    let store = UnitLeases::new(connect(&words[0], PATIENT).await);
+    let one = take(&leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)), "x");
+    let mut used = 0;
+    used += units(&until_leased(&store, &one).await);
+    for _ in 0..200 {
+        used += u64::from(is_allowed(&store.take_one(&one).await));
+        sleep(millis(1)).await;
+    }
+    println!("used {used}");
+    sleep(PATIENT).await;
+}
+
+/// A process is killed while it holds leases: what is lost is bounded by its demand of a lease or
+/// two, and a process that ends its lease in peace loses nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_killed() {
+    use std::io::{BufRead, BufReader};
+    let server = Redis::start();
+    let raw = connect(&server.url, PATIENT).await;
+    let one = take(&leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)), "x");
+    let mut used = 0;
+    let mut lost_before = 0;
+    for is_killed in [true, false] {
+        let name = "unit_leases::fleet::worker_that_is_killed";
+        let mut worker = start_worker(name, &server.url);
+        let output = BufReader::new(worker.stdout.take().expect("is piped"));
+        let lines = tokio::task::spawn_blocking(move || {
+            let lines = output.lines().map_while(Result::ok);
+            lines.take_while(|line| !line.starts_with("used")).count();
+        });
+        // The worker says its number once; read until then, and ask the server for the rest.
+        let began = Instant::now();
+        while !lines.is_finished() {
+            assert!(began.elapsed() < PATIENT);
+            sleep(millis(2)).await;
+        }
+        if !is_killed {
+            sleep(millis(1_200)).await;
+        }
+        worker.kill().expect("our child");
+        worker.wait().expect("our child");
+        sleep(millis(900)).await;
+        let charged = charged(&raw, &one).await;
+        println!("killed {is_killed}: {charged} charged");
+        if is_killed {
+            lost_before = charged;
+        } else {
+            used = charged - lost_before;
+        }
+    }
+    // Both did the same; the first one lost its leases.
+    let lost = lost_before.saturating_sub(used);
+    assert!(used >= 201, "{used}");
+    assert!(lost <= 3 * used, "{lost} of {used}: more than a lease was lost");
+    let _ = number("used 1", "used");
+}
+
+/// Weights through a real server, from several stores: to the last unit, at the limit, once all
+/// leases have ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_to_the_last_unit() {
+    for algorithm in LEASED {
+        let server = Redis::start();
+        let proxy = behind(&server, millis(1)).await;
+        let raw = connect(&server.url, PATIENT).await;
+        let rule = leased(algorithm, "weights", 5_000, HOUR, millis(50));
+        let mut processes = Vec::new();
+        for at in 0..3_u64 {
+            let store = UnitLeases::new(connect(&proxy.url, PATIENT).await);
+            let one = take(&rule, "x");
+            processes.push(tokio::spawn(async move {
+                let (mut used, mut denied, mut cost) = (0, 0, 1 + at);
+                while denied < 150 {
+                    let answer = store.take_one(&one.clone().with_cost(cost)).await;
+                    match answer.expect("a decision").receipt() {
+                        Some(receipt) => {
+                            assert_eq!(receipt.units(), cost);
+                            (used, denied) = (used + cost, 0);
+                            cost = 1 + (used + at) % 4;
+                        }
+                        None => {
+                            (cost, denied) = (1, denied + 1);
+                            sleep(millis(2)).await;
+                        }
+                    }
+                }
+                used
+            }));
+        }
+        let used = join_all(processes).await.into_iter();
+        let used: u64 = used.map(|process| process.expect("no panic")).sum();
+        assert_eq!(used, 5_000, "{algorithm:?}: law 1 and 14");
+        assert_eq!(charged(&raw, &take(&rule, "x")).await, 5_000);
+    }
+}
