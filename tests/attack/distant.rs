@@ -37,8 +37,6 @@ struct Shared {
     takes: Mutex<Fate>,
     refunds: Mutex<Fate>,
     asked: AtomicUsize,
-    refunded: AtomicUsize,
-    costs: Mutex<Vec<u64>>,
 }
 
 impl Distant {
@@ -50,8 +48,6 @@ impl Distant {
                 takes: Mutex::new(Fate::Answered),
                 refunds: Mutex::new(Fate::Answered),
                 asked: Default::default(),
-                refunded: Default::default(),
-                costs: Mutex::default(),
             }),
         }
     }
@@ -78,16 +74,6 @@ impl Distant {
     /// Calls of `take` so far.
     pub(crate) fn asked(&self) -> usize {
         self.shared.asked.load(Ordering::Relaxed)
-    }
-
-    /// Calls of `refund` so far.
-    pub(crate) fn refunded(&self) -> usize {
-        self.shared.refunded.load(Ordering::Relaxed)
-    }
-
-    /// The costs of all takes so far.
-    pub(crate) fn costs(&self) -> Vec<u64> {
-        self.shared.costs.lock().expect("no panic").clone()
     }
 
     fn send<T: Send + 'static>(
@@ -119,14 +105,11 @@ impl Distant {
 impl Store for Distant {
     fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
         self.shared.asked.fetch_add(1, Ordering::Relaxed);
-        let costs = takes.iter().map(Take::cost);
-        self.shared.costs.lock().expect("no panic").extend(costs);
         let (takes, fate) = (takes.to_vec(), *self.shared.takes.lock().expect("no panic"));
         self.send(fate, move |inner| inner.take(&takes))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.shared.refunded.fetch_add(1, Ordering::Relaxed);
         let (take, receipt) = (take.clone(), *receipt);
         let fate = *self.shared.refunds.lock().expect("no panic");
         self.send(fate, move |inner| inner.refund(&take, &receipt))

@@ -98,7 +98,12 @@ async fn what_others_free_is_granted_in_time() {
     let near = connect(&proxy.url, PATIENT).await;
     let store = DenialCache::new(near);
     let other = connect(&server.url, PATIENT).await;
-    for (round, what) in ["refund", "reset", "FLUSHALL"].iter().cycle().take(12).enumerate() {
+    for (round, what) in ["refund", "reset", "FLUSHALL"]
+        .iter()
+        .cycle()
+        .take(12)
+        .enumerate()
+    {
         let one = take(&rule("freed", 1, HOUR), round);
         let receipt = other.take_one(&one).await.expect("a decision").receipt();
         let began = Instant::now();
@@ -132,7 +137,9 @@ async fn a_server_that_goes_while_keys_are_denied() {
         let mut server = Redis::start();
         let store = connect(&server.url, TIMEOUT).await;
         let alone = DenialCache::new(store.clone());
-        let all = Resilient::around(store).fallback(Share::of_processes(2)).build();
+        let all = Resilient::around(store)
+            .fallback(Share::of_processes(2))
+            .build();
         let one = take(&rule("dies", 2, HOUR), "x");
         for _ in 0..4 {
             alone.take_one(&one).await.expect("a decision");
@@ -153,12 +160,18 @@ async fn a_server_that_goes_while_keys_are_denied() {
                 assert!(!answer.is_allowed());
                 assert_eq!(answer.source(), Source::Cache);
                 let age = gone.elapsed();
-                assert!(age < 2 * AGE + TIMEOUT + SLACK, "law 5: a denial after {age:?}");
+                assert!(
+                    age < 2 * AGE + TIMEOUT + SLACK,
+                    "law 5: a denial after {age:?}"
+                );
                 told.0 += 1;
             }
             let answer = with_all.expect("the fallback decides");
             let is_late = gone.elapsed() > 2 * AGE + TIMEOUT + SLACK;
-            assert!(!is_late || answer.source() == Source::Fallback, "{answer:?}");
+            assert!(
+                !is_late || answer.source() == Source::Fallback,
+                "{answer:?}"
+            );
             told.1 += u32::from(answer.is_allowed());
             sleep(millis(1)).await;
         }
@@ -207,14 +220,21 @@ async fn many_caches_admit_the_quota() {
                 })
             });
             let tasks = join_all(tasks.collect::<Vec<_>>()).await;
-            tasks.into_iter().flat_map(|task| task.expect("no panic")).collect::<Vec<_>>()
+            tasks
+                .into_iter()
+                .flat_map(|task| task.expect("no panic"))
+                .collect::<Vec<_>>()
         }
     });
     let allowed: Vec<_> = join_all(processes).await.into_iter().flatten().collect();
     crate::check_windows(&allowed, MAX, WINDOW);
     let windows = 4_000 / 200;
     let number = allowed.len() as u64;
-    assert!(number >= windows * MAX * 8 / 10, "law 14: {number} of {}", windows * MAX);
+    assert!(
+        number >= windows * MAX * 8 / 10,
+        "law 14: {number} of {}",
+        windows * MAX
+    );
 }
 
 /// Law 2: a flood of denials, told or asked, changes nothing: not the count, not the expiry.
@@ -228,16 +248,23 @@ async fn a_flood_changes_nothing() {
     let mut shortest = Duration::MAX;
     while allowed.elapsed() < millis(900) {
         for cost in [1, 1, 1, 2, 0] {
-            let told = store.take_one(&one.clone().with_cost(cost)).await.expect("a decision");
+            let told = store
+                .take_one(&one.clone().with_cost(cost))
+                .await
+                .expect("a decision");
             if let Verdict::Denied { retry_after } = told.verdict() {
                 let left = Duration::from_secs(2).saturating_sub(allowed.elapsed());
-                assert!(retry_after <= left + millis(30), "{retry_after:?} of {left:?}");
+                assert!(
+                    retry_after <= left + millis(30),
+                    "{retry_after:?} of {left:?}"
+                );
                 shortest = shortest.min(retry_after);
             }
         }
     }
     assert!(shortest < millis(1_200), "{shortest:?}");
-    sleep(Duration::from_secs(2).saturating_sub(allowed.elapsed()) + millis(1_000)).await;
+    sleep(Duration::from_secs(2).saturating_sub(allowed.elapsed()) + 3 * Duration::from_secs(2))
+        .await;
     let keys: Vec<String> = redis::cmd("KEYS")
         .arg("*flood*")
         .query(&mut server.connection())

@@ -25,7 +25,10 @@ const AGE: Duration = DenialCache::<MemoryStore>::DEFAULT_MAX_AGE;
 
 async fn send(app: &Router, path: &str) -> Response<Body> {
     let request = Request::get(path).body(Body::empty()).expect("valid");
-    app.clone().oneshot(request).await.expect("axum does not fail")
+    app.clone()
+        .oneshot(request)
+        .await
+        .expect("axum does not fail")
 }
 
 fn app(layer: RateLimitLayer) -> Router {
@@ -45,14 +48,21 @@ async fn a_handler_that_refunds() {
     let store = Resilient::around(inner).build();
     let app = app(RateLimitLayer::new("refunds", HOUR, 1).store(Arc::clone(&store)));
     for _ in 0..20 {
-        assert_eq!(send(&app, "/fails").await.status(), StatusCode::OK, "law 14");
+        assert_eq!(
+            send(&app, "/fails").await.status(),
+            StatusCode::OK,
+            "law 14"
+        );
     }
     // With a handler that refunds later, by the response.
     for _ in 0..20 {
         let response = send(&app, "/").await;
         assert_eq!(response.status(), StatusCode::OK, "law 14");
         for _ in 0..3 {
-            assert_eq!(send(&app, "/").await.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(
+                send(&app, "/").await.status(),
+                StatusCode::TOO_MANY_REQUESTS
+            );
         }
         let charges = response.extensions().get::<Charges>().expect("charged");
         assert_eq!(charges.refund().await.expect("an answer"), 1);
@@ -86,7 +96,10 @@ async fn requests_that_wait_beside_a_flood() {
     sleep(millis(20)).await;
     let waiting = join_all((0..200).map(|_| send(&waits, "/"))).await;
     let took = began.elapsed();
-    let allowed = waiting.iter().filter(|answer| answer.status().is_success()).count() as u64;
+    let allowed = waiting
+        .iter()
+        .filter(|answer| answer.status().is_success())
+        .count() as u64;
     let flood = join_all(flood).await.into_iter();
     let allowed = allowed + flood.map(|task| task.expect("no panic")).sum::<u64>();
     assert!(allowed >= 200, "{allowed}");
@@ -107,8 +120,9 @@ async fn waiting_begins_with_a_cached_denial() {
     for (window, is_refunded) in [(millis(400), false), (millis(1_900), true)] {
         let path = format!("begins-{window:?}");
         let one = take(&rule(&path, 1, window), "x");
-        let layer = RateLimitLayer::from_rule(Rule::new(&path, [Quota::new(1, window)
-            .expect("valid")]).expect("valid"));
+        let layer = RateLimitLayer::from_rule(
+            Rule::new(&path, [Quota::new(1, window).expect("valid")]).expect("valid"),
+        );
         let layer = layer
             .store(Arc::clone(&store))
             .key(|_: &http::request::Parts| Ok(Key::from("x")))
@@ -136,7 +150,11 @@ async fn waiting_begins_with_a_cached_denial() {
         }
         assert_eq!(waiting.await.expect("no panic"), StatusCode::OK);
         let took = charged_at.elapsed();
-        let bound = if is_refunded { millis(1_300) } else { window + millis(100) };
+        let bound = if is_refunded {
+            millis(1_300)
+        } else {
+            window + millis(100)
+        };
         assert!(took < bound, "law 14: {took:?}, refunded {is_refunded}");
     }
 }
@@ -187,22 +205,24 @@ async fn reloads_under_a_flood() {
     let store = Resilient::around(MemoryStore::new()).build();
     let limits = Limits::from_file(&file).expect("valid").store(store);
     let app = app(limits.layer("feed"));
-    let flood: Vec<_> = (0..4).map(|_| {
-        let app = app.clone();
-        tokio::spawn(async move {
-            let mut allowed = 0_u64;
-            loop {
-                let answer = send(&app, "/").await;
-                if let Some(decision) = answer.extensions().get::<Decision>() {
-                    allowed += u64::from(decision.is_allowed());
+    let flood: Vec<_> = (0..4)
+        .map(|_| {
+            let app = app.clone();
+            tokio::spawn(async move {
+                let mut allowed = 0_u64;
+                loop {
+                    let answer = send(&app, "/").await;
+                    if let Some(decision) = answer.extensions().get::<Decision>() {
+                        allowed += u64::from(decision.is_allowed());
+                    }
+                    tokio::task::yield_now().await;
+                    if allowed > 1_000_000 {
+                        return;
+                    }
                 }
-                tokio::task::yield_now().await;
-                if allowed > 1_000_000 {
-                    return;
-                }
-            }
+            })
         })
-    }).collect();
+        .collect();
     for max in 2..30_u64 {
         write(max);
         limits.reload(&file).expect("valid");

@@ -40,6 +40,8 @@ async fn a_leased_unit_is_given_back_once() {
             let mut decisions = Vec::new();
             while decisions.len() < 4 {
                 let decision = decide(&mine, &five).await;
+                tokio::task::yield_now().await;
+                assert!(decision.is_allowed(), "{algorithm:?}: {decision:?}");
                 used += 5;
                 if decision.source() == Source::Lease {
                     decisions.push(decision.receipt().expect("charged"));
@@ -47,7 +49,9 @@ async fn a_leased_unit_is_given_back_once() {
             }
             sleep(pause).await;
             let what = format!("{algorithm:?}, after {pause:?}");
-            let [a, b, c, d] = decisions[..] else { unreachable!("four") };
+            let [a, b, c, d] = decisions[..] else {
+                unreachable!("four")
+            };
             let mut back = refund(&mine, &five, &a).await;
             assert_eq!(back, 5, "{what}: its own");
             let by_other = refund(&other, &five, &b).await;
@@ -59,9 +63,17 @@ async fn a_leased_unit_is_given_back_once() {
             back += by_other + by_store + part;
             for receipt in [a, b, c, d] {
                 assert_eq!(refund(&mine, &five, &receipt).await, 0, "{what}: only once");
-                assert_eq!(refund(&memory, &five, &receipt).await, 0, "{what}: only once");
+                assert_eq!(
+                    refund(&memory, &five, &receipt).await,
+                    0,
+                    "{what}: only once"
+                );
                 let more = one.clone().with_cost(MAX);
-                assert_eq!(refund(&other, &more, &receipt).await, 0, "{what}: only once");
+                assert_eq!(
+                    refund(&other, &more, &receipt).await,
+                    0,
+                    "{what}: only once"
+                );
             }
             sleep(3 * LEASE).await;
             assert_eq!(charged(&memory, &one).await, used - back, "{what}");
@@ -135,7 +147,11 @@ async fn all_is_given_back() {
         }
         assert!(by_lease > 300, "{algorithm:?}: {by_lease}");
         sleep(millis(100)).await;
-        assert_eq!(charged(&memory, &one).await, receipts.len() as u64, "{algorithm:?}");
+        assert_eq!(
+            charged(&memory, &one).await,
+            receipts.len() as u64,
+            "{algorithm:?}"
+        );
         for receipt in &receipts {
             assert_eq!(refund(&stores[0], &one, receipt).await, 1, "{algorithm:?}");
         }
@@ -169,7 +185,11 @@ async fn an_own_reset() {
                 }
             }
             let before = decisions.last().expect("one").receipt().expect("charged");
-            assert_eq!(refund(&store, &one, &before).await, 0, "{algorithm:?}, {ways}");
+            assert_eq!(
+                refund(&store, &one, &before).await,
+                0,
+                "{algorithm:?}, {ways}"
+            );
             sleep(millis(800)).await;
             let charged = charged(&memory, &one).await;
             assert_eq!(charged, used, "law 1 after a reset: {algorithm:?}, {ways}");
@@ -187,17 +207,24 @@ async fn a_reset_by_another_process() {
         let one = take(&leased(algorithm, "others", MAX, HOUR, millis(200)), "x");
         until_leased(&store, &one).await;
         let held = charged(&memory, &one).await;
-        memory.reset(one.rule(), one.key()).await.expect("an answer");
+        memory
+            .reset(one.rule(), one.key())
+            .await
+            .expect("an answer");
         let mut used = 0;
         for _ in 0..3_000 {
             used += u64::from(is_allowed(&memory.take_one(&one).await));
         }
         sleep(millis(600)).await;
-        assert!(charged(&memory, &one).await >= used, "law 15: {algorithm:?}, {held} held");
+        assert!(
+            charged(&memory, &one).await >= used,
+            "law 15: {algorithm:?}, {held} held"
+        );
     }
 }
 
-/// The store loses its data while leases are held: what they give back is nobody else's.
+/// A rule is replaced by a stricter one while a lease is held: the lease hands out nothing that the
+/// new quota would deny, and when it ends, what it held is there.
 #[tokio::test]
 async fn a_rule_that_is_replaced_by_a_stricter_one() {
     for algorithm in LEASED {
@@ -218,7 +245,10 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
             let (mut allowed, began) = (0, Instant::now());
             while began.elapsed() < millis(900) {
                 allowed += u64::from(is_allowed(&store.take_one(&new).await));
-                assert!(allowed <= 3, "law 11: {algorithm:?}, lease {has_lease}: {allowed}");
+                assert!(
+                    allowed <= 3,
+                    "law 11: {algorithm:?}, lease {has_lease}: {allowed}"
+                );
                 sleep(millis(2)).await;
             }
             assert_eq!(allowed, 3, "law 14: {algorithm:?}, lease {has_lease}");
@@ -226,27 +256,68 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
     }
 }
 
-/// Rules that differ in the length of their leases, or have none, take turns: the account is
-/// balanced when all leases have ended.
-#[tokio::test]
-async fn leases_of_changing_lengths() {
+/// The lease of a rule gets longer, shorter, is added or removed: when all leases have ended, the
+/// store counts what was used.
+async fn check_change(algorithm: Algorithm, leases: [u64; 2]) {
     let memory = Arc::new(MemoryStore::new());
     let store = UnitLeases::new(Arc::clone(&memory));
-    let rules = [10, 60, 25, 0, 200].map(|lease| match lease {
-        0 => crate::rule("changes", MAX, HOUR),
-        _ => leased(Algorithm::SlidingLog, "changes", MAX, HOUR, millis(lease)),
+    let rules = leases.map(|lease| match lease {
+        0 => {
+            let rule = crate::rule("changes", MAX, HOUR);
+            Arc::new(Rule::clone(&rule).with_algorithm(algorithm))
+        }
+        _ => leased(algorithm, "changes", MAX, HOUR, millis(lease)),
     });
     let (mut used, mut by_lease) = (0, 0);
-    for round in 0..4_000 {
-        let one = take(&rules[round / 97 % 5], "x");
-        let decision = decide(&store, &one).await;
-        by_lease += u32::from(decision.source() == Source::Lease);
-        used += u64::from(decision.is_allowed());
-        if round % 5 == 0 {
-            sleep(millis(1)).await;
+    for rule in &rules {
+        let one = take(rule, "x");
+        for _ in 0..400 {
+            let decision = decide(&store, &one).await;
+            by_lease += u32::from(decision.source() == Source::Lease);
+            used += u64::from(decision.is_allowed());
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..8 {
+            used += u64::from(is_allowed(&store.take_one(&one).await));
+            sleep(millis(30)).await;
         }
     }
     assert!(by_lease > 100, "{by_lease}");
     sleep(millis(700)).await;
-    assert_eq!(charged(&memory, &take(&rules[0], "x")).await, used);
+    let charged = charged(&memory, &take(&rules[1], "x")).await;
+    assert_eq!(
+        charged, used,
+        "{algorithm:?}: a lease of {} ms, then of {} ms",
+        leases[0], leases[1]
+    );
+}
+
+#[tokio::test]
+async fn a_lease_that_gets_longer() {
+    for algorithm in LEASED {
+        check_change(algorithm, [30, 200]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_added() {
+    for algorithm in LEASED {
+        check_change(algorithm, [0, 60]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_removed() {
+    for algorithm in LEASED {
+        check_change(algorithm, [60, 0]).await;
+    }
+}
+
+/// Under the sliding log a refund gives back only what a longer window of an earlier rule does not
+/// need. So what leases give back after the change is lost until that window is over.
+#[tokio::test]
+async fn a_lease_that_gets_shorter() {
+    for algorithm in LEASED {
+        check_change(algorithm, [200, 30]).await;
+    }
 }

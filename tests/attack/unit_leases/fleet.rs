@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use test_support::Redis;
 use test_support::workers::{instructions, number, start_worker};
-use tidegate::decision::Source;
 use tidegate::store::{StoreExt, UnitLeases};
 use tidegate::{Algorithm, Rule, Store};
 use tokio::time::sleep;
@@ -22,7 +21,10 @@ pub(super) fn check(allowed: &mut [Allowed], max: u64, window: Duration) {
         let end = first.asked + window;
         let later = allowed[at..].iter().take_while(|one| one.asked < end);
         let inside = later.filter(|one| one.answered < end).count() as u64;
-        assert!(inside <= max, "law 1: {inside} of at most {max} in one window");
+        assert!(
+            inside <= max,
+            "law 1: {inside} of at most {max} in one window"
+        );
     }
 }
 
@@ -72,7 +74,11 @@ impl Fleet {
             allowed.extend(used);
             by_lease += leases;
         }
-        println!("{:?}: {} allowed, {by_lease} by leases", self.algorithm, allowed.len());
+        println!(
+            "{:?}: {} allowed, {by_lease} by leases",
+            self.algorithm,
+            allowed.len()
+        );
         assert!(by_lease > 200, "{by_lease}");
         allowed
     }
@@ -103,7 +109,12 @@ async fn a_sliding_log() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sliding_window() {
     let algorithm = Algorithm::SlidingWindow;
-    Fleet { algorithm, ..DEFAULT }.check().await;
+    Fleet {
+        algorithm,
+        ..DEFAULT
+    }
+    .check()
+    .await;
 }
 
 /// A longer window and lease, with demand in bursts at the end of it: units are leased late, and
@@ -119,60 +130,61 @@ async fn a_longer_window() {
     fleet.check().await;
 }
 
-/// Takers whose rule has no lease count leased units until the lease and the window are over.
+/// Takers whose rule has no lease count leased units until the lease and the window are over: one
+/// that asks when the window of a charge is over, and that of its use is not, is not told that the
+/// unit is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn takers_without_a_lease() {
-    let lease = millis(300);
-    let window = Duration::from_secs(15);
-    // Units are leased at once, used at the end of the lease, and counted by a taker without one.
+    const WINDOW: Duration = Duration::from_secs(5);
+    const MAX: u64 = 1_000;
     let server = Redis::start();
     let leasing = UnitLeases::new(connect(&server.url, PATIENT).await);
     let plain = connect(&server.url, PATIENT).await;
-    let path = "mixed";
-    let with = take(&leased(Algorithm::SlidingLog, path, 1_000, window, lease), "x");
-    let without = take(&rule(path, 1_000, window), "x");
-    let used = until_leased(&leasing, &with).await;
-    // The rest is charged by others, so that all is used at the beginning.
-    let began = Instant::now();
-    let mut late = Vec::new();
-    while began.elapsed() < lease {
-        sleep(millis(5)).await;
-        if began.elapsed() > lease * 2 / 3 {
-            let asked = Instant::now();
-            let decision = leasing.take_one(&with).await.expect("a decision");
-            if decision.source() == Source::Lease {
-                late.push((asked, decision.receipt().expect("charged").stamp()));
-            }
-        }
-    }
-    assert!(!late.is_empty(), "units of a lease are used late, after {}", used.len());
-    let charged_at = late[0].1;
-    // When the window of the lease's charge is over, and that of its use is not.
-    let (first, _) = late[0];
-    let age = || -> u64 {
-        let (seconds, micros): (u64, u64) =
-            redis::cmd("TIME").query(&mut server.connection()).expect("the time");
-        seconds * 1_000_000 + micros - charged_at
+    let with = take(
+        &leased(Algorithm::SlidingLog, "mixed", MAX, WINDOW, millis(100)),
+        "x",
+    );
+    let without = take(&rule("mixed", MAX, WINDOW), "x");
+    let time = || -> u64 {
+        let time = redis::cmd("TIME").query(&mut server.connection());
+        let (seconds, micros): (u64, u64) = time.expect("the time");
+        seconds * 1_000_000 + micros
     };
-    let window_micros = window.as_micros() as u64;
-    while age() < window_micros + 20_000 {
-        sleep(millis(5)).await;
+    // Used at this time of the server or later, and charged then.
+    let mut used = Vec::new();
+    for _ in 0..150 {
+        let before = time();
+        let decision = leasing.take_one(&with).await.expect("a decision");
+        used.push((before, decision.receipt().expect("charged").stamp()));
+        sleep(millis(2)).await;
     }
-    let look = plain.peek(&without).await.expect("a decision");
-    let is_in_window = first.elapsed() < window;
-    assert!(is_in_window, "this machine was too slow");
-    let free = look.remaining();
-    let inside = late.iter().filter(|(asked, stamp)| {
-        asked.elapsed() < window && *stamp <= charged_at
-    });
-    let inside = inside.count() as u64;
-    assert!(free + inside <= 1_000, "law 1: {free} are free, and {inside} were used in the window");
+    let late = |(used, charged): &(u64, u64)| used.saturating_sub(*charged);
+    let latest = used.iter().max_by_key(|one| late(one)).expect("one");
+    assert!(
+        late(latest) > 20_000,
+        "no unit of a lease was used late: {latest:?}"
+    );
+    let window = WINDOW.as_micros() as u64;
+    while time() <= latest.1 + window + 1_000 {
+        sleep(millis(1)).await;
+    }
+    let free = plain.peek(&without).await.expect("a decision").remaining();
+    let now = time();
+    let inside = used.iter().filter(|(at, _)| at + window > now).count() as u64;
+    assert!(
+        free + inside <= MAX,
+        "law 1: {free} are free, and {inside} were used in the window"
+    );
 }
 
 /// The same in a mixed fleet under load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fleet_with_takers_without_a_lease() {
-    let fleet = Fleet { counting: 0, plain: 1, ..DEFAULT };
+    let fleet = Fleet {
+        counting: 0,
+        plain: 1,
+        ..DEFAULT
+    };
     fleet.check().await;
 }
 
@@ -183,7 +195,10 @@ async fn fixed_windows() {
     const MAX: u64 = 1_000;
     let server = Redis::start();
     let proxy = behind(&server, millis(2)).await;
-    let one = take(&leased(Algorithm::FixedWindow, "fixed", MAX, WINDOW, millis(20)), "x");
+    let one = take(
+        &leased(Algorithm::FixedWindow, "fixed", MAX, WINDOW, millis(20)),
+        "x",
+    );
     let look = connect(&server.url, PATIENT).await;
     look.take_one(&one).await.expect("a decision");
     let mut processes = Vec::new();
@@ -210,11 +225,14 @@ async fn fixed_windows() {
     assert!(by_lease > 200, "{by_lease}");
     // Each window certainly spans from its end's latest, less the window, to its end's earliest.
     for (earliest, latest) in ends {
-        let inside = allowed.iter().filter(|one| {
-            one.asked > latest - WINDOW && one.answered < earliest
-        });
+        let inside = allowed
+            .iter()
+            .filter(|one| one.asked > latest - WINDOW && one.answered < earliest);
         let inside = inside.count() as u64;
-        assert!(inside <= MAX, "law 1: {inside} of {MAX} in one fixed window");
+        assert!(
+            inside <= MAX,
+            "law 1: {inside} of {MAX} in one fixed window"
+        );
     }
 }
 
@@ -224,7 +242,10 @@ async fn fixed_windows() {
 async fn worker_that_is_killed() {
     let Some(words) = instructions() else { return };
     let store = UnitLeases::new(connect(&words[0], PATIENT).await);
-    let one = take(&leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)), "x");
+    let one = take(
+        &leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)),
+        "x",
+    );
     let mut used = 0;
     used += units(&until_leased(&store, &one).await);
     for _ in 0..200 {
@@ -242,7 +263,10 @@ async fn a_process_that_is_killed() {
     use std::io::{BufRead, BufReader};
     let server = Redis::start();
     let raw = connect(&server.url, PATIENT).await;
-    let one = take(&leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)), "x");
+    let one = take(
+        &leased(Algorithm::SlidingLog, "killed", 50_000, HOUR, millis(400)),
+        "x",
+    );
     let mut used = 0;
     let mut lost_before = 0;
     for is_killed in [true, false] {
@@ -276,7 +300,10 @@ async fn a_process_that_is_killed() {
     // Both did the same; the first one lost its leases.
     let lost = lost_before.saturating_sub(used);
     assert!(used >= 201, "{used}");
-    assert!(lost <= 3 * used, "{lost} of {used}: more than a lease was lost");
+    assert!(
+        lost <= 3 * used,
+        "{lost} of {used}: more than a lease was lost"
+    );
     let _ = number("used 1", "used");
 }
 

@@ -10,7 +10,9 @@ use crate::{HOUR, millis};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn of(windows: &[Duration]) -> Rule {
-    let quotas = windows.iter().map(|window| Quota::new(10, *window).expect("valid"));
+    let quotas = windows
+        .iter()
+        .map(|window| Quota::new(10, *window).expect("valid"));
     Rule::new("rule", quotas).expect("valid")
 }
 
@@ -20,7 +22,11 @@ fn leases_at_their_ends() {
     let cases = [
         (Duration::ZERO, HOUR, None),
         (Duration::from_nanos(1), HOUR, None),
-        (Duration::from_micros(1), HOUR, Some(Duration::from_micros(1))),
+        (
+            Duration::from_micros(1),
+            HOUR,
+            Some(Duration::from_micros(1)),
+        ),
         (millis(50), HOUR, Some(millis(50))),
         (Duration::MAX, HOUR, Some(HOUR / 50)),
         (Duration::MAX, millis(1), Some(Duration::from_micros(20))),
@@ -55,7 +61,10 @@ fn windows_of_ten_years() {
                     Ok(rule) => {
                         let lease = rule.lease().unwrap_or_default();
                         let is_fixed = algorithm == Algorithm::FixedWindow;
-                        assert!(is_fixed || lease == Duration::ZERO, "{lease:?} is not counted");
+                        assert!(
+                            is_fixed || lease == Duration::ZERO,
+                            "{lease:?} is not counted"
+                        );
                     }
                     Err(error) => assert_eq!(error, RuleError::LeaseTooLong),
                 }
@@ -68,16 +77,25 @@ fn windows_of_ten_years() {
 #[test]
 fn settings_that_follow_each_other() {
     let rule = || of(&[10 * SECOND]);
-    let twice = rule().with_lease(HOUR).expect("leases").with_lease(millis(30)).expect("leases");
+    let twice = rule()
+        .with_lease(HOUR)
+        .expect("leases")
+        .with_lease(millis(30))
+        .expect("leases");
     assert_eq!(twice.quotas()[0].window(), 10 * SECOND + millis(30));
     let off = twice.with_lease(Duration::ZERO).expect("no leases");
     assert_eq!((off.lease(), off.quotas()[0].window()), (None, 10 * SECOND));
     for algorithm in Algorithm::ALL {
-        let other = rule().with_lease(millis(30)).expect("leases").with_algorithm(algorithm);
+        let other = rule()
+            .with_lease(millis(30))
+            .expect("leases")
+            .with_algorithm(algorithm);
         assert_eq!(other.lease(), None, "{algorithm:?}");
         assert_eq!(other.quotas()[0].window(), 10 * SECOND, "{algorithm:?}");
     }
-    let gcra = rule().with_algorithm(Algorithm::Gcra).with_lease(millis(30));
+    let gcra = rule()
+        .with_algorithm(Algorithm::Gcra)
+        .with_lease(millis(30));
     let error = gcra.expect_err("no leases");
     assert_eq!(error, RuleError::NoLeases("gcra"));
     assert!(error.to_string().contains("gcra"));
@@ -112,7 +130,11 @@ fn files() {
             ("\"584000years\"", Some(millis(20))),
         ] {
             let rules = Rules::from_toml(&text(lease, algorithm.name())).expect("valid");
-            assert_eq!(rules.get("feed").expect("a rule").lease(), effective, "{lease}");
+            assert_eq!(
+                rules.get("feed").expect("a rule").lease(),
+                effective,
+                "{lease}"
+            );
         }
     }
     let limits = Limits::from_toml(&text("\"10ms\"", "sliding-log")).expect("valid");
@@ -144,10 +166,21 @@ fn files() {
         let rules = limits.rules().load();
         assert_eq!(rules.get("feed").expect("a rule").lease(), Some(millis(10)));
     }
-    let shadow = format!("{}[rules.feed.shadow]\nmax-count = 3\nwindow = \"1s\"\nlease = \"5ms\"\n",
-        text("\"10ms\"", "sliding-log"));
-    println!("{:?}", Rules::from_toml(&shadow).map(|rules| rules.get("feed").and_then(|rule| rule.shadow()?.lease())));
+    let shadow = format!(
+        "{}[rules.feed.shadow]\nmax-count = 3\nwindow = \"1s\"\nlease = \"5ms\"\n",
+        text("\"10ms\"", "sliding-log")
+    );
+    println!(
+        "{:?}",
+        Rules::from_toml(&shadow)
+            .map(|rules| rules.get("feed").and_then(|rule| rule.shadow()?.lease()))
+    );
     let ten_years = "[rules.feed]\nmax-count = 10\nwindow = \"3650d\"\nlease = \"50ms\"\n";
-    let error = Rules::from_toml(ten_years).expect_err("too long").to_string();
-    assert!(error.contains("rules.feed.lease") && error.contains("line 4"), "{error}");
+    let error = Rules::from_toml(ten_years)
+        .expect_err("too long")
+        .to_string();
+    assert!(
+        error.contains("rules.feed.lease") && error.contains("line 4"),
+        "{error}"
+    );
 }

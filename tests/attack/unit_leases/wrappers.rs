@@ -30,7 +30,10 @@ async fn a_fallback_is_not_leased() {
     let store = UnitLeases::new(resilient);
     assert!(store.has_fallback());
     assert_eq!(store.name(), memory.name());
-    let one = take(&leased(Algorithm::SlidingLog, "outage", MAX, HOUR, LEASE), "x");
+    let one = take(
+        &leased(Algorithm::SlidingLog, "outage", MAX, HOUR, LEASE),
+        "x",
+    );
     let (mut used, mut by_fallback) = (0, 0);
     for _ in 0..3 {
         used += units(&until_leased(&store, &one).await);
@@ -60,7 +63,11 @@ async fn a_fallback_is_not_leased() {
         }
     }
     assert!(by_fallback > 100, "{by_fallback}");
-    assert!(by_fallback <= MAX / 4, "law 11: {by_fallback} of a share of {}", MAX / 4);
+    assert!(
+        by_fallback <= MAX / 4,
+        "law 11: {by_fallback} of a share of {}",
+        MAX / 4
+    );
     sleep(3 * LEASE).await;
     let peek = memory.peek(&one).await.expect("a decision");
     assert!(MAX - peek.remaining() >= used, "law 1");
@@ -77,7 +84,10 @@ async fn a_refund_in_an_outage() {
         .probe_every(millis(10))
         .build();
     let store = UnitLeases::new(resilient);
-    let one = take(&leased(Algorithm::SlidingLog, "back", 10_000, HOUR, LEASE), "x");
+    let one = take(
+        &leased(Algorithm::SlidingLog, "back", 10_000, HOUR, LEASE),
+        "x",
+    );
     let decisions = until_leased(&store, &one).await;
     let used = units(&decisions);
     let receipt = decisions.last().expect("one").receipt().expect("charged");
@@ -111,7 +121,10 @@ async fn cached_denials_inside_and_outside() {
             true => Arc::new(UnitLeases::new(Resilient::around(inner).build())),
             false => Resilient::around(UnitLeases::new(inner)).build(),
         };
-        let one = take(&leased(Algorithm::SlidingLog, "denials", MAX, HOUR, LEASE), "x");
+        let one = take(
+            &leased(Algorithm::SlidingLog, "denials", MAX, HOUR, LEASE),
+            "x",
+        );
         let (mut allowed, mut denied_since, mut by_lease) = (0, None, 0);
         loop {
             let decision = decide(&store, &one).await;
@@ -138,7 +151,10 @@ async fn the_end_of_a_lease_voids_denials() {
     let memory = Arc::new(MemoryStore::new());
     let cache = DenialCache::new(Arc::clone(&memory)).max_age(Duration::MAX);
     let store = UnitLeases::new(cache);
-    let one = take(&leased(Algorithm::SlidingLog, "voids", 1_000, HOUR, LEASE), "x");
+    let one = take(
+        &leased(Algorithm::SlidingLog, "voids", 1_000, HOUR, LEASE),
+        "x",
+    );
     let mut used = units(&until_leased(&store, &one).await);
     // Larger than what the lease leaves.
     let large = one.clone().with_cost(1_000 - used - 1);
@@ -175,7 +191,10 @@ async fn clones_and_several_wrappers() {
         Arc::new(second),
         Arc::new(nested),
     ];
-    let one = take(&leased(Algorithm::SlidingLog, "clones", MAX, HOUR, LEASE), "x");
+    let one = take(
+        &leased(Algorithm::SlidingLog, "clones", MAX, HOUR, LEASE),
+        "x",
+    );
     let (mut used, mut denied, mut receipts) = (0_u64, 0, Vec::new());
     let mut at = 0;
     while denied < 400 {
@@ -197,7 +216,10 @@ async fn clones_and_several_wrappers() {
     sleep(4 * LEASE).await;
     let mut back = 0;
     for (at, receipt) in receipts.iter().enumerate().step_by(7) {
-        back += stores[at % 4].refund(&one, receipt).await.expect("an answer");
+        back += stores[at % 4]
+            .refund(&one, receipt)
+            .await
+            .expect("an answer");
     }
     assert_eq!(back, receipts.iter().step_by(7).count() as u64, "law 15");
     let peek = memory.peek(&one).await.expect("a decision");
@@ -212,7 +234,10 @@ async fn a_breaker_outside() {
     let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
     let leases = UnitLeases::new(inner.clone());
     let store = Resilient::around(leases).probe_every(millis(10)).build();
-    let one = take(&leased(Algorithm::SlidingLog, "breaker", 10_000, HOUR, LEASE), "x");
+    let one = take(
+        &leased(Algorithm::SlidingLog, "breaker", 10_000, HOUR, LEASE),
+        "x",
+    );
     let mut used = units(&until_leased(&store, &one).await);
     inner.takes_are(Fate::QuestionLost);
     inner.refunds_are(Fate::QuestionLost);
