@@ -161,8 +161,13 @@ impl<'a> Fleet<'a> {
             let (mut admitted, mut leased, mut answered) = (0, 0, 0);
             for _ in 0..requests {
                 let Process { store, take, .. } = &self.processes[number];
-                let Ok(answer) = store.take(std::slice::from_ref(take)).now() else {
-                    continue; // the network counts it
+                let answer = match store.take(std::slice::from_ref(take)).now() {
+                    Ok(answer) => answer,
+                    Err(pending) => {
+                        // The network counts it.
+                        tokio::spawn(pending);
+                        continue;
+                    }
                 };
                 let decision = answer.expect("decides").into_single().expect("one");
                 answered += 1;

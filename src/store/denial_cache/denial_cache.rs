@@ -96,6 +96,9 @@ impl<S: Store> DenialCache<S> {
     /// The default of [`DenialCache::max_keys`].
     pub const DEFAULT_MAX_KEYS: usize = 10_000;
 
+    /// The largest [`DenialCache::max_keys`]: room for so many takes 200 MB.
+    pub const MAX_KEYS: usize = 1_000_000;
+
     /// Remembers the denials of `inner`.
     #[must_use]
     pub fn new(inner: S) -> Self {
@@ -118,11 +121,12 @@ impl<S: Store> DenialCache<S> {
     }
 
     /// How many denials it remembers at most; with 0 the cache is off. Those that it remembers are
-    /// forgotten. Default: 10,000, which take about 2 MB where the keys are addresses.
+    /// forgotten. Default: 10,000, which take about 2 MB where the keys are addresses. More than
+    /// [`MAX_KEYS`](Self::MAX_KEYS) become that number.
     #[must_use]
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         let clock = self.denials.clock.clone();
-        self.denials = Arc::new(Denials::new(max_keys, clock));
+        self.denials = Arc::new(Denials::new(max_keys.min(Self::MAX_KEYS), clock));
         self
     }
 

@@ -1,6 +1,6 @@
 use super::moment::Moment;
 
-/// How many units were asked for in the last period, and in the one that runs.
+/// How many units were granted in the last period, and in the one that runs.
 #[derive(Debug)]
 pub(super) struct Demand {
     began: Moment,
@@ -17,7 +17,7 @@ impl Demand {
         }
     }
 
-    /// Units are asked for. Periods are as long as leases.
+    /// Units are granted. Periods are as long as leases.
     pub(super) fn add(&mut self, now: Moment, period: u64, units: u64) {
         let elapsed = now.since(self.began);
         if elapsed >= period {

@@ -101,12 +101,14 @@ impl KeyLeases {
             self.rule = Arc::clone(rule);
             (self.plain_since, self.remaining) = (None, u64::MAX);
         }
-        self.demand.add(now, lease, cost);
         let mut valid = self.held.iter_mut();
         let decision = valid.find_map(|held| {
             let may_serve = held.is_of(rule) && held.time_left(now) > 0;
             may_serve.then(|| held.take(cost)).flatten()
         });
+        if decision.is_some() {
+            self.demand.add(now, lease, cost);
+        }
         let share = self.share(now, lease);
         self.is_asked |= share.is_some();
         let wanted = share.map(|units| WantedLease {
@@ -115,6 +117,11 @@ impl KeyLeases {
             asked_at: now,
         });
         Served { decision, wanted }
+    }
+
+    /// The store has granted a take under this rule.
+    pub(super) fn granted(&mut self, rule: &Rule, now: Moment, cost: u64) {
+        self.demand.add(now, lease_of(rule), cost);
     }
 
     /// The units to lease next. `None` if what is held suffices, or if takes are to be plain.
@@ -178,6 +185,11 @@ impl KeyLeases {
         let term = held.term();
         self.held.push(held);
         Some(term)
+    }
+
+    /// No lease is asked for any more.
+    pub(super) fn stay_plain(&mut self, now: Moment) {
+        (self.plain_since, self.plain_for) = (Some(now), u64::MAX);
     }
 
     /// The question about a lease has got no answer.

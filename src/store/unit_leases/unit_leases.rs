@@ -1,15 +1,18 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::catch_unwind;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::sleep_until;
+use tokio::time::{Sleep, sleep};
 
 use super::key_leases::{KeyLeases, Served, WantedLease};
 use super::moment::Clocks;
+use super::place::{Place, Places, lock, place_of};
 use crate::decision::{Decision, Decisions, Receipt};
 use crate::error::StoreError;
-use crate::key::{Key, hash};
+use crate::key::Key;
 use crate::rule::Rule;
 use crate::store::{Store, StoreFuture, Take, single};
 
@@ -52,6 +55,7 @@ use crate::store::{Store, StoreFuture, Take, single};
 ///   units.
 /// - The response fields say what is left of the lease, which is less than the store has.
 /// - A lease is a task that ends with it. When the runtime ends, its rest is lost in the same way.
+///   In a runtime without timers, and outside of a runtime, all takes go to the store.
 ///
 /// # Introducing it in a running fleet
 ///
@@ -81,9 +85,6 @@ pub struct UnitLeases<S> {
 /// Keys that may have leases at a time. Others are asked about one by one, until one of these is
 /// not in demand any more.
 const PLACES: usize = 1_024;
-
-/// Each key has one place, which it shares with others.
-type Places = Arc<[Mutex<Option<KeyLeases>>]>;
 
 impl<S: Store> UnitLeases<S> {
     /// Leases units of this store.
@@ -119,72 +120,94 @@ impl<S: Store> UnitLeases<S> {
         served.map_or_else(Served::default, |known| known.take(rule, now, take.cost()))
     }
 
+    /// Asks the store for this take. What it grants is demand for the next lease.
+    fn ask(&self, takes: &[Take], place: Place) -> StoreFuture<Decisions> {
+        match self.inner.take(takes).now() {
+            Ok(answer) => {
+                place.count_demand(&answer);
+                StoreFuture::ready(answer)
+            }
+            Err(pending) => StoreFuture::boxed(async move {
+                let answer = pending.await;
+                place.count_demand(&answer);
+                answer
+            }),
+        }
+    }
+
     /// Asks the store for a lease. A task waits for the answer, holds the lease and ends it.
     #[cold]
-    fn ask(&self, take: &Take, place: usize, wanted: WantedLease) {
+    fn lease(&self, take: &Take, number: usize, wanted: WantedLease) {
         let take = Take::new(Arc::clone(take.rule()), take.key().clone()).with_cost(wanted.units);
         let mut asking = Asking {
-            places: Arc::clone(&self.places),
-            place,
-            take,
+            place: self.place(&take, number),
             wanted,
-            clocks: self.clocks,
             is_answered: false,
             held: None,
         };
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        let answer = self.inner.take(std::slice::from_ref(&asking.take));
+        let Ok(timer) = catch_unwind(|| Box::pin(sleep(Duration::ZERO))) else {
+            // This runtime has no timers: a lease would never end.
+            asking.place.leases(KeyLeases::stay_plain);
+            return;
+        };
+        let answer = self.inner.take(std::slice::from_ref(&take));
         let inner = Arc::clone(&self.inner);
         runtime.spawn(async move {
             let answer = answer.await.and_then(single);
-            let unused = asking.hold(answer).await;
-            if let Some(unused) = unused {
-                let take = asking.take.clone().with_cost(unused.units());
+            if let Some(unused) = asking.hold(answer, timer).await {
+                let take = take.with_cost(unused.units());
                 // Where this fails, the units count until their window has passed.
                 inner.refund(&take, &unused).await.ok();
             }
         });
     }
 
-    fn place(rule: &Rule, key: &Key) -> usize {
-        let hash = rule.id_hash().rotate_left(32) ^ hash(key.as_str());
-        usize::try_from(hash % PLACES as u64).expect("there are as many places")
+    fn place(&self, take: &Take, number: usize) -> Place {
+        Place {
+            places: Arc::clone(&self.places),
+            number,
+            take: take.clone(),
+            clocks: self.clocks,
+        }
     }
 }
 
 /// A question about a lease, and then the lease. When it is dropped, as with a runtime that ends,
 /// another lease may be asked for.
 struct Asking {
-    places: Places,
-    place: usize,
-    take: Take,
+    place: Place,
     wanted: WantedLease,
-    clocks: Clocks,
     is_answered: bool,
     held: Option<Receipt>,
 }
 
 impl Asking {
     /// Holds the lease until it ends, and returns the receipt of what has to be given back.
-    async fn hold(&mut self, answer: Result<Decision, StoreError>) -> Option<Receipt> {
+    async fn hold(
+        &mut self,
+        answer: Result<Decision, StoreError>,
+        mut timer: Pin<Box<Sleep>>,
+    ) -> Option<Receipt> {
         let decision = answer.ok();
         let receipt = decision.as_ref().and_then(Decision::receipt);
         // What a fallback admits is not the fleet's: it is not held.
         let held = decision
             .as_ref()
             .filter(|decision| decision.failure().is_none());
-        let held = held.and_then(|decision| self.wanted.held(self.take.rule(), decision));
+        let held = held.and_then(|decision| self.wanted.held(self.place.take.rule(), decision));
         self.is_answered = true;
-        let wanted = self.wanted;
-        let now = self.clocks.now();
-        let term = self.leases(|leases| leases.answered(held, decision.as_ref(), &wanted, now));
+        let (place, wanted) = (&self.place, self.wanted);
+        let term =
+            place.leases(|leases, now| leases.answered(held, decision.as_ref(), &wanted, now));
         match term.flatten() {
             None => receipt,
             Some((began, length)) => {
                 self.held = receipt;
-                sleep_until(self.clocks.after(began, length)).await;
+                timer.as_mut().reset(place.clocks.after(began, length));
+                timer.await;
                 self.end()
             }
         }
@@ -193,30 +216,17 @@ impl Asking {
     /// Ends the lease that is held, and returns the receipt of what is left of it.
     fn end(&mut self) -> Option<Receipt> {
         let held = self.held.take()?;
-        self.leases(|leases| leases.end(held)).flatten()
-    }
-
-    /// The leases of its key, unless the place is another key's.
-    fn leases<T>(&self, act: impl FnOnce(&mut KeyLeases) -> T) -> Option<T> {
-        let mut leases = lock(&self.places[self.place]);
-        let leases = leases.as_mut()?;
-        let is_own = leases.is_of(self.take.rule(), self.take.key());
-        is_own.then(|| act(leases))
+        self.place.leases(|leases, _| leases.end(held)).flatten()
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.leases(KeyLeases::gave_up);
+            self.place.leases(|leases, _| leases.gave_up());
         }
         self.end();
     }
-}
-
-/// Nothing panics while it is locked.
-fn lock(place: &Mutex<Option<KeyLeases>>) -> MutexGuard<'_, Option<KeyLeases>> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<S: Store> Store for UnitLeases<S> {
@@ -227,15 +237,15 @@ impl<S: Store> Store for UnitLeases<S> {
         if take.rule().lease().is_none() || take.cost() == 0 {
             return self.inner.take(takes);
         }
-        let place = Self::place(take.rule(), take.key());
+        let place = place_of(&self.places, take.rule(), take.key());
         let Served { decision, wanted } = self.serve(take, place);
         // The take comes first: it does not wait behind the lease.
         let answer = match decision {
             Some(decision) => StoreFuture::ready(Ok(Decisions::from(decision))),
-            None => self.inner.take(takes),
+            None => self.ask(takes, self.place(take, place)),
         };
         if let Some(wanted) = wanted {
-            self.ask(take, place, wanted);
+            self.lease(take, place, wanted);
         }
         answer
     }
@@ -246,7 +256,7 @@ impl<S: Store> Store for UnitLeases<S> {
     }
 
     fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let mut leases = lock(&self.places[Self::place(rule, key)]);
+        let mut leases = lock(&self.places[place_of(&self.places, rule, key)]);
         if let Some(leases) = leases.as_mut().filter(|leases| leases.is_of(rule, key)) {
             leases.reset();
         }
