@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use http::HeaderName;
 use http::request::Parts;
 
@@ -87,11 +89,11 @@ impl KeyExtractor for Header {
                 ))),
             };
         };
-        let mut value = first.as_bytes().to_vec();
+        let mut value = Cow::Borrowed(first.as_bytes());
         for line in lines {
             // No line holds a line feed, so lines cannot be mistaken for one another.
-            value.push(b'\n');
-            value.extend_from_slice(line.as_bytes());
+            value.to_mut().push(b'\n');
+            value.to_mut().extend_from_slice(line.as_bytes());
         }
         Ok(match self.secret {
             false => key.with(value),

@@ -119,13 +119,22 @@ impl fmt::Display for Key {
 /// The characters with a meaning in keys are encoded, too: `:` separates parts, `#` begins a hash,
 /// `~` stands for a missing value, `{` and `}` choose a cluster slot.
 pub(crate) fn escape(part: &[u8], into: &mut String) {
+    into.reserve_exact(part.len());
     for &byte in part {
-        if byte.is_ascii_alphanumeric() || b"-._/@!$&'()*+,;=?".contains(&byte) {
+        if is_plain(byte) {
             into.push(char::from(byte));
         } else {
             write!(into, "%{byte:02X}").expect("writing to a string does not fail");
         }
     }
+}
+
+const fn is_plain(byte: u8) -> bool {
+    matches!(
+        byte,
+        b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'/' | b'@' | b'!' | b'$'
+            | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b'?'
+    )
 }
 
 #[cfg(test)]
