@@ -10,23 +10,29 @@ use crate::rule::Rule;
 
 /// A 429 with the names of the quotas that have no room for `cost`.
 pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision, cost: u64) -> Response {
-    let mut violated = String::new();
-    for (policy, state) in rule.policies().iter().zip(decision.quotas()) {
-        if state.remaining() < cost {
-            let comma = if violated.is_empty() { "" } else { "," };
-            violated.push_str(comma);
-            // A policy's name has no quotes, backslashes or control characters.
-            violated.extend(["\"", policy.name(), "\""]);
-        }
+    const START: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+        \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
+        \"status\":429,\"violated-policies\":[";
+    const END: &str = "]}";
+
+    let quotas = rule.policies().iter().zip(decision.quotas());
+    let violated = quotas.filter(|(_, state)| state.remaining() < cost);
+    let names = || violated.clone().map(|(policy, _)| policy.name());
+    let length = names()
+        .map(|name| name.len() + "\"\",".len())
+        .sum::<usize>();
+    // Exactly as long as needed: such a string becomes a body without being copied.
+    let length = START.len() + length.saturating_sub(1) + END.len();
+    let mut body = String::with_capacity(length);
+    body.push_str(START);
+    for (at, name) in names().enumerate() {
+        body.push_str(if at == 0 { "\"" } else { ",\"" });
+        // A policy's name has no quotes, backslashes or control characters.
+        body.push_str(name);
+        body.push('"');
     }
-    document(
-        StatusCode::TOO_MANY_REQUESTS,
-        format!(
-            "{{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-             \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
-             \"status\":429,\"violated-policies\":[{violated}]}}"
-        ),
-    )
+    body.push_str(END);
+    document(StatusCode::TOO_MANY_REQUESTS, body)
 }
 
 /// A 503, for a request without a decision.
