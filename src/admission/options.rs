@@ -86,12 +86,12 @@ impl Options {
     }
 
     pub(crate) fn deny(&self, take: Take, decision: Decision) -> Outcome {
-        let write_decision = Arc::clone(&self.write_decision);
         let Some(callback) = self.degrade.clone() else {
             let mut response = quota_exceeded(take.rule(), &decision, take.cost());
-            write_decision(take.rule(), decision, &mut response);
+            (self.write_decision)(take.rule(), decision, &mut response);
             return Outcome::Respond(response);
         };
+        let write_decision = Arc::clone(&self.write_decision);
         Outcome::Deny(Box::new(move |head| {
             Box::pin(async move {
                 let rule = Arc::clone(take.rule());

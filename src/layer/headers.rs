@@ -115,7 +115,7 @@ fn write(
             fields(&decision, headers);
         }
         if let Some(retry_after) = decision.retry_after() {
-            let seconds = HeaderValue::from(whole_seconds(retry_after));
+            let seconds = number(whole_seconds(retry_after));
             headers.entry(RETRY_AFTER).or_insert(seconds);
         }
     }
@@ -191,12 +191,12 @@ fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
     let Some((tightest, state)) = tightest(rule, decision) else {
         return;
     };
-    for (name, number) in [
+    for (name, value) in [
         (X_LIMIT, tightest.quota().max()),
         (X_REMAINING, state.remaining()),
         (X_RESET, reset(state, decision)),
     ] {
-        headers.entry(name).or_insert(number.into());
+        headers.entry(name).or_insert(number(value));
     }
 }
 
@@ -220,6 +220,11 @@ fn reset(state: &QuotaState, decision: &Decision) -> u64 {
 fn whole_seconds(duration: Duration) -> u64 {
     let begun = u64::from(duration.subsec_nanos() > 0);
     (duration.as_secs() + begun).max(1)
+}
+
+/// The `From` of field values would leave room behind the digits, and a second allocation for it.
+fn number(number: u64) -> HeaderValue {
+    value(itoa::Buffer::new().format(number).as_bytes())
 }
 
 fn value(bytes: &[u8]) -> HeaderValue {

@@ -1,4 +1,4 @@
-//! What the layer allocates for an allowed request.
+//! What the layer allocates for a request.
 
 use std::convert::Infallible;
 
@@ -47,6 +47,19 @@ fn a_ready_answer_costs_no_allocation_but_what_shows_it() {
     // The fields: the map of header fields, and the value of `RateLimit`.
     let shown = allocations(layer.layer(service_fn(ok)));
     assert!(shown - silent <= 4, "{shown} after {silent}");
+}
+
+#[test]
+fn a_denial_costs_no_allocation_but_its_response() {
+    let layer = RateLimitLayer::new("p", WINDOW, 1).store(MemoryStore::new());
+    let bare = allocations(service_fn(ok));
+    // The document and its box, the two parts of the map of header fields, and the extension: a
+    // map, its table and a box.
+    let silent = allocations(layer.clone().headers(Headers::None).layer(service_fn(ok)));
+    assert_eq!(silent - bare, 7);
+    // The values of `RateLimit` and of `Retry-After`.
+    let shown = allocations(layer.layer(service_fn(ok)));
+    assert_eq!(shown - silent, 2);
 }
 
 #[test]
