@@ -19,7 +19,7 @@ pub(super) struct DenialSet {
     uses: u64,
 }
 
-/// What is remembered of a question that goes to the store.
+/// Describes a question that goes to the store, until its answer comes.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) asked_at: u64,

@@ -34,7 +34,7 @@ impl Denials {
     ///
     /// # Errors
     ///
-    /// What is kept while the store is asked; `None` if there is no room for any denial.
+    /// Returns the take that the store has to answer; `None` if there is no room for any denial.
     pub(super) fn look(
         self: &Arc<Self>,
         take: &Take,
