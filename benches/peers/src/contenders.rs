@@ -11,9 +11,11 @@ use tower::{Layer, Service};
 
 /// The names, as `--only` and the table know them.
 pub const PLAIN: &str = "plain";
+pub const PLAIN_ANSWERS: &str = "plain-answers";
 pub const EVALSHA: &str = "evalsha";
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     PLAIN,
+    PLAIN_ANSWERS,
     EVALSHA,
     "log",
     "log-shadow",
@@ -77,6 +79,11 @@ impl Traffic {
             Self::Keys => None,
             Self::Denied => Some("x-key: denied"),
         }
+    }
+
+    /// Whether an exhausted key of this contender is answered with a 429.
+    pub fn denies(self, name: &str) -> bool {
+        self == Self::Denied && name != PLAIN
     }
 
     /// `evalsha` cannot deny.

@@ -1,4 +1,6 @@
-//! One bare `EVALSHA "return 1"` per request, written by hand: what the round trip alone costs.
+//! What the parts of a decision cost, written by hand: one bare `EVALSHA "return 1"` per request,
+//! which is the round trip alone, and routes without a limit that send the bytes of tidegate's
+//! answers, which no limiter with these answers can be faster than.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,12 +8,15 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::extract::Request;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use http::{HeaderName, HeaderValue, StatusCode};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Script, cmd};
 use tower::{Layer, Service};
 
 use crate::Result;
-use crate::contenders::{EVALSHA, routes};
+use crate::contenders::{EVALSHA, PLAIN_ANSWERS, Traffic, path, routes};
 
 pub async fn router(redis: &str) -> Result<Router> {
     let client = redis::Client::open(redis)?;
@@ -24,6 +29,50 @@ pub async fn router(redis: &str) -> Result<Router> {
         inner: (),
     };
     Ok(routes(EVALSHA, |_| layer.clone()))
+}
+
+/// Routes without a limit that send what the routes of `log-resilient` do.
+pub fn answers() -> Router {
+    Router::new()
+        .route(&path(PLAIN_ANSWERS, Traffic::Hot), get(hot))
+        .route(&path(PLAIN_ANSWERS, Traffic::Keys), get(keys))
+        .route(&path(PLAIN_ANSWERS, Traffic::Denied), get(denied))
+}
+
+async fn hot() -> impl IntoResponse {
+    let fields = [
+        field("ratelimit-policy", "\"log-resilient-hot\";q=1000000;w=1"),
+        field("ratelimit", "\"log-resilient-hot\";r=999000;t=1"),
+    ];
+    (fields, "1")
+}
+
+async fn keys() -> impl IntoResponse {
+    let fields = [
+        field("ratelimit-policy", "\"log-resilient-keys\";q=1000;w=604800"),
+        field("ratelimit", "\"log-resilient-keys\";r=990;t=604800"),
+    ];
+    (fields, "1")
+}
+
+async fn denied() -> impl IntoResponse {
+    let fields = [
+        field("content-type", "application/problem+json"),
+        field("ratelimit-policy", "\"log-resilient-denied\";q=1;w=604800"),
+        field("ratelimit", "\"log-resilient-denied\";r=0;t=604800"),
+        field("retry-after", "604800"),
+    ];
+    let body = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+        \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
+        \"status\":429,\"violated-policies\":[\"log-resilient-denied\"]}";
+    (StatusCode::TOO_MANY_REQUESTS, fields, body)
+}
+
+fn field(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
+    (
+        HeaderName::from_static(name),
+        HeaderValue::from_static(value),
+    )
 }
 
 /// The layer, and around an inner service the service.

@@ -20,6 +20,7 @@ pub(crate) fn serve(redis: &str) -> Result<()> {
         .build()?;
     runtime.block_on(async {
         let router = contenders::plain_routes()
+            .merge(reference::answers())
             .merge(reference::router(redis).await?)
             .merge(ours::router(redis).await?)
             .merge(others::router(redis).await?)
