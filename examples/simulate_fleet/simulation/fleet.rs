@@ -20,7 +20,8 @@ pub(crate) fn run(scenario: &Scenario) -> Outcome {
     let runtime = runtime.enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
     let network = Arc::new(Mutex::new(Network::new(scenario)));
-    runtime.block_on(Fleet::new(scenario, &network).run());
+    // Made inside of it, the stores' clocks begin with the paused one.
+    runtime.block_on(async { Fleet::new(scenario, &network).run().await });
     drop(runtime);
     lock(&network).outcome.clone()
 }
