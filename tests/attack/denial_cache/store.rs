@@ -553,7 +553,7 @@ async fn nothing_is_denied_that_is_free() {
                         .expect("denied")
                         .saturating_sub(asked.elapsed());
                     assert!(
-                        peek.remaining() == 0 || left == Duration::ZERO,
+                        peek.remaining() == 0 || left < millis(5),
                         "law 14: {algorithm:?} has {} and denies for {left:?}",
                         peek.remaining(),
                     );

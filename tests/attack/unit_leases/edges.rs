@@ -34,6 +34,7 @@ async fn the_last_units_are_exact() {
                 let (mut used, mut leases) = (0, 0);
                 let mut denied_since = None;
                 loop {
+                    tokio::task::yield_now().await;
                     let decision = decide(&store, &one).await;
                     assert!(
                         decision.remaining() <= max - used,

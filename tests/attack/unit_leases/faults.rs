@@ -15,7 +15,7 @@ use super::{LEASED, decide, leased, units, until_leased};
 use crate::{Allowed, HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, take};
 
 /// What a busy machine takes to wake up.
-const SLACK: Duration = Duration::from_millis(60);
+const SLACK: Duration = Duration::from_millis(400);
 
 /// Law 6: the server is stopped, or killed, while a lease is held. Its units are handed out until
 /// it ends, at once; then there are errors, in time. When the server is back, so are leases.
@@ -40,7 +40,7 @@ async fn the_server_goes_while_a_lease_is_held() {
         }
         let gone = Instant::now();
         let (mut leases, mut errors) = (0_u64, 0);
-        while gone.elapsed() < millis(1_200) {
+        while gone.elapsed() < millis(1_500) {
             let asked = Instant::now();
             let answer = store.take_one(&one).await;
             let took = asked.elapsed();
