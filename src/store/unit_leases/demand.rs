@@ -19,6 +19,18 @@ impl Demand {
 
     /// Units are granted. Periods are as long as leases.
     pub(super) fn add(&mut self, now: Moment, period: u64, units: u64) {
+        self.begin_period(now, period);
+        self.running = self.running.saturating_add(units);
+    }
+
+    /// Units of the last whole period, or of the running one if these are more.
+    pub(super) fn of_a_period(&mut self, now: Moment, period: u64) -> u64 {
+        self.begin_period(now, period);
+        self.last.max(self.running)
+    }
+
+    /// Begins a period if the running one is over.
+    fn begin_period(&mut self, now: Moment, period: u64) {
         let elapsed = now.since(self.began);
         if elapsed >= period {
             self.last = if elapsed < 2 * period {
@@ -28,12 +40,6 @@ impl Demand {
             };
             (self.began, self.running) = (now, 0);
         }
-        self.running = self.running.saturating_add(units);
-    }
-
-    /// Units of the last whole period, or of the running one if these are more.
-    pub(super) fn of_a_period(&self) -> u64 {
-        self.last.max(self.running)
     }
 
     pub(super) fn is_idle(&self, now: Moment, period: u64) -> bool {

@@ -138,7 +138,7 @@ impl KeyLeases {
             self.be_plain(now, lease);
             return None;
         }
-        let demand = self.demand.of_a_period();
+        let demand = self.demand.of_a_period(now, lease);
         if demand < MIN_SHARE {
             return None;
         }

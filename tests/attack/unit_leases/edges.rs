@@ -364,10 +364,8 @@ async fn callers_that_leave() {
             sleep(millis(1)).await;
         }
     }
-    assert!(
-        used > 1_000,
-        "leases begin though their callers leave: {used}"
-    );
+    // One of four waits for its answer.
+    assert!(used >= 750, "{used}");
     sleep(millis(300)).await;
     let charged = charged(&memory, &one).await;
     assert!(

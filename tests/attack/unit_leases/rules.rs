@@ -16,20 +16,18 @@ fn of(windows: &[Duration]) -> Rule {
     Rule::new("rule", quotas).expect("valid")
 }
 
-/// The lease in effect is min(lease, shortest window / 50), at every end.
+/// The lease in effect is min(lease, shortest window / 50) in whole milliseconds, at every end.
 #[test]
 fn leases_at_their_ends() {
     let cases = [
         (Duration::ZERO, HOUR, None),
         (Duration::from_nanos(1), HOUR, None),
-        (
-            Duration::from_micros(1),
-            HOUR,
-            Some(Duration::from_micros(1)),
-        ),
+        (Duration::from_micros(999), HOUR, None),
+        (Duration::from_micros(1_999), HOUR, Some(millis(1))),
         (millis(50), HOUR, Some(millis(50))),
         (Duration::MAX, HOUR, Some(HOUR / 50)),
-        (Duration::MAX, millis(1), Some(Duration::from_micros(20))),
+        (Duration::MAX, millis(49), None),
+        (Duration::MAX, millis(50), Some(millis(1))),
         (millis(20), SECOND, Some(millis(20))),
         (millis(21), SECOND, Some(millis(20))),
     ];
@@ -38,13 +36,9 @@ fn leases_at_their_ends() {
             let rule = of(&[window, 7 * window]).with_algorithm(algorithm);
             let rule = rule.with_lease(lease).expect("leases");
             assert_eq!(rule.lease(), effective, "{lease:?} of {window:?}");
-            let longer = match algorithm {
-                Algorithm::FixedWindow => Duration::ZERO,
-                _ => effective.unwrap_or_default(),
-            };
             for (at, window) in [window, 7 * window].into_iter().enumerate() {
                 assert_eq!(rule.policies()[at].quota().window(), window);
-                assert_eq!(rule.quotas()[at].window(), window + longer);
+                assert_eq!(rule.quotas()[at].window(), window);
                 assert_eq!(rule.quotas()[at].max(), 10);
             }
         }
@@ -82,7 +76,7 @@ fn settings_that_follow_each_other() {
         .expect("leases")
         .with_lease(millis(30))
         .expect("leases");
-    assert_eq!(twice.quotas()[0].window(), 10 * SECOND + millis(30));
+    assert_eq!(twice.lease(), Some(millis(30)));
     let off = twice.with_lease(Duration::ZERO).expect("no leases");
     assert_eq!((off.lease(), off.quotas()[0].window()), (None, 10 * SECOND));
     for algorithm in Algorithm::ALL {
@@ -108,7 +102,7 @@ fn settings_that_follow_each_other() {
         .with_shadow(candidate)
         .into_shadow();
     assert_eq!(all.lease(), Some(millis(30)));
-    assert_eq!(all.quotas()[0].window(), 10 * SECOND + millis(30));
+    assert_eq!(all.quotas()[0].window(), 10 * SECOND);
     // A copy of the rule is the same rule.
     assert_eq!(all.clone().lease(), Some(millis(30)));
 }

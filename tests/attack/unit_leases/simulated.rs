@@ -507,7 +507,13 @@ async fn fields_are_not_optimistic() {
                     let take = Take::new(Arc::clone(&process.rule), Key::from("hot"));
                     let take = take.with_cost(1 + random.below(3));
                     let answer = process.store.take(std::slice::from_ref(&take));
-                    let Ok(answer) = answer.now() else { continue };
+                    let answer = match answer.now() {
+                        Ok(answer) => answer,
+                        Err(pending) => {
+                            tokio::spawn(pending);
+                            continue;
+                        }
+                    };
                     let told = answer.expect("a decision").into_single().expect("one");
                     if told.source() != Source::Lease {
                         continue;
@@ -525,7 +531,6 @@ async fn fields_are_not_optimistic() {
                     assert_eq!(receipt.units(), take.cost());
                 }
             }
-            // The tasks of plain takes that were not awaited are dropped: nothing is asked.
             world.step().await;
             if random.is(20) {
                 let process = &world.processes[random.below(3) as usize];
