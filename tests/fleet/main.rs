@@ -5,6 +5,7 @@
 
 #[cfg(all(feature = "limiter", feature = "lock", feature = "test-util"))]
 mod interop;
+mod leased;
 mod monitor;
 mod oracle;
 mod saturated;

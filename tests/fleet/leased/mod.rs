@@ -1,0 +1,131 @@
+//! Four processes and one key: some lease units, others ask Redis for each one. No window holds
+//! more than max.
+//!
+//! All processes and the server are on one machine, so one clock says when each unit was used. The
+//! demand comes in steps, from a fifth of the quota to three times as much.
+//!
+//! With `TIDEGATE_LEASED_GRANTS` the test goes on until there are as many grants, in a release build.
+//! With `TIDEGATE_WITHOUT_LEASE` the rule of one process has no lease.
+
+mod role;
+mod windows;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use test_support::Redis;
+use test_support::workers::{number, outputs, start_worker};
+
+use crate::MACHINE;
+use role::Role;
+use windows::{Use, Windows};
+use worker::{Step, now};
+
+/// What a part of the test found.
+#[derive(Debug, Default)]
+struct Found {
+    grants: u64,
+    leased: u64,
+    checked: u64,
+    above: u64,
+    /// In thousandths of max.
+    fullest: u64,
+}
+
+/// Runs one process for each role, and checks all windows.
+fn run(roles: &[Role], window: Duration, per_second: u64, lasts: Duration) -> Found {
+    let server = Redis::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let micros = u64::try_from(window.as_micros()).expect("a short window");
+    let max = per_second * micros / 1_000_000;
+    // By then all processes have connected.
+    let begin = now() + 500_000;
+    let file = |at: usize| folder.path().join(at.to_string());
+    let workers = roles.iter().enumerate().map(|(at, role)| {
+        let step = Step {
+            url: server.url.clone(),
+            file: file(at),
+            role: *role,
+            window,
+            max,
+            begin,
+            lasts,
+        };
+        start_worker("leased::worker::worker_uses_units", &step.to_words())
+    });
+    let outputs = outputs(workers.collect());
+    let uses = (0..roles.len()).flat_map(|at| Use::read_all(&file(at)));
+    let windows = Windows::of(uses, micros);
+    let sum = |word| outputs.iter().map(|output| number(output, word)).sum();
+    let found = Found {
+        grants: windows.uses(),
+        leased: sum("leased "),
+        checked: windows.uses(),
+        above: windows.above(max),
+        fullest: windows.fullest() * 1_000 / max,
+    };
+    assert_eq!(found.grants, sum("granted "), "every grant is in a file");
+    let mut by_role: BTreeMap<&str, u64> = BTreeMap::new();
+    for (role, output) in roles.iter().zip(&outputs) {
+        *by_role.entry(role.name()).or_default() += number(output, "granted ");
+    }
+    let (fullest, possibly) = (windows.fullest(), windows.possibly_fullest());
+    println!(
+        "max {max} in {window:?}: {} grants, {:.1} % of them leased; fullest window {fullest}, \
+         certainly, and {possibly}, possibly; {} of {} windows above max; {by_role:?}",
+        found.grants,
+        found.leased as f64 * 100.0 / found.grants as f64,
+        found.above,
+        found.checked,
+    );
+    found
+}
+
+fn wanted_grants() -> Option<u64> {
+    let wanted = std::env::var("TIDEGATE_LEASED_GRANTS").ok()?;
+    Some(wanted.parse().expect("a number"))
+}
+
+/// Law 1, for processes that lease, that count for leases, and that know of none.
+#[test]
+fn no_window_is_above_max_with_leases() {
+    let _machine = MACHINE.blocking_lock();
+    let seconds = Duration::from_secs;
+    let (wanted, per_second, parts) = match wanted_grants() {
+        None => (1, 20_000, vec![(200, seconds(6)), (1_000, seconds(10))]),
+        Some(wanted) => {
+            let windows = [100, 300, 1_000, 10_000];
+            let parts =
+                windows.map(|window| (window, seconds(10) + Duration::from_millis(3 * window)));
+            (wanted, 100_000, parts.to_vec())
+        }
+    };
+    let mut all = Found::default();
+    while all.grants < wanted {
+        for &(window, lasts) in &parts {
+            let window = Duration::from_millis(window);
+            let found = run(&role::fleet(), window, per_second, lasts);
+            assert!(found.fullest >= 900, "{found:?}: asked for too little");
+            all.grants += found.grants;
+            all.leased += found.leased;
+            all.checked += found.checked;
+            all.above += found.above;
+            all.fullest = all.fullest.max(found.fullest);
+        }
+    }
+    println!("{all:?}");
+    assert!(all.leased * 10 > all.grants, "leased too little");
+    assert_eq!(all.above, 0, "windows above max");
+}
+
+/// The check is sharp enough to see two percent.
+#[test]
+fn a_process_with_two_percent_more_is_noticed() {
+    let _machine = MACHINE.blocking_lock();
+    let roles = [Role::Leases, Role::Leases, Role::Plain, Role::Above];
+    for window in [200, 1_000].map(Duration::from_millis) {
+        let found = run(&roles, window, 20_000, Duration::from_secs(4));
+        assert!(found.above > 0, "{found:?}");
+    }
+}
