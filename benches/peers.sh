@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures tidegate and its peers behind one axum server, and decisions on a cluster, and puts the
-# tables into benches/README.md. Options: --rounds N, --seconds N, --quick, --only NAME,...
+# Measures tidegate and its peers behind one axum server, decisions on a cluster, and four servers
+# with one hot key, and puts the tables into benches/README.md. Options: --rounds N, --seconds N, --quick, --only NAME,...
 # With one of the last two the tables are printed and benches/README.md stays as it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,6 +36,7 @@ trap 'rm -f "$tables" "$tables.new"' EXIT
   echo "$(rustc --version | cut -d' ' -f1-2), $redis."
   "$programs/peers" "$@"
   "$programs/cluster" "$@"
+  "$programs/processes" "$@"
 } | tee "$tables"
 
 [ -z "$partial" ] || exit 0

@@ -1,4 +1,5 @@
--- What every run of wrk prints at its end and, with KEYS_FROM set, a key that counts up.
+-- What every run of wrk prints at its end; with KEYS_FROM set, a key that counts up; with PORTS set,
+-- a server for each thread.
 -- luacheck: globals setup init request done, read globals wrk offset
 local KEYS = 100000
 local from = tonumber(os.getenv("KEYS_FROM"))
@@ -23,6 +24,16 @@ if from then
   function request()
     number = (number + 1) % KEYS
     return head .. number .. "\r\n\r\n"
+  end
+end
+
+local ports = os.getenv("PORTS")
+
+if ports then
+  local next_port = string.gmatch(ports, "%d+")
+
+  function setup(thread)
+    thread.addr = wrk.lookup("127.0.0.1", next_port())[1]
   end
 end
 

@@ -101,7 +101,7 @@ pub fn path(name: &str, traffic: Traffic) -> String {
     format!("/{name}/{}", traffic.name())
 }
 
-async fn handler() -> &'static str {
+pub async fn handler() -> &'static str {
     "1"
 }
 

@@ -123,12 +123,13 @@ impl Driver {
         let next_key = self.next_key.entry(name).or_default();
         let load = Load {
             url: &format!("http://127.0.0.1:{}{path}", self.http.port),
+            ports: &[],
             connections,
             seconds,
             field: traffic.fixed_key(),
             keys_from: (traffic == Traffic::Keys).then_some(*next_key),
         };
-        self.http.get("/statuses", None)?;
+        self.http.statuses()?;
         self.redis.reset_counts()?;
         let before = self.redis.counts()?;
         let outcome = load.run()?;
@@ -160,11 +161,7 @@ impl Driver {
 
     /// The number of responses, all of which had the status that the route is for.
     fn check(&self, path: &str, name: &str, traffic: Traffic, connections: usize) -> Result<f64> {
-        let (_, body) = self.http.get("/statuses", None)?;
-        let counts: std::result::Result<Vec<f64>, _> = body.split(' ').map(str::parse).collect();
-        let [allowed, denied, other] = counts?[..] else {
-            return Err(format!("not three counts: {body}").into());
-        };
+        let [allowed, denied, other] = self.http.statuses()?;
         let (expected, wrong) = match traffic.denies(name) {
             true => (denied, allowed),
             false => (allowed, denied),

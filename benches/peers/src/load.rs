@@ -8,6 +8,9 @@ use crate::contenders::KEYS;
 /// What to ask, for how long, over how many connections.
 pub struct Load<'a> {
     pub url: &'a str,
+    /// The servers' ports, if they are several. Each has a thread of `wrk` and its part of the
+    /// connections.
+    pub ports: &'a [u16],
     pub connections: usize,
     pub seconds: u64,
     /// A header field for every request.
@@ -28,7 +31,11 @@ pub struct Outcome {
 
 impl Load<'_> {
     pub fn run(&self) -> Result<Outcome> {
-        let threads = if self.connections == 1 { 1 } else { 2 };
+        let threads = match self.ports.len() {
+            0 if self.connections == 1 => 1,
+            0 => 2,
+            servers => servers,
+        };
         let mut command = Command::new("wrk");
         command
             .args(["-t", &threads.to_string()])
@@ -37,6 +44,10 @@ impl Load<'_> {
             .args(["-s", concat!(env!("CARGO_MANIFEST_DIR"), "/wrk.lua")]);
         if let Some(field) = self.field {
             command.args(["-H", field]);
+        }
+        if !self.ports.is_empty() {
+            let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
+            command.env("PORTS", ports.join(" "));
         }
         if let Some(from) = self.keys_from {
             command.env("KEYS_FROM", from.to_string());

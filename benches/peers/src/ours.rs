@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::routing::get;
 use http::HeaderName;
-use tidegate::{Algorithm, Header, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store, Take};
 use tidegate::store::{StoreExt, UnitLeases};
+use tidegate::{
+    Algorithm, Header, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store,
+    Take,
+};
 
 use crate::Result;
-use crate::contenders::{KEY_FIELD, Traffic, routes};
+use crate::contenders::{KEY_FIELD, Traffic, handler, routes};
 
 /// Longer than the default, so that a pause of a busy machine does not end a run.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -20,13 +24,41 @@ pub async fn router(redis: &str) -> Result<Router> {
     let gcra = Algorithm::Gcra;
     let router = of("log", log, Arc::new(redis.clone()))
         .merge(with_shadow("log-shadow", log, Arc::new(redis.clone())))
-        .merge(with_lease("log-lease", log, Arc::new(UnitLeases::new(redis.clone()))))
+        .merge(with_lease(
+            "log-lease",
+            log,
+            Arc::new(UnitLeases::new(redis.clone())),
+        ))
         .merge(of("log-resilient", log, resilient(redis.clone())))
         .merge(of("gcra", gcra, Arc::new(redis.clone())))
         .merge(of("gcra-resilient", gcra, resilient(redis)))
         .merge(of("memory", log, Arc::new(memory())))
         .merge(of("memory-resilient", log, resilient(memory())));
     Ok(router)
+}
+
+/// A key that may have 10,000,000 requests in 10 s, with and without leases of 50 ms, and a limiter
+/// in each process for comparison.
+pub async fn large_quota_router(redis: &str) -> Result<Router> {
+    let redis = RedisStore::connect(redis).await?.timeout(TIMEOUT);
+    let quota = Quota::new(10_000_000, Duration::from_secs(10))?;
+    let route = |name: &str, lease: Option<Duration>, store: Arc<dyn Store>| {
+        let mut rule = Rule::new(name, [quota])?;
+        if let Some(lease) = lease {
+            rule = rule.with_lease(lease)?;
+        }
+        let layer = RateLimitLayer::from_rule(rule)
+            .store(store)
+            .key(Header::new(HeaderName::from_static(KEY_FIELD)).required());
+        let router = Router::new().route(&format!("/{name}"), get(handler).layer(layer));
+        Result::Ok(router)
+    };
+    let lease = Some(Duration::from_millis(50));
+    Ok(Router::new()
+        .route("/plain", get(handler))
+        .merge(route("memory", None, Arc::new(memory()))?)
+        .merge(route("log", None, Arc::new(redis.clone()))?)
+        .merge(route("log-lease", lease, Arc::new(UnitLeases::new(redis)))?))
 }
 
 fn of(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) -> Router {
@@ -77,18 +109,19 @@ fn memory() -> MemoryStore {
     MemoryStore::with_max_keys(200_000)
 }
 
-/// Decisions of a store on a cluster, without an HTTP server around them.
-pub struct ClusterLimiter {
+/// Decisions of a store, without an HTTP server around it.
+pub struct DirectLimiter {
     store: RedisStore,
     takes: Vec<Take>,
 }
 
-impl ClusterLimiter {
-    /// Each key has a limit that it never reaches.
-    pub async fn connect(url: &str, keys: &[String]) -> Result<Self> {
+impl DirectLimiter {
+    /// Each key has a limit that it never reaches: one key may be asked for a million times a second.
+    pub async fn connect(url: &str, keys: &[String], algorithm: Algorithm) -> Result<Self> {
         let store = RedisStore::connect(url).await?.timeout(TIMEOUT);
-        let quota = Quota::new(1_000_000, Duration::from_secs(1))?;
-        let rule = Arc::new(Rule::new("cluster", [quota])?.with_algorithm(Algorithm::Gcra));
+        let quota = Quota::new(100_000_000, Duration::from_secs(1))?;
+        let rule = Rule::new("direct", [quota])?.with_algorithm(algorithm);
+        let rule = Arc::new(rule);
         let take = |key: &String| Take::new(Arc::clone(&rule), Key::from(key.as_str()));
         let takes = keys.iter().map(take).collect();
         Ok(Self { store, takes })

@@ -1,4 +1,4 @@
-//! The HTTP server: all contenders as routes of one router.
+//! The HTTP server of a process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,24 +6,30 @@ use axum::Router;
 use axum::response::Response;
 use axum::routing::get;
 use http::StatusCode;
-use tidegate_peers::{Result, contenders, others, ours, reference};
 use tower::util::MapResponseLayer;
+
+use crate::Result;
 
 static ALLOWED: AtomicU64 = AtomicU64::new(0);
 static DENIED: AtomicU64 = AtomicU64::new(0);
 static OTHER: AtomicU64 = AtomicU64::new(0);
 
-/// Serves until the process is ended; the first line of its output is the port.
-pub(crate) fn serve(redis: &str) -> Result<()> {
+/// Serves these routes until the process is ended; the first line of its output is the port.
+pub fn serve(router: impl Future<Output = Result<Router>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
+<<<<<<< HEAD
         let router = contenders::plain_routes()
             .merge(reference::answers())
             .merge(reference::router(redis).await?)
             .merge(ours::router(redis).await?)
             .merge(others::router(redis).await?)
+=======
+        let router = router
+            .await?
+>>>>>>> c132b24 (benches: four servers with one hot key and leases)
             .layer(MapResponseLayer::new(count as fn(Response) -> Response))
             .merge(Router::new().route("/statuses", get(statuses)));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;

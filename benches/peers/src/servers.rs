@@ -253,4 +253,12 @@ impl HttpServer {
         let body = response.split_once("\r\n\r\n").ok_or("no body")?.1;
         Ok((status, body.to_owned()))
     }
+
+    /// How many responses were 200, 429 and anything else since the last call.
+    pub fn statuses(&self) -> Result<[f64; 3]> {
+        let (_, body) = self.get("/statuses", None)?;
+        let counts: std::result::Result<Vec<f64>, _> = body.split(' ').map(str::parse).collect();
+        let counts: std::result::Result<[f64; 3], _> = counts?.try_into();
+        counts.map_err(|_| format!("not three counts: {body}").into())
+    }
 }

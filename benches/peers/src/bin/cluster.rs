@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Script, Value, pipe};
-use tidegate_peers::ours::ClusterLimiter;
+use tidegate::Algorithm;
+use tidegate_peers::ours::DirectLimiter;
+use tidegate_peers::rounds::Rounds;
 use tidegate_peers::servers::RedisCluster;
 use tidegate_peers::statistics::{median, thousands};
 use tidegate_peers::{Result, same_script, table};
@@ -26,13 +28,13 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', 60000)
 return 1";
 
 fn main() -> Result<()> {
-    let (rounds, seconds) = options()?;
+    let Rounds { rounds, seconds } = Rounds::from_arguments()?;
     let runtime = Runtime::new()?;
     let mut cluster = RedisCluster::start(3)?;
     let keys: Vec<String> = (0..KEYS).map(|number| format!("k{number}")).collect();
     let owners = cluster.owners(&keys)?;
     let rows = runtime.block_on(async {
-        let ours = Arc::new(ClusterLimiter::connect(&cluster.url(), &keys).await?);
+        let ours = Arc::new(DirectLimiter::connect(&cluster.url(), &keys, Algorithm::Gcra).await?);
         let same = Call::new(same_script::source()?, same_script::question());
         let trivial = Call::new(SCRIPT.into(), b"1790000000000000".into());
         let mut rows = Vec::new();
@@ -58,28 +60,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The same options as the other program's; the contenders here are fixed.
-fn options() -> Result<(usize, u64)> {
-    let (mut rounds, mut seconds) = (5, 2);
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("{argument} wants a value"));
-        match argument.as_str() {
-            "--quick" => (rounds, seconds) = (1, 1),
-            "--rounds" => rounds = value()?.parse()?,
-            "--seconds" => seconds = value()?.parse()?,
-            "--only" => drop(value()?),
-            other => return Err(format!("unknown option {other}").into()),
-        }
-    }
-    Ok((rounds, seconds))
-}
-
 async fn compare(
     callers: usize,
     rounds: usize,
     seconds: u64,
-    ours: &Arc<ClusterLimiter>,
+    ours: &Arc<DirectLimiter>,
     by_hand: &Arc<ByHand>,
 ) -> Result<Vec<String>> {
     let (mut ratios, mut own_rates, mut hand_rates) = (Vec::new(), Vec::new(), Vec::new());
