@@ -23,6 +23,7 @@ fn main() -> Result<()> {
 /// All contenders as routes of one router.
 async fn router(redis: &str) -> Result<Router> {
     Ok(contenders::plain_routes()
+        .merge(reference::answers())
         .merge(reference::router(redis).await?)
         .merge(ours::router(redis).await?)
         .merge(others::router(redis).await?))

@@ -20,16 +20,8 @@ pub fn serve(router: impl Future<Output = Result<Router>>) -> Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-<<<<<<< HEAD
-        let router = contenders::plain_routes()
-            .merge(reference::answers())
-            .merge(reference::router(redis).await?)
-            .merge(ours::router(redis).await?)
-            .merge(others::router(redis).await?)
-=======
         let router = router
             .await?
->>>>>>> c132b24 (benches: four servers with one hot key and leases)
             .layer(MapResponseLayer::new(count as fn(Response) -> Response))
             .merge(Router::new().route("/statuses", get(statuses)));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;

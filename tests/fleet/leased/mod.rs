@@ -5,7 +5,6 @@
 //! demand comes in steps, from a fifth of the quota to three times as much.
 //!
 //! With `TIDEGATE_LEASED_GRANTS` the test goes on until there are as many grants, in a release build.
-//! With `TIDEGATE_WITHOUT_LEASE` the rule of one process has no lease.
 
 mod role;
 mod windows;

@@ -22,11 +22,12 @@ const LEASE: Duration = Duration::from_millis(50);
 
 /// The processes of the test.
 pub(super) fn fleet() -> [Role; 4] {
-    let last = match std::env::var_os("TIDEGATE_WITHOUT_LEASE") {
-        Some(_) => Role::WithoutLease,
-        None => Role::Plain,
-    };
-    [Role::Leases, Role::Leases, Role::Plain, last]
+    [
+        Role::Leases,
+        Role::Leases,
+        Role::Plain,
+        Role::WithoutLease,
+    ]
 }
 
 impl Role {
