@@ -107,7 +107,7 @@ impl<S: Store> Resilient<S> {
 
     /// How old a denial may be before one request [asks the store
     /// again](DenialCache::max_age); `None`: every request asks the store. Units that another
-    /// process frees by a refund, a reset or a larger quota may be denied for twice this time.
+    /// process frees by a refund, a reset or a larger quota may be denied for this time.
     /// Default: 100 ms.
     pub fn denial_cache(mut self, max_age: impl Into<Option<Duration>>) -> Self {
         self.denial_max_age = max_age.into();

@@ -767,7 +767,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "cache",
         "an old denial answers as long as it lasts",
         DENIAL,
-        "at_servers_pace >= self.lasts || age >= max_age.saturating_mul(2)",
+        "at_servers_pace >= self.lasts || age >= max_age",
         "at_servers_pace >= self.lasts",
     ),
     mutant(

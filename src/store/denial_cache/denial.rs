@@ -93,9 +93,11 @@ impl Denial {
     pub(super) fn age(&self, now: u64, max_age: u64) -> Age {
         let age = now.saturating_sub(self.asked_at);
         let at_servers_pace = age.saturating_add(age / 1_000);
-        if at_servers_pace >= self.lasts || age >= max_age.saturating_mul(2) {
+        // Early enough that the answer is there at the max age.
+        let due = max_age - max_age / 4;
+        if at_servers_pace >= self.lasts || age >= max_age {
             Age::Over
-        } else if age >= max_age {
+        } else if age >= due {
             Age::Due
         } else {
             Age::Fresh

@@ -37,16 +37,16 @@ use crate::store::{Store, StoreFuture, Take};
 /// # What may free units without its knowledge
 ///
 /// *What is free is granted* has this one exception: units that another process, or another store
-/// of this process, frees by a refund, a reset or a larger quota may be denied here for at most
-/// twice the [max age](Self::max_age). The same holds when the server loses its data or its clock
-/// is set forward, after a refund or a reset that got no answer, and after a rule was replaced by
-/// one under which charges count for a longer time: what was charged before is then free earlier
-/// than the store said.
+/// of this process, frees by a refund, a reset or a larger quota may be denied here for at most the
+/// [max age](Self::max_age). The same holds when the server loses its data or its clock is set
+/// forward, after a refund or a reset that got no answer, and after a rule was replaced by one under
+/// which charges count for a longer time: what was charged before is then free earlier than the
+/// store said.
 ///
-/// Once a denial is as old as the max age, the next take asks the store, and only that one; until
-/// its answer comes, the others are answered by the denial, and do not wait. If that take fails or
-/// its future is dropped, the denial is void. So it is once it is twice as old as the max age: then
-/// every take asks.
+/// Once a denial has three quarters of the max age, the next take asks the store, and only that one;
+/// until its answer comes, the others are answered by the denial, and do not wait. If that take
+/// fails or its future is dropped, the denial is void. So it is at the max age: then every take asks
+/// until there is a new denial.
 ///
 /// # What it does not answer
 ///
@@ -109,11 +109,12 @@ impl<S: Store> DenialCache<S> {
         }
     }
 
-    /// How old a denial may be before one take asks the store again. The cache is off with
-    /// [`Duration::ZERO`]; with [`Duration::MAX`] a denial lasts as long as its retry-after.
-    /// Default: 100 ms.
+    /// How old a denial may become. One take asks the store again at three quarters of this. The
+    /// cache is off with [`Duration::ZERO`]; with [`Duration::MAX`] a denial lasts as long as its
+    /// retry-after. Default: 100 ms.
     ///
-    /// A store whose answers take longer than twice this time is asked by every take.
+    /// A store whose answers take longer than a quarter of this time is asked more often, and by
+    /// every take if they take longer than all of it.
     #[must_use]
     pub fn max_age(mut self, max_age: Duration) -> Self {
         self.max_age = nanos(max_age);

@@ -22,12 +22,7 @@ const LEASE: Duration = Duration::from_millis(50);
 
 /// The processes of the test.
 pub(super) fn fleet() -> [Role; 4] {
-    [
-        Role::Leases,
-        Role::Leases,
-        Role::Plain,
-        Role::WithoutLease,
-    ]
+    [Role::Leases, Role::Leases, Role::Plain, Role::WithoutLease]
 }
 
 impl Role {
