@@ -56,25 +56,37 @@ end
 -- Whether keys are left for the loop at the end.
 local keys_left = is_refund
 if not is_refund then
-  -- Answers the usual keys: the rule has one quota and no lease, the set, if any, was charged under this quota
-  -- alone, none of its entries has left the window, and the takes are all allowed. All other keys
+  -- Answers the usual keys: the rule has one quota, the set, if any, was charged under this quota
+  -- and lease alone, all or none of its entries count, and the takes are all allowed. All other keys
   -- are left for the loop at the end.
   for place = 1, #KEYS do
     key = KEYS[place]
 -- include: read_question
-    local is_usual = number_of_quotas == 1 and rows == 1 and cost > 0 and lease == 0
-      and now <= deadline
-    local max, window, charged = quotas[1].max, quotas[1].window, cost * takes
+    local is_usual = number_of_quotas == 1 and rows == 1 and cost > 0 and now <= deadline
+    local max, window, charged = quotas[1].max, quotas[1].life + lease, cost * takes
+    local usual_size = lease > 0 and ENTRY_AND_MORE_SIZE or ENTRY_SIZE
     local mark, total, base, oldest_base, oldest_stamp = MARK, 0, 0, 0, now
-    local stamp, horizon, units, serial = -1, window, 0, 0
+    local stamp, horizon, units, serial, replaces = -1, window, 0, 0, false
     if is_usual then
       local members = pcall('ZRANGE', key, '-1', '-1')
       local newest = members[1]
-      if newest and #newest == ENTRY_SIZE then
+      if newest and #newest == usual_size then
         mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial =
           unpack(ENTRY, newest)
-        -- A set in which nothing counts is not usual.
-        is_usual = total ~= oldest_base
+        replaces = mark == MARK and total < MODULUS and horizon <= TEN_YEARS
+          and now >= stamp + horizon
+        if replaces then
+          -- Nothing of it counts any more: as if there were no set.
+          total, base, oldest_base, oldest_stamp, stamp, horizon, serial = 0, 0, 0, now, -1, window, 0
+        else
+          -- A set of which all was given back is not usual.
+          is_usual = total ~= oldest_base
+        end
+        if lease > 0 then
+          local longer, _, _, since, marked, _, life = unpack(MORE, newest, ENTRY_SIZE + 1)
+          -- A key that was charged under this lease alone.
+          is_usual = is_usual and longer + since == 0 and marked == lease and life == window
+        end
       else
         is_usual = not newest and not members.err
       end
@@ -89,9 +101,14 @@ if not is_refund then
       total, serial = (total + charged) % MODULUS, (serial + charged) % MODULUS
       local entry = pack(ENTRY, MARK, total, base, oldest_base, oldest_stamp, now, window, max,
         serial)
+      if lease > 0 then entry = entry .. pack(MORE, 0, 0, 0, 0, lease, now, window) end
       is_usual = type(pcall('ZADD', key, now_text, entry)) == 'number'
       if is_usual then
-        if merges then call('ZREMRANGEBYRANK', key, '-2', '-2') end
+        if merges then
+          call('ZREMRANGEBYRANK', key, '-2', '-2')
+        elseif replaces then
+          call('ZREMRANGEBYRANK', key, '0', '-2')
+        end
         if floor(stamp / slice) ~= floor(now / slice) then
           expiry_text = expiry_text or format('%.0f', expiry)
           call('PEXPIRE', key, expiry_text)

@@ -1,14 +1,17 @@
-//! The crate's own GCRA script and a question to it, for clients made by hand.
+//! The crate's own scripts and questions to them, for clients made by hand.
 
 use std::fs;
 use std::path::Path;
 
+use tidegate::Algorithm;
+
 use crate::Result;
 
-/// The text of the script with its includes.
-pub fn source() -> Result<String> {
+/// The text of an algorithm's script with its includes.
+pub fn source(algorithm: Algorithm) -> Result<String> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../lua"));
-    expand(&folder.join("gcra.lua"), folder)
+    let name = algorithm.name().replace('-', "_");
+    expand(&folder.join(format!("{name}.lua")), folder)
 }
 
 fn expand(file: &Path, folder: &Path) -> Result<String> {
@@ -29,7 +32,7 @@ fn expand(file: &Path, folder: &Path) -> Result<String> {
 
 /// May one key spend one unit of 1,000,000 a second? Without a deadline. The format stands in
 /// `lua/include/read_question.lua`.
-pub fn question() -> Vec<u8> {
+pub fn question(algorithm: Algorithm) -> Vec<u8> {
     let mut bytes = vec![1, 1, 0];
     let mut number = |number: u64, length| {
         bytes.extend_from_slice(&number.to_le_bytes()[..length]);
@@ -38,10 +41,14 @@ pub fn question() -> Vec<u8> {
     number(cost, 7);
     number(takes, 2);
     number(deadline, 7);
-    let [max, window, burst, life, pace_units, pace_micros] =
-        [1_000_000, 1_000_000, 1_000_000, 1_000_000, 1, 1];
-    for of_quota in [max, window, burst, life, pace_units, pace_micros] {
-        number(of_quota, 7);
+    let (max, window) = (1_000_000, 1_000_000);
+    number(max, 7);
+    number(window, 7);
+    if algorithm == Algorithm::Gcra {
+        let [burst, life, pace_units, pace_micros] = [1_000_000, 1_000_000, 1, 1];
+        for of_bucket in [burst, life, pace_units, pace_micros] {
+            number(of_bucket, 7);
+        }
     }
     let expiry_millis = 3_098;
     number(expiry_millis, 7);

@@ -35,7 +35,10 @@ fn main() -> Result<()> {
     let owners = cluster.owners(&keys)?;
     let rows = runtime.block_on(async {
         let ours = Arc::new(DirectLimiter::connect(&cluster.url(), &keys, Algorithm::Gcra).await?);
-        let same = Call::new(same_script::source()?, same_script::question());
+        let same = Call::new(
+            same_script::source(Algorithm::Gcra)?,
+            same_script::question(Algorithm::Gcra),
+        );
         let trivial = Call::new(SCRIPT.into(), b"1790000000000000".into());
         let mut rows = Vec::new();
         for (name, call) in [("the same script", same), ("a trivial script", trivial)] {

@@ -21,10 +21,11 @@ const TASKS: [usize; 4] = [1, 8, 64, 512];
 /// Of all processes together, each of which asks for them in turn from a place of its own.
 const KEYS: [usize; 2] = [1, 100_000];
 const LOG: &str = "log";
+const LOG_CALLS: &str = "log, a call each";
 const GCRA: &str = "gcra";
 const GCRA_CALLS: &str = "gcra, a call each";
 const FIRST_DESIGN: &str = "the first design, a call each";
-const NAMES: [&str; 4] = [LOG, GCRA, GCRA_CALLS, FIRST_DESIGN];
+const NAMES: [&str; 5] = [LOG, LOG_CALLS, GCRA, GCRA_CALLS, FIRST_DESIGN];
 /// Before it is measured, each key is asked for.
 const WARM_UP: Duration = Duration::from_millis(1_300);
 
@@ -196,7 +197,8 @@ impl Decider {
 impl Calls {
     async fn connect(name: &str, url: &str, keys: Vec<String>) -> Result<Self> {
         let (source, question) = match name {
-            GCRA_CALLS => (same_script::source()?, Some(same_script::question())),
+            LOG_CALLS => of_own_script(Algorithm::SlidingLog)?,
+            GCRA_CALLS => of_own_script(Algorithm::Gcra)?,
             _ => (include_str!("../../../first_design.lua").to_owned(), None),
         };
         let script = Script::new(&source);
@@ -242,6 +244,20 @@ impl Calls {
     }
 }
 
+/// The crate's own script, and a question to it.
+fn of_own_script(algorithm: Algorithm) -> Result<(String, Option<Vec<u8>>)> {
+    let source = same_script::source(algorithm)?;
+    Ok((source, Some(same_script::question(algorithm))))
+}
+
+/// The contender with the same script and a call for each decision.
+fn by_calls(name: &str) -> &'static str {
+    match name {
+        LOG | LOG_CALLS => LOG_CALLS,
+        _ => GCRA_CALLS,
+    }
+}
+
 fn print(runs: &[Run]) {
     let mut rows = Vec::new();
     for name in NAMES {
@@ -267,24 +283,24 @@ fn print(runs: &[Run]) {
             rows.push(vec![
                 format!("{name}, {tasks}"),
                 cells(|run| run.per_second, &thousands),
-                ratios(GCRA_CALLS, |run| run.per_second),
+                ratios(by_calls(name), |run| run.per_second),
                 ratios(FIRST_DESIGN, |run| run.per_second),
                 cells(|run| run.per_call, &|value| format!("{value:.1}")),
                 cells(|run| run.busy, &|value| format!("{value:.2}")),
                 cells(|run| run.per_cpu_second, &thousands),
-                ratios(GCRA_CALLS, |run| run.per_cpu_second),
+                ratios(by_calls(name), |run| run.per_cpu_second),
             ]);
         }
     }
     let head = [
         "eight processes; tasks in each; 1 / 100,000 keys",
         "decisions a second",
-        "to GCRA, a call each",
+        "to its script, a call each",
         "to the first design",
         "decisions a call",
         "Redis busy",
         "decisions a second of Redis CPU",
-        "the same to GCRA, a call each",
+        "the same to its script, a call each",
     ];
     table::print(&head, &rows);
 }
