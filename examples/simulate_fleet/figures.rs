@@ -105,6 +105,8 @@ pub(crate) fn with_a_thousand() -> String {
         };
         text += &format!("{window} ms, {demand:?}, server {server}, begins in {ramp} ms\n");
         text += &row(Mode::Leased, 1_000, &run(&scenario));
+        let mode = Mode::Cached;
+        text += &row(mode, 1_000, &run(&Scenario { mode, ..scenario }));
     }
     text + "\n"
 }
@@ -130,7 +132,7 @@ const FEW_LOSSES: Faults = Faults {
 /// Messages are lost and late, processes crash, pause and are cut off.
 pub(crate) fn with_faults() -> Result<String, String> {
     let mut text = format!("with faults\n{HEAD}");
-    for mode in [Mode::Plain, Mode::Leased, Mode::Mixed] {
+    for mode in [Mode::Plain, Mode::Leased, Mode::Cached, Mode::Mixed] {
         for (faults, demand) in [
             (FAULTS, Demand::Bursts(2.0)),
             (FEW_LOSSES, Demand::Steady(1.2)),

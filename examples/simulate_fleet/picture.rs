@@ -42,6 +42,7 @@ const fn style(mode: Mode) -> (RGBColor, &'static str) {
     match mode {
         Mode::Plain => (RGBColor(0x00, 0x72, 0xb2), "plain"),
         Mode::Leased => (RGBColor(0xd5, 0x5e, 0x00), "leased"),
+        Mode::Cached => (RGBColor(0x56, 0xb4, 0xe9), "leased, denials cached"),
         Mode::Mixed => (RGBColor(0xe6, 0x9f, 0x00), "one of three leased"),
         Mode::OwnPart => (
             RGBColor(0x00, 0x9e, 0x73),

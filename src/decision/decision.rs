@@ -88,7 +88,7 @@ impl PartialEq for FallbackStates {
 impl Eq for FallbackStates {}
 
 /// Decisions are copied at every step of a request.
-const _: () = assert!(size_of::<Decision>() <= 72);
+const _: () = assert!(size_of::<Decision>() <= 80);
 
 /// Which store made a [`Decision`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,6 +141,8 @@ pub struct QuotaState {
     remaining: u64,
     /// In microseconds.
     reset_after: u64,
+    /// What the store had left. It may be more than remains of a lease, or less.
+    in_store: u64,
 }
 
 impl QuotaState {
@@ -162,7 +164,21 @@ impl QuotaState {
         Self {
             remaining,
             reset_after,
+            in_store: remaining,
         }
+    }
+
+    /// The same for a process that has leased units, of which so many are left.
+    pub(crate) const fn of_lease(self, left: u64) -> Self {
+        Self {
+            remaining: left,
+            ..self
+        }
+    }
+
+    /// What the store had left when it was asked.
+    pub(crate) const fn remaining_in_store(&self) -> u64 {
+        self.in_store
     }
 
     /// Units that still fit into this quota's window now.

@@ -18,13 +18,14 @@ impl NearLimit {
         }
     }
 
-    /// Whether so much of a quota is used. Quotas have at most 15 digits: nothing overflows.
+    /// Whether so much of a quota is used. For a leased unit the store says that, as of the lease:
+    /// little of a lease may be left although much of the quota is. Quotas have at most 15 digits: nothing overflows.
     #[inline]
     pub(super) fn is_near(self, rule: &Rule, decision: &Decision) -> bool {
         let algorithm = rule.algorithm().algorithm();
         let mut quotas = rule.quotas().iter().zip(decision.quotas());
         quotas.any(|(quota, state)| {
-            state.remaining() * 1_000 <= algorithm.limit(quota) * self.free_permille
+            state.remaining_in_store() * 1_000 <= algorithm.limit(quota) * self.free_permille
         })
     }
 }

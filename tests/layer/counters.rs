@@ -11,7 +11,7 @@ use tidegate::decision::Source;
 use tidegate::key::KeyErrorKind;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
 use tidegate::rule::Policy;
-use tidegate::store::{Charges, Fallback, StoreErrorKind};
+use tidegate::store::{Charges, Fallback, StoreErrorKind, UnitLeases};
 use tidegate::{
     FailOpen, Header, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Rule, Rules, Store,
 };
@@ -128,6 +128,31 @@ async fn units_and_near_limit() {
         ask(&self::app(limits.layer("a")), 1).await;
         assert_eq!(of(&limits, "a").near_limit(), near, "{ratio}");
     }
+}
+
+/// Little of a lease may be left although much of the quota is.
+#[tokio::test(start_paused = true)]
+async fn leased_units_are_near_the_limit_when_the_quota_is() {
+    let quota = Quota::new(1_000, Duration::from_secs(3_600)).expect("valid");
+    let rule = Rule::new("a", [quota]).expect("valid");
+    let rule = rule.with_lease(Duration::from_millis(50)).expect("leases");
+    let store = UnitLeases::new(MemoryStore::new().tokio_clock()).tokio_clock();
+    let limits = limits([rule], store);
+    let app = app(limits.layer("a"));
+    for _ in 0..70 {
+        ask(&app, 10).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let a = of(&limits, "a");
+    let leased = a.decisions_by(DecisionOutcome::Allowed, Source::Lease);
+    assert!(leased > 500, "{leased}");
+    assert_eq!((a.units(), a.near_limit()), (700, 0));
+    for _ in 0..30 {
+        ask(&app, 10).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let near = of(&limits, "a").near_limit();
+    assert!((190..=250).contains(&near), "{near}");
 }
 
 /// Fail-open has to be seen.

@@ -72,6 +72,20 @@ fn a_fleet_in_which_some_lease_and_some_do_not_keeps_the_quota() {
     }
 }
 
+/// Also when denials are repeated in the processes.
+#[test]
+fn leases_around_cached_denials_keep_the_quota() {
+    for seed in 1..=3 {
+        for demand in [Demand::Steady(1.5), Demand::Bursts(2.0)] {
+            let outcome = run(&of_mode(Mode::Cached, FEW_LOSSES, demand, seed));
+            assert_eq!(outcome.windows_above_max(), 0, "{seed}, {demand:?}");
+        }
+        let steady = Scenario::new(Mode::Cached, 20, Demand::Steady(1.2));
+        let used = run(&Scenario { seed, ..steady }).used_share();
+        assert!(used > 0.95, "{seed}: {used}");
+    }
+}
+
 /// What the other tests rely on: too much is seen, and a seed decides all.
 #[test]
 fn the_simulation_sees_an_excess_and_repeats_itself() {

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::decision::Source;
-use tidegate::store::UnitLeases;
+use tidegate::store::{DenialCache, UnitLeases};
 use tidegate::test_util::ManualClock;
 use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
 use tokio::runtime::Builder;
@@ -79,6 +79,10 @@ impl<'a> Fleet<'a> {
         let store: Arc<dyn Store> = match self.scenario.mode {
             Mode::Plain => Arc::new(remote()),
             Mode::Mixed if matches!(number % 3, 1 | 2) => Arc::new(remote()),
+            Mode::Cached => {
+                let cached = DenialCache::new(remote());
+                Arc::new(UnitLeases::new(cached).tokio_clock())
+            }
             Mode::Leased | Mode::Mixed => Arc::new(UnitLeases::new(remote()).tokio_clock()),
             Mode::OwnPart | Mode::OwnWhole => {
                 Arc::new(MemoryStore::new().clock(self.clock.clone()))
@@ -214,7 +218,7 @@ fn rule(scenario: &Scenario, is_leased: bool) -> Rule {
     let quota = Quota::new(max, window).expect("a valid quota");
     let rule = Rule::new("feed", [quota]).expect("a valid rule");
     match scenario.mode {
-        Mode::Leased => leased(rule),
+        Mode::Leased | Mode::Cached => leased(rule),
         Mode::Mixed if is_leased => leased(rule),
         _ => rule,
     }

@@ -25,6 +25,8 @@ pub(crate) enum Mode {
     Plain,
     /// `UnitLeases` around the same store.
     Leased,
+    /// `UnitLeases` around `DenialCache` around the same store.
+    Cached,
     /// Of three processes one leases, one has a rule with a lease and asks for every request, and
     /// one has a rule without a lease.
     Mixed,
@@ -102,7 +104,9 @@ impl Scenario {
     /// above the quota uses it up once in this time, so figures are taken over whole cycles.
     pub(super) fn cycle(&self) -> u64 {
         match self.mode {
-            Mode::Leased | Mode::Mixed => self.window + MAX_LEASE.min(self.window / 50),
+            Mode::Leased | Mode::Cached | Mode::Mixed => {
+                self.window + MAX_LEASE.min(self.window / 50)
+            }
             Mode::Plain | Mode::OwnPart | Mode::OwnWhole => self.window,
         }
     }

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::moment::{Moment, nanos};
 use crate::algorithm::LeaseEnd;
 use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
@@ -17,12 +19,9 @@ pub(super) struct HeldLease {
     asked_at: Moment,
     /// In nanoseconds.
     length: u64,
-    /// When each quota is whole again, as of the charge.
-    resets: Resets,
+    /// The state of each quota, as of the charge. Most rules have one quota.
+    states: SmallVec<[QuotaState; 1]>,
 }
-
-/// One duration for each quota, in microseconds. Most rules have one quota.
-type Resets = smallvec::SmallVec<[u64; 1]>;
 
 /// Serial numbers are modulo this.
 const MODULUS_MASK: u64 = (1 << 52) - 1;
@@ -31,12 +30,12 @@ impl HeldLease {
     /// The lease of an allowed take under this rule. `None` if nothing was charged.
     pub(super) fn new(rule: &Arc<Rule>, decision: &Decision, asked_at: Moment) -> Option<Self> {
         let receipt = decision.receipt()?;
-        let resets = decision.quotas().iter().map(QuotaState::reset_after_micros);
-        let resets: Resets = resets.collect();
+        let states = SmallVec::from(decision.quotas());
         let mut length = nanos(rule.lease()?);
         if rule.algorithm().algorithm().lease_end() == Some(LeaseEnd::WithTheWindow) {
             // The store decided after it was asked, so the windows end later than that.
-            let ends_after = resets.iter().min().copied().unwrap_or(0);
+            let resets = states.iter().map(QuotaState::reset_after_micros);
+            let ends_after = resets.min().unwrap_or(0);
             length = length.min(1_000 * ends_after);
         }
         Some(Self {
@@ -45,7 +44,7 @@ impl HeldLease {
             used: 0,
             asked_at,
             length,
-            resets,
+            states,
         })
     }
 
@@ -83,11 +82,8 @@ impl HeldLease {
         let receipt = Some(Receipt::new(self.receipt.stamp(), serial, cost));
         // This process has these units for sure; what the store has left, others may have taken.
         let left = self.left();
-        let mut states = self
-            .resets
-            .iter()
-            .map(|reset| QuotaState::from_micros(left, *reset));
-        Some(match self.resets.len() {
+        let mut states = self.states.iter().map(|state| state.of_lease(left));
+        Some(match self.states.len() {
             1 => {
                 let state = states.next().expect("there is one");
                 Decision::of_one(Ruling::Allowed, Source::Lease, state, receipt)

@@ -45,7 +45,9 @@ async fn no_denial_outlives_the_window() {
                 denied += u32::from(told.source() == Source::Cache);
                 sleep(millis(1)).await;
             }
-            assert!(denied > 0, "{denied} told by the cache");
+            // A denial that is heard too late is asked about again at once.
+            let is_heard_in_time = round_trip < age / 2;
+            assert!(denied > 0 || !is_heard_in_time, "{round_trip:?}, {age:?}");
         }
     }
 }
