@@ -174,6 +174,18 @@ pub(crate) struct Upsets {
 /// When the server is upset: the quota of its cycle is used up.
 pub(crate) const UPSET_AT: u64 = 2_637;
 
+/// The figures of the upsets.
+pub(crate) fn table(upsets: &[Upsets]) -> String {
+    let mut text = String::from("| upset | mode | forgotten | excess |\n|---|---|--:|--:|\n");
+    for Upsets { title, outcomes } in upsets {
+        for (mode, outcome) in outcomes {
+            let (forgotten, excess) = (outcome.forgotten, outcome.excess());
+            text += &format!("| {title} | {mode:?} | {forgotten} | {excess} |\n");
+        }
+    }
+    text + "\n"
+}
+
 pub(crate) fn upsets() -> Result<Vec<Upsets>, String> {
     let cases = [
         ("a failover that loses the last second", Upset::Failover),

@@ -40,6 +40,7 @@ fn run(folder: &Path) -> Result<(), String> {
     print(&figures::with_a_thousand());
     print(&figures::with_faults()?);
     let upsets = figures::upsets()?;
+    print(&figures::table(&upsets));
     write(folder, "upsets", picture::of_upsets(&upsets))
 }
 
