@@ -119,7 +119,7 @@ const SHORTCUTS: Tests = (
         "unit_leases",
         "simulation",
     ],
-    "0",
+    "400",
 );
 
 impl Tree {
