@@ -11,7 +11,7 @@ use tidegate::decision::Source;
 use tidegate::key::KeyErrorKind;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
 use tidegate::rule::Policy;
-use tidegate::store::{Charges, Fallback, StoreErrorKind, UnitLeases};
+use tidegate::store::{Charges, Fallback, StoreErrorKind};
 use tidegate::{
     FailOpen, Header, Limits, MemoryStore, PeerIp, Quota, RateLimitLayer, Rule, Rules, Store,
 };
@@ -131,12 +131,14 @@ async fn units_and_near_limit() {
 }
 
 /// Little of a lease may be left although much of the quota is.
+#[cfg(feature = "test-util")]
 #[tokio::test(start_paused = true)]
 async fn leased_units_are_near_the_limit_when_the_quota_is() {
     let quota = Quota::new(1_000, Duration::from_secs(3_600)).expect("valid");
     let rule = Rule::new("a", [quota]).expect("valid");
     let rule = rule.with_lease(Duration::from_millis(50)).expect("leases");
-    let store = UnitLeases::new(MemoryStore::new().tokio_clock()).tokio_clock();
+    let store = tidegate::store::UnitLeases::new(MemoryStore::new().tokio_clock());
+    let store = store.tokio_clock();
     let limits = limits([rule], store);
     let app = app(limits.layer("a"));
     for _ in 0..70 {
