@@ -57,8 +57,9 @@ end
 local keys_left = is_refund
 if not is_refund then
   -- Answers the usual keys: the rule has one quota, the set, if any, was charged under this quota
-  -- and lease alone, all or none of its entries count, and the takes are all allowed. All other keys
-  -- are left for the loop at the end.
+  -- and lease alone and is not full, and the takes are all allowed. All other keys are left for the
+  -- loop at the end.
+  local edge_window, edge
   for place = 1, #KEYS do
     key = KEYS[place]
 -- include: read_question
@@ -91,9 +92,23 @@ if not is_refund then
         is_usual = not newest and not members.err
       end
     end
-    local units_now = (total - oldest_base) % MODULUS + charged
     is_usual = is_usual and mark == MARK and total < MODULUS and horizon == window and stamp <= now
-      and oldest_stamp > now - window and units_now <= max
+    local first_base = oldest_base
+    if is_usual and oldest_stamp <= now - window then
+      -- Some entries have left the window: they go when the set is full.
+      is_usual = (total - oldest_base) % MODULUS + charged <= math.min(max, window / MILLISECOND)
+      if window ~= edge_window then
+        edge_window, edge = window, '(' .. format('%.0f', now - window)
+      end
+      local first = is_usual and call('ZRANGEBYSCORE', key, edge, '+inf', 'LIMIT', '0', '1')[1]
+      is_usual = first and #first >= ENTRY_SIZE
+      if is_usual then
+        local _
+        _, _, first_base = unpack(ENTRY, first)
+      end
+    end
+    local units_now = (total - first_base) % MODULUS + charged
+    is_usual = is_usual and units_now <= max
     if is_usual then
       local merges = floor(stamp / MILLISECOND) == floor(now / MILLISECOND)
       if not merges then base = total end

@@ -93,8 +93,13 @@ impl Count {
         let sub_windows = counting.number_of_sub_windows();
         let decision = self.state.take(now, &longer, sub_windows, cost);
         if decision.receipt().is_some() {
-            let mark = LeaseMark::after_charge(mark, now, quotas, lease);
-            self.lease = mark.map(Box::new);
+            match (
+                LeaseMark::after_charge(mark, now, quotas, lease),
+                &mut self.lease,
+            ) {
+                (Some(mark), Some(kept)) => **kept = mark,
+                (mark, _) => self.lease = mark.map(Box::new),
+            }
         }
         decision
     }
