@@ -2,6 +2,7 @@
 //! that delays and loses, callers that leave, costs, refunds by anybody, several quotas.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -380,26 +381,33 @@ async fn simulate(fleets: impl Iterator<Item = Fleet>) {
     assert!(by_lease * 10 > uses, "{by_lease} of {uses} by leases");
 }
 
+/// The seeds of a test's fleets, from the first one on. `TIDEGATE_FLEETS` says how many.
+fn seeds(first: u64) -> Range<u64> {
+    let fleets = std::env::var("TIDEGATE_FLEETS");
+    let fleets: u64 = fleets.map_or(4, |number| number.parse().expect("a number"));
+    first..first + fleets
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_sliding_log_is_never_exceeded() {
-    simulate((0..16).map(|seed| fleet(seed, Algorithm::SlidingLog))).await;
+    simulate(seeds(0).map(|seed| fleet(seed, Algorithm::SlidingLog))).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sliding_window_is_never_exceeded() {
-    simulate((16..32).map(|seed| fleet(seed, Algorithm::SlidingWindow))).await;
+    simulate(seeds(16).map(|seed| fleet(seed, Algorithm::SlidingWindow))).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_window_is_never_exceeded() {
-    simulate((32..48).map(|seed| fleet(seed, Algorithm::FixedWindow))).await;
+    simulate(seeds(32).map(|seed| fleet(seed, Algorithm::FixedWindow))).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn several_quotas_are_never_exceeded() {
     const TWO: &[(u64, Duration)] = &[(400, SECOND), (900, millis(3_100))];
     const OTHER: &[(u64, Duration)] = &[(2_000, millis(2_000)), (1_100, SECOND)];
-    let fleets = (48..64).map(|seed| Fleet {
+    let fleets = seeds(48).map(|seed| Fleet {
         quotas: if seed % 2 == 0 { TWO } else { OTHER },
         ..fleet(seed, LEASED[seed as usize % 2])
     });
@@ -409,7 +417,7 @@ async fn several_quotas_are_never_exceeded() {
 /// The same with a process whose rule has no lease.
 #[tokio::test(start_paused = true)]
 async fn a_taker_without_a_lease_does_not_exceed_it() {
-    let fleets = (64..80).map(|seed| Fleet {
+    let fleets = seeds(64).map(|seed| Fleet {
         has_plain_rule: true,
         ..fleet(seed, LEASED[seed as usize % 2])
     });
@@ -420,7 +428,7 @@ async fn a_taker_without_a_lease_does_not_exceed_it() {
 /// used and not refunded.
 #[tokio::test(start_paused = true)]
 async fn the_account_is_balanced() {
-    for seed in 80..104 {
+    for seed in seeds(80) {
         for algorithm in LEASED {
             let fleet = Fleet {
                 quotas: &[(30_000, HOUR)],
@@ -455,7 +463,7 @@ async fn the_account_is_balanced() {
 /// may have been lost besides.
 #[tokio::test(start_paused = true)]
 async fn losses_make_it_stricter_only() {
-    for seed in 104..120 {
+    for seed in seeds(104) {
         for algorithm in LEASED {
             let fleet = Fleet {
                 quotas: &[(30_000, HOUR)],
