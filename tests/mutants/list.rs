@@ -947,13 +947,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "leases",
-        "a question about a lease that gets no answer is the last one",
-        UNIT_LEASES,
-        "if !self.is_answered {",
-        "if self.is_answered {",
-    ),
-    mutant(
-        "leases",
         "what a fallback admits is held",
         UNIT_LEASES,
         ".filter(|decision| decision.failure().is_none());",

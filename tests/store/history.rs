@@ -388,3 +388,34 @@ fn large_buckets_drain_alike() {
         outcome.expect("equal decisions");
     }
 }
+
+/// A rule with a lease charged something in what is the future now. Its mark follows the clock with
+/// the next charge, and ends as early.
+#[test]
+fn leases_end_alike_after_the_clock_went_back() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = Redis::start();
+    let redis = runtime.block_on(store_on(&server));
+    for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
+        let quota = Quota::new(12, Duration::from_secs(60));
+        let history = History {
+            quotas: vec![quota.expect("valid")],
+            algorithm: algorithm.into(),
+            keeps_algorithm: true,
+            steps: vec![
+                // Of 1.2 s: a fiftieth of the window.
+                Step::Lease(1_000_000),
+                Step::Take(1),
+                Step::Back(30_000_000),
+                Step::Lease(0),
+                Step::Take(1),
+                Step::Wait(1_000_000),
+                Step::Take(1),
+                Step::Wait(60_500_000),
+                Step::Take(1),
+            ],
+        };
+        let outcome = runtime.block_on(run_in_time(&redis, &history));
+        outcome.expect("equal decisions");
+    }
+}

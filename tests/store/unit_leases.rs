@@ -412,6 +412,27 @@ impl Store for Down {
     }
 }
 
+/// The store forgets what it charged for it.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_asked_for_before_a_reset_is_void() {
+    let redis = Arc::new(MemoryStore::new().tokio_clock());
+    let remote = Remote::new(redis, Duration::from_millis(2));
+    let leases = UnitLeases::new(remote.clone()).tokio_clock();
+    let take = take(&rule(10_000, Algorithm::SlidingLog));
+    join_all((0..20).map(|_| leases.take_one(&take))).await;
+    let calls = remote.calls();
+    let asked = leases.take_one(&take);
+    assert_eq!(remote.calls(), calls + 2, "a take and a lease");
+    tokio::task::yield_now().await;
+    let reset = leases.reset(take.rule(), take.key());
+    let (asked, reset) = tokio::join!(asked, reset);
+    assert!(asked.expect("decides").is_allowed());
+    reset.expect("forgotten");
+    sleep(Duration::from_millis(1)).await;
+    let next = leases.take(std::slice::from_ref(&take)).now();
+    assert!(next.is_err(), "it is not held: {next:?}");
+}
+
 /// A fallback's units are this process's alone: to hold them for the fleet would be a lie.
 #[tokio::test(start_paused = true)]
 async fn what_a_fallback_admits_is_not_leased() {
@@ -425,6 +446,53 @@ async fn what_a_fallback_admits_is_not_leased() {
     let leases = UnitLeases::new(Down).tokio_clock();
     for _ in 0..500 {
         assert!(leases.take_one(&take(&rule)).await.is_err());
+    }
+}
+
+/// A store that fails from now on.
+#[derive(Debug, Default)]
+struct Failing {
+    store: MemoryStore,
+    fails: std::sync::atomic::AtomicBool,
+}
+
+impl Store for Failing {
+    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+        match self.fails.load(Ordering::Relaxed) {
+            true => Down.take(takes),
+            false => self.store.take(takes),
+        }
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        self.store.refund(take, receipt)
+    }
+
+    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+        self.store.reset(rule, key)
+    }
+
+    fn name(&self) -> String {
+        "failing".to_owned()
+    }
+}
+
+/// The demand is the fleet's, and the answer about the lease is a fallback's.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_a_fallback_answers_is_not_held() {
+    let failing = Arc::new(Failing::default());
+    let store = Fallback::new(Arc::clone(&failing), Share::of_processes(1));
+    let leases = UnitLeases::new(store).tokio_clock();
+    let take = take(&rule(10_000, Algorithm::SlidingLog));
+    for _ in 0..8 {
+        let decision = leases.take_one(&take).await.expect("decides");
+        assert_eq!(decision.source(), Source::Local);
+    }
+    failing.fails.store(true, Ordering::Relaxed);
+    for _ in 0..3 {
+        let decision = leases.take_one(&take).await.expect("decides");
+        assert_eq!(decision.source(), Source::Fallback);
+        sleep(Duration::from_millis(1)).await;
     }
 }
 
