@@ -78,7 +78,8 @@ if not is_refund then
           and now >= stamp + horizon
         if replaces then
           -- Nothing of it counts any more: as if there were no set.
-          total, base, oldest_base, oldest_stamp, stamp, horizon, serial = 0, 0, 0, now, -1, window, 0
+          total, base, oldest_base, serial = 0, 0, 0, 0
+          oldest_stamp, stamp, horizon = now, -1, window
         else
           -- A set of which all was given back is not usual.
           is_usual = total ~= oldest_base

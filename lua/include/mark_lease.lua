@@ -9,6 +9,6 @@
       elseif not is_marked then
         marked_lease, lease_stamp, lease_life = 0, 0, 0
       elseif lease_stamp > now then
-        -- What was charged in the future counts as charged now.
+        -- Units that were charged in the future count as charged now.
         lease_stamp = now
       end

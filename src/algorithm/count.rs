@@ -178,8 +178,8 @@ impl Count {
     ///
     /// The first byte is the version of the format and the second one the number of the algorithm.
     /// The version is 2 where a rule with a [lease](crate::Rule::with_lease) has charged the key,
-    /// and otherwise 1. A later version of this crate reads what an earlier one has written. An earlier
-    /// one answers bytes of a later format with [`CountError::UnknownVersion`], or
+    /// and otherwise 1. A later version of this crate reads what an earlier one has written. An
+    /// earlier one answers bytes of a later format with [`CountError::UnknownVersion`], or
     /// [`CountError::UnknownAlgorithm`]. Quotas change a count as they do in memory: bytes that
     /// were written under one rule's quotas may be read under another's.
     ///

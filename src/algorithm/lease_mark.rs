@@ -31,7 +31,7 @@ impl LeaseMark {
     ) -> Option<Self> {
         let before = before.filter(|mark| mark.ends_at() > now);
         if lease == 0 {
-            // What was charged in the future counts as charged now.
+            // Units that were charged in the future count as charged now.
             return before.map(|mark| Self {
                 stamp: mark.stamp.min(now),
                 ..mark

@@ -900,8 +900,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "leases",
         "leases of a fixed window outlast it",
         HELD_LEASE,
-        "length = length.min(1_000 * ends_after);",
-        "length = length.max(1_000 * ends_after);",
+        "length = length.min(ends_after.saturating_mul(1_000));",
+        "length = length.max(ends_after.saturating_mul(1_000));",
     ),
     mutant(
         "leases",

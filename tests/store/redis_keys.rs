@@ -664,15 +664,21 @@ async fn a_damaged_set_heals() {
             .as_millis() as f64;
     let take = take("p", &[quota(3, 200)]);
     let key = "CurrentLimiter:p";
-    // As long as entries of ours: with and without what longer windows need.
-    let (long, longer) = ([b'7'; 50], [b'7'; 71]);
-    let foreign: [(f64, &[u8]); 6] = [
+    // As long as entries of ours: with and without what longer windows and leases need.
+    let (long, longer) = ([b'7'; 57], [b'7'; 106]);
+    // Without units, and with a lease that does not end.
+    let mut leased = [0; 106];
+    leased[0] = 0xf7;
+    leased[85..].fill(0xff);
+    let foreign: [(f64, &[u8]); 8] = [
         (now, b"10.0.0.1:1795141794256:0.123"),
         (now, &long),
         (now, &longer),
         (now + 9e15, b"from the future"),
         (f64::INFINITY, b""),
-        (now, &[0xf7; 50]),
+        (now, &[0xf7; 57]),
+        (now, &[0xf7; 106]),
+        (now, &leased),
     ];
     for (score, member) in foreign {
         let _: () = connection.del(key).expect("is gone");
@@ -750,10 +756,14 @@ async fn damaged_states_heal() {
     let mut connection = server.connection();
     for algorithm in Algorithm::ALL {
         let rule = Rule::new("p", [quota(5, 300)]).expect("valid");
-        let take = Take::new(Arc::new(rule.with_algorithm(algorithm)), Key::default());
+        let rule = rule.with_algorithm(algorithm);
+        let leased = rule.clone().with_lease(Duration::from_millis(6));
+        let leased = Take::new(Arc::new(leased.unwrap_or(rule.clone())), Key::default());
+        let take = Take::new(Arc::new(rule), Key::default());
         let receipt = ask(&store, &take).await.receipt().expect("it was charged");
         let key = key_by(algorithm, "p");
-        for mark in [247_u8, 248, 249, 250] {
+        // Those of the algorithms, of a reset, and of a state with a lease.
+        for mark in 247_u8..=252 {
             for (length, filling) in [
                 (16, 0),
                 (57, 0),
@@ -766,12 +776,16 @@ async fn damaged_states_heal() {
             ] {
                 let mut bytes = vec![filling; length];
                 bytes[0] = mark;
-                let set = cmd("SET").arg(&key).arg(bytes).exec(&mut connection);
-                set.expect("sets");
-                let asked = tokio::time::timeout(Duration::from_secs(5), store.take_one(&take));
-                match asked.await.expect("the script ends") {
-                    Ok(_) => {}
-                    Err(error) => assert_eq!(error.kind(), StoreErrorKind::WrongType, "{error}"),
+                for take in [&take, &leased] {
+                    let set = cmd("SET").arg(&key).arg(&bytes[..]).exec(&mut connection);
+                    set.expect("sets");
+                    let asked = tokio::time::timeout(Duration::from_secs(5), store.take_one(take));
+                    match asked.await.expect("the script ends") {
+                        Ok(_) => {}
+                        Err(error) => {
+                            assert_eq!(error.kind(), StoreErrorKind::WrongType, "{error}");
+                        }
+                    }
                 }
                 let back = store.refund(&take, &receipt).await;
                 assert!(back.is_ok_and(|back| back <= 1) || algorithm == Algorithm::SlidingLog);

@@ -39,14 +39,14 @@ use crate::store::{Store, StoreFuture, Take};
 /// *What is free is granted* has this one exception: units that another process, or another store
 /// of this process, frees by a refund, a reset or a larger quota may be denied here for at most the
 /// [max age](Self::max_age). The same holds when the server loses its data or its clock is set
-/// forward, after a refund or a reset that got no answer, and after a rule was replaced by one under
-/// which charges count for a longer time: what was charged before is then free earlier than the
-/// store said.
+/// forward, after a refund or a reset that got no answer, and after a rule was replaced by one
+/// under which charges count for a longer time: what was charged before is then free earlier than
+/// the store said.
 ///
-/// Once a denial has three quarters of the max age, the next take asks the store, and only that one;
-/// until its answer comes, the others are answered by the denial, and do not wait. If that take
-/// fails or its future is dropped, the denial is void. So it is at the max age: then every take asks
-/// until there is a new denial.
+/// Once a denial has three quarters of the max age, the next take asks the store, and only that
+/// one; until its answer comes, the others are answered by the denial, and do not wait. If that
+/// take fails or its future is dropped, the denial is void. So it is at the max age: then every
+/// take asks until there is a new denial.
 ///
 /// # What it does not answer
 ///

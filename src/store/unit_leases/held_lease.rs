@@ -36,7 +36,7 @@ impl HeldLease {
             // The store decided after it was asked, so the windows end later than that.
             let resets = states.iter().map(QuotaState::reset_after_micros);
             let ends_after = resets.min().unwrap_or(0);
-            length = length.min(1_000 * ends_after);
+            length = length.min(ends_after.saturating_mul(1_000));
         }
         Some(Self {
             rule: Arc::clone(rule),
@@ -139,6 +139,20 @@ mod tests {
         assert_eq!(left(19, 3), 1);
         assert_eq!(left(3, 19), 1);
         assert_eq!((left(20, 0), left(0, 20), left(0, 9_999)), (0, 0, 0));
+    }
+
+    /// What a store says is not trusted: a number without bounds does not lengthen a lease.
+    #[test]
+    fn a_window_without_an_end_ends_no_lease_later() {
+        let rule = Rule::new("a", [Quota::per_second(100)]).expect("valid");
+        let rule = rule.with_algorithm(crate::Algorithm::FixedWindow);
+        let rule = Arc::new(rule.with_lease(LEASE).expect("leases"));
+        let state = QuotaState::from_micros(90, u64::MAX);
+        let receipt = Some(Receipt::new(5, 30, 10));
+        let decision = Decision::of_one(Ruling::Allowed, Source::Redis, state, receipt);
+        let now = Clocks::both().now();
+        let lease = HeldLease::new(&rule, &decision, now).expect("charged");
+        assert_eq!(lease.time_left(now), nanos(LEASE));
     }
 
     /// As if the store had been asked for one after the other.

@@ -23,7 +23,7 @@ pub(super) struct KeyLeases {
     is_asked: bool,
     /// Changes with every reset: leases that were asked for before are void.
     generation: u64,
-    /// No lease is asked for yet.
+    /// Since when no lease is asked for.
     plain_since: Option<Moment>,
     /// In nanoseconds.
     plain_for: u64,
@@ -34,7 +34,7 @@ pub(super) struct KeyLeases {
 }
 
 /// What becomes of a take.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Served {
     /// The answer; `None` if the store has to be asked.
     pub(super) decision: Option<Decision>,
@@ -132,7 +132,7 @@ impl KeyLeases {
         if self.is_asked || is_plain {
             return None;
         }
-        if lease < 2 * self.round_trip {
+        if lease / 2 < self.round_trip {
             // Most of a lease would be over before it is there. Later it may be worth it again.
             self.round_trip = 0;
             self.be_plain(now, lease);
@@ -142,7 +142,7 @@ impl KeyLeases {
         if demand < MIN_SHARE {
             return None;
         }
-        // A little more than was asked for; and what others may take of the rest is not known.
+        // A little more than was granted; and what others may take of the rest is not known.
         let share = demand.saturating_add(demand / 8).min(self.remaining / 4);
         if share < MIN_SHARE {
             // The store may have more by now: the next lease finds out.
@@ -151,7 +151,7 @@ impl KeyLeases {
         }
         let held = self.held.iter().filter(|held| held.is_of(&self.rule));
         // What ends before the next lease could be there is as good as gone.
-        let soon = (2 * self.round_trip).max(lease / 8);
+        let soon = self.round_trip.saturating_mul(2).max(lease / 8);
         let left: u64 = held
             .filter(|held| held.time_left(now) > soon)
             .map(HeldLease::left)
@@ -164,8 +164,8 @@ impl KeyLeases {
         self.remaining = u64::MAX;
     }
 
-    /// The store has answered about a lease. Returns when the lease began and for how
-    /// many nanoseconds, if it is held now.
+    /// The store has answered about a lease. If it is held now, returns when it began and for how
+    /// many nanoseconds it lasts.
     pub(super) fn answered(
         &mut self,
         held: Option<HeldLease>,
@@ -187,7 +187,7 @@ impl KeyLeases {
         Some(term)
     }
 
-    /// No lease is asked for any more.
+    /// Asks for no lease any more: none could end.
     pub(super) fn stay_plain(&mut self, now: Moment) {
         (self.plain_since, self.plain_for) = (Some(now), u64::MAX);
     }

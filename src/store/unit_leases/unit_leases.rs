@@ -28,9 +28,9 @@ use crate::store::{Store, StoreFuture, Take, single};
 ///
 /// # Never more than the quota
 ///
-/// A key that a rule with a lease `L` charges says so in its count. From then on, every taker counts
-/// the key's units for the window `W` and the lease, also a taker whose rule has no lease or a
-/// shorter one, until no unit that was charged under a lease counts any more. The proof:
+/// A key that a rule with a lease `L` charges says so in its count. From then on, every taker
+/// counts the key's units for the window `W` and the lease, also a taker whose rule has no lease or
+/// a shorter one, until no unit that was charged under a lease counts any more. The proof:
 ///
 /// - A unit that is charged at `t` is used at `t + L` at the latest, because a lease begins before
 ///   the store is asked, and ends by the clock that has advanced more.
@@ -59,8 +59,8 @@ use crate::store::{Store, StoreFuture, Take, single};
 ///
 /// # Introducing it in a running fleet
 ///
-/// Processes that lease and processes that do not may share a key, in any order: first update all of
-/// them to a version of this crate that has leases, because an earlier one takes the count of a
+/// Processes that lease and processes that do not may share a key, in any order: first update all
+/// of them to a version of this crate that has leases, because an earlier one takes the count of a
 /// leased key for damaged and starts afresh. Then give the rule its lease and put `UnitLeases`
 /// around the store, process by process. To end it, take the steps back in any order; for one
 /// window, units still count for `W + L`.
@@ -106,18 +106,18 @@ impl<S: Store> UnitLeases<S> {
         self
     }
 
-    /// Hands out leased units, or says what to ask.
-    fn serve(&self, take: &Take, place: usize) -> Served {
+    /// Hands out leased units, or says what to ask. `None` if the place is another key's.
+    fn serve(&self, take: &Take, place: usize) -> Option<Served> {
         let (rule, key) = (take.rule(), take.key());
         let now = self.clocks.now();
         let mut leases = lock(&self.places[place]);
         match &mut *leases {
             Some(known) if known.is_of(rule, key) => {}
-            Some(other) if !other.is_idle(now) => return Served::default(),
+            Some(other) if !other.is_idle(now) => return None,
             free => *free = Some(KeyLeases::new(rule, key, now)),
         }
-        let served = leases.as_mut();
-        served.map_or_else(Served::default, |known| known.take(rule, now, take.cost()))
+        let known = leases.as_mut()?;
+        Some(known.take(rule, now, take.cost()))
     }
 
     /// Asks the store for this take. What it grants is demand for the next lease.
@@ -238,7 +238,9 @@ impl<S: Store> Store for UnitLeases<S> {
             return self.inner.take(takes);
         }
         let place = place_of(&self.places, take.rule(), take.key());
-        let Served { decision, wanted } = self.serve(take, place);
+        let Some(Served { decision, wanted }) = self.serve(take, place) else {
+            return self.inner.take(takes);
+        };
         // The take comes first: it does not wait behind the lease.
         let answer = match decision {
             Some(decision) => StoreFuture::ready(Ok(Decisions::from(decision))),

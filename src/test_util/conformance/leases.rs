@@ -17,8 +17,8 @@ fn takes(subject: &Subject<'_>) -> [Take; 2] {
     [leased, plain].map(|rule| Take::new(rule, Key::default()))
 }
 
-/// Law 1: a unit may be used as late as its lease ends, and counts from then on for its window, also
-/// for a taker whose rule has no lease.
+/// Law 1: a unit may be used as late as its lease ends, and counts from then on for its window,
+/// also for a taker whose rule has no lease.
 pub(super) async fn units_count_longer_for_every_taker(subject: &Subject<'_>) {
     let [leased, plain] = takes(subject);
     assert!(subject.ask(&leased.clone().with_cost(3)).await.is_allowed());
@@ -38,8 +38,8 @@ pub(super) async fn units_count_longer_for_every_taker(subject: &Subject<'_>) {
     assert_eq!(subject.allowed(&plain, 5).await, 3);
 }
 
-/// Law 14: a key that was never charged under a lease counts its windows and no longer, nor does one
-/// whose leased units have left it.
+/// Law 14: a key that was never charged under a lease counts its windows and no longer, nor does
+/// one whose leased units have left it.
 pub(super) async fn units_count_no_longer_without_a_lease(subject: &Subject<'_>) {
     let [leased, plain] = takes(subject);
     assert_eq!(subject.allowed(&plain, 6).await, 5);

@@ -4,7 +4,8 @@
 //! All processes and the server are on one machine, so one clock says when each unit was used. The
 //! demand comes in steps, from a fifth of the quota to three times as much.
 //!
-//! With `TIDEGATE_LEASED_GRANTS` the test goes on until there are as many grants, in a release build.
+//! With `TIDEGATE_LEASED_GRANTS` the test goes on until there are as many grants, in a release
+//! build.
 
 mod role;
 mod windows;

@@ -160,7 +160,7 @@ async fn it_can_be_switched_off() {
 
 /// By default `Resilient` asks ten times a second, through a breaker that need not be closed.
 #[tokio::test(start_paused = true)]
-async fn resilient_asks_ten_times_a_second() {
+async fn resilient_asks_every_75_milliseconds() {
     let flaky = FlakyStore::new(Mode::Works);
     let store = Resilient::around(flaky.clone())
         .fallback(Share::of_processes(1))
