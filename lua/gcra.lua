@@ -5,7 +5,7 @@
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
--- ARGV[2]  the call's mark, a number below 2^48 that the reply repeats
+-- ARGV[2]  the call id, a number below 2^32 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see include/reply_format.lua. Refunds: see include/refund_begin.lua.

@@ -1,7 +1,7 @@
 -- The reply of a call: one string, little-endian; numbers have 7 bytes unless it says otherwise.
 --
 --   8 bytes    now, in microseconds since the epoch
---   8 bytes    the call's mark, ARGV[2]
+--   8 bytes    the call id, ARGV[2]
 -- and for each key, for each row one or more answers, until all its takes are answered:
 --   1 byte     verdict: 0 denied, 1 allowed, 2 never, 3 late, 4 error
 --   2 bytes    the number of takes that are answered alike: all denied, or each charged once more

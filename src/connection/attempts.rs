@@ -102,7 +102,7 @@ impl Attempts {
         let attempt = within(MAX_ATTEMPT, async move {
             let link = target.connect(preload).await?;
             if proof == Proof::ScriptCall {
-                link.calls_scripts().await?;
+                link.check().await?;
             }
             Ok(link)
         });

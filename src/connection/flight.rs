@@ -1,13 +1,13 @@
 use std::time::Instant;
 
-use redis::{Pipeline, RedisError, Value};
+use redis::{Pipeline, RedisError, RedisResult, Value};
 
+use super::call_id::CallId;
 use super::endpoint::Endpoint;
 use super::errors::{is_about_a_key, is_unknown_script, needs_another_connection, store_error};
 use super::flight_call::{FlightCall, flight_calls};
 use super::link::Link;
-use super::question::{Question, QuestionBody};
-use super::reply::micros;
+use super::question::Question;
 
 /// One pipeline with the questions of many callers. It hands out their answers.
 ///
@@ -17,13 +17,14 @@ use super::reply::micros;
 /// ```text
 /// questions in order of arrival
 ///    -> calls, in rounds (sort_key.rs)
-///    -> [ASKING] call, [ASKING] call, ... [TIME]     one pipeline
+///    -> [ASKING] call, [ASKING] call, ... [check]    one pipeline
 ///    <- reply, reply, ...
-///    -> each call: answered | refused | late | the reply of another call
-///                  |          |         |      |
-///                  send       again in  again  error, and the link is closed
-///                             another   with a
-///                             way       corrected clock
+///    -> is the last reply that of the last call?     if not: errors, and the link is closed
+///    -> each call: answered | refused | late
+///                  |          |         |
+///                  send       again in  again with a
+///                             another   corrected clock
+///                             way
 /// ```
 ///
 /// The dispatcher owns it until its last reply has come, and drops it when the node is dropped; its
@@ -53,57 +54,49 @@ impl Flight {
     /// Sends all calls and hands out the answers. It has no time limit of its own: each answer's
     /// future has one.
     pub(super) async fn run(self) {
-        let mut pipeline = Pipeline::with_capacity(self.calls.len());
+        let mut pipeline = Pipeline::with_capacity(self.calls.len() + 1);
         for call in &self.calls {
             if call.options().is_asking {
                 pipeline.cmd("ASKING");
             }
             pipeline.add_command(call.command(&self.link.inner.clock));
         }
-        if !self.begins_with_takes() {
-            pipeline.cmd("TIME");
+        let check = self.needs_check().then(CallId::next);
+        if let Some(id) = check {
+            pipeline.add_command(id.check());
         }
         let asked = Instant::now();
         match self.link.ask(&pipeline).await {
-            Ok(replies) => self.hand_out(replies, asked),
+            Ok(replies) => self.hand_out(replies, check, asked),
             // Nothing is sent again: it may have been executed.
             Err(error) => self.fail(&error),
         }
     }
 
-    /// Whether the first reply itself shows that it belongs to its call: replies to takes repeat a
-    /// mark. Replies to other calls do not, so `TIME` is sent behind a flight that begins with one:
-    /// if its reply is not a time, the replies before it belong to other calls.
-    fn begins_with_takes(&self) -> bool {
-        matches!(self.calls.first(), Some(FlightCall::Takes(_)))
+    /// Whether there is a call whose reply does not repeat its id. A check is then sent behind all
+    /// calls. Without such a call, the last call is the check.
+    fn needs_check(&self) -> bool {
+        let is_other = |call| matches!(call, &FlightCall::One(_));
+        self.calls.iter().any(is_other)
     }
 
-    /// Answers each question by its reply. After a reply that belongs to another call, the
-    /// remaining calls are not answered by their replies either: they fail, and the connection is
-    /// closed.
+    /// Answers each question by its reply, if the last reply proves that the replies are those of
+    /// this flight. Otherwise all its questions fail, and the connection is closed: the replies of
+    /// later flights are not their own either.
     ///
-    /// A proxy that loses one reply, or a client that counts wrong, shifts all replies that follow.
-    /// A decision of another caller would then be taken for one's own, so one mismatch condemns the
-    /// rest of the flight and the link.
-    fn hand_out(self, mut replies: Vec<Value>, asked: Instant) {
-        let begins_with_takes = self.begins_with_takes();
+    /// If the last reply is an error of the server, it proves nothing, and condemns nothing: the
+    /// server may refuse one call, or all while it loads its data. Then errors are handed out, and
+    /// decisions that repeat their call's id; the other calls get the error of the check.
+    fn hand_out(self, mut replies: Vec<Value>, check: Option<CallId>, asked: Instant) {
+        let is_in_step = self.is_in_step(&mut replies, check, asked);
+        if matches!(is_in_step, Ok(false)) {
+            return self.condemn();
+        }
         let Self {
             calls,
             link,
             endpoint,
         } = self;
-        let mut is_in_step = true;
-        if !begins_with_takes {
-            let time = replies.pop().unwrap_or(Value::Nil);
-            match micros(&time) {
-                Some(now) => link.inner.clock.learn(now, asked, Instant::now()),
-                None if matches!(time, Value::ServerError(_)) => {}
-                None => {
-                    is_in_step = false;
-                    link.close();
-                }
-            }
-        }
         let mut replies = replies.into_iter();
         for call in calls {
             let mut next = || replies.next().unwrap_or(Value::Nil).extract_error();
@@ -111,23 +104,49 @@ impl Flight {
             let asking = call.options().is_asking.then(&mut next);
             let reply = next();
             match (asking.transpose().and(reply), call) {
-                (Ok(_) | Err(_), FlightCall::One(question)) if !is_in_step => {
-                    question.fail(endpoint.mismatched_reply());
-                }
                 (Err(error), FlightCall::One(question)) if error.code() == Some(LATE) => {
                     retry_if_time_is_left(question, &endpoint);
                 }
                 (Err(error), call) => handle_refusal(call, &error, &link, &endpoint),
                 (Ok(reply), FlightCall::Takes(call)) => {
-                    is_in_step &= call.hand_out(&reply, asked, &link, &endpoint);
+                    call.hand_out(&reply, asked, &link, &endpoint);
                 }
                 (Ok(reply), FlightCall::One(question)) => {
-                    if let QuestionBody::Call(_, sender) = question.body {
-                        sender.send(Ok(reply));
-                    }
+                    let error = |error: &RedisError| store_error(&endpoint.label, error.clone());
+                    question.answer(is_in_step.as_ref().map(|_| reply).map_err(error));
                 }
             }
         }
+    }
+
+    /// Whether the last reply is that of the last command. An error if the check was refused.
+    fn is_in_step(
+        &self,
+        replies: &mut Vec<Value>,
+        check: Option<CallId>,
+        asked: Instant,
+    ) -> RedisResult<bool> {
+        if let Some(id) = check {
+            let reply = replies.pop().unwrap_or(Value::Nil).extract_error()?;
+            let now = id.read_check(&reply);
+            if let Some(now) = now {
+                self.link.inner.clock.learn(now, asked, Instant::now());
+            }
+            return Ok(now.is_some());
+        }
+        Ok(match (self.calls.last(), replies.last()) {
+            (_, Some(Value::ServerError(_))) => true,
+            (Some(FlightCall::Takes(call)), Some(reply)) => call.is_answered_by(reply),
+            _ => false,
+        })
+    }
+
+    /// Answers all questions with the error that the replies belong to another flight, and closes
+    /// the connection.
+    fn condemn(self) {
+        self.link.close();
+        let questions = self.calls.into_iter().flat_map(FlightCall::into_questions);
+        questions.for_each(|question| question.fail(self.endpoint.mismatched_reply()));
     }
 
     /// Answers all questions with an error of the connection.
@@ -148,7 +167,7 @@ impl Flight {
 /// this process's.
 ///
 /// The reply that said `LATE` has no clock in it. The clock's estimate has been corrected by then:
-/// by the replies to takes in the same flight, or by the `TIME` at its end.
+/// by the replies to takes in the same flight, or by the check at its end.
 fn retry_if_time_is_left(question: Question, endpoint: &Endpoint) {
     match question.deadline.into_std() > Instant::now() {
         true => endpoint.send_again(question),

@@ -55,7 +55,11 @@ pub(super) async fn handshake(
         check_is_master(&role.extract_error()?)?;
     }
     let no_time = || RedisError::from((ErrorKind::UnexpectedReturnType, "no time"));
-    let now = micros(&time).ok_or_else(no_time)?;
+    let now = match &time {
+        Value::Array(parts) => micros(parts),
+        _ => None,
+    };
+    let now = now.ok_or_else(no_time)?;
     Ok(ServerClock::new(now, asked, answered))
 }
 

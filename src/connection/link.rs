@@ -1,17 +1,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use redis::aio::{ConnectionLike, MultiplexedConnection, SendError};
-use redis::{ConnectionInfo, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value};
+use redis::{
+    Cmd, ConnectionInfo, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value,
+};
 use tokio::sync::{broadcast, watch};
 
 use super::activity::Activity;
+use super::call_id::CallId;
 use super::client::{client, unbounded};
 use super::handshake::{Role, handshake};
 use super::reply::text;
-use super::scripts::{Preload, algorithm_script};
+use super::scripts::Preload;
 use super::server_clock::ServerClock;
-use crate::algorithm::Algorithm;
 use crate::in_flight_counter::InFlightCounter;
 
 /// A listener that leaves more messages than this unread is told that it has missed some.
@@ -27,7 +30,7 @@ const MAX_UNREAD: usize = 1_024;
 ///
 /// ```text
 /// open -> in use -> closed by the server       (push_handler: Disconnection)
-///                -> closed by a flight         (a reply of another call, READONLY, an I/O error)
+///                -> closed by whoever asked    (a reply of another call, READONLY, an I/O error)
 ///                -> closed by the reconnector  (replaced, or its task was aborted)
 /// ```
 #[derive(Clone)]
@@ -122,18 +125,48 @@ impl Link {
         replies
     }
 
+    /// Sends one command, and a check behind it. Returns the reply to it and no other one: if the
+    /// check's reply belongs to another call, the connection is closed.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code))]
+    pub(super) async fn query(&self, command: Cmd) -> RedisResult<Value> {
+        let id = CallId::next();
+        let mut commands = Pipeline::with_capacity(2);
+        commands.add_command(command).add_command(id.check());
+        let mut replies = self.ask(&commands).await?;
+        self.expect_check(id, replies.pop())?;
+        replies.pop().unwrap_or(Value::Nil).extract_error()
+    }
+
     /// Calls a script that does nothing. Completes when the server has executed it, or with the
     /// reason why it does not. `PING` would not do: a server that is paused for commands that may
     /// write still answers it.
-    pub(super) async fn calls_scripts(&self) -> RedisResult<()> {
-        let mut probe = redis::pipe();
-        // No keys, no questions, and 0 as the mark.
-        let sha = algorithm_script(Algorithm::Gcra).sha();
-        probe.cmd("EVALSHA").arg(sha).arg(0).arg("").arg(0);
-        self.ask(&probe).await.map(drop)
+    pub(super) async fn check(&self) -> RedisResult<()> {
+        let id = CallId::next();
+        let mut commands = Pipeline::with_capacity(1);
+        commands.add_command(id.check());
+        let mut replies = self.ask(&commands).await?;
+        self.expect_check(id, replies.pop())
+    }
+
+    /// Fails unless this is the reply to the check with this number. Closes the connection if it is
+    /// the reply to another call.
+    fn expect_check(&self, id: CallId, reply: Option<Value>) -> RedisResult<()> {
+        let reply = reply.unwrap_or(Value::Nil).extract_error()?;
+        match id.read_check(&reply) {
+            Some(_) => Ok(()),
+            None => {
+                self.close();
+                Err(RedisError::from((
+                    ErrorKind::Parse,
+                    "the server replied to a different command",
+                )))
+            }
+        }
     }
 
     /// Subscribes to these channels, or unsubscribes from them if `is_wanted` is false.
+    ///
+    /// The client takes any reply for the confirmation, so a check travels behind the command.
     #[cfg_attr(not(feature = "lock"), expect(dead_code))]
     pub(crate) async fn subscribe(
         &self,
@@ -142,10 +175,14 @@ impl Link {
     ) -> RedisResult<()> {
         let names: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let mut connection = self.connection.clone();
-        match is_wanted {
-            true => connection.subscribe(names).await,
-            false => connection.unsubscribe(names).await,
-        }
+        let subscription = async {
+            match is_wanted {
+                true => connection.subscribe(names).await,
+                false => connection.unsubscribe(names).await,
+            }
+        };
+        let (confirmed, checked) = join(subscription, self.check()).await;
+        confirmed.and(checked)
     }
 
     /// The name of the channel of each message that arrives from now on.

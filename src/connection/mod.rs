@@ -53,6 +53,7 @@
 //! | measures how long a link has been silent, and how long it may be | `activity.rs`, `shortest_timeout.rs` |
 //! | the first round trip of a link: scripts, clock, role | `handshake.rs` |
 //! | converts deadlines into the server's time | `server_clock.rs` |
+//! | proves that replies are not shifted | `call_id.rs` |
 //! | what a flight needs to send a question again | `endpoint.rs` |
 //! | the server to connect to, or the sentinels that know it | `target.rs`, `sentinel/` |
 //! | the nodes of a cluster, and its redirections | `cluster/` |
@@ -96,7 +97,7 @@
 //! |---|---|
 //! | an attempt to connect failed | gets that error at once |
 //! | the connection broke after it was sent | gets an error and is not sent again: it may have been executed |
-//! | a reply belongs to another call | gets an error, and the connection is closed |
+//! | the replies of its flight belong to other calls | gets an error, and the connection is closed |
 //! | the server does not know the script | is sent again with the script's text |
 //! | a call with several keys was refused because of one key | is sent again in a call of its own |
 //! | `MOVED`, `ASK`, `TRYAGAIN` | is sent again, to the node that was named |
@@ -104,11 +105,33 @@
 //! | the queue is full | gets the error `Overloaded` at once |
 //!
 //! Only refused calls are sent again: nothing of them was executed.
+//!
+//! # What proves that a reply is its own
+//!
+//! Replies have no names: the client gives each to the request that waits longest. A proxy that
+//! loses or adds a reply shifts all that follow on that connection. So nothing is believed because
+//! of its form alone. A *check* is a script call that repeats a number (`call_id.rs`).
+//!
+//! | question | proof |
+//! |---|---|
+//! | takes | each reply repeats its call's number; the last one stands for the flight |
+//! | refunds, resets, calls of limiters and locks, single commands | the check at the end of their flight |
+//! | whether a new link executes scripts | the question is a check |
+//! | the layout of a cluster, over a link in use | a check behind it |
+//! | `SUBSCRIBE` and `UNSUBSCRIBE` | a check behind them |
+//! | messages of channels | no replies: each names its channel, and a waiter only asks again |
+//! | the handshake of a link | the connection is new, so no earlier reply can be lost. One that is lost ends the attempt by its time limit, one that is added makes the clock or the role unreadable |
+//! | sentinels, and the layout over a connection of its own | likewise; then the server must say itself that it is a master |
+//!
+//! If a check does not fit, no answer of the flight is handed out and the link is replaced. If the
+//! check is itself refused by the server, it condemns nothing: errors are handed out as they are,
+//! and so are decisions, which prove themselves. Other replies become the error of the check.
 
 mod activity;
 mod address;
 mod answer_future;
 mod attempts;
+mod call_id;
 mod client;
 #[cfg(feature = "cluster")]
 mod cluster;

@@ -126,6 +126,13 @@ impl Question {
         }
     }
 
+    /// Answers it, if it is a call, by the reply to it.
+    pub(super) fn answer(self, reply: Result<Value, StoreError>) {
+        if let QuestionBody::Call(_, sender) = self.body {
+            sender.send(reply);
+        }
+    }
+
     /// Answers it with an error.
     pub(super) fn fail(self, error: StoreError) {
         match self.body {

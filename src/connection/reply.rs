@@ -11,13 +11,10 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// The microseconds since 1970 in a reply to `TIME`. `None` for any other reply.
-pub(super) fn micros(time: &Value) -> Option<u64> {
-    let Value::Array(parts) = time else {
-        return None;
-    };
+/// The microseconds since 1970 in what `TIME` returns. `None` for anything else.
+pub(super) fn micros(time: &[Value]) -> Option<u64> {
     let number = |part: &Value| text(part)?.parse::<u64>().ok();
-    match &parts[..] {
+    match time {
         [seconds, micros] => number(seconds)?
             .checked_mul(1_000_000)?
             .checked_add(number(micros)?),

@@ -1,16 +1,16 @@
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
+use super::call_id::CallId;
 use super::endpoint::Endpoint;
 use super::errors::{needs_another_connection, store_error};
 use super::link::Link;
 use super::question::{Question, QuestionBody, SendOptions};
 use super::scripts::algorithm_script;
 use super::server_clock::ServerClock;
-use super::take_script::{Answer, Batch, Row, read_answers, write_questions};
+use super::take_script::{Answer, Batch, Row, id_in, read_answers, write_questions};
 
 /// The most keys and takes in one script call. Such a call occupies the server for at most about
 /// 200 microseconds.
@@ -42,14 +42,13 @@ const NO_DEADLINE: u64 = 1 << 53;
 /// keys        a: row(cost 1, 2 takes), row(cost 5, 1 take)
 ///             b: row(cost 1, 1 take)
 ///             c: row(cost 1, 2 takes)
-/// reply       clock, mark, answers of a, of b, of c
+/// reply       clock, call id, answers of a, of b, of c
 /// ```
 ///
 /// The answers have no names in them. They belong to the takes by their position alone, so the
 /// order of `questions` must not change between the command and the reply.
 pub(super) struct TakeCall {
-    /// The reply repeats it, so that a reply to another call is recognised.
-    mark: u64,
+    id: CallId,
     /// The takes of a key stand together, in order of arrival.
     pub(super) questions: Vec<Question>,
     keys: Vec<KeyTakes>,
@@ -63,12 +62,10 @@ struct KeyTakes {
 }
 
 impl TakeCall {
-    /// A call without questions, with the next mark.
+    /// A call without questions.
     pub(super) fn new() -> Self {
-        /// The next mark. Calls in progress at the same time have different marks.
-        static MARK: AtomicU64 = AtomicU64::new(0);
         Self {
-            mark: MARK.fetch_add(1, Ordering::Relaxed) % (1 << 32),
+            id: CallId::next(),
             questions: Vec::new(),
             keys: Vec::new(),
         }
@@ -132,7 +129,7 @@ impl TakeCall {
         batches.collect()
     }
 
-    /// The script call: keys, questions, mark, and a test's clock if there is one.
+    /// The script call: keys, questions, call id, and a test's clock if there is one.
     pub(super) fn command(&self) -> Cmd {
         let batches = self.batches();
         let mut command = Cmd::new();
@@ -152,41 +149,46 @@ impl TakeCall {
         }
         let mut questions = Vec::with_capacity(64 * batches.len());
         write_questions(&batches, &mut questions);
-        command.arg(questions).arg(self.mark);
+        command.arg(questions).arg(self.id.number());
         if let Some(now) = self.now() {
             command.arg(now);
         }
         command
     }
 
-    /// Hands out the answers, and returns whether the reply belongs to this call. A take that is
-    /// late by the server's clock and not by this process's is sent again.
+    /// Whether this reply is the one to this call.
+    pub(super) fn is_answered_by(&self, reply: &Value) -> bool {
+        matches!(reply, Value::BulkString(bytes) if id_in(bytes) == Some(self.id.number()))
+    }
+
+    /// Hands out the answers. A take that is late by the server's clock and not by this process's is
+    /// sent again. An error about one key is the answer for the takes of that key only.
     ///
-    /// A mark that does not match means that replies and calls are out of step on this connection.
-    /// All takes of the call get an error, and the connection is closed: the next reply would be a
-    /// wrong one, too. An error about one key is the answer for the takes of that key only.
+    /// If the reply is not that of this call or cannot be read, all takes get an error, and the
+    /// connection is closed.
     pub(super) fn hand_out(
         mut self,
         reply: &Value,
         asked: Instant,
         link: &Link,
         endpoint: &Endpoint,
-    ) -> bool {
+    ) {
         let mut answers = Vec::with_capacity(self.questions.len());
         let read = match reply {
-            Value::BulkString(bytes) => read_answers(bytes, self.mark, &self.batches(), |answer| {
-                answers.push(answer)
-            }),
+            Value::BulkString(bytes) => {
+                read_answers(bytes, self.id.number(), &self.batches(), |answer| {
+                    answers.push(answer)
+                })
+            }
             _ => None,
         };
         let answered = Instant::now();
         let Some(now) = read else {
-            // The replies after this one may belong to other calls, too.
             link.close();
             for question in self.questions {
                 question.fail(endpoint.mismatched_reply());
             }
-            return false;
+            return;
         };
         if self.now().is_none() {
             link.inner.clock.learn(now, asked, answered);
@@ -214,7 +216,6 @@ impl TakeCall {
                 }
             }
         }
-        true
     }
 
     /// How the call is sent. All its questions have the same options.

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::ConnectionLike;
-use redis::{ConnectionAddr, ConnectionInfo, Pipeline, RedisResult, Value, pipe};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisResult, cmd};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::layout::Layout;
@@ -77,10 +77,7 @@ impl Watcher {
         let mut links: Vec<_> = links.collect();
         fastrand::shuffle(&mut links);
         let over_links = links.into_iter().map(|(host, link)| {
-            let layout = async move {
-                let replies = link.ask(&cluster_slots()).await?;
-                Layout::read(&only(replies)?, host)
-            };
+            let layout = async move { Layout::read(&link.query(cluster_slots()).await?, host) };
             Box::pin(layout) as BoxFuture<'_, _>
         });
         let servers = self.servers(map).into_iter();
@@ -136,21 +133,13 @@ async fn connect_and_ask(server: ConnectionInfo) -> RedisResult<Layout> {
     let mut connection = client
         .get_multiplexed_async_connection_with_config(&unbounded())
         .await?;
-    let replies = connection
-        .req_packed_commands(&cluster_slots(), 0, 1)
-        .await?;
-    Layout::read(&only(replies)?, &host)
+    let reply = connection.req_packed_command(&cluster_slots()).await?;
+    Layout::read(&reply.extract_error()?, &host)
 }
 
 /// The command that asks a node for the layout.
-fn cluster_slots() -> Pipeline {
-    let mut command = pipe();
-    command.cmd("CLUSTER").arg("SLOTS");
+fn cluster_slots() -> Cmd {
+    let mut command = cmd("CLUSTER");
+    command.arg("SLOTS");
     command
-}
-
-/// The reply to a pipeline of one command.
-fn only(replies: Vec<Value>) -> RedisResult<Value> {
-    let reply = replies.into_iter().next().unwrap_or(Value::Nil);
-    reply.extract_error()
 }

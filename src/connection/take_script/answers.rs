@@ -24,19 +24,25 @@ pub(in crate::connection) enum Answer {
 /// caller has to drop them all.
 pub(in crate::connection) fn read_answers(
     reply: &[u8],
-    mark: u64,
+    id: u64,
     batches: &[Batch<'_>],
     mut answer: impl FnMut(Answer),
 ) -> Option<u64> {
     let mut fields = Fields(reply);
     let now = fields.integer::<8>().filter(|now| *now < 1 << 53)?;
-    if fields.integer::<8>()? != mark {
+    if fields.integer::<8>()? != id {
         return None;
     }
     for batch in batches {
         read_batch(&mut fields, now, batch, &mut answer)?;
     }
     fields.0.is_empty().then_some(now)
+}
+
+/// The call id that a reply repeats.
+pub(in crate::connection) fn id_in(reply: &[u8]) -> Option<u64> {
+    let id = reply.get(8..16)?.try_into().ok()?;
+    Some(u64::from_le_bytes(id))
 }
 
 fn read_batch(
