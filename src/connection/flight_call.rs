@@ -1,9 +1,13 @@
+use std::collections::HashMap;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use redis::{Arg, Cmd};
 
 use super::question::{CallQuestion, Question, QuestionBody, SendOptions};
 use super::server_clock::ServerClock;
-use super::sort_key::{SortKey, sort_keys};
-use super::take_call::TakeCall;
+use super::take_call::{CallKind, TakeCall};
+use crate::key::hash;
 
 /// A script call or command, with the questions that it answers.
 ///
@@ -19,45 +23,127 @@ pub(super) enum FlightCall {
 ///
 /// ```text
 /// arrived   take a, take b, refund a, take a, take b, take c, reset b
-/// round 0   EVALSHA(take a, take b, take b, take c), refund a, reset b
-/// round 1   EVALSHA(take a)
+/// calls     EVALSHA(take a, take b, take b), refund a, EVALSHA(take a, take c), reset b
 /// ```
 ///
-/// Within a round the order of different keys changes, which nobody can observe: a key's answers
-/// depend on that key alone. The questions of one key that come here in a row stay in a row.
+/// The questions about one count are sent in the order in which they arrived. The order of
+/// different counts changes, which nobody can observe: an answer depends on its own count alone.
 pub(super) fn flight_calls(questions: Vec<Question>, clock: &ServerClock) -> Vec<FlightCall> {
-    let mut sort_keys = sort_keys(&questions);
-    sort_keys.sort_unstable();
-    let mut questions: Vec<_> = questions.into_iter().map(Some).collect();
-    let mut calls = Vec::new();
-    let mut before: Option<&SortKey> = None;
-    for sort_key in &sort_keys {
-        let Some(question) = questions[sort_key.index].take() else {
-            continue;
-        };
-        let is_same_call = before.is_some_and(|before| before.has_call_of(sort_key));
-        let is_same_key = before.is_some_and(|before| before.has_key_of(sort_key));
-        match calls.last_mut() {
-            Some(FlightCall::Takes(call)) if is_same_call && call.has_room(is_same_key) => {
-                call.push(question, clock, is_same_key);
-            }
-            _ => calls.push(FlightCall::new(question, clock)),
+    let mut grouping = Grouping {
+        calls: Vec::new(),
+        open: HashMap::new(),
+        counts: HashTable::new(),
+        clock,
+    };
+    let is_lone = questions.len() == 1;
+    for question in questions {
+        match &question.body {
+            _ if is_lone => grouping.push(question),
+            QuestionBody::Take(..) => grouping.add_take(question),
+            QuestionBody::Call(..) => grouping.add_call(question),
         }
-        before = Some(sort_key);
     }
-    calls
+    grouping.calls
+}
+
+/// The calls of a flight while it is filled.
+struct Grouping<'a> {
+    calls: Vec<FlightCall>,
+    /// The last call of each kind: takes of further keys join it.
+    open: HashMap<CallKind, usize>,
+    /// Where the last question about each count stands.
+    counts: HashTable<Place>,
+    clock: &'a ServerClock,
+}
+
+/// Where a question stands: the index of its call, and for takes the index of their key in it.
+#[derive(Clone, Copy)]
+struct Place {
+    call: usize,
+    key: usize,
+    /// Of the count's name.
+    hash: u64,
+}
+
+impl Grouping<'_> {
+    /// Adds a take to the takes of its key that came before, if they are the last questions about
+    /// their count. Otherwise it joins a call that is sent behind those questions.
+    fn add_take(&mut self, question: Question) {
+        let kind = CallKind::of(&question);
+        let hash = hash(&question.take().name);
+        let calls = &self.calls;
+        let has_count =
+            |place: &Place| calls[place.call].has_count(place.key, &question.take().name);
+        let known = self.counts.entry(hash, has_count, |place| place.hash);
+        let before = match &known {
+            Entry::Occupied(place) => Some(*place.get()),
+            Entry::Vacant(_) => None,
+        };
+        let is_alone = question.options.is_alone;
+        if let Some(place) = before
+            && !is_alone
+            && let FlightCall::Takes(call) = &mut self.calls[place.call]
+            && call.takes_more_of(place.key, &question)
+        {
+            return call.push(place.key, question, self.clock);
+        }
+        let behind = before.map_or(0, |place| place.call + 1);
+        let open = self.open.get(&kind).copied();
+        let open = open.filter(|at| *at >= behind && !is_alone);
+        let (call, key) = match open.map(|at| (at, &mut self.calls[at])) {
+            Some((at, FlightCall::Takes(call))) if call.has_room_for_a_key() => {
+                (at, call.push_key(question, self.clock))
+            }
+            _ => {
+                if !is_alone {
+                    self.open.insert(kind, self.calls.len());
+                }
+                let mut call = TakeCall::new(kind);
+                let key = call.push_key(question, self.clock);
+                self.calls.push(FlightCall::Takes(call));
+                (self.calls.len() - 1, key)
+            }
+        };
+        known.insert(Place { call, key, hash });
+    }
+
+    /// Adds a question that shares its call with no other. Takes of the count that it changes do
+    /// not join those before it any more.
+    fn add_call(&mut self, question: Question) {
+        if let QuestionBody::Call(call, _) = &question.body
+            && let Some(count) = &call.count
+        {
+            let (hash, calls) = (hash(count), &self.calls);
+            let has_count = |place: &Place| calls[place.call].has_count(place.key, count);
+            let known = self.counts.entry(hash, has_count, |place| place.hash);
+            known.insert(Place {
+                call: calls.len(),
+                key: 0,
+                hash,
+            });
+        }
+        self.calls.push(FlightCall::One(question));
+    }
+
+    /// Adds the only question of a flight.
+    fn push(&mut self, question: Question) {
+        self.calls.push(match &question.body {
+            QuestionBody::Take(..) => {
+                let mut call = TakeCall::new(CallKind::of(&question));
+                call.push_key(question, self.clock);
+                FlightCall::Takes(call)
+            }
+            QuestionBody::Call(..) => FlightCall::One(question),
+        });
+    }
 }
 
 impl FlightCall {
-    /// The call of one question.
-    fn new(question: Question, clock: &ServerClock) -> Self {
-        match question.body {
-            QuestionBody::Take(..) => {
-                let mut call = TakeCall::new();
-                call.push(question, clock, false);
-                Self::Takes(call)
-            }
-            QuestionBody::Call(..) => Self::One(question),
+    /// Whether the key with this index is the count with this name.
+    fn has_count(&self, key: usize, name: &str) -> bool {
+        match self {
+            Self::Takes(call) => call.name(key) == name,
+            Self::One(question) => question.count() == Some(name),
         }
     }
 
@@ -102,7 +188,7 @@ impl FlightCall {
     /// The questions that the call answers.
     pub(super) fn into_questions(self) -> Vec<Question> {
         match self {
-            Self::Takes(call) => call.questions,
+            Self::Takes(call) => call.into_questions(),
             Self::One(question) => vec![question],
         }
     }

@@ -25,8 +25,8 @@
 //! Dispatcher::run          dispatcher.rs             two flights in progress, no timer
 //!    |                                               up to 1,024 questions a flight
 //! Flight::new              flight.rs
-//!    |   flight_calls      flight_call.rs            groups the questions into calls
-//!    |   sort_keys         sort_key.rs               keeps the order of arrival for each key
+//!    |   flight_calls      flight_call.rs            groups the questions into calls, and keeps
+//!    |                                               the order of arrival for each key
 //!    |   TakeCall          take_call.rs              up to 64 keys and 512 takes a script call
 //!    |   write_questions   take_script/questions.rs  the bytes that the script reads
 //!    |
@@ -81,7 +81,7 @@
 //!   depends on no task, no link and no server.
 //! - The answers for one key are those of asking in order of arrival, except for questions that
 //!   were sent again or travelled over two links. The queue is first in, first out; the flights
-//!   over one link are sent in the order in which they were made; `sort_key.rs` keeps the order
+//!   over one link are sent in the order in which they were made; `flight_call.rs` keeps the order
 //!   inside of a flight.
 //! - A question whose caller has left, or whose deadline is over, is dropped when its turn comes,
 //!   and never charged. Once sent, a take has its deadline with it, in the server's time: a server
@@ -158,7 +158,6 @@ mod scripts;
 mod sentinel;
 mod server_clock;
 mod shortest_timeout;
-mod sort_key;
 mod take_call;
 mod take_script;
 mod target;

@@ -76,9 +76,8 @@ pub(super) struct CallQuestion {
 ///
 /// When the same node has to be asked again, options are only ever added, and a call to which none
 /// can be added fails: no question goes round in circles. Redirections also take `is_asking` back,
-/// and are bounded by `resends`. `Ord` is derived because takes with different options are sorted
-/// into different calls.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// and are bounded by `resends`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct SendOptions {
     /// In a call of its own, because a call shared with others was refused as a whole.
     pub(super) is_alone: bool,
@@ -113,6 +112,22 @@ impl Question {
             options: SendOptions::default(),
         };
         (question, answer)
+    }
+
+    /// The take that is asked.
+    pub(super) fn take(&self) -> &TakeQuestion {
+        match &self.body {
+            QuestionBody::Take(take, _) => take,
+            QuestionBody::Call(..) => unreachable!("a call of takes holds no other question"),
+        }
+    }
+
+    /// The name of the count that it is about, if it is about one.
+    pub(super) fn count(&self) -> Option<&str> {
+        match &self.body {
+            QuestionBody::Take(take, _) => Some(&take.name),
+            QuestionBody::Call(call, _) => call.count.as_deref(),
+        }
     }
 
     /// Whether its caller still waits for the answer.

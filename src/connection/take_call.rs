@@ -1,7 +1,8 @@
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::call_id::CallId;
 use super::endpoint::Endpoint;
@@ -10,7 +11,9 @@ use super::link::Link;
 use super::question::{Question, QuestionBody, SendOptions};
 use super::scripts::algorithm_script;
 use super::server_clock::ServerClock;
-use super::take_script::{Answer, Batch, Row, id_in, read_answers, write_questions};
+use super::take_script::{Answer, id_in, read_answers, write_questions};
+use crate::algorithm::Algorithm;
+use crate::rule::Rule;
 
 /// The most keys and takes in one script call. Such a call occupies the server for at most about
 /// 200 microseconds.
@@ -38,119 +41,160 @@ const NO_DEADLINE: u64 = 1 << 53;
 /// A flight makes it, fills it, writes its command, and consumes it when the reply has come.
 ///
 /// ```text
-/// questions   a a a b c c         takes, sorted by key
+/// arrived     a a c a b c         the third take of a has cost 5
 /// keys        a: row(cost 1, 2 takes), row(cost 5, 1 take)
-///             b: row(cost 1, 1 take)
 ///             c: row(cost 1, 2 takes)
-/// reply       clock, call id, answers of a, of b, of c
+///             b: row(cost 1, 1 take)
+/// reply       clock, call id, answers of a, of c, of b
 /// ```
 ///
 /// The answers have no names in them. They belong to the takes by their position alone, so the
-/// order of `questions` must not change between the command and the reply.
+/// order of the keys and of their takes must not change between the command and the reply.
 pub(super) struct TakeCall {
     id: CallId,
-    /// The takes of a key stand together, in order of arrival.
-    pub(super) questions: Vec<Question>,
+    kind: CallKind,
     keys: Vec<KeyTakes>,
+    number_of_takes: usize,
 }
 
-/// The takes of one key under one rule.
-struct KeyTakes {
-    /// The index of the first of them in the call's questions.
-    first: usize,
-    rows: SmallVec<[Row; 1]>,
+/// Takes share a call only if they agree in all of this.
+///
+/// In a cluster that includes the slot: a node refuses a call with keys of two slots, even if it
+/// serves both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct CallKind {
+    algorithm: Algorithm,
+    /// A test's clock in place of the server's.
+    now: Option<u64>,
+    options: SendOptions,
+    slot: u16,
 }
 
-impl TakeCall {
-    /// A call without questions.
-    pub(super) fn new() -> Self {
+/// The takes of one key under one rule, in order of arrival. There is at least one.
+pub(super) struct KeyTakes {
+    questions: SmallVec<[Question; 1]>,
+    pub(super) rows: SmallVec<[Row; 1]>,
+}
+
+/// Successive takes of the same cost.
+///
+/// The script does not decide the takes of a row one by one: the first ones that fit are charged
+/// together, and all others are denied together.
+pub(super) struct Row {
+    pub(super) cost: u64,
+    pub(super) takes: u16,
+    /// In microseconds of the server's clock.
+    pub(super) deadline: u64,
+}
+
+impl CallKind {
+    /// The kind of call that this take needs.
+    pub(super) fn of(question: &Question) -> Self {
+        let take = question.take();
         Self {
-            id: CallId::next(),
-            questions: Vec::new(),
-            keys: Vec::new(),
+            algorithm: take.rule.algorithm().algorithm(),
+            now: take.now,
+            options: question.options,
+            slot: question.slot,
         }
     }
+}
 
-    /// Whether one more take may be added. `is_same_key`: its key is that of the take added last.
-    pub(super) fn has_room(&self, is_same_key: bool) -> bool {
-        (is_same_key || self.keys.len() < MAX_KEYS) && self.questions.len() < MAX_TAKES
+impl KeyTakes {
+    /// The rule of all its takes.
+    pub(super) fn rule(&self) -> &Arc<Rule> {
+        &self.questions[0].take().rule
     }
 
-    /// Adds a take. `is_same_key`: its key is that of the take added last.
-    ///
-    /// The takes of one key have to be added in a row and in order of arrival. A take joins the
-    /// last row only if its cost is the same, since the script answers the takes of a row as one.
-    pub(super) fn push(&mut self, question: Question, clock: &ServerClock, is_same_key: bool) {
-        let QuestionBody::Take(take, _) = &question.body else {
-            return;
-        };
-        if !is_same_key || self.keys.is_empty() {
-            self.keys.push(KeyTakes {
-                first: self.questions.len(),
-                rows: SmallVec::new(),
-            });
-        }
-        let cost = take.cost;
-        let deadline = match take.now {
-            Some(_) => NO_DEADLINE,
-            None => clock.at(question.deadline.into_std()).min(NO_DEADLINE),
-        };
-        let rows = self.keys.last_mut().map(|key| &mut key.rows);
-        let is_alike =
-            |row: &Row| row.cost == cost && row.deadline.abs_diff(deadline) <= DEADLINE_SPREAD;
-        if let Some(rows) = rows {
-            match rows.last_mut() {
-                Some(row) if is_alike(row) => {
-                    row.takes += 1;
-                    row.deadline = row.deadline.min(deadline);
-                }
-                _ => rows.push(Row {
-                    cost,
-                    takes: 1,
-                    deadline,
-                }),
+    /// The name of the key in Redis.
+    pub(super) fn name(&self) -> &str {
+        &self.questions[0].take().name
+    }
+
+    /// Adds a take with this deadline by the server's clock. It joins the last row only if its cost
+    /// is the same, since the script answers the takes of a row as one.
+    fn push(&mut self, question: Question, deadline: u64) {
+        let cost = question.take().cost;
+        match self.rows.last_mut() {
+            Some(row) if row.cost == cost && row.deadline.abs_diff(deadline) <= DEADLINE_SPREAD => {
+                row.takes += 1;
+                row.deadline = row.deadline.min(deadline);
             }
+            _ => self.rows.push(Row {
+                cost,
+                takes: 1,
+                deadline,
+            }),
         }
         self.questions.push(question);
     }
+}
 
-    /// The takes by key, as the script reads them.
-    fn batches(&self) -> Vec<Batch<'_>> {
-        let batches = self.keys.iter().filter_map(|key| {
-            let QuestionBody::Take(take, _) = &self.questions[key.first].body else {
-                return None;
-            };
-            Some(Batch {
-                rule: &take.rule,
-                name: &take.name,
-                rows: &key.rows,
-            })
+impl TakeCall {
+    /// A call without takes.
+    pub(super) fn new(kind: CallKind) -> Self {
+        Self {
+            id: CallId::next(),
+            kind,
+            keys: Vec::new(),
+            number_of_takes: 0,
+        }
+    }
+
+    /// Whether this take may be added to the takes of the key with this index.
+    pub(super) fn takes_more_of(&self, key: usize, question: &Question) -> bool {
+        self.kind == CallKind::of(question)
+            && self.number_of_takes < MAX_TAKES
+            && Arc::ptr_eq(self.keys[key].rule(), &question.take().rule)
+    }
+
+    /// Whether a take of another key may be added.
+    pub(super) fn has_room_for_a_key(&self) -> bool {
+        self.keys.len() < MAX_KEYS && self.number_of_takes < MAX_TAKES
+    }
+
+    /// Adds a take to those of the key with this index.
+    pub(super) fn push(&mut self, key: usize, question: Question, clock: &ServerClock) {
+        let deadline = match self.kind.now {
+            Some(_) => NO_DEADLINE,
+            None => clock.at(question.deadline.into_std()).min(NO_DEADLINE),
+        };
+        self.number_of_takes += 1;
+        self.keys[key].push(question, deadline);
+    }
+
+    /// Adds the first take of a key, and returns the key's index.
+    pub(super) fn push_key(&mut self, question: Question, clock: &ServerClock) -> usize {
+        self.keys.push(KeyTakes {
+            questions: smallvec![],
+            rows: smallvec![],
         });
-        batches.collect()
+        let key = self.keys.len() - 1;
+        self.push(key, question, clock);
+        key
+    }
+
+    /// The name of the key with this index.
+    pub(super) fn name(&self, key: usize) -> &str {
+        self.keys[key].name()
     }
 
     /// The script call: keys, questions, call id, and a test's clock if there is one.
     pub(super) fn command(&self) -> Cmd {
-        let batches = self.batches();
+        let script = algorithm_script(self.kind.algorithm);
         let mut command = Cmd::new();
-        let Some(script) = batches
-            .first()
-            .map(|batch| algorithm_script(batch.rule.algorithm().algorithm()))
-        else {
-            return command;
-        };
-        match self.options().has_text {
+        match self.kind.options.has_text {
             true => command.arg("EVAL").arg(script.source()),
             false => command.arg("EVALSHA").arg(script.sha()),
         };
-        command.arg(batches.len());
-        for batch in &batches {
-            command.arg(batch.name);
+        command.arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(key.name());
         }
-        let mut questions = Vec::with_capacity(64 * batches.len());
-        write_questions(&batches, &mut questions);
+        let mut questions = Vec::with_capacity(64 * self.keys.len());
+        write_questions(&self.keys, &mut questions);
         command.arg(questions).arg(self.id.number());
-        if let Some(now) = self.now() {
+        if let Some(now) = self.kind.now {
             command.arg(now);
         }
         command
@@ -166,17 +210,11 @@ impl TakeCall {
     ///
     /// If the reply is not that of this call or cannot be read, all takes get an error, and the
     /// connection is closed.
-    pub(super) fn hand_out(
-        mut self,
-        reply: &Value,
-        asked: Instant,
-        link: &Link,
-        endpoint: &Endpoint,
-    ) {
-        let mut answers = Vec::with_capacity(self.questions.len());
+    pub(super) fn hand_out(self, reply: &Value, asked: Instant, link: &Link, endpoint: &Endpoint) {
+        let mut answers = Vec::with_capacity(self.number_of_takes);
         let read = match reply {
             Value::BulkString(bytes) => {
-                read_answers(bytes, self.id.number(), &self.batches(), |answer| {
+                read_answers(bytes, self.id.number(), &self.keys, |answer| {
                     answers.push(answer)
                 })
             }
@@ -185,55 +223,50 @@ impl TakeCall {
         let answered = Instant::now();
         let Some(now) = read else {
             link.close();
-            for question in self.questions {
+            for question in self.into_questions() {
                 question.fail(endpoint.mismatched_reply());
             }
             return;
         };
-        if self.now().is_none() {
+        if self.kind.now.is_none() {
             link.inner.clock.learn(now, asked, answered);
         }
-        let spread = 2 * Duration::from_micros(DEADLINE_SPREAD);
-        for (question, answer) in std::mem::take(&mut self.questions).into_iter().zip(answers) {
-            match (answer, question.body) {
-                (Answer::Decided(decision), QuestionBody::Take(_, sender)) => {
-                    sender.send(Ok(decision));
-                }
-                (answer, body) => {
-                    let question = Question { body, ..question };
-                    match answer {
-                        Answer::Late if question.deadline.into_std() > answered + spread => {
-                            endpoint.send_again(question);
-                        }
-                        Answer::Failed(error) => {
-                            if needs_another_connection(&error) {
-                                link.close();
-                            }
-                            question.fail(store_error(&endpoint.label, error));
-                        }
-                        _ => question.fail(endpoint.deadline_over()),
+        let retry_until = answered + 2 * Duration::from_micros(DEADLINE_SPREAD);
+        let questions = self.keys.into_iter().flat_map(|key| key.questions);
+        for (question, answer) in questions.zip(answers) {
+            match answer {
+                Answer::Decided(decision) => {
+                    if let QuestionBody::Take(_, sender) = question.body {
+                        sender.send(Ok(decision));
                     }
+                }
+                Answer::Late if question.deadline.into_std() > retry_until => {
+                    endpoint.send_again(question);
+                }
+                Answer::Late => question.fail(endpoint.deadline_over()),
+                Answer::Failed(error) => {
+                    if needs_another_connection(&error) {
+                        link.close();
+                    }
+                    question.fail(store_error(&endpoint.label, error));
                 }
             }
         }
     }
 
-    /// How the call is sent. All its questions have the same options.
-    pub(super) fn options(&self) -> SendOptions {
-        let first = self.questions.first();
-        first.map(|question| question.options).unwrap_or_default()
-    }
-
-    /// A test's clock in place of the server's. All questions of the call have the same.
-    fn now(&self) -> Option<u64> {
-        match &self.questions.first()?.body {
-            QuestionBody::Take(take, _) => take.now,
-            QuestionBody::Call(..) => None,
-        }
+    /// How the call is sent.
+    pub(super) const fn options(&self) -> SendOptions {
+        self.kind.options
     }
 
     /// How many keys the call has.
-    pub(super) fn number_of_keys(&self) -> usize {
+    pub(super) const fn number_of_keys(&self) -> usize {
         self.keys.len()
+    }
+
+    /// The takes of all keys.
+    pub(super) fn into_questions(self) -> Vec<Question> {
+        let keys = self.keys.into_iter();
+        keys.flat_map(|key| key.questions).collect()
     }
 }

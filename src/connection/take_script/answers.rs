@@ -1,10 +1,11 @@
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
-use super::batch::{Batch, Row};
 use crate::algorithm::{Algorithm, MODULUS_MASK};
+use crate::connection::take_call::{KeyTakes, Row};
 use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
 use crate::quota::Quota;
+use crate::rule::Rule;
 
 /// The answer to one take.
 pub(in crate::connection) enum Answer {
@@ -25,7 +26,7 @@ pub(in crate::connection) enum Answer {
 pub(in crate::connection) fn read_answers(
     reply: &[u8],
     id: u64,
-    batches: &[Batch<'_>],
+    keys: &[KeyTakes],
     mut answer: impl FnMut(Answer),
 ) -> Option<u64> {
     let mut fields = Fields(reply);
@@ -33,8 +34,8 @@ pub(in crate::connection) fn read_answers(
     if fields.integer::<8>()? != id {
         return None;
     }
-    for batch in batches {
-        read_batch(&mut fields, now, batch, &mut answer)?;
+    for key in keys {
+        read_key(&mut fields, now, key, &mut answer)?;
     }
     fields.0.is_empty().then_some(now)
 }
@@ -45,13 +46,13 @@ pub(in crate::connection) fn id_in(reply: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(id))
 }
 
-fn read_batch(
+fn read_key(
     fields: &mut Fields<'_>,
     now: u64,
-    batch: &Batch<'_>,
+    key: &KeyTakes,
     answer: &mut impl FnMut(Answer),
 ) -> Option<()> {
-    let mut rows = batch.rows.iter();
+    let mut rows = key.rows.iter();
     while let Some(row) = rows.next() {
         let mut left = u64::from(row.takes);
         while left > 0 {
@@ -68,7 +69,7 @@ fn read_batch(
                 (0..number).for_each(|_| answer(Answer::Late));
                 continue;
             }
-            let group = AnswerGroup::read(fields, now, batch, row, verdict, number)?;
+            let group = AnswerGroup::read(fields, now, key.rule(), row, verdict, number)?;
             let decisions = (0..number).rev().map(|behind| group.decision(behind));
             decisions.for_each(|decision| answer(Answer::Decided(decision)));
         }
@@ -112,7 +113,7 @@ impl<'a> Fields<'a> {
 /// Takes that are answered together: either all are denied, or all are charged, one after the
 /// other.
 struct AnswerGroup<'a> {
-    batch: &'a Batch<'a>,
+    rule: &'a Rule,
     cost: u64,
     ruling: Ruling,
     /// The last take's, if it was charged.
@@ -133,7 +134,7 @@ impl<'a> AnswerGroup<'a> {
     fn read(
         fields: &mut Fields<'_>,
         now: u64,
-        batch: &'a Batch<'a>,
+        rule: &'a Rule,
         row: &Row,
         verdict: u64,
         takes: u64,
@@ -148,7 +149,7 @@ impl<'a> AnswerGroup<'a> {
             _ => return None,
         };
         let is_charged = ruling == Ruling::Allowed && row.cost > 0;
-        let quotas = batch.rule.quotas().iter();
+        let quotas = rule.quotas().iter();
         let states = quotas.map(|_| {
             Some(QuotaReply {
                 remaining: fields.number()?,
@@ -157,13 +158,13 @@ impl<'a> AnswerGroup<'a> {
             })
         });
         let mut states = states.collect::<Option<SmallVec<[QuotaReply; 1]>>>()?;
-        if is_charged && takes > 1 && batch.rule.algorithm().algorithm().tells_held() {
+        if is_charged && takes > 1 && rule.algorithm().algorithm().tells_held() {
             for state in &mut states {
                 state.held = Some(fields.number()?);
             }
         }
         Some(Self {
-            batch,
+            rule,
             cost: row.cost,
             ruling,
             receipt: is_charged.then(|| Receipt::new(now, number, row.cost)),
@@ -177,8 +178,8 @@ impl<'a> AnswerGroup<'a> {
             Some(_) => behind.saturating_mul(self.cost),
             None => 0,
         };
-        let algorithm = self.batch.rule.algorithm().algorithm();
-        let states = self.states.iter().zip(self.batch.rule.quotas());
+        let algorithm = self.rule.algorithm().algorithm();
+        let states = self.states.iter().zip(self.rule.quotas());
         let states = states.map(|(state, quota)| state.before(algorithm, quota, later));
         let receipt = self.receipt.map(|last| {
             let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;

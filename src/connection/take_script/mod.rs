@@ -11,11 +11,9 @@
 //! [`TakeCall`](super::take_call::TakeCall).
 
 mod answers;
-mod batch;
 mod questions;
 mod refund;
 
 pub(super) use answers::{Answer, id_in, read_answers};
-pub(super) use batch::{Batch, Row};
 pub(super) use questions::write_questions;
 pub(crate) use refund::{read_refund, write_refund};

@@ -1,4 +1,4 @@
-use super::batch::{Batch, Row};
+use crate::connection::take_call::{KeyTakes, Row};
 use crate::rule::Rule;
 
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
@@ -13,26 +13,26 @@ const MAX_NUMBER: u64 = 1 << 53;
 ///
 /// Calls about many keys are mostly about one rule. Its part of the question is encoded once for
 /// each rule, and sent once for a run of keys.
-pub(in crate::connection) fn write_questions(batches: &[Batch<'_>], into: &mut Vec<u8>) {
+pub(in crate::connection) fn write_questions(keys: &[KeyTakes], into: &mut Vec<u8>) {
     let mut known: Option<&Rule> = None;
-    for batch in batches {
-        let Some((first, others)) = batch.rows.split_first() else {
+    for key in keys {
+        let Some((first, others)) = key.rows.split_first() else {
             continue;
         };
         // The quotas are left out if they are those of the key before.
-        let is_known = known.is_some_and(|rule| std::ptr::eq(rule, batch.rule));
-        let rule = batch.rule;
+        let rule: &Rule = key.rule();
+        let is_known = known.is_some_and(|known| std::ptr::eq(known, rule));
         let mut quotas = if is_known { 0 } else { rule.quotas().len() };
         if !is_known && rule.algorithm().lease_micros() > 0 {
             quotas += WITH_LEASE;
         }
         into.push(u8::try_from(quotas).expect("a rule has at most 16 quotas"));
-        write_count(batch.rows.len(), into);
+        write_count(key.rows.len(), into);
         write_row(first, into);
         if !is_known {
-            into.extend_from_slice(batch.rule.question(encode));
+            into.extend_from_slice(rule.question(encode));
         }
-        known = Some(batch.rule);
+        known = Some(rule);
         others.iter().for_each(|row| write_row(row, into));
     }
 }
