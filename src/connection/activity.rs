@@ -1,5 +1,8 @@
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
 
 /// How many requests are outstanding on a connection, and how long it has been silent.
 ///
@@ -16,6 +19,8 @@ pub(super) struct Activity {
     /// The later one of two instants: the first outstanding request was sent, or the last reply
     /// arrived. In microseconds since `start`.
     silent_since: AtomicU64,
+    /// Notified when a reply has arrived, and when no request is outstanding any more.
+    changed: Notify,
 }
 
 /// A request that is outstanding until this is dropped.
@@ -29,6 +34,7 @@ impl Activity {
             start: Instant::now(),
             outstanding: AtomicU32::new(0),
             silent_since: AtomicU64::new(0),
+            changed: Notify::new(),
         }
     }
 
@@ -43,6 +49,31 @@ impl Activity {
     /// Notes that a reply has arrived: the silence is over.
     pub(super) fn reply_arrived(&self) {
         self.silent_since.store(self.now(), Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    /// Completes when the connection has been silent for less than this time.
+    pub(super) async fn silent_for_less_than(&self, tolerated: impl Fn() -> Duration) {
+        self.wait_until(|| self.silent_for() < tolerated()).await;
+    }
+
+    /// Completes when no request is outstanding.
+    pub(super) async fn idle(&self) {
+        self.wait_until(|| self.outstanding.load(Ordering::Relaxed) == 0)
+            .await;
+    }
+
+    /// Completes when this holds. It is looked at whenever a reply arrives or a request ends.
+    async fn wait_until(&self, holds: impl Fn() -> bool) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if holds() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// How long a request has been outstanding while no reply at all has arrived. Zero if no
@@ -63,6 +94,8 @@ impl Activity {
 
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
-        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+        if self.0.outstanding.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.changed.notify_waiters();
+        }
     }
 }

@@ -1,9 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, FromRedisValue, RedisResult, Value};
 use tokio::runtime::Handle;
-use tokio::time::sleep;
 
 use super::address::{IntoRedisAddress, RedisAddress, Topology};
 use super::answer_future::{AnswerFuture, AnswerSender};
@@ -249,18 +248,10 @@ impl Connection {
     /// Completes when there is a connection, in a cluster to any master, or with an error that will
     /// not pass by itself.
     async fn connected(&self) -> RedisResult<()> {
-        loop {
-            let status = match &self.inner.nodes {
-                Nodes::One(node) => node.status(),
-                #[cfg(feature = "cluster")]
-                Nodes::Cluster(cluster) => cluster.status(),
-            };
-            match status {
-                Some(Err(error)) if may_pass(&error) => {}
-                Some(status) => return status,
-                None => {}
-            }
-            sleep(CHECK_INTERVAL).await;
+        match &self.inner.nodes {
+            Nodes::One(node) => node.connected().await,
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => cluster.connected().await,
         }
     }
 
@@ -287,18 +278,6 @@ impl Connection {
             Nodes::Cluster(cluster) => cluster.link(),
         }
     }
-}
-
-/// How often it is checked whether there is a connection.
-const CHECK_INTERVAL: Duration = Duration::from_millis(1);
-
-/// Whether the server does not answer yet or is still loading its data.
-///
-/// Only [`connect`](Connection::connect) waits for such a server. Afterwards questions get such an
-/// error at once, and none waits longer than its timeout.
-fn may_pass(error: &RedisError) -> bool {
-    let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
-    error.is_timeout() || error.kind() == loading
 }
 
 impl std::fmt::Debug for Connection {

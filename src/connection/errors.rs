@@ -130,6 +130,14 @@ pub(super) fn is_about_a_key(error: &RedisError) -> bool {
             .contains("can't access at least one of the keys")
 }
 
+/// Whether the server does not answer yet or is still loading its data.
+///
+/// Only [`connect`](super::Connection::connect) waits for such a server. Afterwards questions get
+/// such an error at once, and none waits longer than its timeout.
+pub(super) fn may_pass(error: &RedisError) -> bool {
+    error.is_timeout() || error.kind() == ErrorKind::Server(ServerErrorKind::BusyLoading)
+}
+
 /// Whether the connection has to be replaced: it is broken, or the server has become a replica or
 /// lost its master, so that another server may be at the address by now.
 pub(super) fn needs_another_connection(error: &RedisError) -> bool {

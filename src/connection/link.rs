@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join;
 use redis::aio::{ConnectionLike, MultiplexedConnection, SendError};
@@ -57,7 +56,7 @@ pub(super) struct LinkInner {
     pub(super) epoch: u64,
     is_closed: watch::Sender<bool>,
     messages: broadcast::Sender<Arc<str>>,
-    activity: Activity,
+    pub(super) activity: Activity,
     /// Flights in progress over this connection.
     pub(super) flights: InFlightCounter,
 }
@@ -209,11 +208,6 @@ impl Link {
         // It cannot fail: the sender lives as long as `self`.
         let mut is_closed = self.inner.is_closed.subscribe();
         let _ = is_closed.wait_for(|is_closed| *is_closed).await;
-    }
-
-    /// How long a request has been outstanding while no reply at all has arrived.
-    pub(super) fn silent_for(&self) -> Duration {
-        self.inner.activity.silent_for()
     }
 }
 

@@ -1,12 +1,14 @@
+use std::io;
 use std::sync::Arc;
 
-use redis::RedisResult;
+use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::attempts::Attempts;
 use super::dispatcher::Dispatcher;
 use super::endpoint::Endpoint;
+use super::errors::may_pass;
 use super::link::Link;
 use super::link_state::LinkState;
 use super::question::Question;
@@ -84,12 +86,18 @@ impl Node {
         self.queue.push(question);
     }
 
-    /// `Ok` if it is connected, or why it is not. `None` while an attempt to connect is waited for.
-    pub(super) fn status(&self) -> Option<RedisResult<()>> {
-        match &*self.state.borrow() {
-            LinkState::Up(_) => Some(Ok(())),
-            LinkState::Down(error) => Some(Err(error.clone())),
-            LinkState::Connecting => None,
+    /// Completes when it is connected, or with an error that will not pass by itself.
+    pub(super) async fn connected(&self) -> RedisResult<()> {
+        let is_final = |state: &LinkState| match state {
+            LinkState::Up(_) => true,
+            LinkState::Down(error) => !may_pass(error),
+            LinkState::Connecting => false,
+        };
+        let mut state = self.state.clone();
+        match state.wait_for(is_final).await.as_deref() {
+            Ok(LinkState::Down(error)) => Err(error.clone()),
+            Ok(_) => Ok(()),
+            Err(_) => Err(RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))),
         }
     }
 

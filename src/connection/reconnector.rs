@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use redis::RedisError;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::attempts::{Attempts, Proof};
 use super::link::Link;
@@ -12,8 +12,8 @@ use super::scripts::Preload;
 use super::shortest_timeout::{MAX_SILENCE, ShortestTimeout};
 use super::target::Target;
 
-/// How often it is checked whether a reply has arrived on a silent connection.
-const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a reply on a silent connection is waited for once another connection answers.
+const MAX_BEHIND: Duration = Duration::from_millis(10);
 
 /// The background task that keeps a connection to one server: it connects, watches the connection,
 /// and connects again.
@@ -137,14 +137,15 @@ impl Reconnector {
                 Ok(other) => {
                     // A server that was paused answers over both connections, over `link` first.
                     let reply = reply_arrives(link, &self.shortest_timeout);
-                    if timeout(2 * CHECK_INTERVAL, reply).await.is_ok() {
+                    if timeout(MAX_BEHIND, reply).await.is_ok() {
                         return self.keep(link);
                     }
                     self.state.send_replace(LinkState::Up(other.clone()));
                     return SilenceEnd::Replaced(other);
                 }
                 // Questions with longer timeouts may still be answered over `link`.
-                Err(error) if error.is_timeout() && link.silent_for() < MAX_SILENCE => {}
+                Err(error)
+                    if error.is_timeout() && link.inner.activity.silent_for() < MAX_SILENCE => {}
                 Err(error) => self.fail(error),
             }
         }
@@ -158,13 +159,10 @@ impl Reconnector {
     }
 }
 
-/// Closes a silent connection that was replaced once its flights have ended, at most one second
-/// later: questions with long timeouts may still be answered over it.
+/// Closes a silent connection that was replaced once no request is outstanding, at most one
+/// second later: questions with long timeouts may still be answered over it.
 async fn close_when_answered(silent: CloseOnDrop) {
-    let end = Instant::now() + MAX_SILENCE;
-    while silent.0.inner.flights.number() > 0 && Instant::now() < end {
-        sleep(CHECK_INTERVAL).await;
-    }
+    let _ = timeout(MAX_SILENCE, silent.0.inner.activity.idle()).await;
 }
 
 /// Closes a connection when it is dropped.
@@ -180,7 +178,7 @@ impl Drop for CloseOnDrop {
 async fn silence(link: &Link, shortest_timeout: &ShortestTimeout) {
     loop {
         let tolerated = shortest_timeout.tolerated_silence();
-        let silent = link.silent_for();
+        let silent = link.inner.activity.silent_for();
         if silent >= tolerated {
             return;
         }
@@ -193,7 +191,7 @@ async fn silence(link: &Link, shortest_timeout: &ShortestTimeout) {
 
 /// Completes when a reply arrives on a connection that was silent.
 async fn reply_arrives(link: &Link, shortest_timeout: &ShortestTimeout) {
-    while link.silent_for() >= shortest_timeout.tolerated_silence() {
-        sleep(CHECK_INTERVAL).await;
-    }
+    let activity = &link.inner.activity;
+    let tolerated = || shortest_timeout.tolerated_silence();
+    activity.silent_for_less_than(tolerated).await;
 }

@@ -23,13 +23,19 @@ impl Script {
     pub(super) fn new(source: &str) -> Self {
         let source = with_includes(source);
         let sha = redis::Script::new(&source).get_hash().to_owned();
-        let has_deadline = source.contains("redis.error_reply('LATE");
         Self {
             source,
             sha,
-            has_deadline,
+            has_deadline: false,
             is_rare: false,
         }
+    }
+
+    /// The same, with a deadline as its last argument.
+    #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
+    pub(super) fn with_deadline(mut self) -> Self {
+        self.has_deadline = true;
+        self
     }
 
     /// A script that is called by its text.

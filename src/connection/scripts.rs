@@ -13,10 +13,11 @@ pub(crate) fn algorithm_script(algorithm: Algorithm) -> &'static Script {
 
 #[cfg(any(feature = "limiter", feature = "lock"))]
 macro_rules! scripts {
-    ($list:ident: $($(#[$doc:meta])* $name:ident = $file:literal;)+) => {
+    ($list:ident: $($(#[$doc:meta])* $name:ident = $file:literal $(, $with:ident)?;)+) => {
         $($(#[$doc])*
-        pub(crate) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(include_str!(concat!("../../lua/", $file))));)+
+        pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(include_str!(concat!("../../lua/", $file)))$(.$with())?
+        });)+
 
         const $list: &[&LazyLock<Script>] = &[$(&$name),+];
     };
@@ -58,9 +59,9 @@ pub(crate) static RESET: LazyLock<Script> =
 scripts! {
     OF_LIMITERS:
     /// Grants permits of a rate limiter.
-    LIMITER_ACQUIRE = "limiter/acquire.lua";
+    LIMITER_ACQUIRE = "limiter/acquire.lua", with_deadline;
     /// Grants permits in the order in which callers came.
-    LIMITER_ACQUIRE_FAIR = "limiter/acquire_fair.lua";
+    LIMITER_ACQUIRE_FAIR = "limiter/acquire_fair.lua", with_deadline;
     /// Gives back grants, and ends fair waiting.
     LIMITER_GIVE_BACK = "limiter/give_back.lua";
     /// Gives back permits.
@@ -110,6 +111,14 @@ mod tests {
     fn nothing_is_left_to_be_included() {
         for script in Preload::All.scripts() {
             assert!(!script.source.contains("include:"), "{}", script.source);
+        }
+    }
+
+    #[test]
+    fn scripts_that_refuse_late_calls_get_a_deadline() {
+        for script in Preload::All.scripts() {
+            let refuses = script.source.contains("redis.error_reply('LATE");
+            assert_eq!(script.has_deadline, refuses, "{}", script.source);
         }
     }
 }

@@ -1,11 +1,14 @@
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::future::select_ok;
 use redis::RedisResult;
 use tokio::task::AbortHandle;
 
 use super::router::{Router, RouterState};
 use super::watcher::Watcher;
 use crate::connection::address::RedisAddress;
+use crate::connection::errors::may_pass;
 use crate::connection::link::Link;
 use crate::connection::question::Question;
 use crate::connection::scripts::Preload;
@@ -38,18 +41,23 @@ impl Cluster {
         }
     }
 
-    /// `Ok` if one of the masters is connected, or why none is. `None` while the first attempts are
-    /// in progress.
-    pub(in crate::connection) fn status(&self) -> Option<RedisResult<()>> {
-        match &**self.router.state.load() {
-            RouterState::Connecting => None,
-            RouterState::Unknown(error) => Some(Err(error.clone())),
-            RouterState::Known(map) => {
-                let statuses = map.masters.iter().map(|(_, node)| node.status());
-                let statuses: Vec<_> = statuses.collect();
-                match statuses.contains(&Some(Ok(()))) {
-                    true => Some(Ok(())),
-                    false => statuses.into_iter().collect::<Option<Vec<_>>>()?.pop(),
+    /// Completes when one of the masters is connected, or with an error that will not pass by
+    /// itself.
+    pub(in crate::connection) async fn connected(&self) -> RedisResult<()> {
+        loop {
+            let mut changed = pin!(self.router.state_changed.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            match &*self.router.state.load_full() {
+                RouterState::Unknown(error) if !may_pass(error) => return Err(error.clone()),
+                RouterState::Connecting | RouterState::Unknown(_) => changed.await,
+                RouterState::Known(map) => {
+                    let masters = map.masters.iter();
+                    let connected = masters.map(|(_, node)| Box::pin(node.connected()));
+                    tokio::select! {
+                        first = select_ok(connected) => return first.map(drop),
+                        () = changed => {}
+                    }
                 }
             }
         }

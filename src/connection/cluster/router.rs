@@ -33,6 +33,8 @@ const MAX_UNUSED: Duration = Duration::from_secs(30);
 pub(super) struct Router {
     pub(super) address: RedisAddress,
     pub(super) state: ArcSwap<RouterState>,
+    /// Notified when the state has changed.
+    pub(super) state_changed: Notify,
     /// Notified when the layout may have changed.
     pub(super) layout_changed: Arc<Notify>,
     label: Arc<str>,
@@ -67,6 +69,7 @@ impl Router {
         Self {
             address,
             state: ArcSwap::from_pointee(RouterState::Connecting),
+            state_changed: Notify::new(),
             layout_changed: Arc::default(),
             label: Arc::clone(label),
             preload,
@@ -115,6 +118,7 @@ impl Router {
     /// Changes the state, and answers the questions that waited for it.
     pub(super) fn set_state(&self, state: RouterState) {
         self.state.store(Arc::new(state));
+        self.state_changed.notify_waiters();
         self.ask_early();
     }
 
