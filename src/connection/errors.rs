@@ -3,7 +3,8 @@
 //! The rest of the crate asks an error two questions. Callers ask for its kind, which their error
 //! policies match on. Flights ask what to do next: send the script's text, send the keys one by
 //! one, or connect again. The client's codes are trusted first, and words in the message only where
-//! Redis or the client gives no code.
+//! Redis or the client gives no code. `error_replies.txt` has what real servers reply, recorded by
+//! `tests/error_replies.sh`.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -61,57 +62,72 @@ fn is_redirection(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(Moved | Ask))
 }
 
-/// The kind of an error, by its code, or otherwise by words in its message.
+/// The server's codes, and the kinds of error that they stand for.
+const CODES: [(&str, StoreErrorKind); 16] = {
+    use StoreErrorKind::{Configuration, OutOfMemory, ReadOnly, Refused, Unavailable, WrongType};
+    [
+        ("WRONGTYPE", WrongType),
+        ("OOM", OutOfMemory),
+        ("READONLY", ReadOnly),
+        ("NOREPLICAS", ReadOnly),
+        ("MISCONF", ReadOnly),
+        ("NOAUTH", Refused),
+        ("WRONGPASS", Refused),
+        ("NOPERM", Refused),
+        ("BUSY", Unavailable),
+        ("LOADING", Unavailable),
+        ("MASTERDOWN", Unavailable),
+        ("CLUSTERDOWN", Unavailable),
+        ("TRYAGAIN", Unavailable),
+        ("CROSSSLOT", Configuration),
+        ("MOVED", Configuration),
+        ("ASK", Configuration),
+    ]
+};
+/// What the messages of errors without a code of their own say.
+const PHRASES: [(&str, StoreErrorKind); 5] = [
+    (KEY_IS_FORBIDDEN, StoreErrorKind::Refused),
+    ("can't run this command", StoreErrorKind::Refused),
+    ("cluster support disabled", StoreErrorKind::Configuration),
+    ("max number of clients", StoreErrorKind::Unavailable),
+    // The connection was closed in the middle of a reply.
+    ("Unexpected end of input", StoreErrorKind::Unavailable),
+];
+/// The error of a script whose user may not use one of its keys.
+const KEY_IS_FORBIDDEN: &str = "can't access at least one of the keys";
+
+/// The kind of an error: by what the client says, by the server's code, or by the message.
 fn kind_of(error: &RedisError) -> StoreErrorKind {
-    use StoreErrorKind as Kind;
     match error.kind() {
-        _ if error.is_timeout() => Kind::Timeout,
-        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
-            Kind::Refused
+        _ if error.is_timeout() => return StoreErrorKind::Timeout,
+        ErrorKind::AuthenticationFailed => return StoreErrorKind::Refused,
+        ErrorKind::InvalidClientConfig | ErrorKind::MasterNameNotFoundBySentinel => {
+            return StoreErrorKind::Configuration;
         }
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => Kind::ReadOnly,
-        ErrorKind::InvalidClientConfig
-        | ErrorKind::MasterNameNotFoundBySentinel
-        | ErrorKind::Server(
-            ServerErrorKind::CrossSlot | ServerErrorKind::Moved | ServerErrorKind::Ask,
-        ) => Kind::Configuration,
-        ErrorKind::Io
-        | ErrorKind::ClusterConnectionNotFound
-        | ErrorKind::Server(
-            ServerErrorKind::BusyLoading
-            | ServerErrorKind::MasterDown
-            | ServerErrorKind::ClusterDown
-            | ServerErrorKind::TryAgain,
-        ) => Kind::Unavailable,
-        _ => kind_by_words(&error.to_string()),
+        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => {
+            return StoreErrorKind::Unavailable;
+        }
+        _ => {}
     }
+    let message = error.to_string();
+    let has_phrase = |phrase: &str| message.contains(phrase);
+    let by_code = CODES.iter().find(|(code, _)| has_code(error, code));
+    let known = by_code.or_else(|| PHRASES.iter().find(|(phrase, _)| has_phrase(phrase)));
+    known.map_or(StoreErrorKind::Protocol, |(_, kind)| *kind)
 }
 
-/// The kind of an error whose code the client does not know, by words in its message. Before
-/// version 7, Redis puts the code of an error inside a script into the middle of its message.
-fn kind_by_words(message: &str) -> StoreErrorKind {
-    const WORDS: [(&str, StoreErrorKind); 14] = [
-        ("WRONGTYPE", StoreErrorKind::WrongType),
-        ("OOM", StoreErrorKind::OutOfMemory),
-        ("READONLY", StoreErrorKind::ReadOnly),
-        ("NOREPLICAS", StoreErrorKind::ReadOnly),
-        ("MISCONF", StoreErrorKind::ReadOnly),
-        ("BUSY", StoreErrorKind::Unavailable),
-        ("NOAUTH", StoreErrorKind::Refused),
-        ("WRONGPASS", StoreErrorKind::Refused),
-        ("NOPERM", StoreErrorKind::Refused),
-        ("cluster support disabled", StoreErrorKind::Configuration),
-        (
-            "can't access at least one of the keys",
-            StoreErrorKind::Refused,
-        ),
-        ("can't run this command", StoreErrorKind::Refused),
-        // The connection was closed in the middle of a reply.
-        ("Unexpected end of input", StoreErrorKind::Unavailable),
-        ("max number of clients", StoreErrorKind::Unavailable),
-    ];
-    let known = WORDS.iter().find(|(word, _)| message.contains(word));
-    known.map_or(StoreErrorKind::Protocol, |(_, kind)| *kind)
+/// Whether the server has answered with this code. Before version 7, the code of an error inside a
+/// script stands in the middle of the message, and the code is `ERR`.
+fn has_code(error: &RedisError, code: &str) -> bool {
+    match error.code() {
+        Some("ERR") => {
+            let message = error.detail().unwrap_or_default();
+            message
+                .split(|c: char| !c.is_ascii_uppercase())
+                .any(|word| word == code)
+        }
+        known => known == Some(code),
+    }
 }
 
 /// Whether the server does not know the script of the call.
@@ -123,11 +139,7 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
 ///
 /// No caller pays for another one: a forbidden key must not fail the 63 others of its call.
 pub(super) fn is_about_a_key(error: &RedisError) -> bool {
-    let is_forbidden = error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
-    is_forbidden
-        || error
-            .to_string()
-            .contains("can't access at least one of the keys")
+    has_code(error, "NOPERM") || error.to_string().contains(KEY_IS_FORBIDDEN)
 }
 
 /// Whether the server does not answer yet or is still loading its data.
@@ -142,12 +154,7 @@ pub(super) fn may_pass(error: &RedisError) -> bool {
 /// lost its master, so that another server may be at the address by now.
 pub(super) fn needs_another_connection(error: &RedisError) -> bool {
     let is_broken = error.is_unrecoverable_error() || error.is_connection_dropped();
-    let is_wrong_server = matches!(
-        error.kind(),
-        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-    );
-    // Before version 7 the code of an error inside a script stands in the middle of its message.
-    is_broken || is_wrong_server || error.to_string().contains("READONLY")
+    is_broken || has_code(error, "READONLY") || has_code(error, "MASTERDOWN")
 }
 
 /// The error for an address that makes no sense.
@@ -160,12 +167,43 @@ pub(super) fn invalid_address(message: &str) -> StoreError {
 mod tests {
     use super::*;
 
+    /// The error of a server that replies with this line.
+    fn error_of(reply: &str) -> RedisError {
+        let reply = format!("-{reply}\r\n");
+        let value = redis::parse_redis_value(reply.as_bytes()).expect("an error reply");
+        value.extract_error().expect_err("an error reply")
+    }
+
+    #[test]
+    fn replies_of_real_servers() {
+        let recorded = include_str!("error_replies.txt");
+        for line in recorded.lines() {
+            let mut columns = line.split('\t').skip(1);
+            let (kind, reply) = (columns.next(), columns.next().expect("three columns"));
+            let seen = format!("{:?}", kind_of(&error_of(reply)));
+            assert_eq!(Some(&*seen), kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn words_of_others_are_no_codes() {
+        for reply in [
+            "ERR no ROOM for it",
+            "ERR the server is BUSYBODY",
+            "ERR oom",
+        ] {
+            assert_eq!(
+                kind_of(&error_of(reply)),
+                StoreErrorKind::Protocol,
+                "{reply}"
+            );
+        }
+    }
+
     #[test]
     fn users_are_not_shown() {
-        let reply = b"-NOPERM User gate has no permissions to run the 'evalsha' command\r\n";
-        let value = redis::parse_redis_value(reply).expect("an error reply");
-        let error = value.extract_error().expect_err("an error reply");
-        let error = store_error("redis", error);
+        let reply = "NOPERM User gate has no permissions to run the 'evalsha' command";
+        let error = store_error("redis", error_of(reply));
         assert_eq!(error.kind(), StoreErrorKind::Refused);
         let all = format!("{error} {error:?}");
         assert!(!all.contains("gate"), "{all}");
