@@ -23,6 +23,7 @@ mod limiter;
 mod lock;
 #[cfg(feature = "tracing")]
 mod log;
+mod lost_flights;
 mod meddling;
 mod order;
 mod refusals;

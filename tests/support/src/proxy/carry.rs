@@ -1,6 +1,8 @@
 //! One connection through the proxy: what is read of each side goes down a line, and is written
 //! when it is due.
 
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,6 +11,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::flights::Flights;
 use super::{Mode, Rules, frame};
 
 pub(super) async fn carry(mut client: TcpStream, rules: watch::Receiver<Rules>) {
@@ -20,6 +23,10 @@ pub(super) async fn carry(mut client: TcpStream, rules: watch::Receiver<Rules>) 
     let seen = Seen {
         rules,
         age: born.age,
+        flights: born.faults.map(|faults| {
+            let flights = Flights::new(faults);
+            Arc::new(Mutex::new(flights))
+        }),
     };
     let end = {
         let (from_client, to_client) = client.split();
@@ -52,6 +59,7 @@ enum Way {
 struct Seen {
     rules: watch::Receiver<Rules>,
     age: u64,
+    flights: Option<Arc<Mutex<Flights>>>,
 }
 
 impl Seen {
@@ -61,6 +69,21 @@ impl Seen {
             rules.present
         } else {
             rules.new
+        }
+    }
+
+    /// What is left of these bytes by the fault of a flight.
+    fn tell_apart<'a>(&self, way: Way, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let Some(flights) = &self.flights else {
+            return bytes.into();
+        };
+        let mut flights = flights.lock().unwrap_or_else(PoisonError::into_inner);
+        match way {
+            Way::Calls => {
+                flights.call(bytes);
+                bytes.into()
+            }
+            Way::Replies => flights.reply(bytes).into(),
         }
     }
 }
@@ -104,7 +127,7 @@ async fn read(way: Way, mut from: ReadHalf<'_>, line: Line, mut seen: Seen) -> E
             },
             read = from.read(&mut bytes), if !matches!(passage.mode, Mode::Hold) => {
                 let Ok(length @ 1..) = read else { return End::Closed };
-                let passed = passage.pass(&bytes[..length]);
+                let passed = passage.pass(&seen.tell_apart(way, &bytes[..length]));
                 if line.send((Instant::now() + passage.delay(), passed)).is_err() || passage.is_over() {
                     return End::Closed;
                 }

@@ -1,7 +1,10 @@
 //! A TCP proxy between a store and its server, to do what networks do.
 
 mod carry;
+mod flights;
 mod frame;
+
+pub use flights::{Extra, FaultTrace, FlightFault, Part, Spot};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +13,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use flights::Faults;
 
 /// What happens to a connection.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +58,8 @@ struct Rules {
     new: Mode,
     /// How long a new connection lasts.
     lifetime: Duration,
+    /// The fault of one flight, if flights are told apart.
+    faults: Option<Arc<Faults>>,
 }
 
 /// A proxy on a free port.
@@ -62,16 +69,27 @@ pub struct Proxy {
     rules: watch::Sender<Rules>,
     accepted: Arc<AtomicUsize>,
     task: JoinHandle<()>,
+    faults: Option<Arc<Faults>>,
 }
 
 impl Proxy {
     pub async fn start(url: &str) -> Self {
+        Self::start_with(url, None).await
+    }
+
+    /// A proxy that tells flights apart, for [`Proxy::break_flight`].
+    pub async fn start_with_flights(url: &str) -> Self {
+        Self::start_with(url, Some(Arc::default())).await
+    }
+
+    async fn start_with(url: &str, faults: Option<Arc<Faults>>) -> Self {
         let rules = watch::Sender::new(Rules {
             target: target(url),
             age: 0,
             present: Mode::Pass,
             new: Mode::Pass,
             lifetime: Duration::from_secs(3600),
+            faults: faults.clone(),
         });
         let accepted = Arc::new(AtomicUsize::new(0));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -82,6 +100,7 @@ impl Proxy {
             task: tokio::spawn(accept(listener, accepted.clone(), rules.subscribe())),
             rules,
             accepted,
+            faults,
         }
     }
 
@@ -128,6 +147,29 @@ impl Proxy {
     /// New connections last only so long.
     pub fn cut_after(&self, lifetime: Duration) {
         self.rules.send_modify(|rules| rules.lifetime = lifetime);
+    }
+
+    /// Breaks one flight: that which contains this and comes after so many others that do. Forgets
+    /// the trace of the one before.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started with flights.
+    pub fn break_flight(&self, fault: FlightFault, contains: &str, skip: usize) {
+        self.faults().arm(fault, contains.as_bytes(), skip);
+    }
+
+    /// What became of [`Proxy::break_flight`].
+    ///
+    /// # Panics
+    ///
+    /// If it was not started with flights.
+    pub fn fault_trace(&self) -> FaultTrace {
+        self.faults().trace()
+    }
+
+    fn faults(&self) -> &Faults {
+        self.faults.as_ref().expect("flights are told apart")
     }
 
     /// Connections so far.
