@@ -4,6 +4,10 @@
 //! The proxy counts what the client writes in one burst and breaks the replies to just that.
 
 mod callers;
+mod connecting;
+mod refusals;
+mod topologies;
+mod waiters;
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,11 +158,11 @@ fn next_rounds(world: &World) -> impl Iterator<Item = u64> + use<> {
 /// Waits until the fault has hit a flight.
 async fn hit(world: &World, fault: FlightFault, contains: &str) -> FaultTrace {
     for _ in 0..5 {
-        world.proxy.break_flight(fault, contains, 0);
+        world.proxies[0].break_flight(fault, contains, 0);
         let armed = Instant::now();
         // A flight whose connection breaks meanwhile is not hit.
         while armed.elapsed() < Duration::from_secs(3) {
-            let trace = world.proxy.fault_trace();
+            let trace = world.proxies[0].fault_trace();
             if trace.hit.is_some() {
                 return trace;
             }
@@ -176,14 +180,19 @@ async fn attack(
     stalls: &Stalls,
 ) -> Result<String, String> {
     load.all_answered(Instant::now()).await;
-    let (accepted, starved_before) = (world.proxy.accepted(), starved());
+    let (accepted, starved_before) = (world.accepted(), starved());
     let mut trace = hit(world, fault, &world.label).await;
     let hit = trace.hit.expect("it was hit");
-    while trace.misfit.is_none() && hit.elapsed() < SILENCE {
+    let is_shift = !matches!(fault, FlightFault::Replace(..));
+    while is_shift && trace.misfit.is_none() && hit.elapsed() < SILENCE {
         sleep(millis(5)).await;
-        trace = world.proxy.fault_trace();
+        trace = world.proxies[0].fault_trace();
     }
-    let seen = trace.misfit.unwrap_or(hit + SILENCE);
+    let seen = match trace.misfit {
+        Some(misfit) => misfit,
+        None if is_shift => hit + SILENCE,
+        None => hit,
+    };
     let deadline = seen + 2 * TIMEOUT + SLACK + (starved() - starved_before);
     tokio::time::sleep_until((deadline + 3 * PAUSE).into()).await;
     // Everybody is served in the end, however slow the machine is.
@@ -192,8 +201,13 @@ async fn attack(
         sleep(PAUSE).await;
     }
     let silent = load.silent(deadline);
-    let connections = world.proxy.accepted() - accepted;
+    let connections = world.accepted() - accepted;
     let records = load.end().await;
+    if !is_shift && connections > 0 && stalls.longest().is_none() {
+        return Err(format!(
+            "{fault:?}: {connections} connections for an error of the server"
+        ));
+    }
     judge(&records, fault, stalls, (hit, deadline), silent).map(|failed| {
         let commands = trace.commands;
         let misfit = trace.misfit.map(|at| at - hit);
@@ -266,7 +280,7 @@ async fn all_at_once(kinds: &[Kind], callers: u64, faults: &[FlightFault]) {
     for (at, &fault) in faults.iter().enumerate() {
         // A world of its own for each: what one has broken must not look as if another had.
         let world = Arc::new(World::new(&server, &format!("world-{at}")).await);
-        world.proxy.all(Mode::Delay {
+        world.proxies[0].all(Mode::Delay {
             calls: millis(1),
             replies: millis(1),
         });

@@ -12,6 +12,7 @@ use tidegate::limiter::{Rate, RateLimiter, RateType};
 use tidegate::lock::{Lock, LockErrorKind, LockGuard, Owner};
 use tidegate::store::StoreExt;
 use tidegate::{Decision, Redis, RedisStore, Rule, Store, Take};
+use tokio::sync::OnceCell;
 
 use super::TIMEOUT;
 use crate::limiter::handle;
@@ -109,11 +110,14 @@ const CALLERS: u64 = 4;
 /// One process behind the proxy, and another one that is not: it prepares what is asked for, and
 /// tells what is true.
 pub(super) struct World {
-    pub(super) proxy: Proxy,
+    /// The first one is that whose flights are broken.
+    pub(super) proxies: Arc<[Proxy]>,
     pub(super) redis: Redis,
     /// Another process.
     pub(super) other: Redis,
-    truth: MultiplexedConnection,
+    /// The address that the other process knows.
+    beside: String,
+    truth: OnceCell<MultiplexedConnection>,
     store: RedisStore,
     owned: Vec<Take>,
     owners: Vec<Owner>,
@@ -126,27 +130,75 @@ pub(super) struct World {
 impl World {
     pub(super) async fn new(server: &Server, label: &str) -> Self {
         let proxy = Proxy::start_with_flights(&server.url).await;
-        let redis = Redis::connect(&*proxy.url).await.expect("a running server");
+        let url = proxy.url.clone();
+        Self::over(vec![proxy], &url, &server.url, label).await
+    }
+
+    /// The same for a user of the server: `name:password`.
+    pub(super) async fn of_user(server: &Server, user: &str, label: &str) -> Self {
+        let proxy = Proxy::start_with_flights(&server.url).await;
+        let url = proxy.url.replace("//", &format!("//{user}@"));
+        Self::over(vec![proxy], &url, &server.url, label).await
+    }
+
+    /// The process reaches its servers by `url`, which leads through the proxies; the other one
+    /// reaches them by `beside`.
+    pub(super) async fn over(proxies: Vec<Proxy>, url: &str, beside: &str, label: &str) -> Self {
+        let redis = Redis::connect(url).await.expect("a running server");
         let redis = redis.timeout(TIMEOUT);
-        let other = handle(&server.url).await;
-        let client = redis::Client::open(&*server.url).expect("a valid address");
-        let truth = client.get_multiplexed_async_connection().await;
-        let mut world = Self {
-            proxy,
+        let other = handle(beside).await;
+        Self::with(proxies.into(), redis, other, beside, label).await
+    }
+
+    /// The same process, with other names.
+    pub(super) async fn labelled(&self, label: &str) -> Self {
+        let (proxies, redis) = (Arc::clone(&self.proxies), self.redis.clone());
+        Self::with(proxies, redis, self.other.clone(), &self.beside, label).await
+    }
+
+    /// The same names for a new handle of the process.
+    pub(super) fn moved(&self, proxy: Proxy, redis: Redis) -> Self {
+        let redis = redis.timeout(TIMEOUT);
+        let other = self.other.clone();
+        let mut world = Self::bare(vec![proxy].into(), redis, other, &self.beside, &self.label);
+        world.owned.clone_from(&self.owned);
+        world
+    }
+
+    async fn with(
+        proxies: Arc<[Proxy]>,
+        redis: Redis,
+        other: Redis,
+        beside: &str,
+        label: &str,
+    ) -> Self {
+        let mut world = Self::bare(proxies, redis, other, beside, label);
+        world.charge().await;
+        world.stock().await;
+        world.lock().await;
+        world
+    }
+
+    /// One for which nothing is prepared.
+    fn bare(proxies: Arc<[Proxy]>, redis: Redis, other: Redis, beside: &str, label: &str) -> Self {
+        Self {
+            proxies,
             store: RedisStore::of(&redis).timeout(TIMEOUT),
             redis,
             other,
-            truth: truth.expect("a running server"),
+            beside: beside.to_owned(),
+            truth: OnceCell::new(),
             owned: Vec::new(),
             owners: (0..CALLERS).map(|_| Owner::new()).collect(),
             label: label.to_owned(),
             loads: AtomicU64::new(0),
             _guards: Vec::new(),
-        };
-        world.charge().await;
-        world.stock().await;
-        world.lock().await;
-        world
+        }
+    }
+
+    /// Connections through the proxies so far.
+    pub(super) fn accepted(&self) -> usize {
+        self.proxies.iter().map(Proxy::accepted).sum()
     }
 
     /// How many loads it had before this one.
@@ -163,12 +215,12 @@ impl World {
     }
 
     /// The store of the other process.
-    fn beside(&self) -> RedisStore {
+    fn store_beside(&self) -> RedisStore {
         RedisStore::of(&self.other).timeout(PATIENT)
     }
 
     async fn charge(&mut self) {
-        let (owned, beside) = (self.rule("owned", MAX), self.beside());
+        let (owned, beside) = (self.rule("owned", MAX), self.store_beside());
         self.owned = (0..KEYS).map(|key| take(&owned, key)).collect();
         let ahead = self.owned.iter().enumerate();
         let ahead = ahead.map(|(at, take)| take.clone().with_cost(at as u64 * APART));
@@ -216,8 +268,8 @@ impl World {
             for _ in 0..=at {
                 let owned = Lock::new(&patient, &self.name("owned", at));
                 let owned = owned.by(&self.owners[at as usize]);
-                let guard = owned.lock_for(HOUR).await.expect("ours");
-                self._guards.push(guard);
+                // A user may not be allowed to.
+                self._guards.extend(owned.lock_for(HOUR).await.ok());
             }
         }
     }
@@ -288,7 +340,9 @@ impl World {
             Kind::Exists => {
                 let name = ["stock", "none"][at as usize % 2];
                 let exists = limiter(name).exists().await?;
-                expect(exists == (at % 2 == 0), || format!("{name}: {exists}"))
+                expect(exists == at.is_multiple_of(2), || {
+                    format!("{name}: {exists}")
+                })
             }
             Kind::HeldLock => {
                 let held = Lock::new(&self.redis, &self.name("held", at));
@@ -308,7 +362,11 @@ impl World {
     async fn refund(&self, at: u64, round: u64) -> Outcome {
         let cost = 11 * (at + 1) + 100 * (round % 7);
         let paid = take(&self.rule("paid", MAX), at).with_cost(cost);
-        let charged = self.beside().take_one(&paid).await.expect("a decision");
+        let charged = self
+            .store_beside()
+            .take_one(&paid)
+            .await
+            .expect("a decision");
         let receipt = charged.receipt().expect("it was charged");
         let units = self.store.refund(&paid, &receipt).await?;
         expect(units == cost, || {
@@ -318,7 +376,7 @@ impl World {
 
     async fn reset(&self, at: u64, round: u64) -> Outcome {
         let forgotten = take(&self.rule("forgotten", MAX), format!("{at}-{round}"));
-        let beside = self.beside();
+        let beside = self.store_beside();
         let charged = beside.take_one(&forgotten.clone().with_cost(9)).await;
         charged.expect("a decision");
         let reset = self.store.reset(forgotten.rule(), forgotten.key());
@@ -350,8 +408,13 @@ impl World {
     }
 
     async fn is_there(&self, name: &str) -> bool {
+        let connect = async || {
+            let client = redis::Client::open(&*self.beside).expect("a valid address");
+            let connection = client.get_multiplexed_async_connection().await;
+            connection.expect("a running server")
+        };
+        let mut truth = self.truth.get_or_init(connect).await.clone();
         let mut exists = redis::cmd("EXISTS");
-        let mut truth = self.truth.clone();
         let answer = exists.arg(name).query_async(&mut truth).await;
         answer.expect("a running server")
     }
