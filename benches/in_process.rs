@@ -75,16 +75,16 @@ fn main() {
     let rule = Arc::new(Rule::new("getId", [quota]).expect("valid"));
     let take = || {
         let take = Take::new(Arc::clone(black_box(&rule)), Key::default());
-        let answer = store.take(std::slice::from_ref(&take)).now_or_never();
-        assert!(answer.expect("ready").expect("decides")[0].is_allowed());
+        let answer = store.take(&take).now_or_never();
+        assert!(answer.expect("ready").expect("decides").is_allowed());
     };
     let nothing = Quota::new(0, WINDOW).expect("valid");
     let denied = Rule::new("getId", [nothing]).expect("valid");
     let denied = Take::new(Arc::new(denied), Key::from("2001:db8:7::/64"));
     let cache = DenialCache::new(MemoryStore::new()).max_age(Duration::MAX);
     let cached = || {
-        let answer = cache.take(std::slice::from_ref(black_box(&denied))).now();
-        assert!(matches!(&answer, Ok(Ok(decisions)) if !decisions[0].is_allowed()));
+        let answer = cache.take(black_box(&denied)).now();
+        assert!(matches!(&answer, Ok(Ok(decision)) if !decision.is_allowed()));
     };
     // So much that nothing is denied, and so slow that a bucket is never empty.
     let much = Quota::new(1_000_000_000, 100 * WINDOW).expect("valid");
@@ -99,8 +99,8 @@ fn main() {
     });
     let take_by = |at: usize| {
         let (store, take) = &stores[at];
-        let answer = store.take(std::slice::from_ref(black_box(take))).now();
-        assert!(matches!(&answer, Ok(Ok(decisions)) if decisions[0].is_allowed()));
+        let answer = store.take(black_box(take)).now();
+        assert!(matches!(&answer, Ok(Ok(decision)) if decision.is_allowed()));
     };
     let quotas = [quota];
     let mut counts = Algorithm::ALL.map(|algorithm| (algorithm, Count::default()));

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use support::Server;
 use tidegate::rule::Share;
-use tidegate::store::StoreExt;
 use tidegate::{Key, Quota, RedisStore, Resilient, Rule, Store, Take};
 
 #[tokio::main(flavor = "current_thread")]
@@ -39,7 +38,7 @@ async fn ask_for(millis: u64, store: &dyn Store, take: &Take) -> Result<(), tide
     let began = Instant::now();
     let mut last = None;
     while began.elapsed() < Duration::from_millis(millis) {
-        let decision = store.take_one(take).await?;
+        let decision = store.take(take).await?;
         let why = decision.failure().map(|why| format!(": {why}"));
         let who = (decision.source(), why.unwrap_or_default());
         if last.as_ref() != Some(&who) {

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use redis::Cmd;
 use tidegate::{RedisStore, Store, Take};
 use tokio::runtime::{Builder, Runtime};
@@ -37,7 +38,7 @@ impl Recorder {
                 thread::spawn(move || relay(&client, server, &sender));
             }
         });
-        // On one thread, all takes of a slice are in the queue before the first flight leaves.
+        // On one thread, all takes are in the queue before the first flight leaves.
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let store = runtime.block_on(RedisStore::connect(url));
@@ -53,8 +54,8 @@ impl Recorder {
 
     /// The one call that the store sends for these takes. The server decides them.
     pub(crate) fn record(&self, store: &RedisStore, takes: &[Take]) -> ScriptCall {
-        let decisions = self.runtime.block_on(async { store.take(takes).await });
-        assert_eq!(decisions.expect("decides").len(), takes.len());
+        let answers = async { try_join_all(takes.iter().map(|take| store.take(take))).await };
+        self.runtime.block_on(answers).expect("decides");
         let call = ScriptCall(self.sent.recv().expect("the proxy runs"));
         assert!(self.sent.try_recv().is_err(), "more than one call");
         call

@@ -12,9 +12,9 @@ use redb::{
     WriteTransaction,
 };
 use tidegate::algorithm::Count;
-use tidegate::decision::{Decisions, Receipt, Source};
+use tidegate::decision::{Receipt, Source};
 use tidegate::store::{KeyName, StoreErrorKind, StoreFuture};
-use tidegate::{Key, Rule, Store, StoreError, Take};
+use tidegate::{Decision, Key, Rule, Store, StoreError, Take};
 
 /// The counts by name.
 const COUNTS: TableDefinition<&str, &[u8]> = TableDefinition::new("counts");
@@ -191,9 +191,9 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
 }
 
 impl Store for RedbStore {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let takes = takes.to_vec();
-        self.transact(move |counts| takes.iter().map(|take| counts.take(take)).collect())
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let take = take.clone();
+        self.transact(move |counts| counts.take(&take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

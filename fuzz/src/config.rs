@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tidegate::store::StoreExt;
 use tidegate::test_util::ManualClock;
-use tidegate::{Key, MemoryStore, Quota, Rules, Take};
+use tidegate::{Key, MemoryStore, Quota, Rules, Store, Take};
 
 pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
@@ -44,7 +43,7 @@ fn can_be_used(rules: &Rules) {
         assert!(rule.cost() > 0);
         let take = Take::new(Arc::clone(rule), Key::default());
         for _ in 0..2 {
-            let answer = store.take_one(&take).now_or_never();
+            let answer = store.take(&take).now_or_never();
             let decision = answer
                 .expect("memory answers at once")
                 .expect("there is room");

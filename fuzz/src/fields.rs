@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum_core::body::Body;
 use http::{HeaderMap, Request, Response};
 use tidegate::decision::Receipt;
-use tidegate::decision::{Decisions, QuotaState, Source, Verdict};
+use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::rule::{Policy, SharedRules};
 use tidegate::store::StoreFuture;
 use tidegate::{Decision, Headers, Key, RateLimitLayer, Rule, Store, Take};
@@ -120,8 +120,8 @@ fn answer(rule: Rule, headers: Headers, decision: Decision) -> HeaderMap {
 struct Always(Decision);
 
 impl Store for Always {
-    fn take(&self, _: &[Take]) -> StoreFuture<Decisions> {
-        StoreFuture::ready(Ok(Decisions::from(self.0.clone())))
+    fn take(&self, _: &Take) -> StoreFuture<Decision> {
+        StoreFuture::ready(Ok(self.0.clone()))
     }
 
     fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {

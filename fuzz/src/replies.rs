@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::{ServerError, Value};
-use tidegate::decision::Decisions;
 use tidegate::decision::Receipt;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
@@ -29,21 +28,19 @@ pub fn run(bytes: &[u8]) {
             0 => store,
             _ => store.clock(ManualClock::default()),
         };
-        let is_slice = input.byte() % 4 == 1;
+        input.byte();
         let takes = takes(&mut input);
         let receipt = Receipt::new(input.likely(), input.likely(), input.likely());
         let has_raw_bytes = answer(server, input.rest(), &takes);
 
         server.block_on(async {
             let started = Instant::now();
-            match is_slice {
-                true => check(store.take(&takes).await, &takes),
-                false => {
-                    let each: Vec<_> = takes.iter().map(std::slice::from_ref).collect();
-                    let answers = join_all(each.iter().map(|take| store.take(take))).await;
-                    for (answer, take) in answers.into_iter().zip(each) {
-                        check(answer, take);
-                    }
+            let answers = join_all(takes.iter().map(|take| store.take(take))).await;
+            for (answer, take) in answers.into_iter().zip(&takes) {
+                tell(|| format!("answer: {answer:?}"));
+                match answer {
+                    Ok(decision) => is_sound(&decision, take),
+                    Err(error) => is_honest(&error),
                 }
             }
             is_in_time(started);
@@ -77,27 +74,14 @@ fn is_well(server: &Server, store: RedisStore) {
     let rule = Rule::new("p", [Quota::per_second(1)]).expect("a valid rule");
     let take = Take::new(Arc::new(rule), Key::default());
     let store = store.clock(ManualClock::default());
-    let answer = server.block_on(async { store.take(&[take]).await });
-    assert!(answer.expect("the connection is well")[0].is_allowed());
+    let answer = server.block_on(async { store.take(&take).await });
+    assert!(answer.expect("the connection is well").is_allowed());
 }
 
 fn is_in_time(started: Instant) {
     // Timers have a resolution of a millisecond.
     let took = started.elapsed();
     assert!(took <= TIMEOUT + Duration::from_millis(2), "{took:?}");
-}
-
-fn check(answer: Result<Decisions, StoreError>, takes: &[Take]) {
-    tell(|| format!("answer: {answer:?}"));
-    match answer {
-        Ok(decisions) => {
-            assert_eq!(decisions.len(), takes.len());
-            for (decision, take) in decisions.iter().zip(takes) {
-                is_sound(decision, take);
-            }
-        }
-        Err(error) => is_honest(&error),
-    }
 }
 
 fn is_sound(decision: &Decision, take: &Take) {

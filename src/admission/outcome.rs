@@ -13,7 +13,7 @@ use super::body::PermitBody;
 use super::shadow_take::ShadowTake;
 use super::waiting::Waiter;
 use crate::callback::{BoxFuture, ErrorCallback, recover_inner, reduced_capacity};
-use crate::decision::{Decision, Decisions};
+use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::rule::Rule;
 use crate::store::{Charge, Charges, StoreFuture, Take};
@@ -53,7 +53,7 @@ impl Outcome {
 pub(crate) struct Question {
     pub(crate) handler: Arc<dyn AnswerHandler>,
     pub(crate) asked: AskedTake,
-    pub(crate) answer: StoreFuture<Decisions>,
+    pub(crate) answer: StoreFuture<Decision>,
 }
 
 /// A take that a store was asked.
@@ -71,11 +71,8 @@ pub(crate) struct AskedTake {
 
 /// Turns a store's answer into an outcome. The layers implement it.
 pub(crate) trait AnswerHandler: Send + Sync {
-    fn answered(
-        self: Arc<Self>,
-        asked: AskedTake,
-        answer: Result<Decisions, StoreError>,
-    ) -> Outcome;
+    fn answered(self: Arc<Self>, asked: AskedTake, answer: Result<Decision, StoreError>)
+    -> Outcome;
 }
 
 /// Writes a decision into a response, for the client.

@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::outcome::Recovered;
 use super::{Admitted, AnswerHandler, AskedTake, Outcome, Question};
 use crate::callback::BoxFuture;
-use crate::decision::Decisions;
+use crate::decision::Decision;
 use crate::store::{Charges, StoreFuture};
 
 pin_project! {
@@ -42,7 +42,7 @@ pin_project! {
         /// The store answers.
         Asking {
             #[pin]
-            answer: StoreFuture<Decisions>,
+            answer: StoreFuture<Decision>,
             question: Option<(Arc<dyn AnswerHandler>, AskedTake)>,
             held: Option<Held<S, B>>,
         },

@@ -8,16 +8,16 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::callback::caught;
-use crate::decision::Decisions;
+use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::in_flight_counter::{InFlightCounter, Permit};
 use crate::metrics::RuleCounters;
-use crate::store::{Store, StoreFuture, Take, single};
+use crate::store::{Store, StoreFuture, Take};
 
 /// A take of a shadow rule that is not answered yet. Only the counters learn its answer.
 pub(crate) struct ShadowTake {
     take: Take,
-    answer: Pin<Box<StoreFuture<Decisions>>>,
+    answer: Pin<Box<StoreFuture<Decision>>>,
     counters: Arc<RuleCounters>,
     _permit: Permit,
 }
@@ -44,9 +44,7 @@ impl ShadowTake {
             return None;
         };
         let path = take.rule().path();
-        let asked = caught("store of a shadow rule", path, || {
-            store.take(std::slice::from_ref(&take))
-        });
+        let asked = caught("store of a shadow rule", path, || store.take(&take));
         let Ok(answer) = asked else {
             counters.shadow_failed();
             return None;
@@ -91,8 +89,8 @@ impl ShadowTake {
     }
 }
 
-fn count(take: &Take, answer: Result<Decisions, StoreError>, counters: &RuleCounters) {
-    match answer.and_then(single) {
+fn count(take: &Take, answer: Result<Decision, StoreError>, counters: &RuleCounters) {
+    match answer {
         Ok(decision) => counters.shadow_decided(take.rule(), &decision, take.cost()),
         Err(_) => counters.shadow_failed(),
     }

@@ -89,7 +89,7 @@ impl<T> Future for AnswerFuture<T> {
 }
 
 /// The error of a question that was not answered within its timeout.
-pub(crate) fn no_answer_within(label: &str, timeout: Duration) -> StoreError {
+fn no_answer_within(label: &str, timeout: Duration) -> StoreError {
     let message = format!("{label} did not answer within {timeout:?}");
     StoreError::new(StoreErrorKind::Timeout, message)
 }

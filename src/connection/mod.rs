@@ -164,7 +164,7 @@ mod target;
 mod time_limit;
 
 pub use address::{IntoRedisAddress, RedisAddress};
-pub(crate) use answer_future::{AnswerFuture, no_answer_within};
+pub(crate) use answer_future::AnswerFuture;
 pub(crate) use connection::Connection;
 #[cfg(feature = "lock")]
 pub(crate) use link::Link;

@@ -2,19 +2,18 @@
 //!
 //! ```
 //! use tidegate::decision::{Source, Verdict};
-//! use tidegate::store::StoreExt;
-//! use tidegate::{Key, MemoryStore, Quota, Rule, Take};
+//! use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let rule = Rule::new("export", [Quota::per_hour(1)])?;
 //! let take = Take::new(rule.into(), Key::from("alice"));
 //! let store = MemoryStore::new();
-//! let allowed = store.take_one(&take).await?;
+//! let allowed = store.take(&take).await?;
 //! assert_eq!(allowed.verdict(), Verdict::Allowed);
 //! assert_eq!(allowed.source(), Source::Local);
 //!
-//! let denied = store.take_one(&take).await?;
+//! let denied = store.take(&take).await?;
 //! assert_eq!(denied.remaining(), 0);
 //! println!("again in {:?}", denied.retry_after());
 //! # Ok(())
@@ -22,10 +21,8 @@
 //! ```
 
 pub(crate) mod decision;
-mod decisions;
 mod receipt;
 
 pub(crate) use decision::{Decision, Ruling};
 pub use decision::{QuotaState, Source, Verdict};
-pub use decisions::Decisions;
 pub use receipt::Receipt;

@@ -17,7 +17,6 @@
 //! A request is counted where its outcome is certain: once, however often it asks, and not by a
 //! decision in whose place an error callback answers.
 
-use std::slice;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -26,10 +25,10 @@ use tokio::time::{Instant, sleep_until};
 use super::settings::Settings;
 use crate::admission::{AnswerHandler, AskedTake, Outcome, Question, ShadowTake, Waiter};
 use crate::callback::{Cause, caught};
-use crate::decision::{Decision, Decisions};
+use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, Take, single};
+use crate::store::{Charge, Take};
 
 impl Settings {
     /// Whether some code needs the request's head before the store is asked.
@@ -96,7 +95,7 @@ impl Settings {
     ) -> Outcome {
         let at = self.waiting.now();
         let span = self.span(&take);
-        let answer = span.in_scope(|| self.store().take(slice::from_ref(&take)));
+        let answer = span.in_scope(|| self.store().take(&take));
         // Both stand in the queue before a flight departs, unless one departs in between.
         let shadow = candidate.and_then(|take| self.ask_shadow(take));
         let mut asked = AskedTake {
@@ -124,12 +123,11 @@ impl Settings {
     fn outcome(
         self: &Arc<Self>,
         mut asked: AskedTake,
-        answer: Result<Decisions, StoreError>,
+        answer: Result<Decision, StoreError>,
     ) -> Outcome {
         if let Some(shadow) = asked.shadow.take() {
             shadow.count();
         }
-        let answer = answer.and_then(single);
         Self::record(&asked.span, &answer);
         self.log_answer(asked.take.rule().path(), &answer);
         match answer {
@@ -233,7 +231,7 @@ impl AnswerHandler for Settings {
     fn answered(
         self: Arc<Self>,
         asked: AskedTake,
-        answer: Result<Decisions, StoreError>,
+        answer: Result<Decision, StoreError>,
     ) -> Outcome {
         if let Some(at) = asked.at {
             self.options.counters.answered_after(at.elapsed());

@@ -2,14 +2,14 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::{Store, StoreFuture, Take};
-use crate::decision::{Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::key::Key;
 use crate::rule::Rule;
 
 /// The store behind the `Arc`, so that a store that is shared can be wrapped as well.
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        S::take(self, takes)
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        S::take(self, take)
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

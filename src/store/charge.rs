@@ -16,15 +16,15 @@ use crate::metrics::RuleCounters;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tidegate::store::{Charge, StoreExt};
-/// use tidegate::{Key, MemoryStore, Quota, Rule, Take};
+/// use tidegate::store::Charge;
+/// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = Arc::new(MemoryStore::new());
 /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
 /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
-/// let decision = store.take_one(&take).await?;
+/// let decision = store.take(&take).await?;
 ///
 /// let receipt = decision.receipt().expect("the take was allowed, and its cost is not 0");
 /// let charge = Charge::new(store, take, receipt);

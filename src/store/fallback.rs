@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::wrapper::{Answer, Wrapper};
 use super::{MemoryStore, Store, StoreFuture, Take};
-use crate::decision::{Decision, Decisions, Receipt, Source};
+use crate::decision::{Decision, Receipt, Source};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::log_on_change::LogOnChange;
@@ -38,7 +38,7 @@ use crate::trace;
 ///
 /// A take is charged in one place. Only if the outcome inside is unknown, after a time-out or a
 /// broken connection, may it have been charged there as well: the quota is then kept more strictly,
-/// never more loosely. A batch is answered as a whole, inside or here. A [refund](Store::refund)
+/// never more loosely. A [refund](Store::refund)
 /// goes to the store that gave its receipt. A [reset](Store::reset) forgets the key here in any
 /// case, and its answer is that of the store inside.
 ///
@@ -136,38 +136,17 @@ impl FallbackState {
         Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
     }
 
-    fn decide_all(&self, takes: &[Take], failure: &StoreError) -> Result<Decisions, StoreError> {
-        match takes {
-            [take] => self.decide(take, failure).map(Into::into),
-            takes => takes
-                .iter()
-                .map(|take| self.decide(take, failure))
-                .collect(),
-        }
-    }
-
     /// The answer to the caller, made of the inner store's.
-    fn answer(
-        &self,
-        takes: &[Take],
-        answer: Result<Decisions, StoreError>,
-    ) -> Result<Decisions, StoreError> {
-        match answer {
-            Ok(decisions) => {
-                if decisions
-                    .iter()
-                    .any(|decision| decision.source() != Source::Cache)
-                {
-                    self.log_recovery();
-                }
-                Ok(decisions)
+    fn answer(&self, take: &Take, answer: Answer) -> Answer {
+        match &answer {
+            Ok(decision) if decision.source() != Source::Cache => self.log_recovery(),
+            Err(failure) if may_fall_back(take) => {
+                self.log_failure(failure);
+                return self.decide(take, failure);
             }
-            Err(failure) if takes.iter().all(may_fall_back) => {
-                self.log_failure(&failure);
-                self.decide_all(takes, &failure)
-            }
-            Err(failure) => Err(failure),
+            Ok(_) | Err(_) => {}
         }
+        answer
     }
 }
 
@@ -179,18 +158,18 @@ fn may_fall_back(take: &Take) -> bool {
 impl<S> Wrapper for Fallback<S> {
     type Pending = Arc<FallbackState>;
 
-    fn before(&self, _: &[Take]) -> Result<Self::Pending, Answer> {
+    fn before(&self, _: &Take) -> Result<Self::Pending, Answer> {
         Ok(Arc::clone(&self.local))
     }
 
-    fn after(local: Self::Pending, takes: &[Take], answer: Answer) -> Answer {
-        local.answer(takes, answer)
+    fn after(local: Self::Pending, take: &Take, answer: Answer) -> Answer {
+        local.answer(take, answer)
     }
 }
 
 impl<S: Store> Store for Fallback<S> {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        self.ask(takes, || self.inner.take(takes))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        self.ask(take, || self.inner.take(take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::wrapper::{Answer, Wrapper};
 use super::{Store, StoreFuture, Take};
-use crate::decision::{Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlightCounter, Permit};
 use crate::key::Key;
@@ -13,11 +13,10 @@ use crate::rule::Rule;
 ///
 /// They are answered immediately with a [`StoreError`] of the kind
 /// [`Overloaded`](StoreErrorKind::Overloaded), so that a store that has become slow does not gather
-/// requests that would all be too late. A question is a call of [`Store::take`], be it of one take
-/// or of a batch, or of [`Store::refund`]. Each needs a permit, also where the store inside answers
-/// immediately, except a call with nothing but [repeats](Take::repeat) of callers that wait or takes of
-/// [shadow rules](crate::Rule::into_shadow). A
-/// future that is dropped gives its permit back. Clones share the permits.
+/// requests that would all be too late. A question is a take, a refund or a reset. Each
+/// needs a permit, also where the store inside answers immediately, except [repeats](Take::repeat)
+/// of callers that wait and takes of [shadow rules](crate::Rule::into_shadow). A future that is
+/// dropped gives its permit back. Clones share the permits.
 ///
 /// ```
 /// use tidegate::MemoryStore;
@@ -68,11 +67,8 @@ impl<S: Store> InFlight<S> {
 
     /// Questions of callers that wait need none, nor do those of shadow rules: no request may be
     /// refused because of them, and the layer bounds their number.
-    fn permit(&self, takes: &[Take]) -> Result<Option<Permit>, StoreError> {
-        if takes
-            .iter()
-            .all(|take| take.is_repeat() || take.rule().is_shadow())
-        {
+    fn permit(&self, take: &Take) -> Result<Option<Permit>, StoreError> {
+        if take.is_repeat() || take.rule().is_shadow() {
             return Ok(None);
         }
         self.acquire().map(Some)
@@ -105,18 +101,18 @@ fn hold<T: Send + 'static>(
 impl<S: Store> Wrapper for InFlight<S> {
     type Pending = Option<Permit>;
 
-    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer> {
-        self.permit(takes).map_err(Err)
+    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
+        self.permit(take).map_err(Err)
     }
 
-    fn after(_: Self::Pending, _: &[Take], answer: Answer) -> Answer {
+    fn after(_: Self::Pending, _: &Take, answer: Answer) -> Answer {
         answer
     }
 }
 
 impl<S: Store> Store for InFlight<S> {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        hold(self.permit(takes), || self.inner.take(takes))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        hold(self.permit(take), || self.inner.take(take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

@@ -6,7 +6,6 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use tidegate::store::StoreExt;
 //! use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -15,7 +14,7 @@
 //! let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
 //! let take = Take::new(rule, Key::from("alice")).with_cost(4);
 //!
-//! let decision = store.take_one(&take).await?;
+//! let decision = store.take(&take).await?;
 //! assert!(decision.is_allowed());
 //! assert_eq!(store.peek(&take).await?.remaining(), 6);
 //! store.reset(take.rule(), take.key()).await?;
@@ -41,7 +40,6 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod resilient;
 pub(crate) mod store;
-mod store_ext;
 mod store_future;
 pub(crate) mod take;
 mod timeout;
@@ -54,9 +52,7 @@ pub use denial_cache::DenialCache;
 pub use fallback::Fallback;
 pub use in_flight::InFlight;
 pub use key_name::KeyName;
-pub use store_ext::StoreExt;
 pub use store_future::StoreFuture;
-pub use take::TakePart;
 pub use timeout::Timeout;
 pub use unit_leases::UnitLeases;
 
@@ -65,5 +61,4 @@ pub use crate::error::StoreErrorKind;
 pub(crate) use arc::shared;
 pub(crate) use memory::MemoryStore;
 pub(crate) use store::Store;
-pub(crate) use store_ext::single;
 pub(crate) use take::Take;

@@ -1,6 +1,5 @@
 //! The counts of a fleet.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +8,10 @@ use redis::Cmd;
 
 use super::{KeyName, Store, StoreFuture, Take};
 use crate::connection::{
-    AnswerFuture, Connection, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion,
-    algorithm_script, hash_tag, no_answer_within, read_refund, write_refund,
+    Connection, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion, algorithm_script, hash_tag,
+    read_refund, write_refund,
 };
-use crate::decision::{Decision, Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::Rule;
@@ -37,9 +36,6 @@ use crate::rule::Rule;
 /// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. Its
 /// refunds are recorded in a second key, `{CurrentLimiter:getId}:refunds`. Both expire one or two
 /// seconds after nothing in them counts any more, and two seconds after a [reset](Store::reset).
-///
-/// A slice of takes is asked 64 at a time, in turns with other callers. The time-out is for the
-/// whole slice.
 ///
 /// Tasks of the runtime in which the store was made renew broken connections: when that runtime
 /// ends, every later answer is an error of the kind [`Unavailable`](StoreErrorKind::Unavailable).
@@ -171,54 +167,17 @@ impl RedisStore {
     fn now(&self) -> Option<u64> {
         None
     }
+}
 
-    fn ask(&self, take: &Take) -> AnswerFuture<Decision> {
+impl Store for RedisStore {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
         let question = TakeQuestion {
             rule: Arc::clone(take.rule()),
             name: KeyName::of(take, &self.prefix).to_box(),
             cost: take.cost(),
             now: self.now(),
         };
-        self.connection.take(question)
-    }
-
-    /// Some at a time, so that other callers get their turn.
-    async fn ask_all(self, takes: Vec<Take>) -> Result<Decisions, StoreError> {
-        let mut decisions = Vec::with_capacity(takes.len());
-        let mut pending = VecDeque::with_capacity(MAX_ENTERED);
-        let mut takes = takes.iter();
-        loop {
-            let room = MAX_ENTERED - pending.len();
-            pending.extend(takes.by_ref().take(room).map(|take| self.ask(take)));
-            match pending.pop_front() {
-                Some(answer) => decisions.push(answer.await?),
-                None => return Ok(decisions.into_iter().collect()),
-            }
-        }
-    }
-
-    async fn in_time<T>(
-        self,
-        work: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let timeout = self.connection.timeout();
-        let done = tokio::time::timeout(timeout, work).await;
-        done.unwrap_or_else(|_| Err(no_answer_within(self.connection.label(), timeout)))
-    }
-}
-
-/// Takes of one slice that are asked at once.
-const MAX_ENTERED: usize = 64;
-
-impl Store for RedisStore {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        match takes {
-            [take] => StoreFuture::redis(self.ask(take), Decisions::from),
-            takes => {
-                let answers = self.clone().ask_all(takes.to_vec());
-                StoreFuture::boxed(self.clone().in_time(answers))
-            }
-        }
+        StoreFuture::redis(self.connection.take(question))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

@@ -5,7 +5,7 @@ use super::wrapper::Wrapper;
 use super::{
     CircuitBreaker, DenialCache, Fallback, InFlight, MemoryStore, Store, StoreFuture, Take, Timeout,
 };
-use crate::decision::{Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::key::Key;
 use crate::rule::{Rule, Share};
 
@@ -165,8 +165,8 @@ struct ResilientStore {
 }
 
 impl Store for ResilientStore {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        self.wrappers.ask(takes, || self.inner.take(takes))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        self.wrappers.ask(take, || self.inner.take(take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{StoreFuture, Take};
-use crate::decision::{Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::key::Key;
 use crate::rule::Rule;
 
@@ -13,25 +13,34 @@ use crate::rule::Rule;
 ///
 /// - A take is atomic: it is charged to all quotas of its rule, or to none, whatever other callers
 ///   and processes ask at the same time.
-/// - A denial is a [`Decision`](crate::Decision), not an error. A denied take charges nothing and
+/// - A denial is a [`Decision`], not an error. A denied take charges nothing and
 ///   extends no expiry.
 /// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those of
 ///   the take: when a rule changes, or two rules share a path, a charge counts for as long as the
 ///   window under which it was charged.
 /// - Every key expires once all its quotas are whole again.
-/// - The answers come in the order of the takes; neighbours of the same key are decided in it.
 pub trait Store: Debug + Send + Sync + 'static {
-    /// Decides these takes: independent questions, which a store may ask together.
+    /// Decides a take.
     ///
-    /// It is called once for each question, and the future is ready or pending. If the future is
-    /// dropped before the question was sent, nothing is charged; afterwards the take may be
-    /// charged.
+    /// It is called once for each question, and the future is ready or pending. A store may ask
+    /// takes together that were asked at the same time. If the future is dropped before the
+    /// question was sent, nothing is charged; afterwards the take may be charged.
     ///
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) if there is no decision. Whether something was charged is
     /// then unknown.
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions>;
+    fn take(&self, take: &Take) -> StoreFuture<Decision>;
+
+    /// The state of this rule and key: the decision on the same take at a cost of 0, which charges
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`take`](Self::take).
+    fn peek(&self, take: &Take) -> StoreFuture<Decision> {
+        self.take(&take.clone().with_cost(0))
+    }
 
     /// Gives back what the take with this receipt was charged, at most as many units as `take`
     /// costs, and returns their number. `take` is of the same rule and key.
@@ -47,14 +56,13 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// ```
     /// use std::sync::Arc;
     /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
-    /// use tidegate::store::StoreExt;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let store = MemoryStore::new();
     /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
     /// let take = Take::new(rule, Key::from("alice")).with_cost(4);
-    /// let decision = store.take_one(&take).await?;
+    /// let decision = store.take(&take).await?;
     /// assert_eq!(decision.remaining(), 6);
     ///
     /// // The export failed: alice does not pay for it.
@@ -74,7 +82,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
 
     /// Forgets what counts for this key under this rule, and what was given back of it: the next
-    /// take finds nothing charged. For operators and tests; [`peek`](crate::store::StoreExt::peek)
+    /// take finds nothing charged. For operators and tests; [`peek`](Self::peek)
     /// shows what there is. Other rules of the same path and algorithm, whose counts these are as
     /// well, begin anew, too; counts of other algorithms stay.
     ///

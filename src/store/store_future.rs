@@ -7,9 +7,10 @@ use pin_project_lite::pin_project;
 
 #[cfg(feature = "redis")]
 use crate::connection::AnswerFuture;
-#[cfg(feature = "redis")]
-use crate::decision::Decision;
 use crate::error::StoreError;
+
+#[cfg(not(feature = "redis"))]
+type AnswerFuture<T> = std::future::Pending<Result<T, StoreError>>;
 
 pin_project! {
     /// The future of a store's answer.
@@ -23,26 +24,16 @@ pin_project! {
     }
 }
 
-#[cfg(not(feature = "redis"))]
-pin_project! {
-    #[project = StateProj]
-    enum State<T> {
-        Ready { answer: Option<Result<T, StoreError>> },
-        Boxed { answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> },
-    }
-}
-
-#[cfg(feature = "redis")]
 pin_project! {
     #[project = StateProj]
     enum State<T> {
         Ready { answer: Option<Result<T, StoreError>> },
         Boxed { answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> },
         // The common case of a Redis store needs no box.
+        #[cfg_attr(not(feature = "redis"), expect(dead_code))]
         Redis {
             #[pin]
-            answer: AnswerFuture<Decision>,
-            wrap: fn(Decision) -> T,
+            answer: AnswerFuture<T>,
         },
     }
 }
@@ -66,9 +57,9 @@ impl<T> StoreFuture<T> {
 
     /// The answer to one question that travels to Redis.
     #[cfg(feature = "redis")]
-    pub(super) fn redis(answer: AnswerFuture<Decision>, wrap: fn(Decision) -> T) -> Self {
+    pub(super) fn redis(answer: AnswerFuture<T>) -> Self {
         Self {
-            state: State::Redis { answer, wrap },
+            state: State::Redis { answer },
         }
     }
 
@@ -108,8 +99,7 @@ impl<T> Future for StoreFuture<T> {
                 Poll::Ready(answer.take().expect("polled after completion"))
             }
             StateProj::Boxed { answer } => answer.as_mut().poll(cx),
-            #[cfg(feature = "redis")]
-            StateProj::Redis { answer, wrap } => answer.poll(cx).map(|answer| answer.map(*wrap)),
+            StateProj::Redis { answer } => answer.poll(cx),
         }
     }
 }

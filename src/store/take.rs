@@ -5,42 +5,12 @@ use crate::quota::Quota;
 use crate::rule::Rule;
 
 /// One question to a store: may this key spend this cost under this rule?
-///
-/// A take has one [part](Take::parts). Stores that are written against `parts()` go on working when
-/// takes of several parts, decided together, are added.
 #[derive(Debug, Clone)]
 pub struct Take {
-    part: TakePart,
-    is_repeat: bool,
-}
-
-/// What is limited by one rule in a [`Take`]: the rule, the key that is counted, and the cost in
-/// units.
-#[derive(Debug, Clone)]
-pub struct TakePart {
     rule: Arc<Rule>,
     key: Key,
     cost: u64,
-}
-
-impl TakePart {
-    /// The rule.
-    #[must_use]
-    pub const fn rule(&self) -> &Arc<Rule> {
-        &self.rule
-    }
-
-    /// The key that is counted.
-    #[must_use]
-    pub const fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// The cost, in units.
-    #[must_use]
-    pub const fn cost(&self) -> u64 {
-        self.cost
-    }
+    is_repeat: bool,
 }
 
 impl Take {
@@ -49,7 +19,9 @@ impl Take {
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
         let cost = rule.cost();
         Self {
-            part: TakePart { rule, key, cost },
+            rule,
+            key,
+            cost,
             is_repeat: false,
         }
     }
@@ -57,7 +29,7 @@ impl Take {
     /// The same at another cost, in units. A cost of 0 only looks.
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
-        self.part.cost = cost;
+        self.cost = cost;
         self
     }
 
@@ -77,48 +49,42 @@ impl Take {
         self.is_repeat
     }
 
-    /// What is decided together: one part.
-    #[must_use]
-    pub fn parts(&self) -> &[TakePart] {
-        std::slice::from_ref(&self.part)
-    }
-
     /// The rule.
     #[must_use]
     pub const fn rule(&self) -> &Arc<Rule> {
-        &self.part.rule
+        &self.rule
     }
 
     /// The key that is counted.
     #[must_use]
     pub const fn key(&self) -> &Key {
-        &self.part.key
+        &self.key
     }
 
     /// The cost, in units.
     #[must_use]
     pub const fn cost(&self) -> u64 {
-        self.part.cost
+        self.cost
     }
 
     /// The quotas that have to have room.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
-        self.part.rule.quotas()
+        self.rule.quotas()
     }
 
     /// The same question under another rule.
     pub(crate) fn under(&self, rule: Arc<Rule>) -> Self {
         let mut take = self.clone();
-        take.part.rule = rule;
+        take.rule = rule;
         take
     }
 
     pub(crate) fn into_rule(self) -> Arc<Rule> {
-        self.part.rule
+        self.rule
     }
 
     pub(crate) fn into_key(self) -> Key {
-        self.part.key
+        self.key
     }
 }

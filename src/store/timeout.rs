@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Store, StoreFuture, Take};
-use crate::decision::{Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::Rule;
@@ -59,8 +59,8 @@ impl<S: Store> Timeout<S> {
 }
 
 impl<S: Store> Store for Timeout<S> {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        self.bounded(self.inner.take(takes))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        self.bounded(self.inner.take(take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

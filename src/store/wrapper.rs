@@ -1,13 +1,11 @@
 //! What a store around another store does before and after it asks the inner one. Several wrappers
 //! together need only one future.
 
-use smallvec::SmallVec;
-
 use super::{StoreFuture, Take};
-use crate::decision::Decisions;
+use crate::decision::Decision;
 use crate::error::StoreError;
 
-pub(super) type Answer = Result<Decisions, StoreError>;
+pub(super) type Answer = Result<Decision, StoreError>;
 
 /// A store around another store, without that store.
 pub(super) trait Wrapper {
@@ -17,32 +15,31 @@ pub(super) trait Wrapper {
     /// # Errors
     ///
     /// The answer, if the wrapper gives it without asking the inner store.
-    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer>;
+    fn before(&self, take: &Take) -> Result<Self::Pending, Answer>;
 
     /// The wrapper's answer, made of the inner store's.
-    fn after(asking: Self::Pending, takes: &[Take], answer: Answer) -> Answer;
+    fn after(asking: Self::Pending, take: &Take, answer: Answer) -> Answer;
 
     /// Asks the inner store.
     fn ask(
         &self,
-        takes: &[Take],
-        ask: impl FnOnce() -> StoreFuture<Decisions>,
-    ) -> StoreFuture<Decisions> {
-        let asking = match self.before(takes) {
+        take: &Take,
+        ask: impl FnOnce() -> StoreFuture<Decision>,
+    ) -> StoreFuture<Decision> {
+        let asking = match self.before(take) {
             Ok(asking) => asking,
             Err(answer) => return StoreFuture::ready(answer),
         };
         let pending = ask();
         if pending.answer().is_none() {
-            // One take, nearly always.
-            let takes = SmallVec::<[Take; 1]>::from(takes);
+            let take = take.clone();
             return StoreFuture::boxed(async move {
                 let answer = pending.await;
-                Self::after(asking, &takes, answer)
+                Self::after(asking, &take, answer)
             });
         }
         match pending.now() {
-            Ok(answer) => StoreFuture::ready(Self::after(asking, takes, answer)),
+            Ok(answer) => StoreFuture::ready(Self::after(asking, take, answer)),
             Err(pending) => pending,
         }
     }
@@ -51,13 +48,13 @@ pub(super) trait Wrapper {
 impl<A: Wrapper> Wrapper for Option<A> {
     type Pending = Option<A::Pending>;
 
-    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer> {
-        self.as_ref().map(|around| around.before(takes)).transpose()
+    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
+        self.as_ref().map(|around| around.before(take)).transpose()
     }
 
-    fn after(asking: Self::Pending, takes: &[Take], answer: Answer) -> Answer {
+    fn after(asking: Self::Pending, take: &Take, answer: Answer) -> Answer {
         match asking {
-            Some(asking) => A::after(asking, takes, answer),
+            Some(asking) => A::after(asking, take, answer),
             None => answer,
         }
     }
@@ -67,15 +64,15 @@ impl<A: Wrapper> Wrapper for Option<A> {
 impl<A: Wrapper, B: Wrapper> Wrapper for (A, B) {
     type Pending = (A::Pending, B::Pending);
 
-    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer> {
-        let outer = self.0.before(takes)?;
-        match self.1.before(takes) {
+    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
+        let outer = self.0.before(take)?;
+        match self.1.before(take) {
             Ok(inner) => Ok((outer, inner)),
-            Err(answer) => Err(A::after(outer, takes, answer)),
+            Err(answer) => Err(A::after(outer, take, answer)),
         }
     }
 
-    fn after((outer, inner): Self::Pending, takes: &[Take], answer: Answer) -> Answer {
-        A::after(outer, takes, B::after(inner, takes, answer))
+    fn after((outer, inner): Self::Pending, take: &Take, answer: Answer) -> Answer {
+        A::after(outer, take, B::after(inner, take, answer))
     }
 }

@@ -11,7 +11,7 @@ use redis::{Connection, FromRedisValue, Value, cmd};
 use test_support::Redis as Server;
 use tidegate::limiter::{Generation, LimiterBackend, Rate, RateLimiter};
 use tidegate::lock::Lock;
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
 
@@ -87,7 +87,7 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
         let rule = Rule::new(algorithm.name(), [Quota::per_hour(3)])?.with_algorithm(algorithm);
         let take = Take::new(Arc::new(rule), Key::from("a"));
         for at in 0..5 {
-            ensure!(store.take_one(&take).await?.is_allowed() == (at < 3));
+            ensure!(store.take(&take).await?.is_allowed() == (at < 3));
         }
     }
     // The scripts are lost, and come back.
@@ -107,7 +107,7 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
             let mut receipts = Vec::new();
             for _ in 0..3 {
                 clock.set(clock.now() + 2_000);
-                receipts.extend(store.take_one(&old).await?.receipt());
+                receipts.extend(store.take(&old).await?.receipt());
             }
             ensure!(store.refund(&old, &receipts[1]).await? == 1);
             ensure!(store.refund(&old, &receipts[1]).await? == 0);
@@ -118,14 +118,14 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
                 new.clone().with_cost(100),
                 new.clone().with_cost(0),
             ];
-            let decisions = store.take(&batch).await?;
+            let decisions = crate::ask_all(&store, &batch).await?;
             ensure!(decisions[1].is_allowed() && !decisions[2].is_allowed());
             let receipt = decisions[0].receipt().ok_or("it was charged")?;
             clock.set(clock.now() + 900_000);
             store.refund(&new, &receipt).await?;
             for _ in 0..3 {
                 clock.set(clock.now() + 600_000);
-                ensure!(store.take_one(&new).await?.is_allowed());
+                ensure!(store.take(&new).await?.is_allowed());
             }
         }
     }
@@ -388,7 +388,7 @@ async fn other_keys_are_refused() {
                 .with_algorithm(algorithm)
                 .with_prefix("Sessions:"),
         );
-        let error = store.take_one(&Take::new(rule, Key::default())).await;
+        let error = store.take(&Take::new(rule, Key::default())).await;
         assert_eq!(
             error.expect_err("it may not").kind(),
             StoreErrorKind::Refused
@@ -396,7 +396,7 @@ async fn other_keys_are_refused() {
     }
     let take = Take::new(rule, Key::default());
     let receipt = store
-        .take_one(&take)
+        .take(&take)
         .await
         .expect("it may")
         .receipt()

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use redis_test::utils::get_random_available_port;
 use test_support::Redis;
 use tidegate::redis::RedisAddress;
-use tidegate::store::{StoreErrorKind, StoreExt};
-use tidegate::{RedisStore, StoreError};
+use tidegate::store::StoreErrorKind;
+use tidegate::{RedisStore, Store, StoreError};
 
 use crate::{HOUR, PATIENT, rule, take};
 
@@ -263,7 +263,7 @@ async fn strangers() {
     let store = RedisStore::connect(address("authority.crt", Some("client"))).await;
     let store = store.expect("the right ones").timeout(PATIENT);
     let one = take(&rule("tls", 5, HOUR), "");
-    assert!(store.take_one(&one).await.expect("a decision").is_allowed());
+    assert!(store.take(&one).await.expect("a decision").is_allowed());
     for (authority, client) in [
         ("unknown.crt", Some("client")),
         ("authority.crt", None),

@@ -13,9 +13,9 @@ use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::decision::{Decisions, Receipt, Source};
+use tidegate::decision::{Receipt, Source};
 use tidegate::rule::{Share, SharedRules};
-use tidegate::store::{Charge, Charges, InFlight, StoreErrorKind, StoreExt};
+use tidegate::store::{Charge, Charges, InFlight, StoreErrorKind};
 use tidegate::test_util::ManualClock;
 use tidegate::{
     Algorithm, FailOpen, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule,
@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::clocked::{Clocked, Stores, assert_units, by, charge, remaining, take_of};
-use crate::{HOUR, PATIENT, behind, connect, millis, run};
+use crate::{HOUR, PATIENT, ask_all, behind, connect, is_allowed, millis, run};
 
 /// However many clones, copies and direct questions ask at once, a receipt gives back once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -208,7 +208,7 @@ async fn taken_again_in_the_same_instant() {
                 assert_eq!(early.refund().await.expect("an answer"), 5, "{case}");
                 // Of another key, for which the small store needs room.
                 let other = take_of(&rule, &Key::from("other"), 5);
-                let other = clocked.store.take_one(&other).await.ok();
+                let other = clocked.store.take(&other).await.ok();
                 let other = other.and_then(|decision| decision.receipt());
                 if let Some(receipt) = other {
                     let take = take_of(&rule, &Key::from("other"), 5);
@@ -216,7 +216,7 @@ async fn taken_again_in_the_same_instant() {
                     assert_eq!(back.expect("an answer"), 5, "{case}");
                 }
                 clocked.advance(Duration::from_micros(micros));
-                let Ok(late) = clocked.store.take_one(&take).await else {
+                let Ok(late) = clocked.store.take(&take).await else {
                     // It remembers what was given back of the other key.
                     assert_eq!(clocked.name, "small");
                     clocked.advance(HOUR * 2);
@@ -249,7 +249,7 @@ async fn the_largest_costs() {
                 let mut all: Vec<Charge> = Vec::new();
                 for round in 0..40 {
                     clocked.advance(Duration::from_micros(micros));
-                    let decision = clocked.store.take_one(&take).await.expect("a decision");
+                    let decision = clocked.store.take(&take).await.expect("a decision");
                     let Some(receipt) = decision.receipt() else {
                         panic!("{case}, round {round}: {decision:?}");
                     };
@@ -557,7 +557,7 @@ async fn with_fallback() -> (Redis, RedisStore, Arc<dyn Store>) {
 async fn decided_by(store: &dyn Store, take: &Take, source: Source) -> tidegate::Decision {
     let began = Instant::now();
     loop {
-        let decision = store.take_one(take).await.expect("a decision");
+        let decision = store.take(take).await.expect("a decision");
         if decision.source() == source {
             return decision;
         }
@@ -585,7 +585,7 @@ async fn a_charge_of_the_fallback() {
         let local = Charge::new(Arc::clone(&store), take.clone(), receipt);
         server.signal("CONT");
         decided_by(&*store, &other, Source::Redis).await;
-        let theirs = direct.take_one(&take).await.expect("a decision");
+        let theirs = direct.take(&take).await.expect("a decision");
         let before = remaining(&direct, &take).await;
         let back = local.refund().await.expect("an answer");
         assert_units(algorithm, back, 4);
@@ -667,7 +667,7 @@ async fn a_lost_answer_to_a_refund() {
         assert!(lost.is_err(), "{algorithm:?}: {lost:?}");
         proxy.all(Mode::Pass);
         // It was done all the same.
-        let theirs = direct.take_one(&take.clone().with_cost(3)).await;
+        let theirs = direct.take(&take.clone().with_cost(3)).await;
         let theirs = theirs.expect("a decision");
         assert!(theirs.is_allowed(), "{algorithm:?}: {theirs:?}");
         let before = remaining(&direct, &take).await;
@@ -740,7 +740,7 @@ async fn ten_thousand_refunds() {
                 1,
             );
             let takes = vec![take.clone(); MANY as usize];
-            let decisions = store.take(&takes).await.expect("decisions");
+            let decisions = ask_all(&**store, &takes).await.expect("decisions");
             let charges = decisions.iter().map(|decision| {
                 let receipt = decision.receipt().expect("it was charged");
                 Charge::new(Arc::clone(store), take.clone(), receipt)
@@ -779,13 +779,12 @@ async fn refunds_in_the_order_of_arrival() {
                 .map(|key| take_of(&rule, &Key::from(format!("{round}-{key}").as_str()), 1))
                 .collect();
             let charges = join_all(takes.iter().map(|take| charge(&store, take))).await;
-            let ask = |take: &Take| store.take(std::slice::from_ref(take));
             // Before the refund, the refund, and twice behind it.
             let mut answers: [Vec<_>; 3] = Default::default();
             let mut refunds = Vec::new();
             let mut step = |key: usize, step: usize| match step {
                 1 => refunds.push(store.refund(&takes[key], &charges[key].receipt())),
-                _ => answers[step.saturating_sub(1)].push(ask(&takes[key])),
+                _ => answers[step.saturating_sub(1)].push(store.take(&takes[key])),
             };
             match round % 2 {
                 0 => (0..200).for_each(|at| step(at / 4, at % 4)),
@@ -798,7 +797,7 @@ async fn refunds_in_the_order_of_arrival() {
                 for (key, answer) in join_all(answers).await.into_iter().enumerate() {
                     let answer = answer.expect("a decision");
                     let case = format!("{algorithm:?}, round {round}, key {key}: {answer:?}");
-                    assert_eq!(answer[0].is_allowed(), is_allowed, "{case}");
+                    assert_eq!(answer.is_allowed(), is_allowed, "{case}");
                 }
             }
             clock.set(clock.now() + 1_500);
@@ -825,16 +824,11 @@ async fn refunds_of_one_key_split_no_calls_of_others() {
     let (mut refunds, mut takes) = (Vec::new(), Vec::new());
     for at in 0..REFUNDS {
         let other = take_of(&other, &Key::from((at % 50).to_string().as_str()), 1);
-        takes.push(store.take(std::slice::from_ref(&other)));
+        takes.push(store.take(&other));
         refunds.push(store.refund(&hot, &receipt));
-        takes.push(store.take(std::slice::from_ref(&hot)));
+        takes.push(store.take(&hot));
     }
     let (takes, refunds) = (join_all(takes).await, join_all(refunds).await);
-    let is_allowed = |answer: &Result<Decisions, _>| {
-        answer
-            .as_ref()
-            .is_ok_and(|decisions| decisions[0].is_allowed())
-    };
     assert!(takes.iter().all(is_allowed));
     let units: u64 = refunds.into_iter().map(|units| units.expect("units")).sum();
     assert_eq!(units, 1);
@@ -988,7 +982,7 @@ async fn no_window_holds_more_than_was_kept() {
                     let began = Instant::now();
                     while began.elapsed() < window * 4 {
                         let take = take_of(&rule, &Key::default(), 1 + random.below(4));
-                        let decision = store.take_one(&take).await.expect("a decision");
+                        let decision = store.take(&take).await.expect("a decision");
                         if let Some(receipt) = decision.receipt() {
                             mine.push((receipt, take, 0));
                         }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use test_support::Redis;
 use tidegate::rule::Share;
-use tidegate::store::StoreExt;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, MemoryStore, Quota, RedisStore, Resilient, Rule, Store, Take};
 
@@ -47,7 +46,7 @@ pub(crate) async fn remaining(store: &dyn Store, take: &Take) -> u64 {
 }
 
 pub(crate) async fn charge(store: &Arc<dyn Store>, take: &Take) -> tidegate::store::Charge {
-    let decision = store.take_one(take).await.expect("a decision");
+    let decision = store.take(take).await.expect("a decision");
     let receipt = decision.receipt();
     let receipt = receipt.unwrap_or_else(|| panic!("{take:?} is not charged: {decision:?}"));
     tidegate::store::Charge::new(Arc::clone(store), take.clone(), receipt)

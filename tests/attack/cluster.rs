@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use test_support::cluster::{Cluster, Plan};
-use tidegate::store::StoreExt;
 use tidegate::{RedisStore, Store, Take};
 use tokio::time::sleep;
 
@@ -34,7 +33,7 @@ async fn one_node_hangs() {
     let store = connect(&cluster).await;
     let dead = keys_of(&cluster, 1, 20);
     let alive: Vec<_> = [0, 2].map(|node| keys_of(&cluster, node, 5)).concat();
-    for answer in join_all(dead.iter().chain(&alive).map(|take| store.take_one(take))).await {
+    for answer in join_all(dead.iter().chain(&alive).map(|take| store.take(take))).await {
         assert!(is_allowed(&answer));
     }
     cluster.nodes[1].signal("STOP");
@@ -49,8 +48,8 @@ async fn one_node_hangs() {
         tokio::spawn(async move {
             loop {
                 let answer = match at % 2 {
-                    0 => store.take_one(&one).await.map(|_| ()),
-                    _ => store.take(&mixed).await.map(|_| ()),
+                    0 => store.take(&one).await.map(|_| ()),
+                    _ => crate::ask_all(&store, &mixed).await.map(|_| ()),
                 };
                 assert!(answer.is_err(), "it hangs");
             }
@@ -64,7 +63,7 @@ async fn one_node_hangs() {
     let (mut decisions, mut worst) = (0, Duration::ZERO);
     while began.elapsed() < Duration::from_secs(3) {
         let asked = Instant::now();
-        let answers = join_all(alive.iter().map(|take| hasty.take_one(take))).await;
+        let answers = join_all(alive.iter().map(|take| hasty.take(take))).await;
         for (key, answer) in answers.into_iter().enumerate() {
             if let Err(error) = answer {
                 let lost = Lost::since(asked, error);
@@ -84,7 +83,7 @@ async fn one_node_hangs() {
     }
     cluster.nodes[1].signal("CONT");
     let began = Instant::now();
-    while !is_allowed(&hasty.take_one(&dead[0]).await) {
+    while !is_allowed(&hasty.take(&dead[0]).await) {
         assert!(
             began.elapsed() < Duration::from_secs(1),
             "back within a second"
@@ -108,8 +107,8 @@ async fn a_slot_moves_key_by_key() {
         let singles = takes
             .iter()
             .flat_map(|take| [take, take])
-            .map(|take| store.take_one(take));
-        let (singles, slice) = tokio::join!(join_all(singles), store.take(&takes));
+            .map(|take| store.take(take));
+        let (singles, slice) = tokio::join!(join_all(singles), crate::ask_all(&store, &takes));
         for answer in &singles {
             assert!(is_allowed(answer), "{answer:?}");
         }

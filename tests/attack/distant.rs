@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::decision::{Decisions, Receipt};
+use tidegate::decision::Receipt;
 use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Key, Rule, Store, StoreError, Take};
+use tidegate::{Decision, Key, Rule, Store, StoreError, Take};
 use tokio::time::sleep;
 
 use crate::millis;
@@ -103,10 +103,10 @@ impl Distant {
 }
 
 impl Store for Distant {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
         self.shared.asked.fetch_add(1, Ordering::Relaxed);
-        let (takes, fate) = (takes.to_vec(), *self.shared.takes.lock().expect("no panic"));
-        self.send(fate, move |inner| inner.take(&takes))
+        let (take, fate) = (take.clone(), *self.shared.takes.lock().expect("no panic"));
+        self.send(fate, move |inner| inner.take(&take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use http::{Request, StatusCode};
 use test_support::Redis;
 use tidegate::rule::SharedRules;
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, MemoryStore, Quota, RateLimitLayer, Rule, Rules, Store, Take};
 use tower::ServiceExt;
@@ -39,22 +39,21 @@ async fn time_outs_at_their_ends() {
     ] {
         let store = store.clone().timeout(hardly);
         let began = Instant::now();
-        let answers = join_all((0..100).map(|_| store.take_one(&one))).await;
+        let answers = join_all((0..100).map(|_| store.take(&one))).await;
         assert!(began.elapsed() < millis(500), "{:?}", began.elapsed());
         for answer in answers {
             if let Err(error) = answer {
                 assert_eq!(error.kind(), StoreErrorKind::Timeout);
             }
         }
-        let slice = vec![one.clone(); 1_000];
-        let _ = store.take(&slice).await;
+        let _ = crate::ask_all(&store, &vec![one.clone(); 1_000]).await;
     }
     for endless in [Duration::MAX, Duration::from_secs(u64::MAX / 1_000_000)] {
         let store = store.clone().timeout(endless);
-        store.take_one(&one).await.expect("a decision");
-        let slice = vec![one.clone(); 1_000];
-        assert_eq!(store.take(&slice).await.expect("decisions").len(), 1_000);
-        let receipt = store.take_one(&take(&one.rule().clone(), "x")).await;
+        store.take(&one).await.expect("a decision");
+        let thousand = crate::ask_all(&store, &vec![one.clone(); 1_000]).await;
+        assert_eq!(thousand.expect("decisions").len(), 1_000);
+        let receipt = store.take(&take(&one.rule().clone(), "x")).await;
         let receipt = receipt.expect("a decision").receipt().expect("charged");
         let refunded = store.refund(&take(one.rule(), "x"), &receipt).await;
         assert_eq!(refunded.expect("an answer"), 1);
@@ -101,8 +100,8 @@ async fn numbers_at_their_ends() {
                     clock.set(clock.now() + step);
                     for cost in costs {
                         let take = take(&rule, "").with_cost(cost);
-                        let answer = store.take_one(&take).await.expect("a decision");
-                        let expected = memory.take_one(&take).await.expect("a decision");
+                        let answer = store.take(&take).await.expect("a decision");
+                        let expected = memory.take(&take).await.expect("a decision");
                         let case = format!("{algorithm:?} {max} in {window:?}: {cost}");
                         assert_eq!(answer.is_allowed(), expected.is_allowed(), "{case}");
                         assert_eq!(answer.retry_after(), expected.retry_after(), "{case}");
@@ -162,7 +161,7 @@ async fn denied_while_the_clock_is_back() {
     clock.set(START);
     for take in &takes {
         for _ in 0..9 {
-            let _ = store.take_one(take).await.expect("a decision");
+            let _ = store.take(take).await.expect("a decision");
         }
     }
     let before = everything(&server);
@@ -179,7 +178,7 @@ async fn denied_while_the_clock_is_back() {
         clock.set(START - back);
         for take in &takes {
             for cost in [0, 1, 4, 6, 100, u64::MAX] {
-                let decision = store.take_one(&take.clone().with_cost(cost)).await;
+                let decision = store.take(&take.clone().with_cost(cost)).await;
                 let decision = decision.expect("a decision");
                 let fits = cost == 0;
                 assert_eq!(decision.is_allowed(), fits, "{back} back, {cost}: {take:?}");

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{join_all, poll_immediate};
 use test_support::Redis;
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::{Store, Take};
 use tokio::time::{sleep, timeout};
 
 use crate::latency::lost;
 use crate::stalls::nothing_is_lost;
-use crate::{HOUR, PATIENT, TIMEOUT, behind, charged, connect, is_allowed, millis, rule, take};
+use crate::{
+    HOUR, PATIENT, TIMEOUT, ask_all, behind, charged, connect, is_allowed, millis, rule, take,
+};
 
 /// The queue's bound, as the design has it.
 const MAX_WAITING: usize = 16_384;
@@ -29,18 +31,18 @@ async fn a_bystander_beside_a_flood() {
     let store = connect(&proxy.url, TIMEOUT).await;
     let patient = store.clone().timeout(PATIENT);
     nothing_is_lost(&proxy, millis(15), TIMEOUT, async || {
-        let slice = tokio::spawn({
+        let keys = tokio::spawn({
             let patient = patient.clone();
             async move {
                 // Each key has a max of its own, and every tenth is asked for twice.
-                let rules: Vec<_> = (0..10).map(|at| rule("slice", 100 + at, HOUR)).collect();
+                let rules: Vec<_> = (0..10).map(|at| rule("keys", 100 + at, HOUR)).collect();
                 let takes = (0..KEYS).flat_map(|key| {
                     let one = take(&rules[key as usize % 10], key);
                     let twice = (key % 10 == 3).then(|| one.clone());
                     std::iter::once(one).chain(twice)
                 });
                 let takes: Vec<_> = takes.collect();
-                let answers = patient.take(&takes).await.expect("decisions");
+                let answers = ask_all(&patient, &takes).await.expect("decisions");
                 assert_eq!(answers.len(), takes.len());
                 let mut before: Option<&Take> = None;
                 for (take, answer) in takes.iter().zip(answers.iter()) {
@@ -60,45 +62,18 @@ async fn a_bystander_beside_a_flood() {
             let patient = patient.clone();
             async move {
                 let hot = take(&rule("hot", MAX, HOUR), "");
-                let answers = join_all((0..CALLERS).map(|_| patient.take_one(&hot))).await;
+                let answers = join_all((0..CALLERS).map(|_| patient.take(&hot))).await;
                 let allowed = answers.iter().filter(|answer| is_allowed(answer)).count();
                 assert_eq!(allowed as u64, MAX, "law 1");
                 assert!(answers.iter().all(Result::is_ok), "nobody is lost");
             }
         });
         let lost = lost(&store, 300).await;
-        slice.await.expect("the slice is answered completely");
+        keys.await.expect("all keys are answered");
         hot.await.expect("all callers are answered");
         lost
     })
     .await;
-}
-
-/// Ten slices of 2,000 keys each take turns with each other: none is last by a wide margin.
-#[tokio::test]
-async fn slices_take_turns() {
-    let server = Redis::start();
-    let proxy = behind(&server, millis(4)).await;
-    let store = connect(&proxy.url, PATIENT).await;
-    let began = Instant::now();
-    let slices = (0..10).map(|slice| {
-        let store = store.clone();
-        async move {
-            let rule = rule("turns", 10, HOUR);
-            let takes = (0..2_000).map(|key| take(&rule, format!("{slice}-{key}")));
-            let takes: Vec<_> = takes.collect();
-            let answers = store.take(&takes).await.expect("decisions");
-            assert!(answers.iter().all(|answer| answer.is_allowed()));
-            began.elapsed()
-        }
-    });
-    let took = join_all(slices).await;
-    let (first, last) = (took.iter().min(), took.iter().max());
-    let (first, last) = (first.expect("ten"), last.expect("ten"));
-    assert!(
-        *first * 3 > *last,
-        "first after {first:?}, last after {last:?}"
-    );
 }
 
 /// A server that hangs: what is more than may wait is told so at once, all others within their
@@ -114,7 +89,7 @@ async fn more_questions_than_may_wait() {
     let began = Instant::now();
     let answers = takes.iter().map(|take| async {
         let asked = Instant::now();
-        (store.take_one(take).await, asked.elapsed())
+        (store.take(take).await, asked.elapsed())
     });
     let answers = join_all(answers).await;
     let took = began.elapsed();
@@ -144,7 +119,7 @@ async fn more_questions_than_may_wait() {
     server.signal("CONT");
     let patient = store.clone().timeout(PATIENT);
     let began = Instant::now();
-    while let Err(error) = patient.take_one(&takes[0]).await {
+    while let Err(error) = patient.take(&takes[0]).await {
         assert!(
             began.elapsed() < millis(1_000),
             "back within a second: {error}"
@@ -156,12 +131,7 @@ async fn more_questions_than_may_wait() {
         sum += charged(&store, take).await;
     }
     assert_eq!(sum, 1, "what timed out was refused by the server");
-    let again = join_all(
-        takes[..MAX_WAITING]
-            .iter()
-            .map(|take| patient.take_one(take)),
-    )
-    .await;
+    let again = join_all(takes[..MAX_WAITING].iter().map(|take| patient.take(take))).await;
     assert!(again.iter().all(is_allowed), "all places are free again");
 }
 
@@ -179,14 +149,14 @@ async fn dropped_before_they_were_sent() {
     let mut under_way = Vec::new();
     for at in 0..40 {
         let (store, sent) = (store.clone(), take(&sent, at % 3));
-        under_way.push(tokio::spawn(async move { store.take_one(&sent).await }));
+        under_way.push(tokio::spawn(async move { store.take(&sent).await }));
         sleep(millis(5)).await;
     }
     for round in 0..5 {
         let takes: Vec<_> = (0..16_000).map(|at| take(&waiting, at % 7)).collect();
         let mut waiting: Vec<_> = takes
             .iter()
-            .map(|take| Box::pin(store.take(std::slice::from_ref(take))))
+            .map(|take| Box::pin(store.take(take)))
             .collect();
         for answer in &mut waiting {
             let answer = answer.as_mut().now_or_never();
@@ -208,36 +178,33 @@ async fn dropped_before_they_were_sent() {
     }
 }
 
-/// Slices that are dropped half-way, over and over, take no places with them.
+/// Thousands of takes that are dropped half-way, over and over, take no places with them.
 #[tokio::test]
-async fn slices_dropped_half_way() {
+async fn takes_dropped_half_way() {
     let server = Redis::start();
     let proxy = behind(&server, millis(2)).await;
     let store = connect(&proxy.url, PATIENT).await;
     let rule = rule("half", 1_000_000, HOUR);
     let takes: Vec<_> = (0..5_000).map(|key| take(&rule, key)).collect();
     for round in 0..40 {
-        let _ = timeout(millis(round % 10), store.take(&takes)).await;
+        let _ = timeout(millis(round % 10), ask_all(&store, &takes)).await;
     }
     for _ in 0..30 {
-        let _ = poll_immediate(store.take(&takes)).await;
+        let _ = poll_immediate(ask_all(&store, &takes)).await;
     }
     let began = Instant::now();
     let bystander = store.clone().timeout(millis(500));
-    bystander
-        .take_one(&takes[0])
-        .await
-        .expect("nobody is in front");
+    bystander.take(&takes[0]).await.expect("nobody is in front");
     let took = began.elapsed();
     assert!(took < millis(200), "{took:?}");
-    let answers = store.take(&takes).await.expect("decisions");
+    let answers = ask_all(&store, &takes).await.expect("decisions");
     assert_eq!(answers.len(), takes.len());
 }
 
-/// Two slices of the same keys in opposite order, many times: neither waits for the other
-/// forever, and each unit is counted once.
+/// Takes of the same keys in opposite order, many times: neither waits for the other forever, and
+/// each unit is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slices_in_opposite_order() {
+async fn keys_in_opposite_order() {
     let server = Redis::start();
     let store = Arc::new(connect(&server.url, PATIENT).await);
     let shared = rule("crossed", 500, HOUR);
@@ -248,7 +215,7 @@ async fn slices_in_opposite_order() {
             Arc::clone(&store),
             if at % 2 == 0 { &forth } else { &back }.clone(),
         );
-        tokio::spawn(async move { store.take(&takes).await.expect("decisions").len() })
+        tokio::spawn(async move { ask_all(&*store, &takes).await.expect("decisions").len() })
     });
     for caller in join_all(callers).await {
         assert_eq!(caller.expect("no panic"), 300);

@@ -45,10 +45,11 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{TryJoinAll, try_join_all};
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::store::StoreExt;
-use tidegate::{Decision, Key, Quota, RedisStore, Rule, StoreError, Take};
+use tidegate::store::StoreFuture;
+use tidegate::{Decision, Key, Quota, RedisStore, Rule, Store, StoreError, Take};
 
 /// The default of `RedisStore::timeout`.
 const TIMEOUT: Duration = Duration::from_millis(50);
@@ -79,12 +80,17 @@ async fn behind(server: &Redis, round_trip: Duration) -> Proxy {
     proxy
 }
 
+/// Asks all of them before any answer can come, in this order.
+fn ask_all(store: &dyn Store, takes: &[Take]) -> TryJoinAll<StoreFuture<Decision>> {
+    try_join_all(takes.iter().map(|take| store.take(take)))
+}
+
 async fn connect(url: &str, timeout: Duration) -> RedisStore {
     let store = RedisStore::connect(url).await.expect("a running server");
     let store = store.timeout(timeout);
     let patient = store.clone().timeout(PATIENT);
     let first = take(&rule("first", 1_000_000, HOUR), "");
-    patient.take_one(&first).await.expect("a first decision");
+    patient.take(&first).await.expect("a first decision");
     store
 }
 

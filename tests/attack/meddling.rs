@@ -3,13 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::join_all;
-use tidegate::decision::{Decisions, Receipt};
+use tidegate::decision::Receipt;
 use tidegate::store::StoreFuture;
-use tidegate::{Key, Rule, Store, Take};
+use tidegate::{Decision, Key, Rule, Store, Take};
 
 /// `None` leaves the answer to the inner store.
-type Answer = dyn Fn(&Take) -> Option<StoreFuture<Decisions>> + Send + Sync;
+type Answer = dyn Fn(&Take) -> Option<StoreFuture<Decision>> + Send + Sync;
 
 #[derive(Clone)]
 pub(crate) struct Meddling {
@@ -21,7 +20,7 @@ pub(crate) struct Meddling {
 impl Meddling {
     pub(crate) fn new(
         inner: impl Store,
-        answer: impl Fn(&Take) -> Option<StoreFuture<Decisions>> + Send + Sync + 'static,
+        answer: impl Fn(&Take) -> Option<StoreFuture<Decision>> + Send + Sync + 'static,
     ) -> Self {
         Self {
             inner: Arc::new(inner),
@@ -40,12 +39,6 @@ impl Meddling {
         let asked = self.asked.lock().expect("no panic");
         asked.iter().filter(|take| is_meant(take)).count()
     }
-
-    fn one(&self, take: &Take) -> StoreFuture<Decisions> {
-        self.asked.lock().expect("no panic").push(take.clone());
-        let inner = || self.inner.take(std::slice::from_ref(take));
-        (self.answer)(take).unwrap_or_else(inner)
-    }
 }
 
 impl fmt::Debug for Meddling {
@@ -55,18 +48,10 @@ impl fmt::Debug for Meddling {
 }
 
 impl Store for Meddling {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        if let [take] = takes {
-            return self.one(take);
-        }
-        let answers: Vec<_> = takes.iter().map(|take| self.one(take)).collect();
-        StoreFuture::boxed(async {
-            let mut decisions = Vec::new();
-            for answer in join_all(answers).await {
-                decisions.extend(answer?.iter().cloned());
-            }
-            Ok(decisions.into_iter().collect())
-        })
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        self.asked.lock().expect("no panic").push(take.clone());
+        let inner = || self.inner.take(take);
+        (self.answer)(take).unwrap_or_else(inner)
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

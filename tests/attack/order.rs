@@ -9,8 +9,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::decision::{Decisions, Receipt};
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::decision::Receipt;
+use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 use tokio::time::sleep;
@@ -75,7 +75,7 @@ fn same(at: usize, take: &Take, answer: &Decision, expected: &Decision) {
 
 /// One question to a store.
 enum Asked {
-    Takes(Vec<Take>),
+    Take(Take),
     /// A refund of an earlier charge, with the receipts of the server and of the memory store.
     Refund(Take, [Receipt; 2]),
     Reset(Take),
@@ -84,7 +84,7 @@ enum Asked {
 /// The answer to one question.
 #[derive(Debug)]
 enum Said {
-    Decisions(Decisions),
+    Decision(Decision),
     Units(u64),
     Done,
 }
@@ -101,20 +101,16 @@ fn any_question(
             let (take, receipts) = &charges[numbers.below(charges.len() as u64) as usize];
             Asked::Refund(take.clone(), *receipts)
         }
-        _ => {
-            // Slices of a few, and single takes.
-            let slice = numbers.below(4) / 3 * numbers.below(5) + 1;
-            Asked::Takes((0..slice).map(|_| any_take(rules, numbers)).collect())
-        }
+        _ => Asked::Take(any_take(rules, numbers)),
     }
 }
 
 /// Asks the server (0) or the memory store (1).
 fn ask(store: &dyn Store, asked: &Asked, which: usize) -> BoxFuture<'static, Said> {
     match asked {
-        Asked::Takes(slice) => {
-            let answer = store.take(slice);
-            Box::pin(async { Said::Decisions(answer.await.expect("decisions")) })
+        Asked::Take(take) => {
+            let answer = store.take(take);
+            Box::pin(async { Said::Decision(answer.await.expect("a decision")) })
         }
         Asked::Refund(take, receipts) => {
             let answer = store.refund(take, &receipts[which]);
@@ -168,16 +164,12 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
         for (asked, answer) in questions.iter().zip(join_all(answers).await) {
             let expected = ask(&memory, asked, 1).await;
             match (asked, answer.expect("no panic"), expected) {
-                (Asked::Takes(slice), Said::Decisions(said), Said::Decisions(expected)) => {
-                    for ((take, said), expected) in
-                        slice.iter().zip(said.iter()).zip(expected.iter())
-                    {
-                        same(answered, take, said, expected);
-                        answered += 1;
-                        let receipts = said.receipt().zip(expected.receipt());
-                        let receipts = receipts.filter(|_| !is_reset(take));
-                        charges.extend(receipts.map(|(a, b)| (take.clone(), [a, b])));
-                    }
+                (Asked::Take(take), Said::Decision(said), Said::Decision(expected)) => {
+                    same(answered, take, &said, &expected);
+                    answered += 1;
+                    let receipts = said.receipt().zip(expected.receipt());
+                    let receipts = receipts.filter(|_| !is_reset(take));
+                    charges.extend(receipts.map(|(a, b)| (take.clone(), [a, b])));
                 }
                 (Asked::Refund(take, _), Said::Units(said), Said::Units(expected)) => {
                     assert_eq!(said, expected, "question {answered}: {take:?}");
@@ -261,7 +253,7 @@ async fn scripts_are_flushed_all_the_time() {
             let rule = Rule::new(&format!("flushed{round}"), [quota]).expect("valid");
             let rule = Arc::new(rule.with_algorithm(algorithm));
             let takes: Vec<_> = (0..400).map(|at| take(&rule, at % 2)).collect();
-            let answers = join_all(takes.iter().map(|take| store.take_one(take))).await;
+            let answers = join_all(takes.iter().map(|take| store.take(take))).await;
             for key in 0..2 {
                 let answers = answers.iter().skip(key).step_by(2);
                 let answers = answers.map(|answer| answer.as_ref().expect("a decision"));
@@ -299,13 +291,13 @@ async fn one_key_of_a_wrong_type() {
         let store = store.clone().clock(clock);
         let mixed = rule("mixed", 3, HOUR);
         let takes: Vec<_> = (0..600).map(|at| take(&mixed, at * 7 % 100)).collect();
-        let answers = join_all(takes.iter().map(|take| store.take_one(take))).await;
+        let answers = join_all(takes.iter().map(|take| store.take(take))).await;
         for (at, (take, answer)) in takes.iter().zip(answers).enumerate() {
             if take.key().as_str() == "13" {
                 let error = answer.expect_err("it is not a limiter's");
                 assert_eq!(error.kind(), StoreErrorKind::WrongType);
             } else {
-                let expected = memory.take_one(take).await.expect("a decision");
+                let expected = memory.take(take).await.expect("a decision");
                 same(at, take, &answer.expect("a decision"), &expected);
             }
         }
@@ -319,14 +311,14 @@ async fn a_rare_key_beside_a_hot_one() {
     let (_server, _proxy, store) = fresh(millis(4)).await;
     let (hot, rare) = (rule("hot", 1_000_000, HOUR), rule("rare", 1_000_000, HOUR));
     let hot: Vec<_> = (0..6_000).map(|_| take(&hot, "")).collect();
-    let hot = hot.iter().map(|take| store.take_one(take));
+    let hot = hot.iter().map(|take| store.take(take));
     let hot = join_all(hot);
     let began = std::time::Instant::now();
     let rare = async {
         let mut worst = Duration::ZERO;
         for _ in 0..20 {
             let began = std::time::Instant::now();
-            assert!(is_allowed(&store.take_one(&take(&rare, "")).await));
+            assert!(is_allowed(&store.take(&take(&rare, "")).await));
             worst = worst.max(began.elapsed());
         }
         worst

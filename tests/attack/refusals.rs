@@ -2,7 +2,8 @@
 
 use futures_util::future::join_all;
 use test_support::Redis;
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::Store;
+use tidegate::store::StoreErrorKind;
 use tokio::time::sleep;
 
 use crate::{HOUR, PATIENT, charged, connect, is_allowed, millis, rule, run, take};
@@ -29,7 +30,7 @@ async fn one_forbidden_key() {
             _ => take(&free, at % 60),
         });
         let takes: Vec<_> = takes.collect();
-        let answers = join_all(takes.iter().map(|take| store.take_one(take))).await;
+        let answers = join_all(takes.iter().map(|take| store.take(take))).await;
         for (at, (take, answer)) in takes.iter().zip(&answers).enumerate() {
             match take.rule().path() {
                 "closed" => {
@@ -64,14 +65,14 @@ async fn a_forbidden_key_beside_a_bystander() {
         let (store, closed) = (store.clone(), take(&closed, at));
         tokio::spawn(async move {
             loop {
-                assert!(store.take_one(&closed).await.is_err());
+                assert!(store.take(&closed).await.is_err());
                 sleep(std::time::Duration::from_micros(200)).await;
             }
         })
     });
     let hammer: Vec<_> = hammer.collect();
     for _ in 0..300 {
-        let answer = store.take_one(&take(&free, "x")).await;
+        let answer = store.take(&take(&free, "x")).await;
         assert!(is_allowed(&answer), "{answer:?}");
     }
     for task in hammer {
@@ -97,13 +98,11 @@ async fn rights_that_come_and_go() {
         };
         let rights = format!("ACL SETUSER gate resetkeys {pattern} ~*first*");
         let takes: Vec<_> = (0..100).map(|at| take(&mixed, 1 + at % 2)).collect();
-        let (answers, ()) = tokio::join!(
-            join_all(takes.iter().map(|take| store.take_one(take))),
-            async {
+        let (answers, ()) =
+            tokio::join!(join_all(takes.iter().map(|take| store.take(take))), async {
                 sleep(std::time::Duration::from_micros(200)).await;
                 run(&server, &rights);
-            }
-        );
+            });
         for (take, answer) in takes.iter().zip(&answers) {
             let is_one = take.key().as_str() == "1";
             assert!(!is_one || is_allowed(answer), "round {round}: {answer:?}");

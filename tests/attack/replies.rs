@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::{Decision, RedisStore, Store, StoreError, Take};
+use tidegate::{Decision, RedisStore, StoreError, Take};
 use tokio::time::sleep;
 
 use crate::stalls::starved;
@@ -32,10 +32,8 @@ impl Owners {
         let store = store.clone().timeout(PATIENT);
         let ahead = takes.iter().enumerate();
         let ahead = ahead.map(|(at, take)| take.clone().with_cost(at as u64 * Self::APART));
-        store
-            .take(&ahead.collect::<Vec<_>>())
-            .await
-            .expect("decisions");
+        let ahead: Vec<_> = ahead.collect();
+        crate::ask_all(&store, &ahead).await.expect("decisions");
         Self { takes }
     }
 
@@ -49,7 +47,7 @@ impl Owners {
         );
     }
 
-    /// Asks for all keys at once, one by one or in slices.
+    /// Asks for all keys at once, each in its time, or some after the others.
     async fn ask(&self, store: &RedisStore, slice: usize) -> Vec<Result<(), StoreError>> {
         let asks = self
             .takes
@@ -57,7 +55,7 @@ impl Owners {
             .enumerate()
             .map(|(chunk, takes)| async move {
                 let (asked, starved_before) = (Instant::now(), starved());
-                let answers = store.take(takes).await;
+                let answers = crate::ask_all(store, takes).await;
                 let took = asked.elapsed();
                 let starved = starved() - starved_before;
                 let bound = TIMEOUT + SLACK + starved;

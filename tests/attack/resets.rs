@@ -12,14 +12,13 @@ use futures_util::future::join_all;
 use http::{Request, StatusCode};
 use test_support::Redis;
 use test_support::cluster::{Cluster, Plan};
-use tidegate::decision::{Decisions, Receipt, Source};
+use tidegate::decision::{Receipt, Source};
 use tidegate::rule::Share;
-use tidegate::store::{
-    CircuitBreaker, InFlight, KeyName, StoreErrorKind, StoreExt, StoreFuture, Timeout,
-};
+use tidegate::store::{CircuitBreaker, InFlight, KeyName, StoreErrorKind, StoreFuture, Timeout};
 use tidegate::test_util::ManualClock;
 use tidegate::{
-    Algorithm, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store, Take,
+    Algorithm, Decision, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule,
+    Store, Take,
 };
 use tokio::time::sleep;
 use tower::ServiceExt;
@@ -336,7 +335,7 @@ async fn resets_while_takes_are_in_flight() {
                 tokio::spawn(async move {
                     let take = take_of(&rule, &Key::default(), 1 + at % 2);
                     while !ends.load(Ordering::Relaxed) {
-                        let decision = store.take_one(&take).await.expect("a decision");
+                        let decision = store.take(&take).await.expect("a decision");
                         if let Some(receipt) = decision.receipt() {
                             admitted.fetch_add(receipt.units(), Ordering::Relaxed);
                             if at == 5 {
@@ -398,13 +397,12 @@ async fn resets_in_the_order_of_arrival() {
             let takes: Vec<_> = (0..50)
                 .map(|key| take_of(&rule, &Key::from(format!("{round}-{key}").as_str()), 1))
                 .collect();
-            let ask = |take: &Take| store.take(std::slice::from_ref(take));
             // Twice before the reset, the reset, and twice behind it.
             let mut answers: [Vec<_>; 5] = Default::default();
             let mut resets = Vec::new();
             let mut step = |key: usize, step: usize| match step {
                 2 => resets.push(store.reset(&rule, takes[key].key())),
-                _ => answers[step].push(ask(&takes[key])),
+                _ => answers[step].push(store.take(&takes[key])),
             };
             match round % 2 {
                 0 => (0..250).for_each(|at| step(at / 5, at % 5)),
@@ -418,7 +416,7 @@ async fn resets_in_the_order_of_arrival() {
                 for (key, answer) in join_all(answers).await.into_iter().enumerate() {
                     let (answer, is_allowed) = (answer.expect("a decision"), expected[step]);
                     let case = format!("{algorithm:?}, {round}, {key}, step {step}: {answer:?}");
-                    assert_eq!(answer[0].is_allowed(), is_allowed, "{case}");
+                    assert_eq!(answer.is_allowed(), is_allowed, "{case}");
                 }
             }
         }
@@ -453,7 +451,7 @@ async fn values_of_a_wrong_type() {
                 run(server, &value.replace("{}", &name));
                 let (reset, decision) = tokio::join!(
                     clocked.store.reset(&rule, take.key()),
-                    clocked.store.take_one(&neighbour)
+                    clocked.store.take(&neighbour)
                 );
                 assert!(decision.expect("a decision").is_allowed(), "{case}");
                 match reset {
@@ -486,9 +484,9 @@ async fn a_user_without_permission() {
     for algorithm in Algorithm::ALL {
         let closed = take_of(&by(algorithm, "closed", 5, HOUR), &Key::default(), 2);
         let free = take_of(&by(algorithm, "free", 1_000_000, HOUR), &Key::default(), 1);
-        admin.take_one(&closed).await.expect("a decision");
+        admin.take(&closed).await.expect("a decision");
         let resets = (0..50).map(|_| store.reset(closed.rule(), closed.key()));
-        let takes = (0..50).map(|_| store.take_one(&free));
+        let takes = (0..50).map(|_| store.take(&free));
         let own = (0..20).map(|_| store.reset(free.rule(), free.key()));
         let (resets, takes, own) = tokio::join!(join_all(resets), join_all(takes), join_all(own));
         for reset in resets {
@@ -558,16 +556,10 @@ async fn nothing_is_left_behind() {
         // A full memory store has room again.
         for key in ["a", "b", "c"] {
             let take = take_of(&rule, &Key::from(key), 1);
-            assert!(
-                memory
-                    .take_one(&take)
-                    .await
-                    .expect("a decision")
-                    .is_allowed()
-            );
+            assert!(memory.take(&take).await.expect("a decision").is_allowed());
             assert_eq!(memory.len(), 1);
             let other = take_of(&rule, &Key::from("other"), 1);
-            let error = memory.take_one(&other).await.expect_err("it is full");
+            let error = memory.take(&other).await.expect_err("it is full");
             assert_eq!(error.kind(), StoreErrorKind::Full);
             memory.reset(&rule, other.key()).await.expect("an answer");
             assert_eq!(memory.len(), 1, "that key was not there");
@@ -586,7 +578,7 @@ async fn a_server_that_hangs() {
     let store = connect(&server.url, millis(50)).await;
     let direct = store.clone().timeout(PATIENT);
     let take = take_of(&by(Algorithm::Gcra, "hangs", 5, HOUR), &Key::default(), 2);
-    direct.take_one(&take).await.expect("a decision");
+    direct.take(&take).await.expect("a decision");
     server.signal("STOP");
     let began = Instant::now();
     let resets = (0..100).map(|_| store.reset(take.rule(), take.key()));
@@ -629,20 +621,11 @@ async fn an_open_breaker() {
         &Key::default(),
         5,
     );
-    assert!(
-        direct
-            .take_one(&take)
-            .await
-            .expect("a decision")
-            .is_allowed()
-    );
+    assert!(direct.take(&take).await.expect("a decision").is_allowed());
     server.signal("STOP");
     for _ in 0..3 {
-        breaker.take_one(&take).await.expect_err("it hangs");
-        let local = resilient
-            .take_one(&take)
-            .await
-            .expect("the fallback decides");
+        breaker.take(&take).await.expect_err("it hangs");
+        let local = resilient.take(&take).await.expect("the fallback decides");
         assert_eq!(local.source(), Source::Fallback);
     }
     assert_eq!(remaining(&*resilient, &take).await, 0);
@@ -670,7 +653,7 @@ async fn an_open_breaker() {
     while let Err(error) = resilient.reset(take.rule(), take.key()).await {
         assert!(began.elapsed() < PATIENT, "{error}");
         // The breaker closes with the next take that is decided.
-        let _ = resilient.take_one(&take).await;
+        let _ = resilient.take(&take).await;
         sleep(millis(5)).await;
     }
     assert_eq!(remaining(&direct, &take).await, 5);
@@ -843,7 +826,7 @@ async fn servers_that_do_not_write() {
     run(&server, "CONFIG SET maxmemory 1");
     for take in &takes {
         let error = store
-            .take_one(&take.clone().with_cost(1))
+            .take(&take.clone().with_cost(1))
             .await
             .expect_err("it is full");
         assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);
@@ -892,7 +875,7 @@ async fn a_store_that_never_answers() {
 struct Mute;
 
 impl Store for Mute {
-    fn take(&self, _: &[Take]) -> StoreFuture<Decisions> {
+    fn take(&self, _: &Take) -> StoreFuture<Decision> {
         StoreFuture::boxed(std::future::pending())
     }
 

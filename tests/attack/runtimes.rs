@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use test_support::Redis;
 use tidegate::Store;
-use tidegate::store::StoreExt;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
@@ -31,15 +30,15 @@ fn a_guest_runtime_ends() {
         let guest = runtime();
         for key in 0..200 {
             let (store, take) = (store.clone(), take(&rule, key));
-            guest.spawn(async move { store.take_one(&take).await });
+            guest.spawn(async move { store.take(&take).await });
         }
-        let slice: Vec<_> = (0..3_000).map(|key| take(&rule, key)).collect();
+        let many: Vec<_> = (0..3_000).map(|key| take(&rule, key)).collect();
         let pending = store.clone();
-        guest.spawn(async move { pending.take(&slice).await });
+        guest.spawn(async move { crate::ask_all(&pending, &many).await });
         std::thread::sleep(millis(round % 12));
         let answers = home.block_on(async {
             let bystander = take(&rule, "bystander");
-            let answers = join_all((0..5).map(|_| store.take_one(&bystander)));
+            let answers = join_all((0..5).map(|_| store.take(&bystander)));
             let ends = tokio::task::spawn_blocking(move || drop(guest));
             let answers = answers.await;
             ends.await.expect("no panic");
@@ -68,7 +67,7 @@ fn the_home_runtime_ends() {
             while began.elapsed() < Duration::from_secs(2) {
                 let asked = Instant::now();
                 let takes: Vec<_> = (0..70).map(|key| take(&rule, key)).collect();
-                match store.take(&takes).await {
+                match crate::ask_all(&store, &takes).await {
                     Ok(_) => decisions += 1,
                     Err(_) => failures += 1,
                 }
@@ -95,14 +94,14 @@ async fn a_store_dropped_while_takes_are_pending() {
         let store = connect(&proxy.url, PATIENT).await;
         let rule = rule("dropped", 1_000_000, HOUR);
         let takes: Vec<_> = (0..200).map(|key| take(&rule, key)).collect();
-        let singles: Vec<_> = takes.chunks(1).map(|take| store.take(take)).collect();
-        let slice = store.take(&takes);
+        let singles: Vec<_> = takes.iter().map(|take| store.take(take)).collect();
+        let all = crate::ask_all(&store, &takes);
         drop(store);
         let answers = timeout(Duration::from_secs(5), join_all(singles)).await;
         let answers = answers.expect("law 6");
         assert!(answers.iter().all(Result::is_ok), "{:?}", answers[0]);
-        let slice = timeout(Duration::from_secs(5), slice).await.expect("law 6");
-        assert_eq!(slice.expect("decisions").len(), 200);
+        let all = timeout(Duration::from_secs(5), all).await.expect("law 6");
+        assert_eq!(all.expect("decisions").len(), 200);
     }
 }
 
@@ -114,7 +113,7 @@ async fn dropped_stores_close_their_connections() {
         let store = connect(&server.url, PATIENT).await;
         let rule = rule("gone", 1_000, HOUR);
         let takes: Vec<_> = (0..200).map(|key| take(&rule, key)).collect();
-        let _ = timeout(Duration::from_micros(300), store.take(&takes)).await;
+        let _ = timeout(Duration::from_micros(300), crate::ask_all(&store, &takes)).await;
     }
     let began = Instant::now();
     loop {

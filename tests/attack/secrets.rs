@@ -15,7 +15,6 @@ use redis::cmd;
 use test_support::Redis as Server;
 use tidegate::limiter::{Rate, RateLimiter};
 use tidegate::lock::{ExclusiveLayer, Lock};
-use tidegate::store::StoreExt;
 use tidegate::{Quota, RateLimitLayer, Redis, RedisStore, Rule, Store, Take};
 use tower::ServiceExt;
 
@@ -75,7 +74,7 @@ fn add_user(server: &Server) {
 async fn works(store: &RedisStore, redis: &Redis) -> bool {
     let rule = Arc::new(Rule::new("p", [Quota::per_hour(1_000_000)]).expect("a valid rule"));
     let take = Take::new(rule, tidegate::Key::default());
-    let taken = show_outcome(store.take_one(&take).await);
+    let taken = show_outcome(store.take(&take).await);
     writeln!(Log, "{}", store.name()).expect("a vector takes everything");
 
     let limiter = RateLimiter::new(redis, "limiter").fair();

@@ -258,7 +258,7 @@ fn refused() -> StoreError {
     StoreError::new(StoreErrorKind::Refused, "a test refuses")
 }
 
-type Answer = fn() -> StoreFuture<tidegate::decision::Decisions>;
+type Answer = fn() -> StoreFuture<tidegate::Decision>;
 
 /// What a store may do about a shadow rule, and nothing of it changes an answer.
 const BAD_ANSWERS: [(&str, Answer); 5] = [
@@ -272,7 +272,7 @@ const BAD_ANSWERS: [(&str, Answer); 5] = [
         })
     }),
     ("says nothing", || {
-        StoreFuture::ready(Ok(std::iter::empty().collect()))
+        StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Protocol, "")))
     }),
 ];
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tidegate::algorithm::Count;
-use tidegate::decision::{Decisions, QuotaState, Receipt, Source, Verdict};
+use tidegate::decision::{QuotaState, Receipt, Source, Verdict};
 use tidegate::store::{KeyName, StoreFuture};
 use tidegate::test_util::{ManualClock, conformance};
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
@@ -29,8 +29,6 @@ enum Mistake {
     RefundsLate,
     NoReceipts,
     ReceiptsOfOneUnit,
-    BatchBackwards,
-    BatchAnswersBackwards,
     ResetsNothing,
     ResetsEverything,
     RetryAfterTooShort,
@@ -94,11 +92,10 @@ impl Wrong {
             .expect("no panic")
             .push((Arc::clone(rule), key.clone()));
         let ask = |take: &Take| {
-            let answer = self.inner.take(std::slice::from_ref(take)).now();
-            let answer = answer
+            let answer = self.inner.take(take).now();
+            answer
                 .expect("memory answers at once")
-                .expect("there is room");
-            answer.into_single().expect("one answer")
+                .expect("there is room")
         };
         match self.mistake {
             Mistake::AdmitsOneTooMany => {
@@ -166,18 +163,8 @@ impl Wrong {
 }
 
 impl Store for Wrong {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let mut decisions: Vec<_> = match self.mistake {
-            Mistake::BatchBackwards => {
-                let backwards: Vec<_> = takes.iter().rev().map(|take| self.decide(take)).collect();
-                backwards.into_iter().rev().collect()
-            }
-            _ => takes.iter().map(|take| self.decide(take)).collect(),
-        };
-        if self.mistake == Mistake::BatchAnswersBackwards {
-            decisions.reverse();
-        }
-        StoreFuture::ready(Ok(decisions.into_iter().collect()))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        StoreFuture::ready(Ok(self.decide(take)))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
@@ -323,10 +310,6 @@ notices! {
     no_receipts: NoReceipts;
     /// Receipts say one unit, whatever was charged.
     receipts_of_one_unit: ReceiptsOfOneUnit;
-    /// The last take of a slice is decided first.
-    batches_that_are_decided_backwards: BatchBackwards;
-    /// The answers to a slice come in the wrong order.
-    batches_that_are_answered_backwards: BatchAnswersBackwards;
     /// A reset does nothing.
     resets_of_nothing: ResetsNothing;
     /// A reset forgets all keys.
@@ -365,8 +348,6 @@ enum OwnMistake {
     ForgetsTheRule,
     /// It forgets the count when the quotas change.
     FreshQuotas,
-    /// It serves only the first take of a slice, and gives all the same answer.
-    OneAnswer,
     /// Its clock counts whole milliseconds.
     Milliseconds,
     /// It drops a count as soon as the shortest window is over.
@@ -452,27 +433,18 @@ impl Own {
 }
 
 impl Store for Own {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let (own, takes) = (self.clone(), takes.to_vec());
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let (own, take) = (self.clone(), take.clone());
         StoreFuture::boxed(async move {
-            let mut decisions: Vec<Decision> = Vec::new();
-            for take in &takes {
-                if let (OwnMistake::OneAnswer, Some(first)) = (own.mistake, decisions.first()) {
-                    decisions.push(first.clone());
-                    continue;
-                }
-                let (rule, now) = (take.rule(), own.now());
-                let name = own.name_of(rule, take.key());
-                own.forget(&name, rule);
-                let cost = match own.mistake {
-                    OwnMistake::NarrowCosts => u64::from(take.cost() as u32),
-                    _ => take.cost(),
-                };
-                let decide =
-                    |count: &mut Count| count.take(rule.algorithm(), now, rule.quotas(), cost);
-                decisions.push(own.with(&name, decide).await.with_source(Source::Other));
-            }
-            Ok(decisions.into_iter().collect())
+            let (rule, now) = (take.rule(), own.now());
+            let name = own.name_of(rule, take.key());
+            own.forget(&name, rule);
+            let cost = match own.mistake {
+                OwnMistake::NarrowCosts => u64::from(take.cost() as u32),
+                _ => take.cost(),
+            };
+            let decide = |count: &mut Count| count.take(rule.algorithm(), now, rule.quotas(), cost);
+            Ok(own.with(&name, decide).await.with_source(Source::Other))
         })
     }
 
@@ -530,15 +502,14 @@ async fn own_stores_pass() {
     }
 }
 
-/// A store of one's own that loses what other threads write, mixes rules up, forgets counts with
-/// the quotas, or answers a slice with one answer, does not pass.
+/// A store of one's own that loses what other threads write, mixes rules up, or forgets counts with
+/// the quotas, does not pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_stores_with_mistakes() {
     let mut passed = Vec::new();
     for mistake in [
         OwnMistake::ForgetsTheRule,
         OwnMistake::FreshQuotas,
-        OwnMistake::OneAnswer,
         OwnMistake::Milliseconds,
         OwnMistake::ForgetsEarly,
         OwnMistake::ForgetsNowAndThen,

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::decision::Source;
-use tidegate::store::StoreExt;
 use tidegate::{Algorithm, Decision, Quota, Rule, Store, Take};
 
 use crate::millis;
@@ -42,7 +41,7 @@ const LEASED: [Algorithm; 3] = [
 ];
 
 async fn decide(store: &impl Store, take: &Take) -> Decision {
-    store.take_one(take).await.expect("a decision")
+    store.take(take).await.expect("a decision")
 }
 
 /// Takes until the process holds a lease; the decisions so far, of which the last is a lease's.

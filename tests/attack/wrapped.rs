@@ -12,7 +12,7 @@ use http::{Request, StatusCode};
 use test_support::Redis;
 use tidegate::decision::Source;
 use tidegate::rule::Share;
-use tidegate::store::{InFlight, StoreErrorKind, StoreExt};
+use tidegate::store::{InFlight, StoreErrorKind};
 use tidegate::{RateLimitLayer, Resilient, Store};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
@@ -81,7 +81,7 @@ async fn places_come_back() {
     let one = take(&rule("places", 1_000_000, HOUR), "");
     server.signal("STOP");
     for round in 0..10 {
-        let answers = join_all((0..20).map(|_| bounded.take_one(&one)));
+        let answers = join_all((0..20).map(|_| bounded.take(&one)));
         let answers = timeout(millis(20 + round * 20), answers).await;
         if let Ok(answers) = answers {
             let shed = answers.iter().filter(|answer| {
@@ -94,7 +94,7 @@ async fn places_come_back() {
     }
     server.signal("CONT");
     sleep(millis(200)).await;
-    let answers = join_all((0..20).map(|_| bounded.take_one(&one))).await;
+    let answers = join_all((0..20).map(|_| bounded.take(&one))).await;
     assert_eq!(
         answers.iter().filter(|answer| is_allowed(answer)).count(),
         8
@@ -119,7 +119,7 @@ async fn everything_around_a_server_that_hangs() {
         let began = Instant::now();
         while began.elapsed() < millis(400) {
             let asked = Instant::now();
-            let answers = join_all((0..10).map(|_| store.take_one(&one))).await;
+            let answers = join_all((0..10).map(|_| store.take(&one))).await;
             assert!(
                 asked.elapsed() < TIMEOUT + millis(60),
                 "{:?}",
@@ -135,7 +135,7 @@ async fn everything_around_a_server_that_hangs() {
         server.signal("CONT");
         let began = Instant::now();
         loop {
-            let answer = store.take_one(&one).await.expect("a decision");
+            let answer = store.take(&one).await.expect("a decision");
             allowed += u64::from(answer.is_allowed());
             if answer.source() == Source::Redis {
                 break;
@@ -145,7 +145,7 @@ async fn everything_around_a_server_that_hangs() {
         }
     }
     for _ in 0..2 * MAX {
-        allowed += u64::from(is_allowed(&store.take_one(&one).await));
+        allowed += u64::from(is_allowed(&store.take(&one).await));
     }
     assert!(
         allowed <= MAX + MAX / 4,
@@ -170,7 +170,7 @@ async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
         let (store, closed) = (Arc::clone(&store), take(&closed, at));
         tokio::spawn(async move {
             loop {
-                let _ = store.take_one(&closed).await;
+                let _ = store.take(&closed).await;
                 sleep(pause).await;
             }
         })
@@ -178,7 +178,7 @@ async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
     let hammer: Vec<_> = hammer.collect();
     let mut lost = 0;
     for _ in 0..200 {
-        lost += u32::from(store.take_one(&take(&free, "x")).await.is_err());
+        lost += u32::from(store.take(&take(&free, "x")).await.is_err());
         sleep(millis(5)).await;
     }
     hammer.iter().for_each(tokio::task::JoinHandle::abort);
@@ -210,14 +210,14 @@ async fn aborted_callers_and_a_fallback() {
         let (store, take) = (Arc::clone(&store), take(&shared, at));
         tokio::spawn(async move {
             loop {
-                let _ = timeout(millis(8), store.take_one(&take)).await;
+                let _ = timeout(millis(8), store.take(&take)).await;
                 sleep(millis(1)).await;
             }
         })
     });
     let hasty: Vec<_> = hasty.collect();
     for _ in 0..60 {
-        let decision = store.take_one(&take(&shared, "bystander")).await;
+        let decision = store.take(&take(&shared, "bystander")).await;
         assert_eq!(decision.expect("a decision").source(), Source::Redis);
     }
     hasty.iter().for_each(tokio::task::JoinHandle::abort);

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use redis::InfoDict;
 use test_support::Redis;
-use tidegate::store::StoreExt;
-use tidegate::{Key, Quota, RedisStore, Rule, Take};
+use tidegate::{Key, Quota, RedisStore, Rule, Store, Take};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -38,7 +37,7 @@ fn take(phase: usize) -> Take {
 async fn calls(store: RedisStore, counts: Arc<Counts>) {
     while !counts.is_over.load(Relaxed) {
         let phase = counts.phase.load(Relaxed);
-        match store.take_one(&take(phase)).await {
+        match store.take(&take(phase)).await {
             Ok(_) => counts.allowed[phase].fetch_add(1, Relaxed),
             Err(_) => counts.failed[phase].fetch_add(1, Relaxed),
         };

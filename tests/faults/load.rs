@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tidegate::store::{StoreErrorKind as Kind, StoreExt};
+use futures_util::future::try_join_all;
+use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{Decision, Key, Quota, RedisStore, Rule, Store, Take};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -148,7 +149,7 @@ fn shared() -> Take {
     take("shared", SHARED, Key::default())
 }
 
-/// Even callers ask for both keys in one batch, odd ones for one after the other.
+/// Even callers ask for both keys at once, odd ones for one after the other.
 async fn call(store: &RedisStore, caller: usize, turn: usize, log: &Mutex<Log>) {
     let (takes, units) = match (caller % 2, turn % 2) {
         (0, _) => (vec![own(caller), own(caller), shared()], [2, 1]),
@@ -156,7 +157,7 @@ async fn call(store: &RedisStore, caller: usize, turn: usize, log: &Mutex<Log>) 
         _ => (vec![shared()], [0, 1]),
     };
     let asked = Instant::now();
-    let decisions = store.take(&takes).await;
+    let decisions = try_join_all(takes.iter().map(|take| store.take(take))).await;
     let answered = Instant::now();
     let allowed = decisions.as_ref().map(|all| allowed(&takes, all));
     let allowed = allowed.map_err(|error| error.kind());

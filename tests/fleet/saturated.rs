@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use test_support::Redis;
 use test_support::workers::{instructions, outputs, start_worker};
-use tidegate::store::StoreExt;
 use tidegate::{Algorithm, Key, Quota, Rule, Store, Take};
 use tokio::time::Instant;
 
@@ -93,7 +92,7 @@ async fn ask(store: Arc<dyn Store>, limit: Limit, task: u64, until: Instant) -> 
             break;
         }
         let cost = 1 + step % dearest;
-        let decision = store.take_one(&take.clone().with_cost(cost)).await;
+        let decision = store.take(&take.clone().with_cost(cost)).await;
         let decision = decision.expect("a decision");
         match decision.receipt() {
             Some(receipt) => grants.push(Grant {

@@ -9,8 +9,7 @@ use axum::routing::get;
 use http::{Request, StatusCode};
 use test_support::Redis;
 use test_support::workers::{instructions, number, outputs, start_worker};
-use tidegate::store::StoreExt;
-use tidegate::{Decision, Key, Quota, RateLimitLayer, Rule, Take};
+use tidegate::{Decision, Key, Quota, RateLimitLayer, Rule, Store, Take};
 use tower::ServiceExt;
 
 use crate::monitor::Monitor;
@@ -89,7 +88,7 @@ async fn worker_spends_for_a_while() {
                 step += 1;
                 let cost = 1 + step % 7;
                 let take = Take::new(rule.clone(), Key::default()).with_cost(cost);
-                let decision: Decision = store.take_one(&take).await.expect("a decision");
+                let decision: Decision = store.take(&take).await.expect("a decision");
                 if decision.is_allowed() {
                     spent.push(cost);
                 }

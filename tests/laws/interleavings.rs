@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use shuttle::thread;
 use tidegate::decision::Receipt;
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
 
@@ -86,7 +86,7 @@ impl Gate {
 
     fn ask(&self, key: &str, cost: u64) -> Result<Decision, StoreError> {
         let take = self.of(key, cost);
-        let answer = self.store.take_one(&take).now_or_never();
+        let answer = self.store.take(&take).now_or_never();
         answer.expect("memory answers at once")
     }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tidegate::algorithm::Count;
-use tidegate::store::StoreExt;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, MemoryStore, Quota, Rule, Store, Take};
 
@@ -31,7 +30,7 @@ fn use_in_turn(store: &MemoryStore, clock: &ManualClock, algorithm: Algorithm) {
         clock.set(round * 6_000);
         for key in ["a", "b", "c"] {
             let take = take(algorithm, key);
-            let answer = store.take_one(&take).now_or_never();
+            let answer = store.take(&take).now_or_never();
             let answer = answer.expect("memory answers at once");
             let receipt = answer.ok().and_then(|decision| decision.receipt());
             if let Some(receipt) = receipt.filter(|_| key == "b") {

@@ -9,7 +9,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::{Request, Response, StatusCode};
 use tidegate::rule::{Policy, SharedRules};
-use tidegate::store::{Charges, StoreExt};
+use tidegate::store::Charges;
 use tidegate::{
     FailOpen, Failed, Key, MemoryStore, Quota, RateLimitLayer, Recovery, Rule, Rules, Store, Take,
 };

@@ -166,12 +166,9 @@ async fn the_store_is_asked_once() {
     struct Counting(Arc<dyn Store>, Arc<AtomicUsize>);
 
     impl Store for Counting {
-        fn take(
-            &self,
-            takes: &[tidegate::Take],
-        ) -> tidegate::store::StoreFuture<tidegate::decision::Decisions> {
+        fn take(&self, take: &tidegate::Take) -> tidegate::store::StoreFuture<tidegate::Decision> {
             self.1.fetch_add(1, Ordering::Relaxed);
-            self.0.take(takes)
+            self.0.take(take)
         }
 
         fn refund(

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::decision::{Decisions, Receipt, Source, Verdict};
+use tidegate::decision::{Receipt, Source, Verdict};
 use tidegate::store::StoreFuture;
 use tidegate::{Decision, Key, MemoryStore, Rule, Store, Take};
 
@@ -30,18 +30,15 @@ impl Far {
 }
 
 impl Store for Far {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        self.asked
-            .lock()
-            .expect("no panic")
-            .extend_from_slice(takes);
-        let (memory, takes) = (Arc::clone(&self.memory), takes.to_vec());
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        self.asked.lock().expect("no panic").push(take.clone());
+        let (memory, take) = (Arc::clone(&self.memory), take.clone());
         let one_way = self.round_trip / 2;
         StoreFuture::boxed(async move {
             tokio::time::sleep(one_way).await;
-            let decisions = memory.take(&takes).await;
+            let decision = memory.take(&take).await;
             tokio::time::sleep(one_way).await;
-            decisions
+            decision
         })
     }
 
@@ -63,9 +60,9 @@ impl Store for Far {
 pub(crate) struct Always(pub(crate) Verdict);
 
 impl Store for Always {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+    fn take(&self, _: &Take) -> StoreFuture<Decision> {
         let decision = Decision::new(self.0, Source::Local, std::iter::empty());
-        StoreFuture::ready(Ok(takes.iter().map(|_| decision.clone()).collect()))
+        StoreFuture::ready(Ok(decision))
     }
 
     fn refund(&self, _: &Take, _: &Receipt) -> StoreFuture<u64> {

@@ -739,8 +739,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "bounds",
         "a question is asked twice",
         TIMEOUT,
-        "self.bounded(self.inner.take(takes))",
-        "(self.inner.take(takes), self.bounded(self.inner.take(takes))).1",
+        "self.bounded(self.inner.take(take))",
+        "(self.inner.take(take), self.bounded(self.inner.take(take))).1",
     ),
     mutant(
         "bounds",

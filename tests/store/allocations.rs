@@ -28,9 +28,9 @@ fn an_allowed_take_on_memory_allocates_nothing() {
         let (store, takes) = (MemoryStore::new(), takes(algorithm));
         let ask = || {
             for take in &takes {
-                let answer = store.take(std::slice::from_ref(take)).now();
-                let decisions = answer.expect("ready").expect("a decision");
-                assert!(decisions[0].is_allowed());
+                let answer = store.take(take).now();
+                let decision = answer.expect("ready").expect("a decision");
+                assert!(decision.is_allowed());
             }
         };
         (0..100).for_each(|_| ask());
@@ -61,14 +61,9 @@ fn an_allowed_take_on_redis_allocates_little() {
         let ask = |number: usize| {
             let mut answers = Vec::with_capacity(number);
             runtime.block_on(async {
-                answers.extend(
-                    takes[..number]
-                        .iter()
-                        .map(|take| store.take(std::slice::from_ref(take))),
-                );
+                answers.extend(takes[..number].iter().map(|take| store.take(take)));
                 for answer in answers {
-                    let decisions = answer.await.expect("a decision");
-                    assert!(decisions[0].is_allowed());
+                    assert!(answer.await.expect("a decision").is_allowed());
                 }
             });
         };

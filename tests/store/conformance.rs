@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use test_support::Redis;
-use tidegate::decision::{Decisions, Receipt};
+use tidegate::decision::Receipt;
 use tidegate::rule::Share;
 use tidegate::store::{DenialCache, Fallback, StoreErrorKind, StoreFuture};
 use tidegate::test_util::{ManualClock, conformance};
-use tidegate::{Key, MemoryStore, Resilient, Rule, Store, StoreError, Take};
+use tidegate::{Decision, Key, MemoryStore, Resilient, Rule, Store, StoreError, Take};
 
 use crate::store_on;
 
@@ -106,11 +106,11 @@ impl conformance::Context for Context {
 struct Later(Arc<dyn Store>);
 
 impl Store for Later {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let (store, takes) = (Arc::clone(&self.0), takes.to_vec());
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let (store, take) = (Arc::clone(&self.0), take.clone());
         StoreFuture::boxed(async move {
             tokio::task::yield_now().await;
-            store.take(&takes).await
+            store.take(&take).await
         })
     }
 
@@ -146,7 +146,7 @@ impl Gone {
 }
 
 impl Store for Gone {
-    fn take(&self, _: &[Take]) -> StoreFuture<Decisions> {
+    fn take(&self, _: &Take) -> StoreFuture<Decision> {
         StoreFuture::ready(Err(Self::error()))
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::cmd;
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, Take};
 
 use crate::flights::script_calls;
@@ -74,16 +74,11 @@ async fn late_takes_charge_nothing() {
     let mut pause = cmd("CLIENT");
     pause.arg("PAUSE").arg(600);
     pause.exec(&mut server.connection()).expect("pauses");
-    let each = futures_util::future::join_all(takes.iter().map(|take| store.take_one(take)));
-    let (each, all) = futures_util::future::join(each, store.take(&takes)).await;
+    let each = futures_util::future::join_all(takes.iter().map(|take| store.take(take))).await;
     for answer in each {
         let error = answer.expect_err("no decision");
         assert_eq!(error.kind(), StoreErrorKind::Timeout);
     }
-    assert_eq!(
-        all.expect_err("no decision").kind(),
-        StoreErrorKind::Timeout
-    );
 
     for (take, before) in takes.iter().zip(before) {
         let now = peek_when_back(&patient, take).await;
@@ -131,7 +126,7 @@ async fn a_clock_that_jumps_costs_a_call_more() {
     let replies = 1_000;
     proxy.present(Mode::Edit { edit, replies });
     let before = script_calls(&server);
-    let error = store.take_one(&take).await.expect_err("no decision");
+    let error = store.take(&take).await.expect_err("no decision");
     assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
     let calls = script_calls(&server) - before;
     assert!((2..=8).contains(&calls), "{calls} calls");
@@ -152,7 +147,7 @@ async fn replies_are_edited(edit: fn(&mut Vec<u8>)) {
     let take = take("p", &[Quota::per_hour(100)]);
     let (store, proxy) = behind_proxy(&server, &take).await;
     proxy.present(Mode::Edit { edit, replies: 1 });
-    let error = store.take_one(&take).await.expect_err("no decision");
+    let error = store.take(&take).await.expect_err("no decision");
     assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}");
     let looked = peek_when_back(&store, &take).await;
     assert_eq!(looked.remaining(), 98, "it was charged once");

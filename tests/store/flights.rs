@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use redis::cmd;
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{
     Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, StoreError, Take,
@@ -40,14 +40,7 @@ pub(crate) async fn together(
     store: &RedisStore,
     takes: &[Take],
 ) -> Vec<Result<Decision, StoreError>> {
-    let answers: Vec<_> = takes
-        .iter()
-        .map(|take| store.take(std::slice::from_ref(take)))
-        .collect();
-    let answers = join_all(answers).await;
-    let one =
-        |answer: Result<tidegate::decision::Decisions, _>| answer.map(|answers| answers[0].clone());
-    answers.into_iter().map(one).collect()
+    join_all(takes.iter().map(|take| store.take(take))).await
 }
 
 fn users(number: usize) -> Vec<Take> {
@@ -82,24 +75,6 @@ async fn a_call_has_at_most_512_takes() {
     assert_eq!(calls_for(&same(513)).await, 2);
 }
 
-/// A caller that asks for a thousand keys enters some of them at a time: another one is in the next
-/// flight.
-#[tokio::test]
-async fn a_long_slice_goes_in_turns() {
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let (many, one) = (users(2_000), take("one", &[Quota::per_hour(10)]));
-    let many = store.take(&many);
-    let one = store.take_one(&one);
-    let (mut many, mut one) = (std::pin::pin!(many), std::pin::pin!(one));
-    tokio::select! {
-        biased;
-        decisions = &mut many => panic!("{} before one", decisions.expect("decisions").len()),
-        decision = &mut one => assert!(decision.expect("a decision").is_allowed()),
-    }
-    assert_eq!(many.await.expect("decisions").len(), 2_000);
-}
-
 #[tokio::test]
 async fn a_queue_has_an_end() {
     const MAX_QUEUED: usize = 16_384;
@@ -117,7 +92,7 @@ async fn a_queue_has_an_end() {
     // Those that are abandoned make room, and are not charged.
     let abandoned: Vec<_> = takes[..MAX_QUEUED]
         .iter()
-        .map(|take| store.take(std::slice::from_ref(take)))
+        .map(|take| store.take(take))
         .collect();
     drop(abandoned);
     let takes = &takes[..100];
@@ -161,7 +136,7 @@ async fn calls_in_flights(server: &Redis) -> (u64, u64, bool) {
             _ => PATIENCE,
         };
         let store = store.clone().timeout(timeout);
-        answers.push(tokio::spawn(async move { store.take_one(&user).await }));
+        answers.push(tokio::spawn(async move { store.take(&user).await }));
         // Each is in a flight of its own, if it may depart.
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -292,5 +267,5 @@ fn flights_keep_the_order() {
 }
 
 async fn ask_memory(memory: &MemoryStore, take: &Take) -> Decision {
-    memory.take_one(take).await.expect("memory decides")
+    memory.take(take).await.expect("memory decides")
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use futures_util::FutureExt;
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, StoreError, Take};
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
 
 /// What a key may take, in bytes, and a store besides.
 const A_KEY: usize = 128;
@@ -47,7 +47,7 @@ fn key(number: u32) -> Key {
 }
 
 fn answer(store: &MemoryStore, take: &Take) -> Result<Decision, StoreError> {
-    let answer = store.take_one(take).now_or_never();
+    let answer = store.take(take).now_or_never();
     answer.expect("memory answers at once")
 }
 

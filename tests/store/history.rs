@@ -181,10 +181,16 @@ impl Three {
             .map(|cost| state.take(algorithm, now, quotas, *cost));
         let pure: Vec<_> = pure.collect();
         let memory = match &self.memory {
-            Some(memory) => Some(memory.take(&takes).await.expect("memory decides")),
+            Some(memory) => Some(
+                crate::ask_all(memory, &takes)
+                    .await
+                    .expect("memory decides"),
+            ),
             None => None,
         };
-        let redis = self.redis.take(&takes).await.expect("redis decides");
+        let redis = crate::ask_all(&self.redis, &takes)
+            .await
+            .expect("redis decides");
         for (at, pure) in pure.iter().enumerate() {
             if let Some(memory) = &memory {
                 prop_assert_eq!(

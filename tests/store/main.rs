@@ -22,8 +22,9 @@ mod wrappers;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{TryJoinAll, try_join_all};
 use test_support::Redis;
-use tidegate::store::StoreExt;
+use tidegate::store::StoreFuture;
 use tidegate::{Decision, Key, Quota, RedisStore, Rule, Store, Take};
 
 /// A store with a time-out that only a hanging server exceeds, not a busy machine.
@@ -40,7 +41,12 @@ fn take(path: &str, quotas: &[Quota]) -> Take {
 }
 
 async fn ask(store: &dyn Store, take: &Take) -> Decision {
-    store.take_one(take).await.expect("a decision")
+    store.take(take).await.expect("a decision")
+}
+
+/// Asks all of them before any answer can come, in this order.
+fn ask_all(store: &dyn Store, takes: &[Take]) -> TryJoinAll<StoreFuture<Decision>> {
+    try_join_all(takes.iter().map(|take| store.take(take)))
 }
 
 /// How many of this many takes are allowed, asked one after the other.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
 use tidegate::{Key, MemoryStore, Quota, Store, Take};
 
@@ -22,10 +22,10 @@ async fn full_of_live_keys_it_refuses_new_ones() {
         assert!(ask(store, &of(&take, key)).await.is_allowed());
     }
     for key in 100..1_100 {
-        let error = store.take_one(&of(&take, key)).await.expect_err("no room");
+        let error = store.take(&of(&take, key)).await.expect_err("no room");
         assert_eq!(error.kind(), StoreErrorKind::Full);
     }
-    assert!(store.take_one(&of(&take, 1_100)).await.is_err_and(|error| {
+    assert!(store.take(&of(&take, 1_100)).await.is_err_and(|error| {
         error.to_string()
             == "the in-memory store holds its 100 keys and all still count; a new key is refused"
     }));
@@ -37,7 +37,7 @@ async fn full_of_live_keys_it_refuses_new_ones() {
     }
     // Looking, and asking for what can never be, need no room.
     assert!(store.peek(&of(&take, 1_200)).await.is_ok());
-    assert!(store.take_one(&of(&take, 1_200).with_cost(2)).await.is_ok());
+    assert!(store.take(&of(&take, 1_200).with_cost(2)).await.is_ok());
 }
 
 /// One key that is whole again makes room for one, wherever it is.
@@ -52,7 +52,7 @@ async fn keys_that_count_no_longer_make_room() {
     }
     for key in 0..50 {
         clock.set(1_000_000 + key as u64 * 10 - 1);
-        assert!(store.take_one(&of(&take, 50 + key)).await.is_err());
+        assert!(store.take(&of(&take, 50 + key)).await.is_err());
         clock.set(1_000_000 + key as u64 * 10);
         assert!(ask(store, &of(&take, 50 + key)).await.is_allowed());
     }
@@ -88,9 +88,9 @@ async fn a_longer_window_is_remembered() {
     ask(store, &take("p", &[Quota::per_second(5)])).await;
     let other = take("q", &[Quota::per_day(5)]);
     clock.set(59_999_999);
-    assert!(store.take_one(&other).await.is_err());
+    assert!(store.take(&other).await.is_err());
     clock.set(60_000_000);
-    assert!(store.take_one(&other).await.is_ok());
+    assert!(store.take(&other).await.is_ok());
 }
 
 /// Law 1 under threads and a real clock, which is the very clock that this test reads.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::cmd;
 use test_support::Redis;
 use test_support::proxy::Proxy;
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::{Quota, RedisStore, Store};
 
 use crate::{allowed, ask, store_on, take};
@@ -17,7 +17,7 @@ const HICCUP: Duration = Duration::from_millis(900);
 async fn failure(store: &RedisStore) -> (StoreErrorKind, Duration) {
     let started = Instant::now();
     let store: &dyn Store = store;
-    let error = store.take_one(&take("p", &[Quota::per_minute(5)])).await;
+    let error = store.take(&take("p", &[Quota::per_minute(5)])).await;
     (error.expect_err("no decision").kind(), started.elapsed())
 }
 
@@ -26,7 +26,7 @@ async fn is_back(store: &RedisStore) {
     let started = Instant::now();
     let store: &dyn Store = store;
     while let Err(error) = store
-        .take_one(&take("back", &[Quota::per_minute(1_000_000)]))
+        .take(&take("back", &[Quota::per_minute(1_000_000)]))
         .await
     {
         assert!(
@@ -63,7 +63,7 @@ async fn the_default_timeout_is_50_ms() {
         .expect("a running server");
     server.signal("STOP");
     let dynamic: &dyn Store = &store;
-    let error = dynamic.take_one(&take("p", &[Quota::per_minute(5)])).await;
+    let error = dynamic.take(&take("p", &[Quota::per_minute(5)])).await;
     let error = error.expect_err("no decision").to_string();
     assert!(error.ends_with("did not answer within 50ms"), "{error}");
     server.signal("CONT");
@@ -164,7 +164,7 @@ async fn no_memory_is_a_typed_error_and_charges_nothing() {
     tokio::time::sleep(Duration::from_millis(5)).await;
     limit("1");
     let dynamic: &dyn Store = &store;
-    let error = dynamic.take_one(&two).await.expect_err("no memory");
+    let error = dynamic.take(&two).await.expect_err("no memory");
     assert_eq!(error.kind(), StoreErrorKind::OutOfMemory, "{error}");
     limit("0");
     assert_eq!(allowed(&store, &two, 5).await, 1);
@@ -180,8 +180,7 @@ async fn dropped_takes_leak_nothing() {
     let tasks = metrics.num_alive_tasks();
     let take = take("p", &[Quota::per_minute(100_000)]);
     for round in 0..2_000_u32 {
-        let takes = [take.clone()];
-        let mut taking = std::pin::pin!(store.take(&takes));
+        let mut taking = std::pin::pin!(store.take(&take));
         for _ in 0..round % 4 {
             let polled = futures_util::poll!(taking.as_mut());
             if polled.is_ready() {
@@ -195,7 +194,7 @@ async fn dropped_takes_leak_nothing() {
 
     // One that was never polled has charged nothing.
     let one = crate::take("one", &[Quota::per_minute(1)]);
-    drop(store.take(std::slice::from_ref(&one)));
+    drop(store.take(&one));
     assert_eq!(allowed(&store, &one, 3).await, 1);
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use store::RedbStore;
 use tempfile::TempDir;
 use tidegate::decision::Source;
-use tidegate::store::StoreExt;
 use tidegate::test_util::{ManualClock, conformance};
 use tidegate::{Algorithm, Quota, Store};
 
@@ -85,7 +84,7 @@ async fn counts_survive_a_restart_and_expire() {
     let receipt = {
         let store = open(&folder, &clock);
         let decision = store
-            .take_one(&take.clone().with_cost(2))
+            .take(&take.clone().with_cost(2))
             .await
             .expect("decided");
         assert_eq!(decision.source(), Source::Other);
@@ -101,7 +100,7 @@ async fn counts_survive_a_restart_and_expire() {
     clock.set(clock.now() + 180_000_000);
     for number in 0..3 {
         let other = crate::take(&format!("other{number}"), &[Quota::per_minute(3)]);
-        assert!(store.take_one(&other).await.expect("decided").is_allowed());
+        assert!(store.take(&other).await.expect("decided").is_allowed());
     }
     assert_eq!(store.len(), 3);
 }

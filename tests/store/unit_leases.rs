@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use test_support::Redis;
-use tidegate::decision::{Decisions, Receipt, Source};
+use tidegate::decision::{Receipt, Source};
 use tidegate::rule::{RuleError, Share};
-use tidegate::store::{Fallback, StoreExt, StoreFuture, UnitLeases};
-use tidegate::{Algorithm, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
+use tidegate::store::{Fallback, StoreFuture, UnitLeases};
+use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
 use tokio::time::{Instant, sleep};
 
 use crate::store_on;
@@ -71,9 +71,9 @@ impl Remote {
 }
 
 impl Store for Remote {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let takes = takes.to_vec();
-        self.travel(move |store| store.take(&takes))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let take = take.clone();
+        self.travel(move |store| store.take(&take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
@@ -164,8 +164,8 @@ async fn fleet(algorithm: Algorithm, max: u64, seed: u64) -> (Grants, u64, u64) 
         let takes: Vec<_> = takes.collect();
         let answers = takes.iter().map(|(take, process)| async {
             let decision = match process.checked_sub(2) {
-                None => remote.take_one(take).await,
-                Some(process) => leasing[process].take_one(take).await,
+                None => remote.take(take).await,
+                Some(process) => leasing[process].take(take).await,
             };
             (take.cost(), decision.expect("decides"))
         });
@@ -212,7 +212,7 @@ async fn a_lease_of_a_fixed_window_ends_with_it() {
         for _ in 0..10 {
             assert!(
                 leases
-                    .take_one(&take(&rule))
+                    .take(&take(&rule))
                     .await
                     .expect("decides")
                     .is_allowed()
@@ -222,10 +222,10 @@ async fn a_lease_of_a_fixed_window_ends_with_it() {
     }
     sleep(Duration::from_millis(35)).await;
     for _ in 0..20 {
-        leases.take_one(&take(&rule)).await.expect("decides");
+        leases.take(&take(&rule)).await.expect("decides");
     }
     sleep(Duration::from_millis(6)).await;
-    let decision = leases.take_one(&take(&rule)).await.expect("decides");
+    let decision = leases.take(&take(&rule)).await.expect("decides");
     assert_eq!(decision.source(), Source::Local, "1,001 ms: a new window");
 }
 
@@ -239,7 +239,7 @@ async fn a_hot_key_is_answered_from_leases() {
     let (mut leased, mut all) = (0_u64, 0_u64);
     for _ in 0..2_000 {
         for _ in 0..10 {
-            let decision = leases.take_one(&take(&rule)).await.expect("decides");
+            let decision = leases.take(&take(&rule)).await.expect("decides");
             assert!(decision.is_allowed());
             leased += u64::from(decision.source() == Source::Lease);
             all += 1;
@@ -267,7 +267,7 @@ async fn what_is_not_used_is_given_back() {
                 granted += 1;
                 assert!(
                     leases
-                        .take_one(&take(&rule))
+                        .take(&take(&rule))
                         .await
                         .expect("decides")
                         .is_allowed()
@@ -297,7 +297,7 @@ async fn leased_units_can_be_refunded() {
         let (mut granted, mut receipts) = (0, Vec::new());
         for number in 0..120 {
             let take = take(&rule).with_cost(1 + number % 3);
-            let decision = leases.take_one(&take).await.expect("decides");
+            let decision = leases.take(&take).await.expect("decides");
             granted += take.cost();
             if decision.source() == Source::Lease {
                 receipts.push((take, decision.receipt().expect("charged")));
@@ -333,7 +333,7 @@ async fn near_the_limit_takes_are_plain() {
     let mut allowed = 0;
     for _ in 0..3_000 {
         let began = Instant::now();
-        let decision = leases.take_one(&take(&rule)).await.expect("decides");
+        let decision = leases.take(&take(&rule)).await.expect("decides");
         assert!(
             began.elapsed() <= Duration::from_millis(3),
             "{:?}",
@@ -355,16 +355,16 @@ async fn a_reset_and_a_changed_rule_void_leases() {
     let large = rule(10_000, Algorithm::SlidingLog);
     let fill = async || {
         for _ in 0..100 {
-            leases.take_one(&take(&large)).await.expect("decides");
+            leases.take(&take(&large)).await.expect("decides");
         }
         tokio::task::yield_now().await;
-        let decision = leases.take_one(&take(&large)).await.expect("decides");
+        let decision = leases.take(&take(&large)).await.expect("decides");
         assert_eq!(decision.source(), Source::Lease);
     };
     fill().await;
     // One unit in the new rule's window: none that an old lease has left.
     let small = rule(1, Algorithm::SlidingLog);
-    let decision = leases.take_one(&take(&small)).await.expect("decides");
+    let decision = leases.take(&take(&small)).await.expect("decides");
     assert!(!decision.is_allowed());
     sleep(3 * SECOND).await;
 
@@ -373,7 +373,7 @@ async fn a_reset_and_a_changed_rule_void_leases() {
         .reset(&large, &Key::from("hot"))
         .await
         .expect("resets");
-    let decision = leases.take_one(&take(&large)).await.expect("decides");
+    let decision = leases.take(&take(&large)).await.expect("decides");
     assert_eq!(decision.source(), Source::Local);
     sleep(2 * LEASE).await;
     let left = store
@@ -392,7 +392,7 @@ async fn a_reset_and_a_changed_rule_void_leases() {
 struct Down;
 
 impl Store for Down {
-    fn take(&self, _: &[Take]) -> StoreFuture<Decisions> {
+    fn take(&self, _: &Take) -> StoreFuture<Decision> {
         StoreFuture::ready(Err(StoreError::new(
             tidegate::store::StoreErrorKind::Unavailable,
             "down",
@@ -419,9 +419,9 @@ async fn a_lease_that_was_asked_for_before_a_reset_is_void() {
     let remote = Remote::new(redis, Duration::from_millis(2));
     let leases = UnitLeases::new(remote.clone()).tokio_clock();
     let take = take(&rule(10_000, Algorithm::SlidingLog));
-    join_all((0..20).map(|_| leases.take_one(&take))).await;
+    join_all((0..20).map(|_| leases.take(&take))).await;
     let calls = remote.calls();
-    let asked = leases.take_one(&take);
+    let asked = leases.take(&take);
     assert_eq!(remote.calls(), calls + 2, "a take and a lease");
     tokio::task::yield_now().await;
     let reset = leases.reset(take.rule(), take.key());
@@ -429,7 +429,7 @@ async fn a_lease_that_was_asked_for_before_a_reset_is_void() {
     assert!(asked.expect("decides").is_allowed());
     reset.expect("forgotten");
     sleep(Duration::from_millis(1)).await;
-    let next = leases.take(std::slice::from_ref(&take)).now();
+    let next = leases.take(&take).now();
     assert!(next.is_err(), "it is not held: {next:?}");
 }
 
@@ -439,13 +439,13 @@ async fn what_a_fallback_admits_is_not_leased() {
     let leases = UnitLeases::new(Fallback::new(Down, Share::of_processes(1))).tokio_clock();
     let rule = rule(10_000, Algorithm::SlidingLog);
     for _ in 0..500 {
-        let decision = leases.take_one(&take(&rule)).await.expect("decides");
+        let decision = leases.take(&take(&rule)).await.expect("decides");
         assert_eq!(decision.source(), Source::Fallback);
         sleep(Duration::from_micros(200)).await;
     }
     let leases = UnitLeases::new(Down).tokio_clock();
     for _ in 0..500 {
-        assert!(leases.take_one(&take(&rule)).await.is_err());
+        assert!(leases.take(&take(&rule)).await.is_err());
     }
 }
 
@@ -457,10 +457,10 @@ struct Failing {
 }
 
 impl Store for Failing {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
         match self.fails.load(Ordering::Relaxed) {
-            true => Down.take(takes),
-            false => self.store.take(takes),
+            true => Down.take(take),
+            false => self.store.take(take),
         }
     }
 
@@ -485,12 +485,12 @@ async fn a_lease_that_a_fallback_answers_is_not_held() {
     let leases = UnitLeases::new(store).tokio_clock();
     let take = take(&rule(10_000, Algorithm::SlidingLog));
     for _ in 0..8 {
-        let decision = leases.take_one(&take).await.expect("decides");
+        let decision = leases.take(&take).await.expect("decides");
         assert_eq!(decision.source(), Source::Local);
     }
     failing.fails.store(true, Ordering::Relaxed);
     for _ in 0..3 {
-        let decision = leases.take_one(&take).await.expect("decides");
+        let decision = leases.take(&take).await.expect("decides");
         assert_eq!(decision.source(), Source::Fallback);
         sleep(Duration::from_millis(1)).await;
     }
@@ -513,7 +513,7 @@ async fn on_redis() {
         tokio::spawn(async move {
             let (mut allowed, mut leased) = (0_u64, 0_u64);
             for number in 0..30_000 {
-                let decision = leases.take_one(&take(&rule)).await.expect("decides");
+                let decision = leases.take(&take(&rule)).await.expect("decides");
                 allowed += u64::from(decision.is_allowed());
                 leased += u64::from(decision.source() == Source::Lease);
                 if number % 500 == 0 {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use test_support::cluster::{Cluster, Plan};
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::{Redis, RedisStore, Store};
 
 use crate::load::{HICCUP, Load, Report, TIMEOUT};
@@ -31,7 +31,7 @@ async fn loads(cluster: &Cluster, store: &RedisStore, victim: usize) -> (Load, L
 /// What stands there of the takes of a path.
 async fn counted(store: &RedisStore, path: &str) -> u64 {
     let store: &dyn Store = store;
-    let decision = store.take_one(&take(path, MAX).with_cost(0)).await;
+    let decision = store.take(&take(path, MAX).with_cost(0)).await;
     MAX - decision.expect("a decision").remaining()
 }
 
@@ -367,7 +367,7 @@ async fn a_lazy_store_waits_for_its_cluster() {
     let store = store.timeout(TIMEOUT);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let dynamic: &dyn tidegate::Store = &store;
-    let error = tidegate::store::StoreExt::take_one(dynamic, &take("p", 3)).await;
+    let error = tidegate::Store::take(dynamic, &take("p", 3)).await;
     assert_eq!(
         error.expect_err("no cluster").kind(),
         StoreErrorKind::Unavailable

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use test_support::cluster::{Cluster, Plan};
 use test_support::process::Process;
 use test_support::proxy::Mode;
 use test_support::sentinels::{NAME, Sentinels};
 use tidegate::redis::RedisAddress;
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::{Redis, RedisStore, Store};
 
 use crate::{allowed, refused, store, take};
@@ -87,7 +88,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let node = (cluster.owner("CurrentLimiter:p") + 1) % 3;
     let store = store(cluster.nodes[node].url()).await;
     let dynamic: &dyn tidegate::Store = &store;
-    let error = tidegate::store::StoreExt::take_one(dynamic, &take("p", 3)).await;
+    let error = tidegate::Store::take(dynamic, &take("p", 3)).await;
     let error = error.expect_err("another node has it");
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
@@ -311,7 +312,7 @@ async fn a_user_that_may_not_load_scripts_can_call_them() {
     // What the user may not do is told without its name.
     server.run::<()>("ACL SETUSER gate -eval -evalsha");
     let dynamic: &dyn tidegate::Store = &store;
-    let error = tidegate::store::StoreExt::take_one(dynamic, &take("p", 3)).await;
+    let error = tidegate::Store::take(dynamic, &take("p", 3)).await;
     let error = error.expect_err("not allowed");
     assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
     let all = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
@@ -380,7 +381,7 @@ async fn back_after_a_stuck_attempt(
     let short = store.clone().timeout(Duration::from_millis(50));
     let dynamic: &dyn tidegate::Store = &short;
     for _ in 0..10 {
-        let late = tidegate::store::StoreExt::take_one(dynamic, &take("p", 3)).await;
+        let late = tidegate::Store::take(dynamic, &take("p", 3)).await;
         assert_eq!(
             late.expect_err("nobody answers").kind(),
             StoreErrorKind::Timeout
@@ -393,7 +394,7 @@ async fn back_after_a_stuck_attempt(
 
 async fn until_decided(store: &dyn tidegate::Store) -> Duration {
     let begun = Instant::now();
-    while tidegate::store::StoreExt::take_one(store, &take("p", 1_000))
+    while tidegate::Store::take(store, &take("p", 1_000))
         .await
         .is_err()
     {
@@ -432,18 +433,19 @@ async fn giving_up_costs_no_connection() {
     let proxy = test_support::proxy::Proxy::start(&server.url).await;
     let store = store(&proxy.url).await;
     let batch: Vec<_> = (0..50).map(|at| take(&format!("p{at}"), 1_000)).collect();
-    store.take(&batch).await.expect("decisions");
+    let all = |store: &RedisStore| try_join_all(batch.iter().map(|take| store.take(take)));
+    all(&store).await.expect("decisions");
     proxy.all(Mode::Delay {
         calls: Duration::ZERO,
         replies: Duration::from_millis(40),
     });
     let hasty = store.clone().timeout(Duration::from_millis(5));
     for _ in 0..30 {
-        let error = hasty.take(&batch).await.expect_err("nobody answers");
+        let error = all(&hasty).await.expect_err("nobody answers");
         assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
-        drop(store.take(&batch));
+        drop(all(&store));
     }
-    store.take(&batch).await.expect("decisions");
+    all(&store).await.expect("decisions");
     assert_eq!(proxy.accepted(), 1, "the connection was well");
 }
 
@@ -460,7 +462,7 @@ async fn a_connection_that_answers_late_is_kept() {
     proxy.present(Mode::Hold);
     let answer = tokio::spawn({
         let store = store.clone();
-        async move { store.take_one(&take("p", 1_000)).await }
+        async move { store.take(&take("p", 1_000)).await }
     });
     crate::until("another connection", || proxy.accepted() > 1).await;
     let accepted = proxy.accepted();
@@ -483,7 +485,7 @@ async fn a_short_silence_is_tolerated() {
         proxy.all(Mode::Hold);
         let answer = tokio::spawn({
             let store = store.clone();
-            async move { store.take_one(&take("p", 1_000)).await }
+            async move { store.take(&take("p", 1_000)).await }
         });
         tokio::time::sleep(Duration::from_millis(silence)).await;
         let accepted = proxy.accepted();
@@ -504,7 +506,7 @@ async fn a_hasty_caller_costs_patient_ones_no_decision() {
     let store = store(server.url()).await;
     let hasty = store.clone().timeout(Duration::from_millis(30));
     let path = take("p", 1_000_000);
-    assert!(hasty.take_one(&path).await.is_ok());
+    assert!(hasty.take(&path).await.is_ok());
     let mut asked = 1;
     for pause in [
         "CLIENT PAUSE 600 WRITE",
@@ -524,8 +526,8 @@ async fn a_hasty_caller_costs_patient_ones_no_decision() {
         let mut answers = Vec::new();
         for _ in 0..40 {
             let (patient, of_it) = (store.clone(), path.clone());
-            answers.push(tokio::spawn(async move { patient.take_one(&of_it).await }));
-            let _ = hasty.take_one(&path.clone().with_cost(0)).await;
+            answers.push(tokio::spawn(async move { patient.take(&of_it).await }));
+            let _ = hasty.take(&path.clone().with_cost(0)).await;
             asked += 1;
             if answers.len() % 8 == 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;

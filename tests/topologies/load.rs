@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::{RedisStore, Store, Take};
 use tokio::task::JoinHandle;
 
@@ -132,7 +132,7 @@ async fn ask(
     let store: &dyn Store = &store;
     while !is_over.load(Ordering::Relaxed) {
         let asked = Instant::now();
-        let what = store.take_one(&take).await;
+        let what = store.take(&take).await;
         let answer = Answer {
             at: Instant::now(),
             took: asked.elapsed(),

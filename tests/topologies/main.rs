@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::redis::IntoRedisAddress;
-use tidegate::store::StoreExt;
 use tidegate::{Key, Quota, RedisStore, Rule, Store, StoreError, Take};
 
 /// Longer than any hiccup of a busy machine: for what is not about time.
@@ -45,7 +44,7 @@ async fn allowed(store: &RedisStore, take: &Take, times: usize) -> usize {
     let store: &dyn Store = store;
     let mut allowed = 0;
     for _ in 0..times {
-        let decision = store.take_one(take).await.expect("a decision");
+        let decision = store.take(take).await.expect("a decision");
         allowed += usize::from(decision.is_allowed());
     }
     allowed

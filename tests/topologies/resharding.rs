@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use test_support::cluster::{Cluster, Plan};
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::{Redis, RedisStore, Store};
 
 use crate::load::Load;
@@ -81,7 +81,7 @@ async fn masters_that_contradict_each_other() {
     cluster.nodes[from].run::<()>(&format!("CLUSTER SETSLOT {slot} NODE {target}"));
     let begun = Instant::now();
     let dynamic: &dyn Store = &store;
-    let error = dynamic.take_one(&take("p", 3)).await;
+    let error = dynamic.take(&take("p", 3)).await;
     let error = error.expect_err("nobody has it");
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
     assert!(begun.elapsed() >= Duration::from_millis(100), "{error}");
@@ -138,7 +138,7 @@ async fn askings_do_not_get_mixed_up() {
     assert!(report.failures().is_empty(), "{:?}", report.failures());
     let dynamic: &dyn Store = &store;
     let left = dynamic
-        .take_one(&take("p", MAX).with_cost(0))
+        .take(&take("p", MAX).with_cost(0))
         .await
         .expect("a decision");
     assert_eq!(
@@ -195,7 +195,7 @@ async fn six_moves_and_a_failover_cost_no_decision() {
     for (path, load) in paths.iter().zip(loads) {
         let report = load.stop().await;
         let dynamic: &dyn Store = &store;
-        let peek = dynamic.take_one(&take(path, MAX).with_cost(0)).await;
+        let peek = dynamic.take(&take(path, MAX).with_cost(0)).await;
         let counted = MAX - peek.expect("a decision").remaining();
         let counts = format!("{} allowed, {counted} counted", report.allowed());
         let row = format!("{moves} moves of a slot and CLUSTER FAILOVER: {path}");

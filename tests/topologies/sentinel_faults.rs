@@ -28,7 +28,7 @@ async fn new_master(redis: &Sentinels, old: u16) -> usize {
 async fn counted(store: &RedisStore) -> u64 {
     let dynamic: &dyn tidegate::Store = store;
     let peek = take("p", MAX).with_cost(0);
-    let decision = tidegate::store::StoreExt::take_one(dynamic, &peek).await;
+    let decision = tidegate::Store::take(dynamic, &peek).await;
     MAX - decision.expect("a decision").remaining()
 }
 

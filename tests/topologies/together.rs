@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use redis::cmd;
 use test_support::cluster::{Cluster, Plan};
 use test_support::process::Process;
 use test_support::sentinels::Sentinels;
 use tidegate::limiter::RateLimiter;
 use tidegate::lock::Lock;
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
 
 use crate::{PATIENCE, allowed, store, take};
@@ -39,8 +40,9 @@ async fn takes_and_refunds(store: &RedisStore) {
         let rule = Arc::new(rule.expect("a valid rule").with_algorithm(algorithm));
         let user = |user: u32| Take::new(Arc::clone(&rule), Key::default().with(user.to_string()));
         let batch: Vec<_> = (0..200).flat_map(|at| vec![user(at); 5]).collect();
-        let decisions = dynamic.take(&batch).await.expect("decisions");
-        let decisions: Vec<_> = decisions.iter().collect();
+        let decisions = try_join_all(batch.iter().map(|take| dynamic.take(take)))
+            .await
+            .expect("decisions");
         let allowed = decisions.iter().filter(|decision| decision.is_allowed());
         assert_eq!(allowed.count(), 600, "{algorithm:?}");
         // The last of three that were allowed.
@@ -49,7 +51,9 @@ async fn takes_and_refunds(store: &RedisStore) {
             let back = dynamic.refund(take, &receipt).await.expect("an answer");
             assert_eq!(back, 1, "{algorithm:?}");
         }
-        let again = dynamic.take(&batch[..5]).await.expect("decisions");
+        let again = try_join_all(batch[..5].iter().map(|take| dynamic.take(take)))
+            .await
+            .expect("decisions");
         let again = again.iter().filter(|decision| decision.is_allowed());
         assert_eq!(again.count(), 1, "{algorithm:?}");
     }
@@ -221,7 +225,7 @@ async fn braces_in_names() {
         let store = store.clone().prefix(prefix);
         let dynamic: &dyn Store = &store;
         let take = take("p", 3);
-        let decision = dynamic.take_one(&take).await.expect("a decision");
+        let decision = dynamic.take(&take).await.expect("a decision");
         let receipt = decision.receipt().expect("it was charged");
         dynamic
             .refund(&take, &receipt)
@@ -272,7 +276,7 @@ async fn no_take_is_done_twice() {
     let store = store(cluster.url()).await;
     let take = take("p", 1_000);
     let node = &cluster.nodes[cluster.owner("CurrentLimiter:p")];
-    let ask = async || store.take_one(&take).await.map(drop);
+    let ask = async || store.take(&take).await.map(drop);
     let counted = async || {
         let peek = store.peek(&take).await.map_err(|error| error.to_string())?;
         Ok(1_000 - peek.remaining())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use http::HeaderName;
-use tidegate::store::{StoreExt, UnitLeases};
+use tidegate::store::UnitLeases;
 use tidegate::{
     Algorithm, Header, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store,
     Take,
@@ -129,7 +129,7 @@ impl DirectLimiter {
 
     /// Asks for one unit of the key at this place; a denial is an error here.
     pub async fn decide(&self, key: usize) -> Result<()> {
-        match self.store.take_one(&self.takes[key]).await?.is_allowed() {
+        match self.store.take(&self.takes[key]).await?.is_allowed() {
             true => Ok(()),
             false => Err("a key below its limit was denied".into()),
         }

@@ -166,7 +166,7 @@ impl<'a> Fleet<'a> {
             let (mut admitted, mut leased, mut answered) = (0, 0, 0);
             for _ in 0..requests {
                 let Process { store, take, .. } = &self.processes[number];
-                let answer = match store.take(std::slice::from_ref(take)).now() {
+                let answer = match store.take(take).now() {
                     Ok(answer) => answer,
                     Err(pending) => {
                         // The network counts it.
@@ -174,7 +174,7 @@ impl<'a> Fleet<'a> {
                         continue;
                     }
                 };
-                let decision = answer.expect("decides").into_single().expect("one");
+                let decision = answer.expect("decides");
                 answered += 1;
                 admitted += u64::from(decision.is_allowed());
                 leased += u64::from(decision.source() == Source::Lease);

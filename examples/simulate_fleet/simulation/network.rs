@@ -183,8 +183,8 @@ impl Network {
 
     /// A request that the server was asked about. Leases are of more units than one.
     fn count(&mut self, asked: u64, answer: Option<&(u64, Answer)>) {
-        if let Some((decided, Answer::Taken(decisions))) = answer
-            && decisions.iter().all(|decision| decision.is_allowed())
+        if let Some((decided, Answer::Taken(decision))) = answer
+            && decision.is_allowed()
         {
             self.outcome.admit(*decided);
         }

@@ -1,9 +1,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tidegate::decision::{Decisions, Receipt};
+use tidegate::decision::Receipt;
 use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Key, Rule, Store, StoreError, Take};
+use tidegate::{Decision, Key, Rule, Store, StoreError, Take};
 
 use super::network::Network;
 use super::server::{Answer, Question};
@@ -41,13 +41,9 @@ pub(super) fn lock(network: &SharedNetwork) -> MutexGuard<'_, Network> {
 }
 
 impl Store for Remote {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let [take] = takes else {
-            let message = "one take at a time";
-            return StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Protocol, message)));
-        };
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
         self.ask(Question::Take(take.clone()), |answer| match answer {
-            Answer::Taken(decisions) => Some(decisions),
+            Answer::Taken(decision) => Some(decision),
             Answer::Refunded(_) => None,
         })
     }

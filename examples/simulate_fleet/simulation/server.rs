@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
 
-use tidegate::decision::{Decisions, Receipt};
+use tidegate::decision::Receipt;
 use tidegate::test_util::ManualClock;
-use tidegate::{MemoryStore, Store, Take};
+use tidegate::{Decision, MemoryStore, Store, Take};
 
 use super::scenario::{REPLICA_DELAY, Upset};
 
@@ -15,7 +15,7 @@ pub(super) enum Question {
 
 #[derive(Debug)]
 pub(super) enum Answer {
-    Taken(Decisions),
+    Taken(Decision),
     Refunded(u64),
 }
 
@@ -75,7 +75,7 @@ impl Server {
         let answer = self.master.decide(&question);
         self.note(tick, &question, &answer);
         let is_change = match &answer {
-            Answer::Taken(decisions) => decisions.iter().any(|decision| decision.is_allowed()),
+            Answer::Taken(decision) => decision.is_allowed(),
             Answer::Refunded(units) => *units > 0,
         };
         let micros = self.micros(tick);
@@ -92,9 +92,8 @@ impl Server {
     /// Adds what was charged, and takes away what was given back.
     fn note(&mut self, tick: u64, question: &Question, answer: &Answer) {
         match (question, answer) {
-            (_, Answer::Taken(decisions)) => {
-                let receipts = decisions.iter().filter_map(|decision| decision.receipt());
-                let units: u64 = receipts.map(|receipt| receipt.units()).sum();
+            (_, Answer::Taken(decision)) => {
+                let units = decision.receipt().map_or(0, |receipt| receipt.units());
                 self.charged[index(tick)] += units;
             }
             (Question::Refund(_, receipt), Answer::Refunded(units)) => {
@@ -149,7 +148,7 @@ impl Node {
     fn decide(&self, question: &Question) -> Answer {
         match question {
             Question::Take(take) => {
-                let answer = self.store.take(std::slice::from_ref(take)).now();
+                let answer = self.store.take(take).now();
                 Answer::Taken(answer.expect("memory").expect("decides"))
             }
             Question::Refund(take, receipt) => {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::prober::{Probe, Prober, bounded};
 use super::shared_state::{AdmittedCall, Health, SharedState};
-use crate::decision::{Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::Rule;
@@ -160,29 +160,22 @@ fn health<T>(answer: &Result<T, StoreError>, charges: bool) -> Health<'_> {
 }
 
 impl<S: Store> Wrapper for CircuitBreaker<S> {
-    /// `None` without a take.
-    type Pending = Option<(Self, AdmittedCall)>;
+    type Pending = (Self, AdmittedCall);
 
-    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer> {
-        let Some(last) = takes.last() else {
-            return Ok(None);
-        };
-        let call = self.state.admit(last).map_err(Err)?;
-        Ok(Some((self.clone(), call)))
+    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
+        let call = self.state.admit(take).map_err(Err)?;
+        Ok((self.clone(), call))
     }
 
-    fn after(asking: Self::Pending, takes: &[Take], answer: Answer) -> Answer {
-        if let (Some((breaker, call)), Some(last)) = (asking, takes.last()) {
-            let charges = takes.iter().any(|take| take.cost() > 0);
-            breaker.ended(call, last, charges, &answer);
-        }
+    fn after((breaker, call): Self::Pending, take: &Take, answer: Answer) -> Answer {
+        breaker.ended(call, take, take.cost() > 0, &answer);
         answer
     }
 }
 
 impl<S: Store> Store for CircuitBreaker<S> {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        self.ask(takes, || self.inner.take(takes))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        self.ask(take, || self.inner.take(take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

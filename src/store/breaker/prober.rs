@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::shared_state::SharedState;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
-use crate::store::{Store, StoreExt, Take};
+use crate::store::{Store, Take};
 
 /// How long one probe may take, whatever the store's own time-out is.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ impl<S: Store> ProbeTask<S> {
         let mut take = self.0.take.clone();
         loop {
             sleep(self.0.every + jitter::up_to(self.0.every / 5)).await;
-            let answer = timeout(PROBE_TIMEOUT, inner.take_one(&take)).await;
+            let answer = timeout(PROBE_TIMEOUT, inner.take(&take)).await;
             if answer.is_ok_and(|answer| is_answer(&answer)) {
                 return state.store_answered(self.0.generation);
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::denials::Denials;
 use super::pending_take::PendingTake;
 use crate::clock::{Clock, nanos};
-use crate::decision::{Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::key::Key;
 use crate::rule::Rule;
 use crate::store::wrapper::{Answer, Wrapper};
@@ -50,8 +50,7 @@ use crate::store::{Store, StoreFuture, Take};
 ///
 /// # What it does not answer
 ///
-/// Looks, at a cost of 0, [repeats](Take::repeat) of callers that wait, and slices of several takes
-/// always ask the store.
+/// Looks, at a cost of 0, and [repeats](Take::repeat) of callers that wait always ask the store.
 ///
 /// The memory is bounded: it remembers [at most 10,000](Self::max_keys) denials, each a rule, a key
 /// and a cost. Where there is no room, a new denial takes the place of one of the eight others that
@@ -62,8 +61,8 @@ use crate::store::{Store, StoreFuture, Take};
 /// ```
 /// use std::sync::Arc;
 /// use tidegate::decision::Source;
-/// use tidegate::store::{DenialCache, StoreExt};
-/// use tidegate::{Key, MemoryStore, Quota, Rule, Take};
+/// use tidegate::store::DenialCache;
+/// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,11 +70,11 @@ use crate::store::{Store, StoreFuture, Take};
 /// let store = DenialCache::new(MemoryStore::new());
 /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(1)])?);
 /// let take = Take::new(rule, Key::from("alice"));
-/// assert!(store.take_one(&take).await?.is_allowed());
+/// assert!(store.take(&take).await?.is_allowed());
 ///
-/// let denied = store.take_one(&take).await?;
+/// let denied = store.take(&take).await?;
 /// assert_eq!(denied.source(), Source::Local);
-/// let again = store.take_one(&take).await?;
+/// let again = store.take(&take).await?;
 /// assert_eq!(again.source(), Source::Cache);
 /// assert!(again.retry_after() <= denied.retry_after());
 /// # Ok(())
@@ -163,18 +162,16 @@ impl<S: Store> Wrapper for DenialCache<S> {
     /// `None` if the answer is not remembered.
     type Pending = Option<PendingTake>;
 
-    fn before(&self, takes: &[Take]) -> Result<Self::Pending, Answer> {
-        match takes {
-            [take] if take.cost() > 0 && !take.is_repeat() && self.max_age > 0 => {
-                let looked = self.denials.look(take, self.max_age);
-                looked.map_or_else(Ok, |denied| Err(Ok(denied.into())))
-            }
-            _ => Ok(None),
+    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
+        if take.cost() == 0 || take.is_repeat() || self.max_age == 0 {
+            return Ok(None);
         }
+        let looked = self.denials.look(take, self.max_age);
+        looked.map_or_else(Ok, |denied| Err(Ok(denied)))
     }
 
-    fn after(pending: Self::Pending, takes: &[Take], answer: Answer) -> Answer {
-        if let (Some(pending), [take]) = (pending, takes) {
+    fn after(pending: Self::Pending, take: &Take, answer: Answer) -> Answer {
+        if let Some(pending) = pending {
             pending.answered(take, &answer);
         }
         answer
@@ -182,8 +179,8 @@ impl<S: Store> Wrapper for DenialCache<S> {
 }
 
 impl<S: Store> Store for DenialCache<S> {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        self.ask(takes, || self.inner.take(takes))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        self.ask(take, || self.inner.take(take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::denial::Denial;
 use super::denial_set::Question;
 use super::denials::Denials;
-use crate::decision::Decisions;
+use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::store::Take;
 
@@ -26,9 +26,9 @@ impl PendingTake {
     }
 
     /// Keeps the store's answer if it is a denial.
-    pub(super) fn answered(mut self, take: &Take, answer: &Result<Decisions, StoreError>) {
-        let denial = match answer.as_deref() {
-            Ok([decision]) if !decision.is_allowed() => {
+    pub(super) fn answered(mut self, take: &Take, answer: &Result<Decision, StoreError>) {
+        let denial = match answer {
+            Ok(decision) if !decision.is_allowed() => {
                 let heard_at = self.denials.clock.nanos();
                 Denial::of(take, self.hash, decision, self.question.asked_at, heard_at)
             }

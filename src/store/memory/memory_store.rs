@@ -6,7 +6,7 @@ use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
 
 use crate::clock::Clock;
-use crate::decision::{Decision, Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::Rule;
@@ -228,11 +228,8 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl Store for MemoryStore {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        StoreFuture::ready(match takes {
-            [take] => self.decide(take).map(Into::into),
-            takes => takes.iter().map(|take| self.decide(take)).collect(),
-        })
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        StoreFuture::ready(self.decide(take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::key_leases::KeyLeases;
 use super::moment::{Clocks, Moment};
-use crate::decision::Decisions;
+use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::key::{Key, hash};
 use crate::rule::Rule;
@@ -41,11 +41,10 @@ impl Place {
 
     /// The store has answered the take. Only what the fleet's store grants is demand: to hold units
     /// for takes that are denied would keep these units from other processes.
-    pub(super) fn count_demand(&self, answer: &Result<Decisions, StoreError>) {
-        let granted = answer.as_ref().is_ok_and(|decisions| {
-            let mut decisions = decisions.iter();
-            decisions.all(|decision| decision.is_allowed() && decision.failure().is_none())
-        });
+    pub(super) fn count_demand(&self, answer: &Result<Decision, StoreError>) {
+        let granted = answer
+            .as_ref()
+            .is_ok_and(|decision| decision.is_allowed() && decision.failure().is_none());
         if granted {
             self.leases(|leases, now| leases.granted(self.take.rule(), now, self.take.cost()));
         }

@@ -10,11 +10,11 @@ use tokio::time::{Sleep, sleep};
 use super::key_leases::{KeyLeases, Served, WantedLease};
 use super::moment::Clocks;
 use super::place::{Place, Places, lock, place_of};
-use crate::decision::{Decision, Decisions, Receipt};
+use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::rule::Rule;
-use crate::store::{Store, StoreFuture, Take, single};
+use crate::store::{Store, StoreFuture, Take};
 
 /// Takes units ahead for rules with a [lease](Rule::with_lease), and hands them out without asking
 /// the store: for a hot key with a large quota.
@@ -121,8 +121,8 @@ impl<S: Store> UnitLeases<S> {
     }
 
     /// Asks the store for this take. What it grants is demand for the next lease.
-    fn ask(&self, takes: &[Take], place: Place) -> StoreFuture<Decisions> {
-        match self.inner.take(takes).now() {
+    fn ask(&self, take: &Take, place: Place) -> StoreFuture<Decision> {
+        match self.inner.take(take).now() {
             Ok(answer) => {
                 place.count_demand(&answer);
                 StoreFuture::ready(answer)
@@ -153,10 +153,10 @@ impl<S: Store> UnitLeases<S> {
             asking.place.leases(KeyLeases::stay_plain);
             return;
         };
-        let answer = self.inner.take(std::slice::from_ref(&take));
+        let answer = self.inner.take(&take);
         let inner = Arc::clone(&self.inner);
         runtime.spawn(async move {
-            let answer = answer.await.and_then(single);
+            let answer = answer.await;
             if let Some(unused) = asking.hold(answer, timer).await {
                 let take = take.with_cost(unused.units());
                 // Where this fails, the units count until their window has passed.
@@ -230,21 +230,18 @@ impl Drop for Asking {
 }
 
 impl<S: Store> Store for UnitLeases<S> {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let [take] = takes else {
-            return self.inner.take(takes);
-        };
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
         if take.rule().lease().is_none() || take.cost() == 0 {
-            return self.inner.take(takes);
+            return self.inner.take(take);
         }
         let place = place_of(&self.places, take.rule(), take.key());
         let Some(Served { decision, wanted }) = self.serve(take, place) else {
-            return self.inner.take(takes);
+            return self.inner.take(take);
         };
         // The take comes first: it does not wait behind the lease.
         let answer = match decision {
-            Some(decision) => StoreFuture::ready(Ok(Decisions::from(decision))),
-            None => self.ask(takes, self.place(take, place)),
+            Some(decision) => StoreFuture::ready(Ok(decision)),
+            None => self.ask(take, self.place(take, place)),
         };
         if let Some(wanted) = wanted {
             self.lease(take, place, wanted);

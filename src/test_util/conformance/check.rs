@@ -35,7 +35,7 @@ pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
         decisions::costs_are_weights,
         decisions::what_can_never_be_has_no_retry_after,
         decisions::keys_and_paths_are_counted_apart,
-        decisions::batches_are_in_order,
+        decisions::takes_asked_at_once_are_all_decided,
         decisions::exact_under_concurrency,
         refunds::what_is_given_back_is_there_again,
         refunds::nothing_is_given_back_too_late,

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
+
 use super::subject::{MICROSECOND, SECOND, Subject, allowed, quota};
-use crate::decision::{Decision, Verdict};
+use crate::decision::Verdict;
 use crate::key::Key;
 use crate::store::Take;
 
@@ -184,24 +186,21 @@ pub(super) async fn keys_and_paths_are_counted_apart(subject: &Subject<'_>) {
     );
 }
 
-/// A batch is answered as if each take had come alone, in order.
-pub(super) async fn batches_are_in_order(subject: &Subject<'_>) {
-    let take_one = subject.take("p", &[quota(4, SECOND)]);
-    let other = subject.take("q", &[quota(1, SECOND)]);
-    let takes = [
-        take_one.clone().with_cost(3),
-        take_one.clone().with_cost(2),
-        take_one.clone(),
-        other.clone(),
-        other,
-        take_one.clone().with_cost(0),
-        take_one,
-    ];
-    let decisions = subject.store.take(&takes).await.expect("decisions");
-    let verdicts: Vec<_> = decisions.iter().map(Decision::is_allowed).collect();
-    assert_eq!(verdicts, [true, false, true, true, false, true, false]);
-    let empty = subject.store.take(&[]).await.expect("no decisions");
-    assert!(empty.is_empty());
+/// Takes that are asked before any answer is awaited are all decided, and none twice.
+pub(super) async fn takes_asked_at_once_are_all_decided(subject: &Subject<'_>) {
+    let four = subject.take("four", &[quota(4, SECOND)]);
+    let one = subject.take("one", &[quota(1, SECOND)]);
+    let takes = [&four, &one].repeat(6);
+    let decisions = try_join_all(takes.iter().map(|take| subject.store.take(take))).await;
+    let decisions = decisions.expect("decisions");
+    let allowed = |take: &Take| {
+        let asked = takes.iter().zip(&decisions);
+        let of_rule = asked.filter(|(asked, _)| asked.rule().path() == take.rule().path());
+        of_rule
+            .filter(|(_, decision)| decision.is_allowed())
+            .count()
+    };
+    assert_eq!((allowed(&four), allowed(&one)), (4, 1));
 }
 
 /// A rule that changes keeps what was counted.

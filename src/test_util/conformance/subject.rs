@@ -8,7 +8,7 @@ use crate::decision::Decision;
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::rule::Rule;
-use crate::store::{Store, StoreExt, Take};
+use crate::store::{Store, Take};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MICROSECOND: Duration = Duration::from_micros(1);
@@ -53,7 +53,7 @@ impl<'a> Subject<'a> {
     }
 
     pub(super) async fn ask(&self, take: &Take) -> Decision {
-        self.store.take_one(take).await.expect("a decision")
+        self.store.take(take).await.expect("a decision")
     }
 
     /// How many of these takes are allowed, asked one after the other.
@@ -69,7 +69,7 @@ impl<'a> Subject<'a> {
 pub(super) async fn allowed(store: &dyn Store, take: &Take, times: usize) -> usize {
     let mut allowed = 0;
     for _ in 0..times {
-        let decision = store.take_one(take).await.expect("a decision");
+        let decision = store.take(take).await.expect("a decision");
         allowed += usize::from(decision.is_allowed());
     }
     allowed

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use test_support::cluster::{Cluster, Plan};
 use test_support::process::Process;
-use tidegate::store::{StoreErrorKind, StoreExt};
-use tidegate::{Key, Quota, RedisStore, Rule, StoreError, Take};
+use tidegate::store::StoreErrorKind;
+use tidegate::{Key, Quota, RedisStore, Rule, Store, StoreError, Take};
 
 use super::{PATIENCE, acl, all_takes, block, commands, line, refused, with_user};
 
@@ -26,7 +26,7 @@ fn without(line: &[String], left_out: &str) -> Vec<String> {
 async fn take(store: &RedisStore, path: &str) -> Result<bool, StoreError> {
     let rule = Rule::new(path, [Quota::per_hour(1_000)]).expect("a valid rule");
     let take = Take::new(Arc::new(rule), Key::default());
-    Ok(store.take_one(&take).await?.is_allowed())
+    Ok(store.take(&take).await?.is_allowed())
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use test_support::Redis;
 use tidegate::decision::{Source, Verdict};
 use tidegate::rule::Share;
-use tidegate::store::{DenialCache, StoreExt};
+use tidegate::store::DenialCache;
 use tidegate::{Algorithm, Resilient, Store, Take};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
@@ -36,7 +36,7 @@ async fn no_denial_outlives_the_window() {
             let mut free = began;
             while began.elapsed() < 5 * WINDOW {
                 let asked = Instant::now();
-                let told = store.take_one(&one).await.expect("a decision");
+                let told = store.take(&one).await.expect("a decision");
                 if told.is_allowed() {
                     free = Instant::now() + WINDOW;
                     continue;
@@ -64,7 +64,7 @@ async fn the_retry_after_that_is_told_is_true() {
             let one = take(&by(algorithm, "honest", 2, millis(400)), "x");
             for pause in [0, 3, 30, 90, 130] {
                 let mut told = loop {
-                    let told = store.take_one(&one).await.expect("a decision");
+                    let told = store.take(&one).await.expect("a decision");
                     if !told.is_allowed() {
                         break told;
                     }
@@ -72,7 +72,7 @@ async fn the_retry_after_that_is_told_is_true() {
                 sleep(millis(pause)).await;
                 let mut is_over = false;
                 for _ in 0..3 {
-                    let again = store.take_one(&one).await.expect("a decision");
+                    let again = store.take(&one).await.expect("a decision");
                     is_over |= again.is_allowed();
                     told = again;
                 }
@@ -80,7 +80,7 @@ async fn the_retry_after_that_is_told_is_true() {
                     continue;
                 };
                 sleep(retry_after).await;
-                let answer = store.take_one(&one).await.expect("a decision");
+                let answer = store.take(&one).await.expect("a decision");
                 assert!(
                     answer.is_allowed(),
                     "law 3: {algorithm:?} after {retry_after:?}: {answer:?}, told {told:?}"
@@ -107,11 +107,11 @@ async fn what_others_free_is_granted_in_time() {
         .enumerate()
     {
         let one = take(&rule("freed", 1, HOUR), round);
-        let receipt = other.take_one(&one).await.expect("a decision").receipt();
+        let receipt = other.take(&one).await.expect("a decision").receipt();
         let began = Instant::now();
         // The denial is of any age.
         while began.elapsed() < millis(37 * round as u64) || began.elapsed() < millis(5) {
-            assert!(!is_allowed(&store.take_one(&one).await));
+            assert!(!is_allowed(&store.take(&one).await));
             sleep(millis(2)).await;
         }
         match *what {
@@ -123,7 +123,7 @@ async fn what_others_free_is_granted_in_time() {
             command => run(&server, command),
         }
         let freed = Instant::now();
-        while !is_allowed(&store.take_one(&one).await) {
+        while !is_allowed(&store.take(&one).await) {
             sleep(millis(1)).await;
         }
         let late = freed.elapsed();
@@ -144,8 +144,8 @@ async fn a_server_that_goes_while_keys_are_denied() {
             .build();
         let one = take(&rule("dies", 2, HOUR), "x");
         for _ in 0..4 {
-            alone.take_one(&one).await.expect("a decision");
-            all.take_one(&one).await.expect("a decision");
+            alone.take(&one).await.expect("a decision");
+            all.take(&one).await.expect("a decision");
         }
         match is_killed {
             true => server.kill(),
@@ -155,7 +155,7 @@ async fn a_server_that_goes_while_keys_are_denied() {
         let mut told = (0, 0);
         while gone.elapsed() < millis(1_500) {
             let asked = Instant::now();
-            let (one_alone, with_all) = (alone.take_one(&one).await, all.take_one(&one).await);
+            let (one_alone, with_all) = (alone.take(&one).await, all.take(&one).await);
             let took = asked.elapsed();
             assert!(took < 2 * TIMEOUT + SLACK, "law 6: {took:?}");
             if let Ok(answer) = one_alone {
@@ -182,7 +182,7 @@ async fn a_server_that_goes_while_keys_are_denied() {
             server.signal("CONT");
         }
         let back = Instant::now();
-        while alone.take_one(&one).await.is_err() {
+        while alone.take(&one).await.is_err() {
             assert!(back.elapsed() < Duration::from_secs(2));
             sleep(millis(5)).await;
         }
@@ -209,7 +209,7 @@ async fn many_caches_admit_the_quota() {
                     let mut allowed = Vec::new();
                     while Instant::now() < end {
                         let asked = Instant::now();
-                        if is_allowed(&store.take_one(&one).await) {
+                        if is_allowed(&store.take(&one).await) {
                             let answered = Instant::now();
                             allowed.push(crate::Allowed { asked, answered });
                         }
@@ -242,13 +242,13 @@ async fn a_flood_changes_nothing() {
     let server = Redis::start();
     let store = DenialCache::new(connect(&server.url, PATIENT).await).max_age(millis(1));
     let one = take(&rule("flood", 1, Duration::from_secs(2)), "x");
-    assert!(is_allowed(&store.take_one(&one).await));
+    assert!(is_allowed(&store.take(&one).await));
     let allowed = Instant::now();
     let mut shortest = Duration::MAX;
     while allowed.elapsed() < millis(900) {
         for cost in [1, 1, 1, 2, 0] {
             let told = store
-                .take_one(&one.clone().with_cost(cost))
+                .take(&one.clone().with_cost(cost))
                 .await
                 .expect("a decision");
             if let Verdict::Denied { retry_after } = told.verdict() {
@@ -287,7 +287,7 @@ fn a_runtime_ends() {
             let (store, one) = (Arc::clone(&store), one.clone());
             guest.spawn(async move {
                 loop {
-                    let _ = store.take_one(&one).await;
+                    let _ = store.take(&one).await;
                     sleep(millis(1)).await;
                 }
             });
@@ -298,14 +298,14 @@ fn a_runtime_ends() {
         let receipt = home.block_on(async {
             store.reset(one.rule(), one.key()).await.expect("an answer");
             // A late task of the guest may have taken it.
-            store.take_one(&one).await.expect("a decision")
+            store.take(&one).await.expect("a decision")
         });
         assert!(asked.elapsed() < millis(500), "law 6");
         let _ = receipt;
     }
     let (one_more, answer) = (take(&rule("ends", 1, HOUR), "y"), ());
     let () = answer;
-    assert!(home.block_on(async { is_allowed(&store.take_one(&one_more).await) }));
+    assert!(home.block_on(async { is_allowed(&store.take(&one_more).await) }));
 }
 
 /// A rule that two processes see at different times: the one with the larger quota is granted it.
@@ -315,7 +315,7 @@ async fn a_quota_that_is_raised_elsewhere() {
     let old = DenialCache::new(connect(&server.url, PATIENT).await);
     let new = DenialCache::new(connect(&server.url, PATIENT).await);
     let (small, large) = (rule("raised", 2, HOUR), rule("raised", 5, HOUR));
-    let ask = async |store: &DenialCache<_>, one: &Take| is_allowed(&store.take_one(one).await);
+    let ask = async |store: &DenialCache<_>, one: &Take| is_allowed(&store.take(one).await);
     let mut allowed = 0;
     for _ in 0..10 {
         allowed += u32::from(ask(&old, &take(&small, "x")).await);

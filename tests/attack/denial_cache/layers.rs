@@ -11,7 +11,7 @@ use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use tidegate::decision::Source;
 use tidegate::metrics::DecisionOutcome;
-use tidegate::store::{Charges, StoreExt};
+use tidegate::store::Charges;
 use tidegate::{
     Decision, Key, Limits, MemoryStore, Quota, RateLimitLayer, Resilient, Rule, Rules, Store, Take,
 };
@@ -126,7 +126,7 @@ async fn waiting_begins_with_a_cached_denial() {
             .key(|_: &http::request::Parts| Ok(Key::from("x")))
             .wait(Duration::from_secs(2));
         let app = app(layer);
-        let charged = other.take_one(&one).await.expect("a decision");
+        let charged = other.take(&one).await.expect("a decision");
         let charged_at = Instant::now();
         // The layer's rule is one of its own: the layer's requests keep its denial.
         let hurry = async |app: &Router| {
@@ -257,9 +257,9 @@ async fn layers_in_layers() {
     let outer: Take = take(&rule("outer", 30, HOUR), "");
     let outer = Take::new(Arc::clone(outer.rule()), Key::default());
     assert_eq!(store.peek(&outer).await.expect("a decision").remaining(), 0);
-    assert!(!is_allowed(&store.take_one(&outer).await));
+    assert!(!is_allowed(&store.take(&outer).await));
     assert_eq!(
-        store.take_one(&outer).await.expect("a decision").source(),
+        store.take(&outer).await.expect("a decision").source(),
         Source::Cache
     );
 }

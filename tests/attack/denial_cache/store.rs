@@ -7,9 +7,9 @@ use std::time::Duration;
 use allocation_counter::measure;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use tidegate::decision::{Decisions, QuotaState, Source, Verdict};
+use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::rule::Share;
-use tidegate::store::{DenialCache, Fallback, StoreErrorKind, StoreExt, StoreFuture};
+use tidegate::store::{DenialCache, Fallback, StoreErrorKind, StoreFuture};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
 use tokio::time::{advance, sleep};
@@ -24,7 +24,7 @@ const AGE: Duration = DenialCache::<MemoryStore>::DEFAULT_MAX_AGE;
 /// Takes until the store denies it, so that the cache has the denial.
 async fn exhaust(store: &impl Store, take: &Take) -> Decision {
     loop {
-        let answer = store.take_one(take).await.expect("a decision");
+        let answer = store.take(take).await.expect("a decision");
         if !answer.is_allowed() {
             return answer;
         }
@@ -32,17 +32,17 @@ async fn exhaust(store: &impl Store, take: &Take) -> Decision {
 }
 
 async fn source(store: &impl Store, take: &Take) -> Source {
-    store.take_one(take).await.expect("a decision").source()
+    store.take(take).await.expect("a decision").source()
 }
 
 /// A denial as a store would tell it.
-fn denial(verdict: Verdict) -> StoreFuture<Decisions> {
+fn denial(verdict: Verdict) -> StoreFuture<Decision> {
     let state = QuotaState::new(0, HOUR);
     let denial = Decision::new(verdict, Source::Other, [state].into_iter());
-    StoreFuture::ready(Ok(denial.into()))
+    StoreFuture::ready(Ok(denial))
 }
 
-fn denied(retry_after: Duration) -> StoreFuture<Decisions> {
+fn denied(retry_after: Duration) -> StoreFuture<Decision> {
     denial(Verdict::Denied { retry_after })
 }
 
@@ -63,10 +63,9 @@ fn told_at_once_without_a_runtime() {
                 .expect("memory is ready");
             let mut told = None;
             let used = measure(|| {
-                told = store.take(std::slice::from_ref(&take)).now().ok();
+                told = store.take(&take).now().ok();
             });
             let told = told.expect("ready").expect("a decision");
-            let told = told.into_single().expect("one answer");
             assert_eq!(told.source(), Source::Cache, "{take:?}");
             assert_eq!(used.count_total, 0, "{take:?}");
             assert_eq!(told.remaining(), first.remaining());
@@ -84,30 +83,24 @@ async fn another_question_is_another_denial() {
     let store = DenialCache::new(MemoryStore::new());
     let five = take(&rule("p", 5, HOUR), "a");
     store
-        .take_one(&five.clone().with_cost(3))
+        .take(&five.clone().with_cost(3))
         .await
         .expect("a decision");
     exhaust(&store, &five.clone().with_cost(3)).await;
     for cost in [1, 1] {
-        let answer = store.take_one(&five.clone().with_cost(cost)).await;
+        let answer = store.take(&five.clone().with_cost(cost)).await;
         assert!(is_allowed(&answer), "law 14: cost {cost} fits");
     }
     exhaust(&store, &five).await;
     assert_eq!(source(&store, &five).await, Source::Cache);
-    assert!(is_allowed(&store.take_one(&take(five.rule(), "b")).await));
+    assert!(is_allowed(&store.take(&take(five.rule(), "b")).await));
     // The rules of a path take turns, as in a rolling deployment.
     let six = take(&rule("p", 6, HOUR), "a");
-    assert!(
-        is_allowed(&store.take_one(&six).await),
-        "law 14: one more fits"
-    );
+    assert!(is_allowed(&store.take(&six).await), "law 14: one more fits");
     exhaust(&store, &six).await;
     assert_eq!(source(&store, &six).await, Source::Cache);
     let six = take(&rule("p", 7, HOUR), "a");
-    assert!(
-        is_allowed(&store.take_one(&six).await),
-        "law 14: one more fits"
-    );
+    assert!(is_allowed(&store.take(&six).await), "law 14: one more fits");
 }
 
 /// A rule that is dropped leaves its address to the next one: that one is asked about.
@@ -116,7 +109,7 @@ async fn rules_that_come_and_go() {
     let store = DenialCache::new(MemoryStore::new());
     for max in 1..500 {
         let take = take(&rule("short", max, HOUR), "x");
-        let answer = store.take_one(&take).await;
+        let answer = store.take(&take).await;
         assert!(is_allowed(&answer), "law 14: the new quota is {max}");
         exhaust(&store, &take).await;
     }
@@ -131,7 +124,7 @@ async fn nobody_hears_of_another_key() {
     // Each key has as many units left as its number.
     for key in 0..300_u64 {
         let ahead = take(&shared, key).with_cost(10_000 - key);
-        assert!(is_allowed(&store.take_one(&ahead).await));
+        assert!(is_allowed(&store.take(&ahead).await));
     }
     let tasks = (0..4).map(|_| {
         let (store, shared) = (Arc::clone(&store), Arc::clone(&shared));
@@ -141,7 +134,7 @@ async fn nobody_hears_of_another_key() {
                 // Few of the keys are asked for often.
                 let key = fast(300).min(fast(300));
                 let take = take(&shared, key).with_cost(key + 1 + fast(3));
-                let told = store.take_one(&take).await.expect("a decision");
+                let told = store.take(&take).await.expect("a decision");
                 assert!(!told.is_allowed());
                 assert_eq!(told.remaining(), key, "another key's denial");
                 cached += u64::from(told.source() == Source::Cache);
@@ -174,7 +167,7 @@ fn a_flood_of_keys_is_bounded() {
     let ask = |keys: std::ops::Range<u32>| {
         for key in keys {
             let take = take(&shared, format!("{key:040}"));
-            let answer = store.take(std::slice::from_ref(&take)).now();
+            let answer = store.take(&take).now();
             assert!(answer.is_ok_and(|answer| answer.is_ok()));
         }
     };
@@ -189,7 +182,7 @@ fn a_flood_of_keys_is_bounded() {
 struct Forgetful(Meddling);
 
 impl Store for Forgetful {
-    fn take(&self, _: &[Take]) -> StoreFuture<Decisions> {
+    fn take(&self, _: &Take) -> StoreFuture<Decision> {
         denied(HOUR)
     }
 
@@ -217,7 +210,7 @@ async fn settings_at_their_ends() {
             for key in 0..20 {
                 let take = take(&ten_years, key);
                 exhaust(&store, &take).await;
-                let told = store.take_one(&take).await.expect("a decision");
+                let told = store.take(&take).await.expect("a decision");
                 assert!(!told.is_allowed());
                 let is_on = keys > 0 && age >= HOUR;
                 assert_eq!(
@@ -257,25 +250,13 @@ async fn odd_answers_of_the_store() {
         let store = DenialCache::new(inner).max_age(Duration::MAX);
         let take = take(&rule("odd", 1, HOUR), "x");
         for _ in 0..5 {
-            let told = store.take_one(&take).await.expect("a decision");
+            let told = store.take(&take).await.expect("a decision");
             let wait = told.retry_after().expect("denied");
             let bound = retry_after.saturating_add(Duration::from_micros(1));
             assert!(wait <= bound, "{wait:?} of {retry_after:?}");
             advance(millis(1)).await;
         }
     }
-    let two = Meddling::new(MemoryStore::new(), |_| {
-        let state = || [QuotaState::new(0, HOUR)].into_iter();
-        let one = Decision::new(Verdict::Never, Source::Other, state());
-        StoreFuture::ready(Ok([one.clone(), one].into_iter().collect())).into()
-    });
-    let store = DenialCache::new(two);
-    let take = take(&rule("odd", 1, HOUR), "x");
-    for _ in 0..3 {
-        let answer = store.take_one(&take).await;
-        assert_eq!(answer.expect_err("two").kind(), StoreErrorKind::Protocol);
-    }
-    assert_eq!(store.take(&[]).await.map_or(0, |answers| answers.len()), 0);
 }
 
 /// A store that panics now and then: the cache goes on.
@@ -292,7 +273,7 @@ async fn a_store_that_panics() {
     let mut decisions = 0;
     for _ in 0..60 {
         let (store, take) = (Arc::clone(&store), take.clone());
-        let answer = tokio::spawn(async move { store.take_one(&take).await }).await;
+        let answer = tokio::spawn(async move { store.take(&take).await }).await;
         decisions += u32::from(answer.is_ok_and(|answer| answer.is_ok()));
         sleep(millis(2)).await;
     }
@@ -309,13 +290,13 @@ async fn a_clock_at_its_ends() {
     for now in [u64::MAX / 1_000, 1 << 50, 5, 0, 1 << 52, 77, u64::MAX, 1] {
         clock.set(now);
         for _ in 0..3 {
-            store.take_one(&take).await.expect("a decision");
+            store.take(&take).await.expect("a decision");
         }
         store
             .reset(take.rule(), take.key())
             .await
             .expect("an answer");
-        let answer = store.take_one(&take).await;
+        let answer = store.take(&take).await;
         assert!(is_allowed(&answer), "law 14, at {now}: {answer:?}");
     }
 }
@@ -334,7 +315,7 @@ async fn callers_that_leave() {
         advance(3 * AGE).await;
         assert_eq!(source(&store, &take).await, Source::Local);
         advance(AGE * 6 / 10).await;
-        let pending = store.take(std::slice::from_ref(&take));
+        let pending = store.take(&take);
         let asked = inner.asked();
         assert_eq!(source(&store, &take).await, Source::Cache, "nobody waits");
         assert_eq!(inner.asked(), asked, "one asks");
@@ -352,7 +333,7 @@ async fn callers_that_leave() {
     advance(3 * AGE).await;
     assert_eq!(source(&store, &take).await, Source::Local);
     advance(AGE * 6 / 10).await;
-    let kept = store.take(std::slice::from_ref(&take));
+    let kept = store.take(&take);
     assert_eq!(source(&store, &take).await, Source::Cache);
     advance(AGE).await;
     assert_eq!(source(&store, &take).await, Source::Local, "too old");
@@ -370,17 +351,17 @@ async fn a_store_that_fails_when_asked_again() {
     advance(AGE * 8 / 10).await;
     let silent = tokio::spawn({
         let (store, take) = (Arc::clone(&store), take.clone());
-        async move { store.take_one(&take).await }
+        async move { store.take(&take).await }
     });
     tokio::task::yield_now().await;
     for _ in 0..9 {
-        let answer = store.take(std::slice::from_ref(&take)).now();
+        let answer = store.take(&take).now();
         assert!(answer.is_ok(), "others do not wait");
         advance(AGE / 100).await;
     }
     advance(AGE / 4).await;
     inner.takes_are(Fate::ReplyLost);
-    let error = store.take_one(&take).await.expect_err("the store is asked");
+    let error = store.take(&take).await.expect_err("the store is asked");
     assert_eq!(error.kind(), StoreErrorKind::Timeout, "law 5");
     inner.takes_are(Fate::Answered);
     // The late answer of a question from before must not bring back what is void.
@@ -389,7 +370,7 @@ async fn a_store_that_fails_when_asked_again() {
         .await
         .expect("an answer");
     silent.abort();
-    assert!(is_allowed(&store.take_one(&take).await));
+    assert!(is_allowed(&store.take(&take).await));
 }
 
 /// A denial that was decided before a refund or a reset, and is heard after it, is not kept.
@@ -400,14 +381,14 @@ async fn answers_from_before_a_refund() {
             let inner = Distant::new(MemoryStore::new());
             let store = Arc::new(DenialCache::new(inner.clone()));
             let take = take(&rule("before", 1, HOUR), "x");
-            let decision = store.take_one(&take).await.expect("a decision");
+            let decision = store.take(&take).await.expect("a decision");
             let receipt = decision.receipt().expect("charged");
             // Late answers, and a refund that is quick.
             inner.set_ways(there, back);
             let early: Vec<_> = (0..10)
                 .map(|_| {
                     let (store, take) = (Arc::clone(&store), take.clone());
-                    tokio::spawn(async move { store.take_one(&take).await })
+                    tokio::spawn(async move { store.take(&take).await })
                 })
                 .collect();
             tokio::task::yield_now().await;
@@ -426,7 +407,7 @@ async fn answers_from_before_a_refund() {
                 .filter(|answer| !answer.as_ref().is_ok_and(is_allowed));
             let denied = denied.count();
             inner.set_ways(0, 0);
-            let answer = store.take_one(&take).await.expect("a decision");
+            let answer = store.take(&take).await.expect("a decision");
             let allowed = 10 - denied + usize::from(answer.is_allowed());
             assert_eq!(
                 allowed, 1,
@@ -443,7 +424,7 @@ async fn refunds_without_an_answer() {
         let inner = Distant::new(MemoryStore::new());
         let store = DenialCache::new(inner.clone());
         let take = take(&rule("lost", 1, HOUR), "x");
-        let decision = store.take_one(&take).await.expect("a decision");
+        let decision = store.take(&take).await.expect("a decision");
         let receipt = decision.receipt().expect("charged");
         exhaust(&store, &take).await;
         inner.set_ways(1, 1);
@@ -458,7 +439,7 @@ async fn refunds_without_an_answer() {
         }
         inner.set_ways(0, 0);
         let refunded = tokio::time::Instant::now();
-        while !is_allowed(&store.take_one(&take).await) {
+        while !is_allowed(&store.take(&take).await) {
             assert!(refunded.elapsed() <= AGE, "law 14: {fate:?}");
             sleep(millis(1)).await;
         }
@@ -479,7 +460,7 @@ async fn ten_thousand_tasks_of_one_key() {
         let (store, one) = (Arc::clone(&store), one.clone());
         tokio::spawn(async move {
             for _ in 0..24 {
-                let answer = store.take_one(&one).await.expect("a decision");
+                let answer = store.take(&one).await.expect("a decision");
                 assert!(!answer.is_allowed());
                 sleep(millis(30 + at % 40)).await;
             }
@@ -504,12 +485,6 @@ async fn what_it_does_not_answer() {
         source(&store, &one.clone().with_cost(0)).await,
         Source::Local
     );
-    let slice = store
-        .take(&[one.clone(), one.clone()])
-        .await
-        .expect("decisions");
-    assert!(slice.iter().all(|one| one.source() == Source::Local));
-    assert_eq!(store.take(&[]).await.expect("none").len(), 0);
 }
 
 /// What a fallback decided is nobody's denial, wherever the fallback stands.
@@ -524,7 +499,7 @@ async fn fallbacks_are_not_remembered() {
     assert_eq!(source(&store, &one).await, Source::Fallback);
     inner.takes_are(Fate::Answered);
     assert!(
-        is_allowed(&store.take_one(&one).await),
+        is_allowed(&store.take(&one).await),
         "law 14: the store has units"
     );
     assert!(store.has_fallback());
@@ -543,7 +518,7 @@ async fn nothing_is_denied_that_is_free() {
             let mut cached = 0;
             while began.elapsed() < millis(350) {
                 let asked = std::time::Instant::now();
-                let told = store.take_one(&one).await.expect("a decision");
+                let told = store.take(&one).await.expect("a decision");
                 if told.source() == Source::Cache {
                     cached += 1;
                     let peek = inner.peek(&one).await.expect("a decision");
@@ -579,7 +554,7 @@ async fn errors_pass() {
     let one = take(&rule("errors", 2, HOUR), "x");
     let mut allowed = 0;
     for _ in 0..4 {
-        allowed += u32::from(is_allowed(&store.take_one(&one).await));
+        allowed += u32::from(is_allowed(&store.take(&one).await));
     }
     assert_eq!(allowed, 2);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate::decision::Source;
-use tidegate::store::{StoreExt, UnitLeases};
+use tidegate::store::UnitLeases;
 use tidegate::{Algorithm, MemoryStore, Rule, Store, Take};
 use tokio::time::sleep;
 
@@ -172,7 +172,7 @@ async fn an_own_reset() {
             let decisions = until_leased(&store, &one).await;
             // A question about the next lease may be on its way.
             for _ in 0..100 {
-                let _ = store.take(std::slice::from_ref(&one)).now();
+                let _ = store.take(&one).now();
             }
             store.reset(one.rule(), one.key()).await.expect("an answer");
             let mut used = 0;
@@ -213,7 +213,7 @@ async fn a_reset_by_another_process() {
             .expect("an answer");
         let mut used = 0;
         for _ in 0..3_000 {
-            used += u64::from(is_allowed(&memory.take_one(&one).await));
+            used += u64::from(is_allowed(&memory.take(&one).await));
         }
         sleep(millis(600)).await;
         assert!(
@@ -244,7 +244,7 @@ async fn a_rule_that_is_replaced_by_a_stricter_one() {
             let new = take(&rule, "x");
             let (mut allowed, began) = (0, Instant::now());
             while began.elapsed() < millis(900) {
-                allowed += u64::from(is_allowed(&store.take_one(&new).await));
+                allowed += u64::from(is_allowed(&store.take(&new).await));
                 assert!(
                     allowed <= 3,
                     "law 11: {algorithm:?}, lease {has_lease}: {allowed}"
@@ -278,7 +278,7 @@ async fn check_change(algorithm: Algorithm, leases: [u64; 2]) {
             tokio::task::yield_now().await;
         }
         for _ in 0..8 {
-            used += u64::from(is_allowed(&store.take_one(&one).await));
+            used += u64::from(is_allowed(&store.take(&one).await));
             sleep(millis(30)).await;
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use futures_util::future::join_all;
-use tidegate::decision::{Decisions, QuotaState, Receipt, Source, Verdict};
-use tidegate::store::{StoreExt, StoreFuture, UnitLeases};
+use tidegate::decision::{QuotaState, Receipt, Source, Verdict};
+use tidegate::store::{StoreFuture, UnitLeases};
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
 use tokio::time::{sleep, timeout};
 
@@ -214,7 +214,7 @@ async fn ten_thousand_tasks() {
             sleep(millis(at % 700)).await;
             let mut allowed = 0;
             for _ in 0..2 {
-                allowed += u64::from(is_allowed(&store.take_one(&one).await));
+                allowed += u64::from(is_allowed(&store.take(&one).await));
             }
             allowed
         })
@@ -229,7 +229,7 @@ async fn ten_thousand_tasks() {
     // What leases hold comes back when they end.
     for _ in 0..15 {
         sleep(millis(100)).await;
-        while is_allowed(&store.take_one(&one).await) {
+        while is_allowed(&store.take(&one).await) {
             allowed += 1;
         }
     }
@@ -241,16 +241,12 @@ async fn ten_thousand_tasks() {
 struct Generous;
 
 impl Store for Generous {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let decide = |take: &Take| {
-            let states = take
-                .quotas()
-                .iter()
-                .map(|quota| QuotaState::new(quota.max(), HOUR));
-            let receipt = (take.cost() > 0).then(|| Receipt::new(1, 1, take.cost()));
-            Decision::new(Verdict::Allowed, Source::Other, states).with_receipt(receipt)
-        };
-        StoreFuture::ready(Ok(takes.iter().map(decide).collect()))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let quotas = take.quotas().iter();
+        let states = quotas.map(|quota| QuotaState::new(quota.max(), HOUR));
+        let receipt = (take.cost() > 0).then(|| Receipt::new(1, 1, take.cost()));
+        let decision = Decision::new(Verdict::Allowed, Source::Other, states);
+        StoreFuture::ready(Ok(decision.with_receipt(receipt)))
     }
 
     fn refund(&self, take: &Take, _: &Receipt) -> StoreFuture<u64> {
@@ -344,7 +340,7 @@ async fn callers_that_leave() {
     );
     let (mut used, mut unheard) = (0, 0);
     for round in 0..3_000_u64 {
-        let answer = match store.take(std::slice::from_ref(&one)).now() {
+        let answer = match store.take(&one).now() {
             Ok(answer) => Some(answer),
             Err(pending) => match round % 4 {
                 0 => {
@@ -357,7 +353,7 @@ async fn callers_that_leave() {
             },
         };
         match answer {
-            Some(answer) => used += u64::from(answer.expect("a decision")[0].is_allowed()),
+            Some(answer) => used += u64::from(answer.expect("a decision").is_allowed()),
             None => unheard += 1,
         }
         if round % 64 == 0 {
@@ -391,13 +387,13 @@ async fn a_lease_that_is_not_answered() {
     let mute: Vec<_> = (0..100)
         .map(|_| {
             let (store, one) = (Arc::clone(&store), one.clone());
-            tokio::spawn(async move { timeout(millis(500), store.take_one(&one)).await })
+            tokio::spawn(async move { timeout(millis(500), store.take(&one)).await })
         })
         .collect();
     sleep(millis(250)).await;
     inner.takes_are(Fate::Answered);
     for _ in 0..200 {
-        let answer = timeout(millis(10), store.take_one(&one)).await;
+        let answer = timeout(millis(10), store.take(&one)).await;
         assert!(is_allowed(
             &answer.expect("law 6: nobody waits for a lease")
         ));
@@ -416,23 +412,22 @@ async fn a_lease_that_is_not_answered() {
     println!("{leases} leased takes after a question that nobody answers");
 }
 
-/// Slices, empty ones, and looks.
+/// Takes of several keys and costs at once, and looks.
 #[tokio::test]
-async fn slices_and_looks() {
+async fn several_at_once_and_looks() {
     let memory = Arc::new(MemoryStore::new());
     let store = UnitLeases::new(Arc::clone(&memory));
-    let rule = leased(Algorithm::SlidingLog, "slices", 10_000, HOUR, LEASE);
+    let rule = leased(Algorithm::SlidingLog, "several", 10_000, HOUR, LEASE);
     let one = take(&rule, "x");
     let mut used = units(&until_leased(&store, &one).await);
-    assert_eq!(store.take(&[]).await.expect("none").len(), 0);
     for _ in 0..20 {
-        let slice = [
+        let takes = [
             one.clone(),
             take(&rule, "y"),
             one.clone().with_cost(5),
             one.clone().with_cost(0),
         ];
-        let decisions = store.take(&slice).await.expect("decisions");
+        let decisions = crate::ask_all(&store, &takes).await.expect("decisions");
         assert_eq!(decisions.len(), 4);
         let kept: u64 = decisions
             .iter()

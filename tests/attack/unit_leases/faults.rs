@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
 use tidegate::decision::Source;
-use tidegate::store::{StoreExt, UnitLeases};
+use tidegate::store::UnitLeases;
 use tidegate::{Algorithm, RedisStore, Store, Take};
 use tokio::time::sleep;
 
@@ -32,7 +32,7 @@ async fn the_server_goes_while_a_lease_is_held() {
         );
         let mut used = units(&until_leased(&store, &one).await);
         for _ in 0..5_000 {
-            used += u64::from(is_allowed(&store.take_one(&one).await));
+            used += u64::from(is_allowed(&store.take(&one).await));
         }
         match is_killed {
             true => server.kill(),
@@ -42,7 +42,7 @@ async fn the_server_goes_while_a_lease_is_held() {
         let (mut leases, mut errors) = (0_u64, 0);
         while gone.elapsed() < millis(1_500) {
             let asked = Instant::now();
-            let answer = store.take_one(&one).await;
+            let answer = store.take(&one).await;
             let took = asked.elapsed();
             assert!(took < TIMEOUT + SLACK, "law 6: {took:?}");
             match answer {
@@ -62,7 +62,7 @@ async fn the_server_goes_while_a_lease_is_held() {
             false => server.signal("CONT"),
         }
         let back = Instant::now();
-        while store.take_one(&one).await.is_err() {
+        while store.take(&one).await.is_err() {
             assert!(back.elapsed() < Duration::from_secs(3));
             sleep(millis(5)).await;
         }
@@ -102,7 +102,7 @@ async fn replies_that_are_lost() {
         }
         let answers = (0..5).map(|_| async {
             let asked = Instant::now();
-            let answer = store.take_one(&one).await;
+            let answer = store.take(&one).await;
             assert!(
                 asked.elapsed() < TIMEOUT + 2 * SLACK,
                 "law 6: {:?}",
@@ -183,7 +183,7 @@ async fn nothing_stays() {
     let before = expiries();
     while flooded.elapsed() < millis(300) {
         for one in &rules {
-            let _ = store.take_one(one).await;
+            let _ = store.take(one).await;
             let _ = store.peek(one).await;
         }
     }
@@ -243,7 +243,7 @@ pub(super) async fn work(
             let (mut allowed, mut by_lease) = (Vec::new(), 0);
             while Instant::now() < end {
                 let asked = Instant::now();
-                if let Ok(decision) = store.take_one(&one).await
+                if let Ok(decision) = store.take(&one).await
                     && decision.is_allowed()
                 {
                     allowed.push(Allowed {

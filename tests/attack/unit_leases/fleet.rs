@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use test_support::Redis;
 use test_support::workers::{instructions, number, start_worker};
-use tidegate::store::{StoreExt, UnitLeases};
+use tidegate::store::UnitLeases;
 use tidegate::{Algorithm, Rule, Store};
 use tokio::time::sleep;
 
@@ -154,7 +154,7 @@ async fn takers_without_a_lease() {
     let mut used = Vec::new();
     for _ in 0..150 {
         let before = time();
-        let decision = leasing.take_one(&with).await.expect("a decision");
+        let decision = leasing.take(&with).await.expect("a decision");
         used.push((before, decision.receipt().expect("charged").stamp()));
         sleep(millis(2)).await;
     }
@@ -200,7 +200,7 @@ async fn fixed_windows() {
         "x",
     );
     let look = connect(&server.url, PATIENT).await;
-    look.take_one(&one).await.expect("a decision");
+    look.take(&one).await.expect("a decision");
     let mut processes = Vec::new();
     let end = Instant::now() + 4 * WINDOW;
     for _ in 0..3 {
@@ -249,7 +249,7 @@ async fn worker_that_is_killed() {
     let mut used = 0;
     used += units(&until_leased(&store, &one).await);
     for _ in 0..200 {
-        used += u64::from(is_allowed(&store.take_one(&one).await));
+        used += u64::from(is_allowed(&store.take(&one).await));
         sleep(millis(1)).await;
     }
     println!("used {used}");
@@ -323,7 +323,7 @@ async fn weights_to_the_last_unit() {
             processes.push(tokio::spawn(async move {
                 let (mut used, mut denied, mut cost) = (0, 0, 1 + at);
                 while denied < 150 {
-                    let answer = store.take_one(&one.clone().with_cost(cost)).await;
+                    let answer = store.take(&one.clone().with_cost(cost)).await;
                     match answer.expect("a decision").receipt() {
                         Some(receipt) => {
                             assert_eq!(receipt.units(), cost);

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use tidegate::decision::Source;
 use tidegate::metrics::DecisionOutcome;
-use tidegate::store::{Charges, StoreExt, UnitLeases};
+use tidegate::store::{Charges, UnitLeases};
 use tidegate::{
     Decision, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer, Rule, Rules, Store, Take,
 };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tidegate::decision::Source;
-use tidegate::store::{StoreExt, UnitLeases};
+use tidegate::store::UnitLeases;
 use tidegate::{Algorithm, MemoryStore, Store};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
@@ -32,10 +32,7 @@ fn without_a_runtime() {
     );
     let (mut allowed, began) = (0, Instant::now());
     while began.elapsed() < millis(300) {
-        let answer = store
-            .take_one(&one)
-            .now_or_never()
-            .expect("memory is ready");
+        let answer = store.take(&one).now_or_never().expect("memory is ready");
         allowed += u64::from(is_allowed(&answer));
     }
     assert_eq!(allowed, 500);
@@ -45,10 +42,7 @@ fn without_a_runtime() {
         .expect("memory is ready")
         .expect("done");
     assert!(is_allowed(
-        &store
-            .take_one(&one)
-            .now_or_never()
-            .expect("memory is ready")
+        &store.take(&one).now_or_never().expect("memory is ready")
     ));
 }
 
@@ -66,7 +60,7 @@ fn in_a_runtime_without_timers() {
     let (mut allowed, began) = (0, Instant::now());
     while began.elapsed() < millis(600) {
         let (store, one) = (store.clone(), one.clone());
-        let task = runtime.spawn(async move { store.take_one(&one).await });
+        let task = runtime.spawn(async move { store.take(&one).await });
         let answer = runtime.block_on(task).expect("no panic");
         allowed += u64::from(is_allowed(&answer));
         std::thread::sleep(Duration::from_micros(50));
@@ -100,7 +94,7 @@ fn a_runtime_ends_while_leases_are_held() {
                 let mut used = until_leased(&mine, &asked).await.len() as u64;
                 let began = Instant::now();
                 while began.elapsed() < millis(7 * round) {
-                    used += u64::from(is_allowed(&mine.take_one(&asked).await));
+                    used += u64::from(is_allowed(&mine.take(&asked).await));
                     sleep(Duration::from_micros(200)).await;
                 }
                 used
@@ -158,7 +152,7 @@ fn several_runtimes_at_once() {
                 let tasks = (0..16).map(|_| async {
                     let (mut allowed, mut denied) = (0_u64, 0);
                     while denied < 40 {
-                        match is_allowed(&store.take_one(&one).await) {
+                        match is_allowed(&store.take(&one).await) {
                             true => (allowed, denied) = (allowed + 1, 0),
                             false => denied += 1,
                         }

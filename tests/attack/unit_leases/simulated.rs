@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::decision::{Receipt, Source};
-use tidegate::store::{StoreExt, UnitLeases};
+use tidegate::store::UnitLeases;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
 use tokio::time::{advance, timeout};
@@ -103,10 +103,9 @@ fn record(
     let now = clock.now();
     let (at, reset_after) = match decision.source() {
         Source::Lease => {
-            let peek = memory.take(&[take.clone().with_cost(0)]).now();
+            let peek = memory.peek(take).now();
             let peek = peek.unwrap_or_else(|_| unreachable!("memory is ready"));
             let peek = peek.expect("there is room");
-            let peek = peek.into_single().expect("one answer");
             (now, peek.quotas()[0].reset_after())
         }
         _ => (receipt.stamp(), decision.quotas()[0].reset_after()),
@@ -207,10 +206,10 @@ impl Fleet {
         let key = if random.is(80) { "hot" } else { "warm" };
         let take = Take::new(Arc::clone(&process.rule), Key::from(key));
         let take = take.with_cost(1 + random.below(self.max_cost));
-        let answer = match process.store.take(std::slice::from_ref(&take)).now() {
+        let answer = match process.store.take(&take).now() {
             Ok(answer) => {
                 let is_dropped = self.has_faults && random.is(1);
-                let decision = answer.expect("a decision").into_single().expect("one");
+                let decision = answer.expect("a decision");
                 let mut outcome = world.outcome.lock().expect("no panic");
                 if is_dropped {
                     outcome.unknown += take.cost();
@@ -232,8 +231,7 @@ impl Fleet {
             let answer = timeout(patience, answer).await;
             let mut outcome = outcome.lock().expect("no panic");
             match answer {
-                Ok(Ok(decisions)) => {
-                    let decision = decisions.into_single().expect("one");
+                Ok(Ok(decision)) => {
                     let used = record((&clock, &memory), &take, &decision);
                     outcome.uses.extend(used);
                 }
@@ -514,7 +512,7 @@ async fn fields_are_not_optimistic() {
                 for _ in 0..random.below(3) {
                     let take = Take::new(Arc::clone(&process.rule), Key::from("hot"));
                     let take = take.with_cost(1 + random.below(3));
-                    let answer = process.store.take(std::slice::from_ref(&take));
+                    let answer = process.store.take(&take);
                     let answer = match answer.now() {
                         Ok(answer) => answer,
                         Err(pending) => {
@@ -522,7 +520,7 @@ async fn fields_are_not_optimistic() {
                             continue;
                         }
                     };
-                    let told = answer.expect("a decision").into_single().expect("one");
+                    let told = answer.expect("a decision");
                     if told.source() != Source::Lease {
                         continue;
                     }
@@ -544,7 +542,7 @@ async fn fields_are_not_optimistic() {
                 let process = &world.processes[random.below(3) as usize];
                 let take = Take::new(Arc::clone(&process.rule), Key::from("hot"));
                 let store = Arc::clone(&process.store);
-                tokio::spawn(async move { store.take_one(&take).await });
+                tokio::spawn(async move { store.take(&take).await });
             }
         }
         assert!(leased > 100, "{algorithm:?}: {leased}");

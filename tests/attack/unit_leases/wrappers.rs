@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::decision::Source;
 use tidegate::rule::Share;
-use tidegate::store::{DenialCache, StoreErrorKind, StoreExt, UnitLeases};
+use tidegate::store::{DenialCache, StoreErrorKind, UnitLeases};
 use tidegate::{Algorithm, MemoryStore, Resilient, Store};
 use tokio::time::sleep;
 
@@ -243,7 +243,7 @@ async fn a_breaker_outside() {
     inner.refunds_are(Fate::QuestionLost);
     let gone = Instant::now();
     while gone.elapsed() < millis(300) {
-        match store.take_one(&one).await {
+        match store.take(&one).await {
             Ok(decision) => {
                 assert_eq!(decision.source(), Source::Lease);
                 assert!(gone.elapsed() < LEASE + millis(40));
@@ -259,7 +259,7 @@ async fn a_breaker_outside() {
     inner.takes_are(Fate::Answered);
     inner.refunds_are(Fate::Answered);
     let back = Instant::now();
-    while !is_allowed(&store.take_one(&one).await) {
+    while !is_allowed(&store.take(&one).await) {
         assert!(back.elapsed() < Duration::from_secs(1));
         sleep(millis(2)).await;
     }

@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use test_support::workers::instructions;
 use tidegate::decision::Source;
-use tidegate::store::StoreExt;
 use tidegate::{Key, Store, Take};
 
 use super::role::Role;
@@ -78,7 +77,7 @@ impl Used {
     /// Asks for a unit. Returns whether it was granted.
     async fn take(&mut self, store: &dyn Store, take: &Take) -> bool {
         let from = now();
-        let decision = store.take_one(take).await.expect("a decision");
+        let decision = store.take(take).await.expect("a decision");
         // The next whole microsecond.
         let until = now() + 1;
         let Some(receipt) = decision.receipt() else {

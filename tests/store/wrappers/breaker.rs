@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use futures_util::future::poll_immediate;
-use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind, StoreExt};
+use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind};
 use tidegate::{MemoryStore, Quota, Rule, Store, StoreError};
 use tokio::time::{Instant, sleep};
 
@@ -55,12 +55,12 @@ async fn one_dead_key_does_not_hold_it_open() {
         let store = CircuitBreaker::new(FlakyStore::new(Mode::IsDeadFor(kind))).failures(3);
         let dead = take_of(Rule::new("dead", [Quota::per_second(5)]).expect("valid"));
         for _ in 0..3 {
-            let error = store.take_one(&dead).await.expect_err("dead");
+            let error = store.take(&dead).await.expect_err("dead");
             assert_eq!(error.kind(), kind);
         }
         assert_eq!(failure(&store).await.kind(), Kind::Unavailable, "open");
         let began = Instant::now();
-        while let Err(error) = store.take_one(&take()).await {
+        while let Err(error) = store.take(&take()).await {
             assert!(began.elapsed() < SECOND, "still open: {error}");
             sleep(10 * MILLISECOND).await;
         }
@@ -209,11 +209,11 @@ async fn a_wrong_key_is_an_answer() {
 async fn late_answers_change_nothing() {
     let flaky = FlakyStore::new(Mode::Holds);
     let store = CircuitBreaker::new(flaky.clone()).failures(3);
-    let takes = [take()];
-    let mut early = Box::pin(store.take(&takes));
+    let one = take();
+    let mut early = Box::pin(store.take(&one));
     assert!(poll_immediate(&mut early).await.is_none());
     flaky.set(Mode::HoldsAndFails(Kind::Timeout));
-    let mut failing: Vec<_> = (0..3).map(|_| Box::pin(store.take(&takes))).collect();
+    let mut failing: Vec<_> = (0..3).map(|_| Box::pin(store.take(&one))).collect();
     for late in &mut failing {
         assert!(poll_immediate(late).await.is_none());
     }
@@ -233,13 +233,6 @@ async fn late_answers_change_nothing() {
         assert_eq!(late.await.expect_err("it fails").kind(), Kind::Timeout);
     }
     assert!(ask(&store, &take()).await.is_allowed(), "still closed");
-}
-
-/// A batch without takes is no question.
-#[tokio::test(start_paused = true)]
-async fn nothing_is_asked_of_nobody() {
-    let (store, _line) = open(Mode::Memory).await;
-    assert!(store.take(&[]).await.expect("no decisions").is_empty());
 }
 
 /// How long an answer takes while it is open.

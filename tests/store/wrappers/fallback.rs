@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tidegate::decision::{Source, Verdict};
 use tidegate::rule::{OnError, Share};
-use tidegate::store::{Fallback, StoreErrorKind as Kind, StoreExt};
+use tidegate::store::{Fallback, StoreErrorKind as Kind};
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
+use tidegate::{Algorithm, Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
 
 use super::flaky_store::Mode;
 use super::{FlakyStore, SECOND, ask, quota, rule, take_of};
@@ -198,39 +198,10 @@ async fn a_rule_that_says_something_else_gets_the_error() {
     let (respond, proceed) = (of(OnError::Respond), of(OnError::Proceed));
     let dynamic: &dyn Store = &store;
     for take in [&respond, &proceed] {
-        let error = dynamic.take_one(take).await.expect_err("passed on");
+        let error = dynamic.take(take).await.expect_err("passed on");
         assert_eq!(error.kind(), Kind::Timeout);
     }
     assert!(ask(&store, &of(OnError::Fallback)).await.is_allowed());
-    // A batch is answered as a whole.
-    let mixed = [of(OnError::Fallback), proceed];
-    assert!(store.take(&mixed).await.is_err());
-    assert_eq!(ask(&store, &mixed[0]).await.remaining(), 3);
-}
-
-/// In order, and all of it here.
-#[tokio::test]
-async fn a_batch_is_answered_in_order() {
-    let flaky = gone();
-    let (store, _) = fallback(&flaky, Share::of_processes(2));
-    let take = take_of(rule(quota(8, SECOND)));
-    let other = Take::new(Arc::clone(take.rule()), Key::from("other"));
-    let takes = [
-        take.clone().with_cost(3),
-        take.clone().with_cost(2),
-        other,
-        take.clone(),
-        take,
-    ];
-    let decisions = store.take(&takes).await.expect("decisions");
-    let verdicts: Vec<_> = decisions.iter().map(Decision::is_allowed).collect();
-    assert_eq!(verdicts, [true, false, true, true, false]);
-    assert!(
-        decisions
-            .iter()
-            .all(|decision| decision.failure().is_some())
-    );
-    assert!(store.take(&[]).await.expect("none").is_empty());
 }
 
 #[tokio::test]
@@ -304,7 +275,7 @@ async fn its_memory_is_bounded() {
         ("a", None),
     ] {
         let take = Take::new(Arc::clone(&rule), Key::from(name));
-        let answer = (&store as &dyn Store).take_one(&take).await;
+        let answer = (&store as &dyn Store).take(&take).await;
         assert_eq!(answer.err().map(|error| error.kind()), expected, "{name}");
     }
 }

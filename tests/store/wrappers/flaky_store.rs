@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::decision::{Decisions, Receipt};
+use tidegate::decision::Receipt;
 use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{MemoryStore, Store, StoreError, Take};
+use tidegate::{Decision, MemoryStore, Store, StoreError, Take};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -162,22 +162,22 @@ fn error(kind: StoreErrorKind) -> StoreError {
 }
 
 impl Store for FlakyStore {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let is_look = takes.iter().all(|take| take.cost() == 0);
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let is_look = take.cost() == 0;
         match self.mode() {
-            Mode::Memory => self.0.memory.take(takes),
+            Mode::Memory => self.0.memory.take(take),
             Mode::FailsAtOnce(kind) => {
                 drop(self.question(is_look));
                 StoreFuture::ready(Err(error(kind)))
             }
-            Mode::IsDeadFor(kind) if takes.iter().any(|take| take.rule().path() == "dead") => {
+            Mode::IsDeadFor(kind) if take.rule().path() == "dead" => {
                 StoreFuture::boxed(async move { Err(error(kind)) })
             }
             _ => {
-                let (question, takes) = (self.question(is_look), takes.to_vec());
+                let (question, take) = (self.question(is_look), take.clone());
                 StoreFuture::boxed(async move {
                     question.comes_through().await?;
-                    question.flaky.0.memory.take(&takes).await
+                    question.flaky.0.memory.take(&take).await
                 })
             }
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::future::poll_immediate;
 use tidegate::Store;
 use tidegate::decision::Receipt;
-use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind, StoreExt};
+use tidegate::store::{CircuitBreaker, StoreErrorKind as Kind};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::open;
@@ -25,8 +25,8 @@ async fn half_open(mode: Mode) -> (CircuitBreaker<FlakyStore>, FlakyStore) {
 #[tokio::test(start_paused = true)]
 async fn one_goes_through_and_closes_it() {
     let (store, flaky) = half_open(Mode::Holds).await;
-    let takes = [take()];
-    let mut trial = Box::pin(store.take(&takes));
+    let one = take();
+    let mut trial = Box::pin(store.take(&one));
     assert!(poll_immediate(&mut trial).await.is_none());
     for _ in 0..10 {
         let answer = timeout(SECOND, kind(&store)).await;
@@ -67,9 +67,9 @@ async fn one_that_fails_opens_it_again() {
 #[tokio::test(start_paused = true)]
 async fn one_that_is_dropped_makes_room_for_another() {
     let (store, flaky) = half_open(Mode::Holds).await;
-    let takes = [take()];
+    let one = take();
     for polls in 0..4 {
-        let mut trial = Box::pin(store.take(&takes));
+        let mut trial = Box::pin(store.take(&one));
         for _ in 0..polls {
             assert!(poll_immediate(&mut trial).await.is_none());
         }
@@ -89,13 +89,13 @@ async fn one_that_is_dropped_makes_room_for_another() {
 async fn an_earlier_one_that_is_dropped_changes_nothing() {
     let flaky = FlakyStore::new(Mode::Holds);
     let store = CircuitBreaker::new(flaky.clone()).failures(1);
-    let takes = [take()];
-    let early = store.take(&takes);
+    let one = take();
+    let early = store.take(&one);
     flaky.set(Mode::Fails(Kind::Timeout));
     assert_eq!(kind(&store).await, Kind::Timeout);
     flaky.set(Mode::Holds);
     sleep(130 * MILLISECOND).await;
-    let trial = store.take(&takes);
+    let trial = store.take(&one);
     drop(early);
     assert_eq!(kind(&store).await, Kind::Unavailable);
     drop(trial);
@@ -107,8 +107,8 @@ async fn an_earlier_one_that_is_dropped_changes_nothing() {
 async fn one_that_is_left_lying_about_is_passed_over() {
     for polls in 0..2 {
         let (store, flaky) = half_open(Mode::Holds).await;
-        let takes = [take()];
-        let mut kept = Box::pin(store.take(&takes));
+        let one = take();
+        let mut kept = Box::pin(store.take(&one));
         for _ in 0..polls {
             assert!(poll_immediate(&mut kept).await.is_none());
         }
@@ -151,7 +151,7 @@ async fn exactly_one_of_500_goes_through() {
     let tasks = (0..500).map(|_| {
         let (store, refused) = (store.clone(), Arc::clone(&refused));
         tokio::spawn(async move {
-            let answer = (&store as &dyn Store).take_one(&take()).await;
+            let answer = (&store as &dyn Store).take(&take()).await;
             if let Err(error) = &answer {
                 assert_eq!(error.kind(), Kind::Unavailable);
                 refused.fetch_add(1, Ordering::Relaxed);

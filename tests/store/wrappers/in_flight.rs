@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, poll_immediate};
 use tidegate::decision::Receipt;
-use tidegate::store::{InFlight, StoreErrorKind, StoreExt};
+use tidegate::store::{InFlight, StoreErrorKind};
 use tidegate::{MemoryStore, Store};
 
 use super::flaky_store::Mode;
@@ -17,7 +17,7 @@ async fn what_is_too_much_is_shed_at_once() {
     let began = tokio::time::Instant::now();
     let answers = (0..10).map(|_| async {
         let take = take();
-        let answer = (&store as &dyn Store).take_one(&take).await;
+        let answer = (&store as &dyn Store).take(&take).await;
         (answer, began.elapsed())
     });
     let answers = join_all(answers).await;
@@ -37,24 +37,24 @@ async fn what_is_too_much_is_shed_at_once() {
     assert!(ask(&store, &take()).await.is_allowed(), "there is room");
 }
 
-/// A permit is held from the question to the end of its future, polled or not. A batch has one, and
-/// so has a refund.
+/// A permit is held from the question to the end of its future, polled or not. A refund has one,
+/// too.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_future_gives_its_permit_back() {
     let flaky = FlakyStore::new(Mode::Hangs);
     let store = InFlight::new(flaky.clone(), 3);
-    let takes = [take(), take(), take()];
+    let one = take();
     let receipt = Receipt::new(1, 1, 1);
     for round in 0..99 {
-        let unpolled = store.take(&takes);
+        let unpolled = store.take(&one);
         assert_eq!((store.under_way(), flaky.under_way()), (1, 1));
-        let mut polled = Box::pin(store.take(&takes));
-        let mut refund = Box::pin(store.refund(&takes[0], &receipt));
+        let mut polled = Box::pin(store.take(&one));
+        let mut refund = Box::pin(store.refund(&one, &receipt));
         assert!(poll_immediate(&mut polled).await.is_none());
         assert!(poll_immediate(&mut refund).await.is_none());
         assert_eq!((store.under_way(), flaky.under_way()), (3, 3));
         assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
-        let refused = store.refund(&takes[0], &receipt).await;
+        let refused = store.refund(&one, &receipt).await;
         let refused = refused.expect_err("one too many").kind();
         assert_eq!(refused, StoreErrorKind::Overloaded);
         match round % 3 {
@@ -87,7 +87,6 @@ async fn a_first_question_needs_a_permit() {
         let refused = refund.expect_err("it needs one, too").kind();
         assert_eq!(refused, StoreErrorKind::Overloaded);
         assert_eq!((flaky.asked(), flaky.memory().len()), (0, 0));
-        assert!(store.take(&[]).await.expect("no question").is_empty());
     }
 
     let store = InFlight::new(MemoryStore::new(), 1);
@@ -104,15 +103,10 @@ async fn a_repeat_never_needs_a_permit() {
     let flaky = FlakyStore::new(Mode::Hangs);
     let store = InFlight::new(flaky.clone(), 1);
     let again = take().repeat();
-    let first = store.take(&[take()]);
-    let repeats: Vec<_> = (0..10)
-        .map(|_| store.take(&[again.clone(), again.clone()]))
-        .collect();
+    let first = store.take(&take());
+    let repeats: Vec<_> = (0..10).map(|_| store.take(&again)).collect();
     assert_eq!((store.under_way(), flaky.under_way()), (1, 11));
-    let mixed = store.take(&[again.clone(), take()]).now();
-    let mixed = mixed.expect("the store inside is not asked");
-    let refused = mixed.expect_err("a first question is in it").kind();
-    assert_eq!(refused, StoreErrorKind::Overloaded);
+    assert_eq!(kind(&store).await, StoreErrorKind::Overloaded);
     drop((first, repeats));
     assert_eq!((store.under_way(), flaky.under_way()), (0, 0));
 
@@ -129,7 +123,7 @@ async fn never_more_than_the_bound_on_many_threads() {
         let (store, flaky) = (store.clone(), flaky.clone());
         tokio::spawn(async move {
             for _ in 0..200 {
-                let answer = (&store as &dyn Store).take_one(&take()).await;
+                let answer = (&store as &dyn Store).take(&take()).await;
                 assert!(flaky.under_way() <= 8);
                 if let Err(error) = answer {
                     assert_eq!(error.kind(), StoreErrorKind::Overloaded);

@@ -18,7 +18,7 @@ mod timeout;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{StoreErrorKind, StoreExt};
+use tidegate::store::StoreErrorKind;
 use tidegate::{Decision, Key, Quota, Rule, Store, StoreError, Take};
 
 use flaky_store::FlakyStore;
@@ -45,17 +45,16 @@ fn take() -> Take {
 }
 
 async fn ask(store: &dyn Store, take: &Take) -> Decision {
-    store.take_one(take).await.expect("a decision")
+    store.take(take).await.expect("a decision")
 }
 
 /// The answer, if it is there before the future is polled.
 fn at_once(store: &dyn Store, take: &Take) -> Option<Result<Decision, StoreError>> {
-    let answer = store.take(std::slice::from_ref(take)).now().ok()?;
-    Some(answer.map(|decisions| decisions[0].clone()))
+    store.take(take).now().ok()
 }
 
 async fn failure(store: &dyn Store) -> StoreError {
-    let answer = store.take_one(&take()).await;
+    let answer = store.take(&take()).await;
     answer.expect_err("no decision")
 }
 

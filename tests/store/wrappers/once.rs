@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidegate::decision::{Decisions, Receipt};
+use tidegate::decision::Receipt;
 use tidegate::rule::Share;
 use tidegate::store::{
     CircuitBreaker, DenialCache, Fallback, InFlight, StoreErrorKind as Kind, StoreFuture, Timeout,
 };
-use tidegate::{MemoryStore, Resilient, Store, StoreError, Take};
+use tidegate::{Decision, MemoryStore, Resilient, Store, StoreError, Take};
 
 use super::{SECOND, take};
 
@@ -73,11 +73,11 @@ impl Counting {
 }
 
 impl Store for Counting {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
         self.takes.fetch_add(1, Ordering::Relaxed);
-        let decided = self.memory.take(takes).now();
-        let decisions = decided.expect("memory is ready");
-        self.answer.give(decisions.expect("there is room"))
+        let decided = self.memory.take(take).now();
+        let decision = decided.expect("memory is ready");
+        self.answer.give(decision.expect("there is room"))
     }
 
     fn refund(&self, _: &Take, receipt: &Receipt) -> StoreFuture<u64> {
@@ -123,23 +123,20 @@ async fn the_store_inside_is_asked_once() {
             let store = wrap(inner.clone());
             let has_decision = !answer.fails || store.has_fallback();
             for asked in 1..=3 {
-                let question = store.take(&[take()]);
+                let question = store.take(&take());
                 assert_eq!(inner.calls(), (asked, 0), "{name}: immediately");
                 assert_eq!(question.await.is_ok(), has_decision, "{name} {answer:?}");
                 assert_eq!(inner.calls(), (asked, 0), "{name} {answer:?}");
             }
-            let batch = store.take(&[take(), take().with_cost(2), take()]);
-            assert_eq!(batch.await.is_ok(), has_decision);
-            assert_eq!(inner.calls(), (4, 0), "{name} {answer:?}: a batch");
-            let again = store.take(&[take().repeat()]);
+            let again = store.take(&take().repeat());
             assert_eq!(again.await.is_ok(), has_decision);
-            assert_eq!(inner.calls(), (5, 0), "{name} {answer:?}: a repeat");
+            assert_eq!(inner.calls(), (4, 0), "{name} {answer:?}: a repeat");
             let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
             assert_eq!(refund.await.is_ok(), !answer.fails);
-            assert_eq!(inner.calls(), (5, 1), "{name} {answer:?}: a refund");
+            assert_eq!(inner.calls(), (4, 1), "{name} {answer:?}: a refund");
             let reset = store.reset(take().rule(), take().key());
             assert_eq!(reset.await.is_ok(), !answer.fails);
-            assert_eq!(inner.calls(), (5, 2), "{name} {answer:?}: a reset");
+            assert_eq!(inner.calls(), (4, 2), "{name} {answer:?}: a reset");
         }
     }
 }
@@ -150,7 +147,7 @@ async fn what_is_ready_inside_is_ready_outside() {
     for (name, wrap) in WRAPPERS {
         for answer in ANSWERS {
             let store = wrap(Counting::new(answer));
-            let is_ready = store.take(&[take()]).now().is_ok();
+            let is_ready = store.take(&take()).now().is_ok();
             assert_eq!(is_ready, answer.is_ready, "{name} {answer:?}");
             let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
             let is_ready = refund.now().is_ok();
@@ -166,7 +163,7 @@ async fn a_dropped_question_was_asked_once() {
         let inner = Counting::new(Answer::of(false, false));
         let store = wrap(inner.clone());
         for asked in 1..=3 {
-            drop(store.take(&[take()]));
+            drop(store.take(&take()));
             assert_eq!(inner.calls(), (asked, 0), "{name}");
         }
     }

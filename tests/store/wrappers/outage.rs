@@ -7,7 +7,7 @@ use redis::cmd;
 use test_support::Redis;
 use tidegate::decision::Source;
 use tidegate::rule::Share;
-use tidegate::store::{StoreErrorKind as Kind, StoreExt};
+use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{Decision, RedisStore, Resilient, Store, StoreError};
 use tokio::time::sleep;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidegate::decision::Source;
 use tidegate::rule::Share;
-use tidegate::store::{StoreErrorKind as Kind, StoreExt};
+use tidegate::store::StoreErrorKind as Kind;
 use tidegate::{MemoryStore, Resilient, Store};
 use tokio::time::{Instant, sleep};
 
@@ -17,7 +17,7 @@ async fn the_defaults() {
     let flaky = FlakyStore::new(Mode::Slow(SECOND));
     let store = Resilient::around(flaky.clone()).build();
     let asked = take();
-    let answers = join_all((0..1_500).map(|_| store.take_one(&asked))).await;
+    let answers = join_all((0..1_500).map(|_| store.take(&asked))).await;
     let kinds: Vec<_> = answers
         .into_iter()
         .filter_map(|answer| answer.err().map(|error| error.kind()))
@@ -43,7 +43,7 @@ async fn each_part_can_be_set_and_switched_off() {
     let store = bare.clone().timeout(20 * MILLISECOND).build();
     let began = Instant::now();
     let asked = take();
-    let answers = join_all((0..2_000).map(|_| store.take_one(&asked))).await;
+    let answers = join_all((0..2_000).map(|_| store.take(&asked))).await;
     for answer in answers {
         assert_eq!(answer.expect_err("late").kind(), Kind::Timeout);
     }

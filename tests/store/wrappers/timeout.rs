@@ -5,7 +5,7 @@ use std::time::Duration;
 use test_support::Redis;
 use tidegate::decision::Receipt;
 use tidegate::rule::Share;
-use tidegate::store::{CircuitBreaker, Fallback, InFlight, StoreErrorKind, StoreExt, Timeout};
+use tidegate::store::{CircuitBreaker, Fallback, InFlight, StoreErrorKind, Timeout};
 use tidegate::{MemoryStore, Store};
 use tokio::time::Instant;
 
@@ -68,7 +68,7 @@ async fn redis_is_told_as_well() {
     assert!(format!("{store:?}").contains("timeout: 20ms"), "{store:?}");
     server.signal("STOP");
     let began = std::time::Instant::now();
-    let error = (&store as &dyn Store).take_one(&take()).await;
+    let error = (&store as &dyn Store).take(&take()).await;
     let error = error.expect_err("it hangs");
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
     assert!(error.to_string().ends_with("did not answer within 20ms"));

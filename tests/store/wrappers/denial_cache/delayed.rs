@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::decision::{Decisions, Receipt};
+use tidegate::decision::Receipt;
 use tidegate::store::StoreFuture;
-use tidegate::{Key, MemoryStore, Rule, Store, Take};
+use tidegate::{Decision, Key, MemoryStore, Rule, Store, Take};
 use tokio::time::sleep;
 
 /// Decides after the time of the way there, and is heard after that of the way back. Clones are the
@@ -45,9 +45,9 @@ impl Delayed {
 }
 
 impl Store for Delayed {
-    fn take(&self, takes: &[Take]) -> StoreFuture<Decisions> {
-        let takes = takes.to_vec();
-        self.answer(move |memory| memory.take(&takes))
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let take = take.clone();
+        self.answer(move |memory| memory.take(&take))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {

@@ -4,9 +4,8 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use proptest::prelude::*;
 use tidegate::rule::Policy;
-use tidegate::store::StoreExt;
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, MemoryStore};
+use tidegate::{Algorithm, MemoryStore, Store};
 use tokio::time::{Instant, sleep_until};
 
 use super::delayed::Delayed;
@@ -91,8 +90,8 @@ impl Twins {
     }
 
     fn take(&mut self, take: &Take) -> Result<(Decision, Decision), TestCaseError> {
-        let told = self.cached.take_one(take).now_or_never().expect("memory");
-        let own = self.bare.take_one(take).now_or_never().expect("memory");
+        let told = self.cached.take(take).now_or_never().expect("memory");
+        let own = self.bare.take(take).now_or_never().expect("memory");
         let (told, own) = (told.expect("room"), own.expect("room"));
         prop_assert_eq!(told.is_allowed(), own.is_allowed());
         if is_cached(&told) {
@@ -245,10 +244,10 @@ impl Fleet {
             return Ok(0);
         };
         let take = Take::new(Arc::clone(&self.rule), Key::default()).with_cost(cost);
-        let told = match self.store.take(std::slice::from_ref(&take)).now() {
-            Ok(told) => told.expect("decided")[0].clone(),
+        let told = match self.store.take(&take).now() {
+            Ok(told) => told.expect("decided"),
             Err(pending) => {
-                let receipt = pending.await.expect("decided")[0].receipt();
+                let receipt = pending.await.expect("decided").receipt();
                 if let (What::TakeAndRefund(_), Some(receipt)) = (&call.what, receipt) {
                     self.store.refund(&take, &receipt).await.expect("answers");
                 }

@@ -37,11 +37,11 @@ async fn one_caller_asks_again_and_the_others_do_not_wait() {
     assert_eq!(flaky.asked(), 0);
     advance(MICROSECOND).await;
     for _ in 0..5 {
-        let asker = store.take(std::slice::from_ref(&take));
+        let asker = store.take(&take);
         assert_eq!(callers(&store, &take, 10_000).await, 10_000);
         assert_eq!(flaky.asked(), 1);
         flaky.let_go(1);
-        assert_eq!(asker.await.expect("decided")[0].source(), Source::Local);
+        assert_eq!(asker.await.expect("decided").source(), Source::Local);
         assert_eq!(callers(&store, &take, 10_000).await, 10_000);
         assert_eq!(flaky.asked(), 0);
         advance(DUE).await;
@@ -57,7 +57,7 @@ async fn a_caller_that_fails_to_ask_voids_the_denial() {
         if ending == "fails" {
             flaky.set(Mode::HoldsAndFails(Kind::Timeout));
         }
-        let mut asker = Some(store.take(std::slice::from_ref(&take)));
+        let mut asker = Some(store.take(&take));
         assert!(at_once(&store, &take).is_some(), "{ending}: not yet");
         match ending {
             "fails" => {
@@ -75,7 +75,7 @@ async fn a_caller_that_fails_to_ask_voids_the_denial() {
                     .expect("reset");
                 flaky.let_go(1);
                 let answer = asker.take().expect("asks").await;
-                assert!(answer.expect("decided")[0].is_allowed());
+                assert!(answer.expect("decided").is_allowed());
             }
         }
         flaky.asked();
