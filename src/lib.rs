@@ -102,7 +102,6 @@
 )]
 #![cfg_attr(not(feature = "lock"), doc = "[`lock`]: https://docs.rs/tidegate")]
 
-mod admission;
 pub mod algorithm;
 pub mod callback;
 mod clock;

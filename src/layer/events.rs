@@ -12,34 +12,30 @@
 //!
 //! [`trace_hashed_keys`]: super::RateLimitLayer
 
-use super::settings::Settings;
+use super::responder::Responder;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
 use crate::store::Take;
 use crate::trace::TakeSpan;
 
-impl Settings {
-    /// The span around a call of the store.
+impl TakeSpan {
+    /// The end of the span.
     #[inline]
-    pub(super) fn span(&self, take: &Take) -> TakeSpan {
-        TakeSpan::new(take.rule().path(), || self.store().name().to_string())
-    }
-
-    /// The end of that span.
-    #[inline]
-    pub(super) fn record(span: &TakeSpan, answer: &Result<Decision, StoreError>) {
+    pub(super) fn record_answer(&self, answer: &Result<Decision, StoreError>) {
         match answer {
             Ok(decision) => {
-                span.record("outcome", || {
+                self.record("outcome", || {
                     DecisionOutcome::of(decision).name().to_owned()
                 });
-                span.record("source", || decision.source().name().to_owned());
+                self.record("source", || decision.source().name().to_owned());
             }
-            Err(error) => span.record("error", || error.to_string()),
+            Err(error) => self.record("error", || error.to_string()),
         }
     }
+}
 
+impl Responder {
     /// A debug event for each denial, and a summary of the rule's denials at most every 10 s.
     #[inline]
     pub(super) fn log_denial(&self, take: &Take, decision: &Decision) {
@@ -49,7 +45,7 @@ impl Settings {
             if tracing::enabled!(tracing::Level::DEBUG) {
                 self.log_one_denial(take, decision);
             }
-            if let Some(summary) = self.options.counters.denial_summary() {
+            if let Some(summary) = self.counters.denial_summary() {
                 let (denied, allowed) = (summary.denied, summary.allowed);
                 let seconds = summary.since.as_secs_f64();
                 tracing::info!(path, denied, allowed, seconds, "requests were denied");

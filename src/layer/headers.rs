@@ -6,7 +6,7 @@ use axum_core::response::Response;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use crate::admission::WriteDecision;
+use super::action::WriteDecision;
 use crate::decision::{Decision, QuotaState};
 use crate::rule::{Policy, Rule};
 

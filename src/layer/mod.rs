@@ -32,15 +32,37 @@
 //! services that a layer makes share its settings and its store, and answers do not depend on which
 //! connection asks.
 
+// The way of a request:
+//
+//     RateLimit::call           rate_limit.rs        from top to bottom
+//       Settings::rule          settings.rs          no rule: the inner service is called
+//       Settings::take_for      settings.rs          exemption, key and cost, from the head
+//       Decider::decide         decide.rs            asks the store, and waits: a `Verdict`
+//       Responder::act          responder.rs         what the verdict means: an `Action`
+//     ResponseFuture::poll      response_future.rs   does it: the inner service, a callback, a response
+//
+// The layer of the locks has a `Responder` and a `ResponseFuture`, too. The inner service is called
+// only after the verdict, and only the instance that was polled ready.
+mod action;
+mod body;
+mod decide;
 mod events;
 pub(crate) mod headers;
-mod question;
 mod rate_limit;
 pub(crate) mod rate_limit_layer;
+mod responder;
+mod response_future;
 mod settings;
+mod shadow_take;
+mod waiting;
 
+#[cfg(feature = "lock")]
+pub(crate) use action::Action;
+#[cfg(feature = "lock")]
+pub(crate) use decide::Verdict;
 pub(crate) use headers::Headers;
 pub use rate_limit::RateLimit;
 pub(crate) use rate_limit_layer::RateLimitLayer;
-
-pub use crate::admission::ResponseFuture;
+#[cfg(feature = "lock")]
+pub(crate) use responder::Responder;
+pub use response_future::ResponseFuture;

@@ -1,3 +1,4 @@
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -8,9 +9,10 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
+use super::action::Action;
+use super::decide::{Verdict, Waiting};
+use super::response_future::ResponseFuture;
 use super::settings::Settings;
-use crate::admission::ResponseFuture;
-use crate::key::Key;
 use crate::store::Take;
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes.
@@ -44,26 +46,51 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
+    fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
         let settings = &self.settings;
         let Some(rule) = settings.rule() else {
             settings.count_unmatched();
             return ResponseFuture::unlimited(self.inner.call(request));
         };
-        // A request whose head is not read stays in one piece: taking it apart and putting it
-        // together again is a good part of what a decision costs.
-        let outcome = match settings.reads_heads(&rule) {
-            false => settings.ask_first(Take::new(rule, Key::default())),
-            true => {
-                let (head, body) = request.into_parts();
-                let outcome = settings.ask_about(rule, &head);
-                request = Request::from_parts(head, body);
-                outcome
-            }
+        let (take, request) = settings.take_for(rule, request);
+        let action = match take {
+            Ok(take) => settings.limit(take),
+            Err(action) => *action,
         };
-        match outcome {
-            Some(outcome) => ResponseFuture::new(outcome, &mut self.inner, request),
-            None => ResponseFuture::unlimited(self.inner.call(request)),
+        ResponseFuture::new(action, &mut self.inner, request, &settings.responder)
+    }
+}
+
+impl Settings {
+    /// Asks the store about a request, and says what becomes of it.
+    fn limit(self: &Arc<Self>, take: Take) -> Action {
+        if take.rule().is_shadow() {
+            self.decider.try_out(take);
+            return Action::Pass;
+        }
+        let (asked, answer) = self.decider.ask_first(take);
+        match answer.now() {
+            Ok(answer) => self.act(self.decider.judge(asked, answer)),
+            Err(answer) => {
+                let settings = Arc::clone(self);
+                Action::Ask(Box::pin(async move {
+                    settings.act(settings.decider.judge_later(asked, answer).await)
+                }))
+            }
+        }
+    }
+
+    /// What becomes of a request that was decided, or may wait.
+    fn act(self: &Arc<Self>, judged: ControlFlow<Verdict, Waiting>) -> Action {
+        match judged {
+            Break(verdict) => self.responder.act(verdict),
+            Continue(waiting) => {
+                let settings = Arc::clone(self);
+                Action::Wait(Box::pin(async move {
+                    let verdict = settings.decider.wait(waiting).await;
+                    settings.responder.act(verdict)
+                }))
+            }
         }
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 use http::request::Parts;
 use tower_layer::Layer;
 
+use super::decide::Decider;
+use super::responder::Responder;
 use super::settings::{RuleSource, Settings};
 use super::{Headers, RateLimit};
 use crate::callback::{DegradeCallback, ErrorCallback};
@@ -80,9 +82,7 @@ impl RateLimitLayer {
     /// Default: a [`MemoryStore`](crate::MemoryStore) of this layer's own, which all its clones and
     /// services share.
     pub fn store(mut self, store: impl Store) -> Self {
-        let settings = self.change();
-        settings.store = Arc::new(shared(store).into());
-        settings.log = Arc::default();
+        self.change_decider().set_store(shared(store));
         self
     }
 
@@ -97,7 +97,7 @@ impl RateLimitLayer {
     /// # let _ = layer;
     /// ```
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.change().options.key = Some(Arc::new(key));
+        self.change_responder().key = Some(Arc::new(key));
         self
     }
 
@@ -137,7 +137,7 @@ impl RateLimitLayer {
 
     /// What answers a denied request. Default: [`Problem`](crate::callback::Problem), a 429.
     pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
-        self.change().options.degrade = Some(Arc::new(callback));
+        self.change_responder().degrade = Some(Arc::new(callback));
         self
     }
 
@@ -147,13 +147,13 @@ impl RateLimitLayer {
     /// says; a 400 or 500 if there is no key, by the [kind](crate::key::KeyErrorKind) of the error.
     /// Errors of the handler go on.
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
-        self.change().options.on_error = Some(Arc::new(callback));
+        self.change_responder().on_error = Some(Arc::new(callback));
         self
     }
 
     /// Which fields the responses get. Default: [`Headers::Draft11`].
     pub fn headers(mut self, headers: Headers) -> Self {
-        self.change().options.write_decision = headers.writer();
+        self.change_responder().write_decision = headers.writer();
         self
     }
 
@@ -177,7 +177,7 @@ impl RateLimitLayer {
     /// # let _ = paced;
     /// ```
     pub fn wait(mut self, up_to: Duration) -> Self {
-        self.change().waiting.up_to = up_to;
+        self.change_decider().waiting.up_to = up_to;
         self
     }
 
@@ -185,7 +185,7 @@ impl RateLimitLayer {
     /// layer. One key takes at most a quarter of them, rounded down, but at least one. A request
     /// beyond either bound is denied at once. Default: 1,024.
     pub fn max_waiting(mut self, max: usize) -> Self {
-        self.change().waiting.max = max;
+        self.change_decider().waiting.max = max;
         self
     }
 
@@ -193,7 +193,7 @@ impl RateLimitLayer {
     /// processes. Whoever can guess a key, as an address, can recognize it. Default: no keys.
     #[cfg(feature = "tracing")]
     pub fn trace_hashed_keys(mut self) -> Self {
-        self.change().traces_keys = true;
+        self.change_responder().traces_keys = true;
         self
     }
 
@@ -216,12 +216,21 @@ impl RateLimitLayer {
 
     /// The same layer with the counters of its path.
     pub(crate) fn counted_by(mut self, counters: Arc<RuleCounters>) -> Self {
-        self.change().options.counters = counters;
+        self.change_decider().counters = Arc::clone(&counters);
+        self.change_responder().counters = counters;
         self
     }
 
     fn change(&mut self) -> &mut Settings {
         Arc::make_mut(&mut self.settings)
+    }
+
+    fn change_decider(&mut self) -> &mut Decider {
+        Arc::make_mut(&mut self.change().decider)
+    }
+
+    fn change_responder(&mut self) -> &mut Responder {
+        Arc::make_mut(&mut self.change().responder)
     }
 }
 
@@ -230,7 +239,7 @@ impl<S> Layer<S> for RateLimitLayer {
 
     fn layer(&self, inner: S) -> RateLimit<S> {
         // Made now, so that no request has to wait for it.
-        self.settings.store();
+        self.settings.decider.store();
         RateLimit::new(inner, Arc::clone(&self.settings))
     }
 }

@@ -1,32 +1,27 @@
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use http::Request;
 use http::request::Parts;
 
-use super::Headers;
-use crate::admission::{Options, WaitLimits};
-use crate::decision::{Decision, Source};
-use crate::error::StoreError;
-use crate::log_on_change::LogOnChange;
+use super::action::Action;
+use super::decide::Decider;
+use super::headers::Headers;
+use super::responder::Responder;
+use crate::callback::caught;
+use crate::key::Key;
 use crate::metrics::RuleSnapshot;
-use crate::rule::{OnError, Rule, SharedRules};
-use crate::store::{MemoryStore, Store};
-use crate::trace;
+use crate::rule::{Rule, SharedRules};
+use crate::store::Take;
 
 /// The settings of a layer, shared by all services that it made.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) rule: RuleSource,
-    /// Empty until it is needed where nothing else was said: a memory store takes a while to make.
-    pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
-    pub(super) options: Options,
     pub(super) cost: Option<Arc<Cost>>,
     pub(super) exempt: Option<Arc<Exempt>>,
-    pub(super) waiting: WaitLimits,
-    pub(super) log: Arc<StoreLog>,
-    /// Whether events contain the hashes of keys.
-    #[cfg(feature = "tracing")]
-    pub(super) traces_keys: bool,
+    pub(super) decider: Arc<Decider>,
+    pub(super) responder: Arc<Responder>,
 }
 
 /// Computes the cost of a request from its head.
@@ -41,25 +36,14 @@ pub(super) enum RuleSource {
     Named { rules: SharedRules, path: Arc<str> },
 }
 
-/// What was logged about a store. Another store has failures of its own.
-#[derive(Default)]
-pub(super) struct StoreLog {
-    failures: LogOnChange,
-    is_missing_fallback_logged: OnceLock<()>,
-}
-
 impl Settings {
     pub(super) fn new(rule: RuleSource) -> Self {
         Self {
             rule,
-            store: Arc::default(),
-            options: Options::new(Headers::default().writer()),
             cost: None,
             exempt: None,
-            waiting: WaitLimits::default(),
-            log: Arc::default(),
-            #[cfg(feature = "tracing")]
-            traces_keys: false,
+            decider: Arc::new(Decider::new()),
+            responder: Arc::new(Responder::new(Headers::default().writer())),
         }
     }
 
@@ -74,7 +58,7 @@ impl Settings {
     /// Counts a request without a rule, unless limiting is disabled.
     pub(super) fn count_unmatched(&self) {
         if self.known_rule().is_none() {
-            self.options.counters.unmatched();
+            self.responder.counters.unmatched();
         }
     }
 
@@ -89,37 +73,49 @@ impl Settings {
     /// The counters of the path, read now; `None` without a rule.
     pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
         let rule = self.known_rule()?;
-        Some(self.options.counters.snapshot(&rule))
+        Some(self.responder.counters.snapshot(&rule))
     }
 
-    pub(super) fn store(&self) -> &Arc<dyn Store> {
-        self.store.get_or_init(|| Arc::new(MemoryStore::new()))
-    }
-
-    /// Logs that decisions begin to fail, and that they are made again: only the changes.
-    pub(super) fn log_answer(&self, path: &str, answer: &Result<Decision, StoreError>) {
-        match answer {
-            // A cached denial does not mean that the store answers again.
-            Ok(decision) if decision.source() == Source::Cache => {}
-            Ok(_) if self.log.failures.worked() => {
-                trace::event!(warn: path, "decisions are made again");
-            }
-            Err(error) if self.log.failures.failed() => {
-                let error = error.to_string();
-                trace::event!(warn: path, error, "no decisions: the error callbacks answer");
-            }
-            Ok(_) | Err(_) => {}
+    /// What the request asks of the store, or what becomes of it without a question.
+    ///
+    /// A request whose head is not read stays in one piece: taking it apart and putting it together
+    /// again is a good part of what a decision costs.
+    pub(super) fn take_for<B>(
+        &self,
+        rule: Arc<Rule>,
+        request: Request<B>,
+    ) -> (Result<Take, Box<Action>>, Request<B>) {
+        let has_key = self.responder.extractor(&rule).is_some();
+        if !has_key && self.cost.is_none() && self.exempt.is_none() {
+            return (Ok(Take::new(rule, Key::default())), request);
         }
+        let (head, body) = request.into_parts();
+        let take = self.read_head(rule, &head);
+        (take, Request::from_parts(head, body))
     }
 
-    /// The rule leaves failures to a fallback, and there may be none.
-    pub(super) fn log_missing_fallback(&self, rule: &Rule) {
-        if rule.on_error() == Some(OnError::Fallback) && !self.store().has_fallback() {
-            self.log.is_missing_fallback_logged.get_or_init(|| {
-                let path = rule.path();
-                trace::event!(warn: path, "the rule says \"fallback\", but its store has none");
-            });
+    /// Exemption, key and cost of the request with this head. Whatever fails, a shadow rule lets
+    /// the request pass.
+    fn read_head(&self, rule: Arc<Rule>, head: &Parts) -> Result<Take, Box<Action>> {
+        let failed = |action| match rule.is_shadow() {
+            true => Box::new(Action::Pass),
+            false => Box::new(action),
+        };
+        if let Some(exempt) = &self.exempt {
+            match caught("exemption", rule.path(), || exempt(head)) {
+                Ok(false) => {}
+                Ok(true) => return Err(Box::new(Action::Pass)),
+                Err(panicked) => return Err(failed(Action::Respond(panicked.into()))),
+            }
         }
+        let key = self.responder.extract(&rule, head);
+        let key = key.map_err(|action| failed(*action))?;
+        let cost = match &self.cost {
+            None => Ok(rule.cost()),
+            Some(cost) => caught("cost", rule.path(), || cost(head)),
+        };
+        let cost = cost.map_err(|panicked| failed(Action::Respond(panicked.into())))?;
+        Ok(Take::new(rule, key).with_cost(cost))
     }
 }
 
@@ -127,7 +123,7 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("rule", &self.rule)
-            .field("store", &self.store.get())
+            .field("store", &self.decider.known_store())
             .finish_non_exhaustive()
     }
 }

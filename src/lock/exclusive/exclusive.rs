@@ -9,7 +9,7 @@ use http_body::Body as HttpBody;
 use tower_service::Service;
 
 use super::exclusive_settings::ExclusiveSettings;
-use crate::admission::ResponseFuture;
+use crate::layer::{Action, ResponseFuture};
 
 /// The service that an [`ExclusiveLayer`](super::ExclusiveLayer) makes.
 ///
@@ -43,9 +43,14 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
+        let (settings, responder) = (&self.settings, &self.settings.responder);
         let (head, body) = request.into_parts();
-        let outcome = self.settings.decide(&head);
+        let key = responder.extract(&settings.rule, &head);
         let request = Request::from_parts(head, body);
-        ResponseFuture::new(outcome, &mut self.inner, request)
+        let action = match key {
+            Ok(key) => Action::Wait(Box::pin(Arc::clone(settings).decide(key))),
+            Err(action) => *action,
+        };
+        ResponseFuture::new(action, &mut self.inner, request, responder)
     }
 }

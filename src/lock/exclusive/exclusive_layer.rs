@@ -8,6 +8,7 @@ use super::exclusive_settings::ExclusiveSettings;
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::connection::Redis;
 use crate::key::KeyExtractor;
+use crate::layer::Responder;
 use crate::lock::lock::Lock;
 
 /// Limits the requests in flight to one, or to [another number](ExclusiveLayer::permits), in all
@@ -76,7 +77,7 @@ impl ExclusiveLayer {
 
     /// Gives each key permits of its own. Default: all requests share the permits.
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.settings_mut().options.key = Some(Arc::new(key));
+        self.responder().key = Some(Arc::new(key));
         self
     }
 
@@ -122,7 +123,7 @@ impl ExclusiveLayer {
     /// estimate, because nobody knows how long the requests in flight will take. The response gets
     /// no `RateLimit` fields.
     pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
-        self.settings_mut().options.degrade = Some(Arc::new(callback));
+        self.responder().degrade = Some(Arc::new(callback));
         self
     }
 
@@ -130,12 +131,16 @@ impl ExclusiveLayer {
     /// fails. Default: a 503 if Redis fails; a 400 or 500 without a key, by the
     /// [kind](crate::key::KeyErrorKind) of the error; errors of the inner service are returned.
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
-        self.settings_mut().options.on_error = Some(Arc::new(callback));
+        self.responder().on_error = Some(Arc::new(callback));
         self
     }
 
     fn settings_mut(&mut self) -> &mut ExclusiveSettings {
         Arc::make_mut(&mut self.settings)
+    }
+
+    fn responder(&mut self) -> &mut Responder {
+        Arc::make_mut(&mut self.settings_mut().responder)
     }
 }
 

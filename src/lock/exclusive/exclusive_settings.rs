@@ -5,14 +5,13 @@ use std::time::Duration;
 use axum_core::response::Response;
 use http::HeaderValue;
 use http::header::RETRY_AFTER;
-use http::request::Parts;
 
-use crate::admission::{Options, Outcome};
 use crate::callback::Cause;
 use crate::connection::Redis;
-use crate::decision::{Decision, QuotaState, Source, Verdict};
+use crate::decision::{self, Decision, QuotaState, Source};
 use crate::error::StoreError;
 use crate::key::Key;
+use crate::layer::{Action, Responder, Verdict};
 use crate::lock::acquire::{acquire_once, acquire_within};
 use crate::lock::lease_guard::LeaseGuard;
 use crate::lock::lease_request::LeaseRequest;
@@ -31,7 +30,7 @@ pub(super) struct ExclusiveSettings {
     pub(super) permits: u32,
     pub(super) lease: Duration,
     pub(super) wait: Duration,
-    pub(super) options: Options,
+    pub(super) responder: Arc<Responder>,
 }
 
 impl ExclusiveSettings {
@@ -47,7 +46,7 @@ impl ExclusiveSettings {
             permits,
             lease,
             wait: Duration::ZERO,
-            options: Options::new(Arc::new(write_retry_after)),
+            responder: Arc::new(Responder::new(Arc::new(write_retry_after))),
         }
     }
 
@@ -56,17 +55,24 @@ impl ExclusiveSettings {
         self.rule = rule(self.rule.path(), self.permits, self.lease);
     }
 
-    /// Acquires a permit for the request with this head.
-    pub(super) fn decide(self: &Arc<Self>, head: &Parts) -> Outcome {
-        let key = match self.options.extract(&self.rule, head) {
-            Ok(key) => key,
-            Err(outcome) => return *outcome,
-        };
-        let settings = Arc::clone(self);
-        Outcome::Wait(Box::pin(async move {
-            let permit = settings.acquire(&key).await;
-            settings.outcome(key, permit)
-        }))
+    /// Acquires a permit for a request with this key, and says what becomes of the request.
+    pub(super) async fn decide(self: Arc<Self>, key: Key) -> Action {
+        let rule = Arc::clone(&self.rule);
+        match self.acquire(&key).await {
+            Ok(Some(permit)) => {
+                let mut admitted = self.responder.admit(rule, None, None);
+                admitted.permit = Some(Box::new(permit));
+                Action::Admit(admitted)
+            }
+            Ok(None) => {
+                let denied = Verdict::Denied(Take::new(rule, key), self.denial());
+                self.responder.act(denied)
+            }
+            Err(error) => {
+                let failed = Verdict::Failed(rule, Cause::Store(error, None));
+                self.responder.act(failed)
+            }
+        }
     }
 
     async fn acquire(&self, key: &Key) -> Result<Option<LeaseGuard>, StoreError> {
@@ -85,28 +91,12 @@ impl ExclusiveSettings {
         Ok(lease.map(LeaseGuard::with_renewal))
     }
 
-    fn outcome(&self, key: Key, permit: Result<Option<LeaseGuard>, StoreError>) -> Outcome {
-        let rule = Arc::clone(&self.rule);
-        match permit {
-            Ok(Some(permit)) => {
-                let mut admitted = self.options.admit(rule);
-                admitted.permit = Some(Box::new(permit));
-                Outcome::Admit(admitted)
-            }
-            Ok(None) => self.options.deny(Take::new(rule, key), self.denial()),
-            Err(error) => {
-                let cause = Cause::Store(error, None);
-                self.options.fail(rule, cause, Outcome::unavailable())
-            }
-        }
-    }
-
     /// A permit is free after one lease, even if the process that holds it has just died.
     fn denial(&self) -> Decision {
         let retry_after = self.lease;
         let verdict = match self.permits {
-            0 => Verdict::Never,
-            _ => Verdict::Denied { retry_after },
+            0 => decision::Verdict::Never,
+            _ => decision::Verdict::Denied { retry_after },
         };
         let state = QuotaState::new(0, retry_after);
         Decision::new(verdict, Source::Redis, once(state))

@@ -35,8 +35,6 @@ struct WaiterCounts {
 pub(crate) struct Waiter {
     /// `None` for a request that waits without a limit.
     deadline: Option<Instant>,
-    /// Whether the error callback was told why a fallback decided.
-    pub(crate) is_failure_reported: bool,
     waiters: Arc<Mutex<WaiterCounts>>,
     counters: Arc<RuleCounters>,
     key: Box<str>,
@@ -96,19 +94,10 @@ impl WaitLimits {
         counters.begins_to_wait();
         Some(Waiter {
             deadline,
-            is_failure_reported: false,
             waiters: Arc::clone(&self.waiters),
             counters: Arc::clone(counters),
             key,
         })
-    }
-}
-
-impl Waiter {
-    /// The error callback was told of this decision's failure, if there is one.
-    pub(crate) fn reported(mut self, decision: &Decision) -> Self {
-        self.is_failure_reported |= decision.failure().is_some();
-        self
     }
 }
 

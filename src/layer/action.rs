@@ -1,0 +1,94 @@
+use std::any::Any;
+use std::sync::Arc;
+
+use axum_core::BoxError;
+use axum_core::body::Body;
+use axum_core::response::Response;
+use bytes::Bytes;
+use http::request::Parts;
+use http_body::Body as HttpBody;
+
+use super::body::PermitBody;
+use super::decide::Verdict;
+use crate::callback::{BoxFuture, DegradeCallback, ErrorCallback, recover_inner};
+use crate::decision::Decision;
+use crate::rule::Rule;
+use crate::store::{Charge, Charges, Take};
+
+/// What a layer does with a request.
+pub(crate) enum Action {
+    /// The inner service is called as if there were no layer.
+    Pass,
+    /// The inner service is called.
+    Admit(Admitted),
+    /// The degrade callback answers.
+    Degrade(Arc<dyn DegradeCallback>, Take, Decision),
+    /// The error callback is told of the verdict's failure. It answers, or chooses the action.
+    Recover(Arc<dyn ErrorCallback>, Box<Verdict>),
+    /// The client gets this response.
+    Respond(Response),
+    /// The action is known when the store has answered. Meanwhile the request keeps the instance of
+    /// the inner service that was polled ready.
+    Ask(BoxFuture<'static, Action>),
+    /// The action is known after a while, and the request keeps no instance ready.
+    Wait(BoxFuture<'static, Action>),
+}
+
+/// Writes a decision into a response, for the client.
+pub(crate) type WriteDecision = Arc<dyn Fn(&Arc<Rule>, Decision, &mut Response) + Send + Sync>;
+
+/// An admitted request, until its response is there.
+pub(crate) struct Admitted {
+    pub(super) rule: Arc<Rule>,
+    /// Missing if the request was admitted without one.
+    pub(super) decision: Option<Decision>,
+    /// Missing if nothing was charged.
+    pub(super) charge: Option<Charge>,
+    /// Is dropped with the body of the response.
+    pub(crate) permit: Option<Box<dyn Any + Send>>,
+    pub(super) write_decision: WriteDecision,
+    /// Is called for errors of the inner service.
+    pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
+    /// The request's head for that callback, kept while the inner service has the request.
+    pub(super) head: Option<Box<Parts>>,
+}
+
+impl Admitted {
+    /// Lets the error callback answer an error of the inner service, which has ended.
+    pub(super) fn recover<E>(
+        mut self,
+        error: E,
+    ) -> Result<BoxFuture<'static, Result<Response, E>>, E>
+    where
+        E: Send + Sync + 'static,
+    {
+        let (Some(head), Some(callback)) = (self.head.take(), self.on_error.take()) else {
+            return Err(error);
+        };
+        self.permit = None;
+        let rule = Arc::clone(&self.rule);
+        Ok(Box::pin(async move {
+            let response = recover_inner(callback, rule, *head, error).await?;
+            Ok(self.finish(response))
+        }))
+    }
+
+    /// The response to the client.
+    pub(super) fn finish<B>(self, response: http::Response<B>) -> Response
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let mut response = match self.permit {
+            None => response.map(Body::new),
+            Some(permit) => response.map(|body| Body::new(PermitBody::new(body, permit))),
+        };
+        if let Some(charge) = self.charge {
+            Charges::add_outer(charge, response.extensions_mut());
+        }
+        if let Some(decision) = self.decision {
+            (self.write_decision)(&self.rule, decision, &mut response);
+        }
+        response
+    }
+}

@@ -1,0 +1,253 @@
+//! The decision about a take. It knows nothing of HTTP.
+//!
+//! ```text
+//! ask_first ── the store, once, and about the rule's candidate along with it
+//!     │
+//!   judge ──── no answer ──▶ Failed
+//!     │        allowed ────▶ Allowed
+//!     │        denied ─────▶ Denied, or it may wait
+//!     │
+//!    wait ──── sleeps until its retry-after, asks, judges
+//! ```
+
+use std::future::poll_fn;
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+
+use tokio::time::{Instant, sleep_until};
+
+use super::shadow_take::ShadowTake;
+use super::waiting::{WaitLimits, Waiter};
+use crate::callback::Cause;
+use crate::decision::{Decision, Source};
+use crate::error::StoreError;
+use crate::in_flight_counter::InFlightCounter;
+use crate::log_on_change::LogOnChange;
+use crate::metrics::RuleCounters;
+use crate::rule::{OnError, Rule};
+use crate::store::{Charge, MemoryStore, Store, StoreFuture, Take};
+use crate::trace::{self, TakeSpan};
+
+/// Decides about takes by asking a store.
+#[derive(Clone)]
+pub(crate) struct Decider {
+    /// Empty until it is needed where nothing else was said: a memory store takes a while to make.
+    store: Arc<OnceLock<Arc<dyn Store>>>,
+    pub(super) counters: Arc<RuleCounters>,
+    pub(super) waiting: WaitLimits,
+    /// Takes of shadow rules that wait for an answer.
+    shadows: InFlightCounter,
+    log: Arc<StoreLog>,
+}
+
+/// What was logged about a store. Another store has failures of its own.
+#[derive(Default)]
+struct StoreLog {
+    failures: LogOnChange,
+    is_missing_fallback_logged: OnceLock<()>,
+}
+
+/// What was decided.
+///
+/// A decision with a [failure](Decision::failure) was made by a fallback.
+pub(crate) enum Verdict {
+    Allowed {
+        rule: Arc<Rule>,
+        cost: u64,
+        decision: Decision,
+        /// Missing if nothing was charged.
+        charge: Option<Charge>,
+    },
+    Denied(Take, Decision),
+    /// There is no decision.
+    Failed(Arc<Rule>, Cause),
+}
+
+/// A denied take that is asked again later.
+pub(super) struct Waiting {
+    take: Take,
+    until: Instant,
+    waiter: Waiter,
+}
+
+/// A take that a store was asked.
+pub(super) struct Asked {
+    take: Take,
+    /// When it was asked. `None` where no request may wait, if the answer is there at once.
+    at: Option<Instant>,
+    /// The waiter, if the request has waited already.
+    waiter: Option<Waiter>,
+    /// The take of the candidate that is tried beside the rule.
+    candidate: Option<Box<ShadowTake>>,
+    /// The span around the call of the store.
+    span: TakeSpan,
+}
+
+impl Decider {
+    pub(super) fn new() -> Self {
+        Self {
+            store: Arc::default(),
+            counters: Arc::default(),
+            waiting: WaitLimits::default(),
+            shadows: InFlightCounter::default(),
+            log: Arc::default(),
+        }
+    }
+
+    /// Asks this store from now on.
+    pub(super) fn set_store(&mut self, store: Arc<dyn Store>) {
+        self.store = Arc::new(store.into());
+        self.log = Arc::default();
+    }
+
+    /// The store, if there is one already.
+    pub(super) fn known_store(&self) -> Option<&Arc<dyn Store>> {
+        self.store.get()
+    }
+
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        self.store.get_or_init(|| Arc::new(MemoryStore::new()))
+    }
+
+    /// Asks the store about a request that has just arrived, and about the candidate of its rule.
+    #[inline]
+    pub(super) fn ask_first(&self, take: Take) -> (Asked, StoreFuture<Decision>) {
+        let candidate = take.rule().shadow().map(Arc::clone);
+        let candidate = candidate.map(|candidate| take.under(candidate));
+        let (mut asked, answer) = self.ask(take, None);
+        // Both stand in the queue before a flight departs, unless one departs in between.
+        asked.candidate = candidate
+            .and_then(|take| self.ask_shadow(take))
+            .map(Box::new);
+        (asked, answer)
+    }
+
+    /// Asks the store about the take of a shadow rule.
+    pub(super) fn try_out(&self, take: Take) {
+        if let Some(shadow) = self.ask_shadow(take) {
+            shadow.count();
+        }
+    }
+
+    /// Asks the store, once.
+    fn ask(&self, take: Take, waiter: Option<Waiter>) -> (Asked, StoreFuture<Decision>) {
+        let at = self.waiting.now();
+        let span = TakeSpan::new(take.rule().path(), || self.store().name());
+        let answer = span.in_scope(|| self.store().take(&take));
+        let asked = Asked {
+            take,
+            at,
+            waiter,
+            candidate: None,
+            span,
+        };
+        (asked, answer)
+    }
+
+    fn ask_shadow(&self, take: Take) -> Option<ShadowTake> {
+        ShadowTake::ask(self.store(), take, &self.counters, &self.shadows)
+    }
+
+    /// What an answer means that has to be waited for.
+    pub(super) async fn judge_later(
+        &self,
+        mut asked: Asked,
+        answer: StoreFuture<Decision>,
+    ) -> ControlFlow<Verdict, Waiting> {
+        let at = *asked.at.get_or_insert_with(Instant::now);
+        let mut answer = pin!(answer);
+        let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
+        self.counters.answered_after(at.elapsed());
+        self.judge(asked, answer)
+    }
+
+    /// Sleeps and asks again, until the take is allowed or may wait no longer.
+    pub(super) async fn wait(&self, mut waiting: Waiting) -> Verdict {
+        loop {
+            sleep_until(waiting.until).await;
+            let (asked, answer) = self.ask(waiting.take.repeat(), Some(waiting.waiter));
+            let judged = match answer.now() {
+                Ok(answer) => self.judge(asked, answer),
+                Err(answer) => self.judge_later(asked, answer).await,
+            };
+            match judged {
+                Break(verdict) => return verdict,
+                Continue(later) => waiting = later,
+            }
+        }
+    }
+
+    /// What the store's answer means. A denied take that may wait is asked again later.
+    pub(super) fn judge(
+        &self,
+        asked: Asked,
+        answer: Result<Decision, StoreError>,
+    ) -> ControlFlow<Verdict, Waiting> {
+        if let Some(candidate) = asked.candidate {
+            candidate.count();
+        }
+        asked.span.record_answer(&answer);
+        self.log_answer(asked.take.rule(), &answer);
+        let decision = match answer {
+            Ok(decision) => decision,
+            Err(error) => {
+                self.counters.store_failed(error.kind());
+                return Break(Verdict::Failed(
+                    asked.take.into_rule(),
+                    Cause::Store(error, None),
+                ));
+            }
+        };
+        if let Some(failure) = decision.failure() {
+            self.counters.store_failed(failure.kind());
+        }
+        if decision.is_allowed() {
+            let (rule, cost) = (Arc::clone(asked.take.rule()), asked.take.cost());
+            let charge = decision.receipt().map(|receipt| {
+                let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
+                Charge::of_layer(store, asked.take, receipt, counters)
+            });
+            return Break(Verdict::Allowed {
+                rule,
+                cost,
+                decision,
+                charge,
+            });
+        }
+        let (take, mut waiter) = (asked.take, asked.waiter);
+        let limits = &self.waiting;
+        let wake = limits.wake_at(asked.at, &take, &mut waiter, &decision, &self.counters);
+        match wake.zip(waiter) {
+            None => Break(Verdict::Denied(take, decision)),
+            Some((until, waiter)) => Continue(Waiting {
+                take,
+                until,
+                waiter,
+            }),
+        }
+    }
+
+    /// Logs that decisions begin to fail, and that they are made again: only the changes.
+    fn log_answer(&self, rule: &Rule, answer: &Result<Decision, StoreError>) {
+        let path = rule.path();
+        match answer {
+            // A cached denial does not mean that the store answers again.
+            Ok(decision) if decision.source() == Source::Cache => {}
+            Ok(_) if self.log.failures.worked() => {
+                trace::event!(warn: path, "decisions are made again");
+            }
+            Err(error) if self.log.failures.failed() => {
+                let error = error.to_string();
+                trace::event!(warn: path, error, "no decisions: the error callbacks answer");
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let wants_fallback = rule.on_error() == Some(OnError::Fallback);
+        if answer.is_err() && wants_fallback && !self.store().has_fallback() {
+            self.log.is_missing_fallback_logged.get_or_init(|| {
+                trace::event!(warn: path, "the rule says \"fallback\", but its store has none");
+            });
+        }
+    }
+}

@@ -1,0 +1,215 @@
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use axum_core::response::Response;
+use http::request::Parts;
+
+use super::action::{Action, Admitted, WriteDecision};
+use super::decide::Verdict;
+use crate::callback::{
+    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught, guarded, key_refused,
+    quota_exceeded, recover, reduced_capacity,
+};
+use crate::decision::Decision;
+use crate::error::{KeyError, KeyErrorKind};
+use crate::key::{Key, KeyExtractor};
+use crate::metrics::RuleCounters;
+use crate::rule::{OnError, Rule};
+use crate::store::{Charge, Take};
+use crate::trace;
+
+/// Turns verdicts into what becomes of requests, by the callbacks of a layer. Both layers of this
+/// crate have one.
+#[derive(Clone)]
+pub(crate) struct Responder {
+    pub(crate) key: Option<Arc<dyn KeyExtractor>>,
+    pub(crate) degrade: Option<Arc<dyn DegradeCallback>>,
+    pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
+    pub(crate) write_decision: WriteDecision,
+    pub(crate) counters: Arc<RuleCounters>,
+    /// Whether events contain the hashes of keys.
+    #[cfg(feature = "tracing")]
+    pub(crate) traces_keys: bool,
+    /// Whether the log was told that the server does not provide what the key is made of.
+    is_key_error_logged: Arc<OnceLock<()>>,
+}
+
+impl Responder {
+    pub(crate) fn new(write_decision: WriteDecision) -> Self {
+        Self {
+            key: None,
+            degrade: None,
+            on_error: None,
+            write_decision,
+            counters: Arc::default(),
+            #[cfg(feature = "tracing")]
+            traces_keys: false,
+            is_key_error_logged: Arc::default(),
+        }
+    }
+
+    /// The layer's own extractor comes before the rule's.
+    pub(crate) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
+        self.key.as_deref().or(rule.extractor())
+    }
+
+    /// The key of the request with this head, or what becomes of a request without one. A panic of
+    /// the extractor is answered with a 500.
+    pub(crate) fn extract(&self, rule: &Arc<Rule>, head: &Parts) -> Result<Key, Box<Action>> {
+        let Some(extractor) = self.extractor(rule) else {
+            return Ok(Key::default());
+        };
+        let action = match caught("key extractor", rule.path(), || extractor.extract(head)) {
+            Ok(Ok(key)) => return Ok(key),
+            Ok(Err(error)) => {
+                self.counters.key_failed(error.kind());
+                self.log_key_error(rule.path(), &error);
+                self.act(Verdict::Failed(Arc::clone(rule), Cause::Key(error)))
+            }
+            Err(panicked) => Action::Respond(panicked.into()),
+        };
+        Err(Box::new(action))
+    }
+
+    /// Logs the server's mistakes. Clients could fill the log with theirs.
+    fn log_key_error(&self, path: &str, error: &KeyError) {
+        if error.kind() == KeyErrorKind::Server {
+            self.is_key_error_logged.get_or_init(|| {
+                let error = error.to_string();
+                trace::event!(warn: path, error, "requests have no key: answered with a 500");
+            });
+        }
+    }
+
+    /// What a verdict means for the request. If something failed, also where a fallback has decided,
+    /// the error callback comes first.
+    #[inline]
+    pub(crate) fn act(&self, verdict: Verdict) -> Action {
+        match &self.on_error {
+            Some(callback) if verdict.has_failed() => {
+                Action::Recover(Arc::clone(callback), Box::new(verdict))
+            }
+            _ => self.carry_out(verdict),
+        }
+    }
+
+    /// Counts the request, and does what the verdict says. Without a decision that is what the rule
+    /// says. A request is counted here alone: once, however often it has asked, and not by a
+    /// decision in whose place an error callback answers.
+    fn carry_out(&self, verdict: Verdict) -> Action {
+        match verdict {
+            Verdict::Allowed {
+                rule,
+                cost,
+                decision,
+                charge,
+            } => {
+                self.counters.decided(&rule, &decision, cost);
+                Action::Admit(self.admit(rule, Some(decision), charge))
+            }
+            Verdict::Denied(take, decision) => {
+                self.counters.decided(take.rule(), &decision, take.cost());
+                self.log_denial(&take, &decision);
+                let Some(callback) = self.degrade.clone() else {
+                    let mut response = quota_exceeded(take.rule(), &decision, take.cost());
+                    (self.write_decision)(take.rule(), decision, &mut response);
+                    return Action::Respond(response);
+                };
+                Action::Degrade(callback, take, decision)
+            }
+            Verdict::Failed(_, Cause::Key(error)) => Action::Respond(key_refused(error.kind())),
+            Verdict::Failed(rule, _) if rule.on_error() == Some(OnError::Proceed) => {
+                self.proceed(rule)
+            }
+            Verdict::Failed(..) => Action::Respond(reduced_capacity()),
+        }
+    }
+
+    pub(crate) fn admit(
+        &self,
+        rule: Arc<Rule>,
+        decision: Option<Decision>,
+        charge: Option<Charge>,
+    ) -> Admitted {
+        Admitted {
+            rule,
+            decision,
+            charge,
+            permit: None,
+            write_decision: Arc::clone(&self.write_decision),
+            on_error: self.on_error.clone(),
+            head: None,
+        }
+    }
+
+    /// Admits a request without a decision.
+    fn proceed(&self, rule: Arc<Rule>) -> Action {
+        self.counters.proceeded();
+        Action::Admit(self.admit(rule, None, None))
+    }
+
+    /// The degrade callback's answer to a denied request with this head.
+    pub(super) async fn degrade(
+        self: Arc<Self>,
+        callback: Arc<dyn DegradeCallback>,
+        take: Take,
+        decision: Decision,
+        head: Parts,
+    ) -> Response {
+        let rule = Arc::clone(take.rule());
+        let denied = Denied::new(take, decision.clone(), head);
+        let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
+        let mut response = response.await.unwrap_or_else(Into::into);
+        (self.write_decision)(&rule, decision, &mut response);
+        response
+    }
+
+    /// What the error callback says about a request with this head. If it propagates the error, the
+    /// verdict stands.
+    pub(super) async fn recover(
+        self: Arc<Self>,
+        callback: Arc<dyn ErrorCallback>,
+        verdict: Verdict,
+        head: Parts,
+    ) -> Action {
+        let Some((rule, cause)) = verdict.failure() else {
+            return self.carry_out(verdict);
+        };
+        // A request without a key may not: a client could lift its limit by leaving the key out.
+        let may_proceed = !matches!(cause, Cause::Key(_));
+        match recover(&*callback, Failed::new(Arc::clone(&rule), head, cause)).await {
+            Recovery::Respond(response) => Action::Respond(response),
+            Recovery::Proceed if may_proceed => self.proceed(rule),
+            Recovery::Proceed | Recovery::Propagate => self.carry_out(verdict),
+        }
+    }
+}
+
+impl Verdict {
+    /// Whether there is no decision, or only a fallback's.
+    fn has_failed(&self) -> bool {
+        match self {
+            Self::Allowed { decision, .. } | Self::Denied(_, decision) => {
+                decision.failure().is_some()
+            }
+            Self::Failed(..) => true,
+        }
+    }
+
+    /// The rule, and what the error callback is told.
+    fn failure(&self) -> Option<(Arc<Rule>, Cause)> {
+        let (rule, decision) = match self {
+            Self::Allowed { rule, decision, .. } => (rule, decision),
+            Self::Denied(take, decision) => (take.rule(), decision),
+            Self::Failed(rule, cause) => return Some((Arc::clone(rule), cause.clone())),
+        };
+        let cause = Cause::Store(decision.failure()?.clone(), Some(decision.clone()));
+        Some((Arc::clone(rule), cause))
+    }
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,252 @@
+use std::any::TypeId;
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum_core::BoxError;
+use axum_core::body::Body;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body as HttpBody;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::action::{Action, Admitted};
+use super::responder::Responder;
+use crate::callback::BoxFuture;
+use crate::store::Charges;
+
+pin_project! {
+    /// The response future of [`RateLimit`](crate::layer::RateLimit) and of `Exclusive`.
+    ///
+    /// Dropping it before a store has decided may or may not charge the request: it depends on
+    /// whether the question was sent. Dropping it later changes nothing any more. A permit is given
+    /// back in any case.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<S, B, S::Future, S::Error>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, B, F, E> {
+        /// The store answers, the request waits, or the error callback says how to go on.
+        Choosing {
+            action: BoxFuture<'static, Action>,
+            held: Option<Held<S, B>>,
+        },
+        /// A request that goes on after a while: its instance of the inner service gets ready.
+        Readying {
+            admitted: Option<Admitted>,
+            held: Option<Held<S, B>>,
+        },
+        /// The inner service answers. Nothing limits the request if it was not admitted.
+        Calling {
+            #[pin]
+            response: F,
+            admitted: Option<Admitted>,
+        },
+        /// The degrade callback answers, or the error callback for an inner service that has failed.
+        Answering {
+            response: BoxFuture<'static, Result<Response<Body>, E>>,
+        },
+        Responding {
+            response: Option<Response<Body>>,
+        },
+    }
+}
+
+/// A request without a response, and the instance of the inner service that it would go to.
+struct Held<S, B> {
+    service: S,
+    is_ready: bool,
+    request: Request<B>,
+    responder: Arc<Responder>,
+}
+
+const DONE: &str = "polled after completion";
+
+impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
+    /// Nothing limits this request.
+    pub(crate) fn unlimited(response: S::Future) -> Self {
+        let admitted = None;
+        let state = State::Calling { response, admitted };
+        Self { state }
+    }
+
+    /// Does this with the request. The service has been polled ready.
+    pub(crate) fn new(
+        action: Action,
+        service: &mut S,
+        request: Request<B>,
+        responder: &Arc<Responder>,
+    ) -> Self
+    where
+        S: Clone,
+        S::Error: 'static,
+    {
+        let state = match action {
+            Action::Pass => return Self::unlimited(service.call(request)),
+            Action::Admit(admitted) => State::call(service, request, Some(admitted)),
+            action => {
+                // The ready instance goes along: one that is left behind unused keeps what it has
+                // reserved, such as a permit of a `ConcurrencyLimit`.
+                let fresh = service.clone();
+                let held = Held {
+                    service: std::mem::replace(service, fresh),
+                    is_ready: true,
+                    request,
+                    responder: Arc::clone(responder),
+                };
+                State::after(action, held)
+            }
+        };
+        Self { state }
+    }
+}
+
+impl<S, B> State<S, B, S::Future, S::Error>
+where
+    S: Service<Request<B>>,
+    S::Error: 'static,
+{
+    fn after(action: Action, mut held: Held<S, B>) -> Self
+    where
+        S: Clone,
+    {
+        let admitted = match action {
+            Action::Pass => None,
+            Action::Admit(admitted) => Some(admitted),
+            Action::Respond(response) => {
+                let response = Some(response);
+                return Self::Responding { response };
+            }
+            Action::Degrade(callback, take, decision) => {
+                let (head, _) = held.request.into_parts();
+                let response = held.responder.degrade(callback, take, decision, head);
+                return Self::Answering {
+                    response: Box::pin(async { Ok(response.await) }),
+                };
+            }
+            Action::Recover(callback, verdict) => {
+                let responder = Arc::clone(&held.responder);
+                let action = responder.recover(callback, *verdict, head(&held.request));
+                return Self::after(Action::Wait(Box::pin(action)), held);
+            }
+            Action::Ask(action) => {
+                let held = Some(held);
+                return Self::Choosing { action, held };
+            }
+            Action::Wait(action) => {
+                let held = Some(held.unready());
+                return Self::Choosing { action, held };
+            }
+        };
+        match held.is_ready {
+            true => Self::call(&mut held.service, held.request, admitted),
+            false => Self::Readying {
+                admitted,
+                held: Some(held),
+            },
+        }
+    }
+
+    fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admitted>) -> Self {
+        if let Some(admitted) = &mut admitted {
+            if let Some(decision) = &admitted.decision {
+                request.extensions_mut().insert(decision.clone());
+            }
+            if let Some(charge) = &admitted.charge {
+                Charges::add_inner(charge, request.extensions_mut());
+            }
+            // Axum's services never fail.
+            let may_fail = TypeId::of::<S::Error>() != TypeId::of::<Infallible>();
+            if may_fail && admitted.on_error.is_some() {
+                admitted.head = Some(Box::new(head(&request)));
+            }
+        }
+        Self::Calling {
+            response: service.call(request),
+            admitted,
+        }
+    }
+}
+
+impl<S: Clone, B> Held<S, B> {
+    /// Gives back what the ready instance has reserved.
+    fn unready(mut self) -> Self {
+        self.service = self.service.clone();
+        self.is_ready = false;
+        self
+    }
+}
+
+/// A copy of the request without its body.
+fn head<B>(request: &Request<B>) -> Parts {
+    let (mut head, ()) = Request::new(()).into_parts();
+    head.method = request.method().clone();
+    head.uri = request.uri().clone();
+    head.version = request.version();
+    head.headers = request.headers().clone();
+    head.extensions = request.extensions().clone();
+    head
+}
+
+impl<S, ReqBody, ResBody> Future for ResponseFuture<S, ReqBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    S::Error: Send + Sync + 'static,
+    ResBody: HttpBody<Data = Bytes> + Send + 'static,
+    ResBody::Error: Into<BoxError>,
+{
+    type Output = Result<Response<Body>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Choosing { action, held } => {
+                    let action = ready!(action.as_mut().poll(cx));
+                    State::after(action, held.take().expect(DONE))
+                }
+                StateProj::Readying { admitted, held } => {
+                    let service = &mut held.as_mut().expect(DONE).service;
+                    ready!(service.poll_ready(cx))?;
+                    let mut held = held.take().expect(DONE);
+                    State::call(&mut held.service, held.request, admitted.take())
+                }
+                StateProj::Calling { response, admitted } => {
+                    let result = ready!(response.poll(cx));
+                    let Some(admitted) = admitted.take() else {
+                        return Poll::Ready(result.map(|response| response.map(Body::new)));
+                    };
+                    match result {
+                        Ok(response) => return Poll::Ready(Ok(admitted.finish(response))),
+                        Err(error) => State::Answering {
+                            response: admitted.recover(error)?,
+                        },
+                    }
+                }
+                StateProj::Answering { response } => return response.as_mut().poll(cx),
+                StateProj::Responding { response } => {
+                    return Poll::Ready(Ok(response.take().expect(DONE)));
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
