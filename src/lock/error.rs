@@ -93,6 +93,6 @@ pub(super) fn is_transient(error: &StoreError) -> bool {
     use StoreErrorKind as Kind;
     matches!(
         error.kind(),
-        Kind::Timeout | Kind::Unavailable | Kind::ReadOnly
+        Kind::Timeout | Kind::Unavailable | Kind::ReadOnly | Kind::Protocol
     )
 }

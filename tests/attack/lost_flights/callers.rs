@@ -3,14 +3,14 @@
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use test_support::Redis as Server;
 use test_support::proxy::Proxy;
 use tidegate::limiter::{Rate, RateLimiter, RateType};
 use tidegate::lock::{Lock, LockErrorKind, LockGuard, Owner};
-use tidegate::store::StoreExt;
+
 use tidegate::{Decision, Redis, RedisStore, Rule, Store, Take};
 use tokio::sync::OnceCell;
 
@@ -127,6 +127,17 @@ pub(super) struct World {
     _guards: Vec<LockGuard>,
 }
 
+/// Connects, however busy the machine is.
+pub(super) async fn connected(url: &str) -> Redis {
+    let began = Instant::now();
+    loop {
+        match Redis::connect(url).await {
+            Ok(redis) => return redis,
+            Err(error) => assert!(began.elapsed() < Duration::from_secs(30), "{error}"),
+        }
+    }
+}
+
 impl World {
     pub(super) async fn new(server: &Server, label: &str) -> Self {
         let proxy = Proxy::start_with_flights(&server.url).await;
@@ -144,8 +155,7 @@ impl World {
     /// The process reaches its servers by `url`, which leads through the proxies; the other one
     /// reaches them by `beside`.
     pub(super) async fn over(proxies: Vec<Proxy>, url: &str, beside: &str, label: &str) -> Self {
-        let redis = Redis::connect(url).await.expect("a running server");
-        let redis = redis.timeout(TIMEOUT);
+        let redis = connected(url).await.timeout(TIMEOUT);
         let other = handle(beside).await;
         Self::with(proxies.into(), redis, other, beside, label).await
     }
@@ -281,7 +291,7 @@ impl World {
         match kind {
             Kind::Take => {
                 let own = at + round % 20 * CALLERS;
-                let answer = self.store.take_one(&self.owned[own as usize]).await?;
+                let answer = self.store.take(&self.owned[own as usize]).await?;
                 is_owned(own, &answer)
             }
             Kind::Slice => {
@@ -300,7 +310,7 @@ impl World {
                 })
             }
             Kind::SpentTake => {
-                let answer = self.store.take_one(&self.spent(at)).await?;
+                let answer = self.store.take(&self.spent(at)).await?;
                 let denied = !answer.is_allowed() && answer.remaining() == 0;
                 expect(denied, || format!("it is used up: {answer:?}"))
             }
@@ -362,11 +372,7 @@ impl World {
     async fn refund(&self, at: u64, round: u64) -> Outcome {
         let cost = 11 * (at + 1) + 100 * (round % 7);
         let paid = take(&self.rule("paid", MAX), at).with_cost(cost);
-        let charged = self
-            .store_beside()
-            .take_one(&paid)
-            .await
-            .expect("a decision");
+        let charged = self.store_beside().take(&paid).await.expect("a decision");
         let receipt = charged.receipt().expect("it was charged");
         let units = self.store.refund(&paid, &receipt).await?;
         expect(units == cost, || {
@@ -377,7 +383,7 @@ impl World {
     async fn reset(&self, at: u64, round: u64) -> Outcome {
         let forgotten = take(&self.rule("forgotten", MAX), format!("{at}-{round}"));
         let beside = self.store_beside();
-        let charged = beside.take_one(&forgotten.clone().with_cost(9)).await;
+        let charged = beside.take(&forgotten.clone().with_cost(9)).await;
         charged.expect("a decision");
         let reset = self.store.reset(forgotten.rule(), forgotten.key());
         reset.await?;

@@ -7,7 +7,6 @@ use test_support::cluster::{Cluster, Plan};
 use test_support::proxy::{Extra, FlightFault, Part, Proxy, Spot};
 use test_support::sentinels::{NAME, Sentinels};
 use tidegate::RedisStore;
-use tidegate::store::StoreExt;
 use tokio::time::sleep;
 
 use super::callers::{Kind, World};
@@ -99,7 +98,7 @@ async fn a_layout_of_a_cluster() {
         let began = Instant::now();
         for key in 0..30 {
             let take = take(&rule, key);
-            while !is_allowed(&store.take_one(&take).await) {
+            while !is_allowed(&store.take(&take).await) {
                 let after = began.elapsed();
                 assert!(after < Duration::from_secs(10), "{fault:?}: {after:?}");
                 sleep(millis(5)).await;
@@ -132,7 +131,7 @@ async fn a_question_to_sentinels() {
     let take = take(&rule("master", 1_000_000, HOUR), "a");
     let decides = async |store: &RedisStore, case: &str| {
         let began = Instant::now();
-        while !is_allowed(&store.take_one(&take).await) {
+        while !is_allowed(&store.take(&take).await) {
             let after = began.elapsed();
             assert!(after < Duration::from_secs(20), "{case}: {after:?}");
             sleep(millis(5)).await;

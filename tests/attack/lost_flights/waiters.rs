@@ -12,6 +12,7 @@ use tidegate::lock::{Lock, LockError, LockErrorKind};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::callers::connected;
 use super::{LOSSES, TIMEOUT};
 use crate::limiter::handle;
 use crate::millis;
@@ -77,7 +78,7 @@ async fn hold(lock: Lock, who: usize, holders: Arc<Holders>, stop: Arc<AtomicBoo
 async fn broken_under_waiters(contains: &str, faults: &[FlightFault]) -> Vec<LockError> {
     let server = Server::start();
     let proxy = Proxy::start_with_flights(&server.url).await;
-    let redis = Redis::connect(&*proxy.url).await.expect("a running server");
+    let redis = connected(&proxy.url).await;
     let redis = redis.timeout(TIMEOUT);
     let other = handle(&server.url).await;
     let (holders, stop) = (Arc::<Holders>::default(), Arc::<AtomicBool>::default());
