@@ -47,7 +47,7 @@ pub fn run(bytes: &[u8]) {
         .iter()
         .map(|_| QuotaState::new(input.likely(), duration(&mut input)))
         .collect();
-    let decision = Decision::new(verdict, Source::Redis, states.into_iter());
+    let decision = Decision::new(verdict, Source::Redis, 1, states.into_iter());
     let number = rule.quotas().len();
     let written = answer(rule, headers, decision.clone());
     for lines in ["ratelimit", "ratelimit-policy"].map(|name| written.get_all(name)) {

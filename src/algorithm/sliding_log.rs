@@ -255,7 +255,7 @@ impl SlidingLog {
             receipt = Some(Receipt::new(now, self.serial, cost));
         }
         let state = self.state(now, quota, quota_use);
-        Decision::of_one(ruling, Source::Local, state, receipt)
+        Decision::from_state(ruling, Source::Local, cost, state, receipt)
     }
 
     fn take_from_all(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
@@ -280,7 +280,7 @@ impl SlidingLog {
 
         let states = quotas.iter().zip(&*uses);
         let states = states.map(|(quota, quota_use)| self.state(now, quota, *quota_use));
-        Decision::of_many(ruling, Source::Local, states, receipt)
+        Decision::from_states(ruling, Source::Local, cost, states, receipt)
     }
 
     fn state(&self, now: u64, quota: &Quota, quota_use: QuotaUse) -> QuotaState {

@@ -22,7 +22,7 @@ pub struct Problem;
 
 impl DegradeCallback for Problem {
     fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
-        let response = quota_exceeded(&denied.rule, &denied.decision, denied.cost);
+        let response = quota_exceeded(&denied.rule, &denied.decision);
         Box::pin(ready(response))
     }
 }

@@ -6,18 +6,16 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::decision::Decision;
 use crate::error::KeyErrorKind;
-use crate::rule::Rule;
+use crate::rule::{Policy, Rule};
 
-/// A 429 with the names of the quotas that have no room for `cost`.
-pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision, cost: u64) -> Response {
+/// A 429 with the names of the quotas that denied the take.
+pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision) -> Response {
     const START: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
         \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
         \"status\":429,\"violated-policies\":[";
     const END: &str = "]}";
 
-    let quotas = rule.policies().iter().zip(decision.quotas());
-    let violated = quotas.filter(|(_, state)| state.remaining() < cost);
-    let names = || violated.clone().map(|(policy, _)| policy.name());
+    let names = || decision.denied_by(rule.policies()).map(Policy::name);
     let length = names()
         .map(|name| name.len() + "\"\",".len())
         .sum::<usize>();

@@ -143,6 +143,7 @@ pub struct QuotaState {
     reset_after: u64,
     /// What the store had left. It may be more than remains of a lease, or less.
     in_store: u64,
+    is_exceeded: bool,
 }
 
 impl QuotaState {
@@ -165,11 +166,18 @@ impl QuotaState {
             remaining,
             reset_after,
             in_store: remaining,
+            is_exceeded: false,
         }
     }
 
+    /// The same after a take of this cost was decided.
+    fn ruled(mut self, ruling: Ruling, cost: u64) -> Self {
+        self.is_exceeded = ruling != Ruling::Allowed && self.remaining < cost;
+        self
+    }
+
     /// The same for a process that has leased units, of which so many are left.
-    pub(crate) const fn of_lease(self, left: u64) -> Self {
+    pub(crate) const fn for_lease(self, left: u64) -> Self {
         Self {
             remaining: left,
             ..self
@@ -179,6 +187,12 @@ impl QuotaState {
     /// What the store had left when it was asked.
     pub(crate) const fn remaining_in_store(&self) -> u64 {
         self.in_store
+    }
+
+    /// Whether this quota had no room for the take: it is one of those that denied it.
+    #[must_use]
+    pub const fn is_exceeded(&self) -> bool {
+        self.is_exceeded
     }
 
     /// Units that still fit into this quota's window now.
@@ -196,42 +210,47 @@ impl QuotaState {
 }
 
 impl Decision {
-    /// A decision of a store: its verdict, and the state of each quota after it, in the rule's
-    /// order.
+    /// A decision of a store on a take of this cost: its verdict, and the state of each quota after
+    /// it, in the rule's order. A take that is not allowed was denied by the quotas of which less
+    /// than its cost remains.
     pub fn new(
         verdict: Verdict,
         source: Source,
+        cost: u64,
         states: impl ExactSizeIterator<Item = QuotaState>,
     ) -> Self {
-        Self::of_many(verdict.into(), source, states, None)
+        Self::from_states(verdict.into(), source, cost, states, None)
     }
 
-    pub(crate) fn of_many(
+    pub(crate) fn from_states(
         ruling: Ruling,
         source: Source,
+        cost: u64,
         mut states: impl ExactSizeIterator<Item = QuotaState>,
         receipt: Option<Receipt>,
     ) -> Self {
         let states = match (states.len(), states.next()) {
-            (1, Some(state)) => States::One(state),
-            (_, first) => States::Many(first.into_iter().chain(states).collect()),
+            (1, Some(state)) => return Self::from_state(ruling, source, cost, state, receipt),
+            (_, first) => first.into_iter().chain(states),
         };
+        let states = states.map(|state| state.ruled(ruling, cost)).collect();
         Self {
-            states,
+            states: States::Many(states),
             receipt: receipt.unwrap_or(Receipt::NONE),
             ruling,
             source,
         }
     }
 
-    pub(crate) fn of_one(
+    pub(crate) fn from_state(
         ruling: Ruling,
         source: Source,
+        cost: u64,
         state: QuotaState,
         receipt: Option<Receipt>,
     ) -> Self {
         Self {
-            states: States::One(state),
+            states: States::One(state.ruled(ruling, cost)),
             receipt: receipt.unwrap_or(Receipt::NONE),
             ruling,
             source,
@@ -299,6 +318,14 @@ impl Decision {
             States::Many(states) => states,
             States::Fallback(fallback) => &fallback.states,
         }
+    }
+
+    /// Which quotas denied the take. `quotas` has an element for each quota of the rule, such as
+    /// its [policies](crate::Rule::policies): those of the quotas that were
+    /// [exceeded](QuotaState::is_exceeded) are returned.
+    pub fn denied_by<'a, T>(&'a self, quotas: &'a [T]) -> impl Iterator<Item = &'a T> + Clone {
+        let states = quotas.iter().zip(self.quotas());
+        states.filter_map(|(quota, state)| state.is_exceeded.then_some(quota))
     }
 
     /// What the store found.

@@ -15,6 +15,7 @@
 //!
 //! let denied = store.take(&take).await?;
 //! assert_eq!(denied.remaining(), 0);
+//! assert!(denied.quotas()[0].is_exceeded());
 //! println!("again in {:?}", denied.retry_after());
 //! # Ok(())
 //! # }

@@ -16,6 +16,8 @@ use super::responder::Responder;
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::metrics::DecisionOutcome;
+#[cfg(feature = "tracing")]
+use crate::rule::Policy;
 use crate::store::Take;
 use crate::trace::TakeSpan;
 
@@ -57,10 +59,8 @@ impl Responder {
 
     #[cfg(feature = "tracing")]
     fn log_one_denial(&self, take: &Take, decision: &Decision) {
-        let states = decision.quotas().iter();
-        let quotas = take.rule().policies().iter().zip(states);
-        let without_room = quotas.filter(|(_, state)| state.remaining() < take.cost());
-        let quotas: Vec<_> = without_room.map(|(policy, _)| policy.name()).collect();
+        let quotas = decision.denied_by(take.rule().policies());
+        let quotas: Vec<_> = quotas.map(Policy::name).collect();
         let key = self.traces_keys.then(|| {
             let hashed = crate::key::Key::default().with_secret(take.key().as_str());
             tracing::field::display(hashed)

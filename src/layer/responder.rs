@@ -111,7 +111,7 @@ impl Responder {
                 self.counters.decided(take.rule(), &decision, take.cost());
                 self.log_denial(&take, &decision);
                 let Some(callback) = self.degrade.clone() else {
-                    let mut response = quota_exceeded(take.rule(), &decision, take.cost());
+                    let mut response = quota_exceeded(take.rule(), &decision);
                     (self.write_decision)(take.rule(), decision, &mut response);
                     return Action::Respond(response);
                 };

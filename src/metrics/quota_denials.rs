@@ -26,14 +26,14 @@ struct RuleDenials {
 }
 
 impl QuotaDenials {
-    /// Counts a denial for each quota that has no room for this cost.
-    pub(super) fn add(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
+    /// Counts a denial for each quota that denied the take.
+    pub(super) fn add(&self, rule: &Arc<Rule>, decision: &Decision) {
         let last = self.last.load();
         match &*last {
-            Some(last) if Arc::ptr_eq(&last.rule, rule) => last.add(decision, cost),
+            Some(last) if Arc::ptr_eq(&last.rule, rule) => last.add(decision),
             _ => {
                 let denials = Arc::new(self.denials_of(rule));
-                denials.add(decision, cost);
+                denials.add(decision);
                 self.last.store(Some(denials));
             }
         }
@@ -77,12 +77,9 @@ impl QuotaDenials {
 }
 
 impl RuleDenials {
-    fn add(&self, decision: &Decision, cost: u64) {
-        for (counter, state) in self.counters.iter().zip(decision.quotas()) {
-            if state.remaining() < cost {
-                counter.add(1);
-            }
-        }
+    fn add(&self, decision: &Decision) {
+        let counters = decision.denied_by(&self.counters);
+        counters.for_each(|counter| counter.add(1));
     }
 }
 
@@ -98,9 +95,9 @@ mod tests {
         let policy = Policy::new(name, Quota::per_second(1));
         let rule = Rule::with_policies("search", [policy]).expect("valid");
         let state = QuotaState::from_micros(0, 0);
-        let decision = Decision::new(Verdict::Never, Source::Local, [state].into_iter());
+        let decision = Decision::new(Verdict::Never, Source::Local, 1, [state].into_iter());
         let rule = Arc::new(rule);
-        denials.add(&rule, &decision, 1);
+        denials.add(&rule, &decision);
         denials.snapshot(&rule)
     }
 

@@ -54,7 +54,7 @@ impl RuleCounters {
     pub(crate) fn decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
         self.count(DecisionOutcome::of(decision), decision.source());
         if !decision.is_allowed() {
-            self.quota_denials.add(rule, decision, cost);
+            self.quota_denials.add(rule, decision);
             return;
         }
         if cost != 1 {
@@ -70,7 +70,7 @@ impl RuleCounters {
     pub(crate) fn shadow_decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
         if !decision.is_allowed() {
             self.count(DecisionOutcome::ShadowDenied, decision.source());
-            self.shadow_quota_denials.add(rule, decision, cost);
+            self.shadow_quota_denials.add(rule, decision);
         } else if !rule.is_candidate() {
             self.decided(rule, decision, cost);
         }

@@ -488,7 +488,7 @@ async fn decisions_that_do_not_fit_the_rule() {
     ];
     for quotas in [0, 1, 3, 40] {
         for verdict in verdicts {
-            let decision = Decision::new(verdict, Source::Other, states(quotas));
+            let decision = Decision::new(verdict, Source::Other, 1, states(quotas));
             let store = Meddling::new(MemoryStore::new(), move |_| {
                 Some(StoreFuture::ready(Ok(decision.clone())))
             });

@@ -798,11 +798,11 @@ fn without_a_runtime() {
             polls += 1;
             context.waker().wake_by_ref();
             let states = [QuotaState::new(1, HOUR)].into_iter();
-            let decision = Decision::new(Verdict::Allowed, Source::Other, states);
+            let decision = Decision::new(Verdict::Allowed, Source::Other, 1, states);
             if polls < 3 {
                 Poll::Pending
             } else {
-                Poll::Ready(Ok(decision.into()))
+                Poll::Ready(Ok(decision))
             }
         }))
     };

@@ -74,12 +74,13 @@ fn one_more(quota: &Quota) -> Quota {
 
 /// The decision with these states.
 fn rewritten(
-    decision: &Decision,
+    (take, decision): (&Take, &Decision),
     verdict: Verdict,
     state: impl Fn(&QuotaState) -> QuotaState,
 ) -> Decision {
     let states = decision.quotas().iter().map(state);
-    Decision::new(verdict, decision.source(), states).with_receipt(decision.receipt())
+    let cost = take.cost();
+    Decision::new(verdict, decision.source(), cost, states).with_receipt(decision.receipt())
 }
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -103,7 +104,7 @@ impl Wrong {
                 let laxer =
                     Take::new(with_quotas(rule, quotas), key.clone()).with_cost(take.cost());
                 let decision = ask(&laxer);
-                return rewritten(&decision, decision.verdict(), |state| {
+                return rewritten((take, &decision), decision.verdict(), |state| {
                     QuotaState::new(state.remaining().saturating_sub(1), state.reset_after())
                 });
             }
@@ -121,7 +122,9 @@ impl Wrong {
                 let first = with_quotas(rule, vec![rule.quotas()[0]]);
                 let decision = ask(&Take::new(first, key.clone()).with_cost(take.cost()));
                 let states = vec![decision.quotas()[0]; rule.quotas().len()];
-                return Decision::new(decision.verdict(), decision.source(), states.into_iter())
+                let (verdict, source, states) =
+                    (decision.verdict(), decision.source(), states.into_iter());
+                return Decision::new(verdict, source, take.cost(), states)
                     .with_receipt(decision.receipt());
             }
             _ => {}
@@ -135,15 +138,15 @@ impl Wrong {
             }
             (Mistake::RetryAfterTooShort, Verdict::Denied { retry_after }) => {
                 let retry_after = retry_after - MICRO;
-                rewritten(&decision, Verdict::Denied { retry_after }, same)
+                rewritten((take, &decision), Verdict::Denied { retry_after }, same)
             }
             (Mistake::RetryAfterTooLong, Verdict::Denied { retry_after }) => {
                 let retry_after = retry_after + MICRO;
-                rewritten(&decision, Verdict::Denied { retry_after }, same)
+                rewritten((take, &decision), Verdict::Denied { retry_after }, same)
             }
             (Mistake::NeverIsLater, Verdict::Never) => {
                 let retry_after = Duration::from_secs(1);
-                rewritten(&decision, Verdict::Denied { retry_after }, same)
+                rewritten((take, &decision), Verdict::Denied { retry_after }, same)
             }
             (Mistake::NoReceipts, _) => decision.with_receipt(None),
             (Mistake::ReceiptsOfOneUnit, _) => {
@@ -151,12 +154,16 @@ impl Wrong {
                 let one = receipt.map(|it| Receipt::new(it.stamp(), it.serial(), 1));
                 decision.with_receipt(one)
             }
-            (Mistake::OneRemainsTooMany, verdict) => rewritten(&decision, verdict, |state| {
-                QuotaState::new(state.remaining() + 1, state.reset_after())
-            }),
-            (Mistake::ResetAfterTooShort, verdict) => rewritten(&decision, verdict, |state| {
-                QuotaState::new(state.remaining(), state.reset_after().saturating_sub(MICRO))
-            }),
+            (Mistake::OneRemainsTooMany, verdict) => {
+                rewritten((take, &decision), verdict, |state| {
+                    QuotaState::new(state.remaining() + 1, state.reset_after())
+                })
+            }
+            (Mistake::ResetAfterTooShort, verdict) => {
+                rewritten((take, &decision), verdict, |state| {
+                    QuotaState::new(state.remaining(), state.reset_after().saturating_sub(MICRO))
+                })
+            }
             _ => decision,
         }
     }

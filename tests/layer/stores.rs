@@ -61,7 +61,7 @@ pub(crate) struct Always(pub(crate) Verdict);
 
 impl Store for Always {
     fn take(&self, _: &Take) -> StoreFuture<Decision> {
-        let decision = Decision::new(self.0, Source::Local, std::iter::empty());
+        let decision = Decision::new(self.0, Source::Local, 1, std::iter::empty());
         StoreFuture::ready(Ok(decision))
     }
 

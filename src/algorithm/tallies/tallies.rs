@@ -84,7 +84,7 @@ impl<T: Tally> Tallies<T> {
             receipt = Some(Receipt::new(now, self.serial, cost));
         }
         let state = quota_use.state(now, || self.kept[0].tally.ends_at());
-        Decision::of_one(ruling, Source::Local, state, receipt)
+        Decision::from_state(ruling, Source::Local, cost, state, receipt)
     }
 
     fn take_from_any(
@@ -129,7 +129,7 @@ impl<T: Tally> Tallies<T> {
         });
         if ruling != Ruling::Allowed || cost == 0 {
             let states = states(uses, now, |index| tally_at(places[index]).ends_at());
-            return Decision::of_many(ruling, Source::Local, states, None);
+            return Decision::from_states(ruling, Source::Local, cost, states, None);
         }
         if now < self.last_charge {
             // Only a charge may change anything. The take is allowed then, too: the same units
@@ -143,7 +143,7 @@ impl<T: Tally> Tallies<T> {
         let ends_at = |index: usize| self.kept[places[index]].tally.ends_at();
         let states = states(uses, now, ends_at);
         let receipt = Some(Receipt::new(now, self.serial, cost));
-        Decision::of_many(ruling, Source::Local, states, receipt)
+        Decision::from_states(ruling, Source::Local, cost, states, receipt)
     }
 
     fn charge(

@@ -185,7 +185,7 @@ impl<'a> AnswerGroup<'a> {
             let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
             Receipt::new(last.stamp(), serial, self.cost)
         });
-        Decision::of_many(self.ruling, Source::Redis, states, receipt)
+        Decision::from_states(self.ruling, Source::Redis, self.cost, states, receipt)
     }
 }
 

@@ -99,7 +99,7 @@ impl ExclusiveSettings {
             _ => decision::Verdict::Denied { retry_after },
         };
         let state = QuotaState::new(0, retry_after);
-        Decision::new(verdict, Source::Redis, once(state))
+        Decision::new(verdict, Source::Redis, 1, once(state))
     }
 }
 

@@ -82,14 +82,9 @@ impl HeldLease {
         let receipt = Some(Receipt::new(self.receipt.stamp(), serial, cost));
         // This process has these units for sure; what the store has left, others may have taken.
         let left = self.left();
-        let mut states = self.states.iter().map(|state| state.of_lease(left));
-        Some(match self.states.len() {
-            1 => {
-                let state = states.next().expect("there is one");
-                Decision::of_one(Ruling::Allowed, Source::Lease, state, receipt)
-            }
-            _ => Decision::of_many(Ruling::Allowed, Source::Lease, states, receipt),
-        })
+        let states = self.states.iter().map(|state| state.for_lease(left));
+        let (ruling, source) = (Ruling::Allowed, Source::Lease);
+        Some(Decision::from_states(ruling, source, cost, states, receipt))
     }
 
     /// The receipt of the units that are left, to give them back; `None` if there are none.
@@ -119,7 +114,7 @@ mod tests {
         let rule = Arc::new(rule.with_lease(LEASE).expect("leases"));
         let state = QuotaState::from_micros(90, 1_020_000);
         let receipt = Some(Receipt::new(5, 30, 10));
-        let decision = Decision::of_one(Ruling::Allowed, Source::Redis, state, receipt);
+        let decision = Decision::from_state(Ruling::Allowed, Source::Redis, 10, state, receipt);
         HeldLease::new(&rule, &decision, asked_at).expect("charged")
     }
 
@@ -149,7 +144,7 @@ mod tests {
         let rule = Arc::new(rule.with_lease(LEASE).expect("leases"));
         let state = QuotaState::from_micros(90, u64::MAX);
         let receipt = Some(Receipt::new(5, 30, 10));
-        let decision = Decision::of_one(Ruling::Allowed, Source::Redis, state, receipt);
+        let decision = Decision::from_state(Ruling::Allowed, Source::Redis, 10, state, receipt);
         let now = Clocks::both().now();
         let lease = HeldLease::new(&rule, &decision, now).expect("charged");
         assert_eq!(lease.time_left(now), nanos(LEASE));

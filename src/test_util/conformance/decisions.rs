@@ -162,6 +162,8 @@ pub(super) async fn quotas_are_charged_together(subject: &Subject<'_>) {
         .map(|state| state.remaining())
         .collect();
     assert_eq!(remaining, [1, 0]);
+    let exceeded = denied.quotas().iter().map(|state| state.is_exceeded());
+    assert!(exceeded.eq([false, true]), "only the second denied it");
     assert_eq!(denied.retry_after(), Some(59 * SECOND));
 }
 

@@ -38,7 +38,7 @@ async fn source(store: &impl Store, take: &Take) -> Source {
 /// A denial as a store would tell it.
 fn denial(verdict: Verdict) -> StoreFuture<Decision> {
     let state = QuotaState::new(0, HOUR);
-    let denial = Decision::new(verdict, Source::Other, [state].into_iter());
+    let denial = Decision::new(verdict, Source::Other, 1, [state].into_iter());
     StoreFuture::ready(Ok(denial))
 }
 

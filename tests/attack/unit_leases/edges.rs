@@ -245,7 +245,7 @@ impl Store for Generous {
         let quotas = take.quotas().iter();
         let states = quotas.map(|quota| QuotaState::new(quota.max(), HOUR));
         let receipt = (take.cost() > 0).then(|| Receipt::new(1, 1, take.cost()));
-        let decision = Decision::new(Verdict::Allowed, Source::Other, states);
+        let decision = Decision::new(Verdict::Allowed, Source::Other, take.cost(), states);
         StoreFuture::ready(Ok(decision.with_receipt(receipt)))
     }
 
