@@ -1,7 +1,7 @@
 //! A store over the embedded database [redb](https://docs.rs/redb): counts that survive a restart.
 //!
 //! It decides by [`Count`], the algorithms without a store, and keeps the bytes of each count under
-//! its [`KeyName`]. A write transaction has the database for itself, so takes are atomic.
+//! its [name](Take::name). A write transaction has the database for itself, so takes are atomic.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use redb::{
 };
 use tidegate::algorithm::Count;
 use tidegate::decision::{Receipt, Source};
-use tidegate::store::{KeyName, StoreErrorKind, StoreFuture};
-use tidegate::{Decision, Key, Rule, Store, StoreError, Take};
+use tidegate::store::{StoreErrorKind, StoreFuture};
+use tidegate::{Decision, Store, StoreError, Take};
 
 /// The counts by name.
 const COUNTS: TableDefinition<&str, &[u8]> = TableDefinition::new("counts");
@@ -117,7 +117,7 @@ impl<'a> Counts<'a> {
     }
 
     fn take(&mut self, take: &Take) -> Result<tidegate::Decision, StoreError> {
-        let name = name_of(take.rule(), take.key());
+        let name = take.name("");
         let known = self.get(&name)?;
         let is_new = known.is_none();
         let mut count = known.unwrap_or_default();
@@ -181,10 +181,6 @@ impl<'a> Counts<'a> {
     }
 }
 
-fn name_of(rule: &Rule, key: &Key) -> String {
-    KeyName::new(rule, key, "").to_string()
-}
-
 fn failed(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     let message = format!("the database failed: {error}");
     StoreError::new(StoreErrorKind::Unavailable, message).with_source(error)
@@ -197,13 +193,13 @@ impl Store for RedbStore {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (name, receipt) = (name_of(take.rule(), take.key()), *receipt);
+        let (name, receipt) = (take.name(""), *receipt);
         let units = take.cost();
         self.transact(move |counts| counts.refund(&name, &receipt, units))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let name = name_of(rule, key);
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        let name = take.name("");
         self.transact(move |counts| counts.reset(&name))
     }
 

@@ -12,7 +12,7 @@ use tidegate::decision::Receipt;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::rule::{Policy, SharedRules};
 use tidegate::store::StoreFuture;
-use tidegate::{Decision, Headers, Key, RateLimitLayer, Rule, Store, Take};
+use tidegate::{Decision, Headers, RateLimitLayer, Rule, Store, Take};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -128,7 +128,7 @@ impl Store for Always {
         StoreFuture::ready(Ok(0))
     }
 
-    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Take) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 

@@ -10,9 +10,10 @@ use super::answer_future::{AnswerFuture, AnswerSender};
 use super::cluster::{Cluster, slot};
 use super::endpoint::Endpoint;
 use super::errors::store_error;
+use super::hash_tag::of_refunds;
 use super::link::Link;
 use super::node::Node;
-use super::question::{CallQuestion, Question, QuestionBody, TakeQuestion};
+use super::question::{CallQuestion, CountKey, Question, QuestionBody, TakeQuestion};
 use super::queue::Queue;
 use super::script::Script;
 use super::scripts::Preload;
@@ -158,7 +159,7 @@ impl Connection {
 
     /// Asks whether a key may spend a cost.
     pub(crate) fn take(&self, take: TakeQuestion) -> AnswerFuture<Decision> {
-        let slot = self.slot(&take.name);
+        let slot = self.slot(|| take.count.joined());
         self.ask(slot, |sender| QuestionBody::Take(take, sender))
     }
 
@@ -180,21 +181,22 @@ impl Connection {
         self.ask_alone(call, keys.first().copied().unwrap_or_default())
     }
 
-    /// Calls a script that changes the count of takes `keys[0]`, on keys of one slot. The server
-    /// executes it after the takes of that count that were asked before, and before those that are
+    /// Calls a script that changes a count of takes, on the keys of the count and of its refunds. The
+    /// server executes it after the takes of that count that were asked before, and before those that are
     /// asked later.
     pub(crate) fn change_count(
         &self,
         script: &'static Script,
-        keys: [&str; 2],
+        count: CountKey,
         arguments: impl FnOnce(&mut Cmd),
     ) -> AnswerFuture<Value> {
+        let name = count.name.pieces(&count.prefix).concat();
         let call = CallQuestion {
-            command: script.by_hash(&keys, arguments),
+            command: script.by_hash(&[&name, &of_refunds(&name)], arguments),
             script: Some(script),
-            count: Some(keys[0].into()),
+            count: Some(count),
         };
-        self.ask_alone(call, keys[0])
+        self.ask_alone(call, &name)
     }
 
     /// Runs a command on one key.
@@ -215,7 +217,7 @@ impl Connection {
 
     /// Asks a question that shares its call with no other one. `key` is one of its keys.
     fn ask_alone(&self, call: CallQuestion, key: &str) -> AnswerFuture<Value> {
-        self.ask(self.slot(key), |sender| QuestionBody::Call(call, sender))
+        self.ask(self.slot(|| key), |sender| QuestionBody::Call(call, sender))
     }
 
     /// Queues a question for the node that serves its slot, and returns the future of its answer.
@@ -234,14 +236,14 @@ impl Connection {
     }
 
     /// The slot of a key. 0 for a single server, which has no slots.
-    fn slot(&self, key: &str) -> u16 {
+    fn slot<K: AsRef<[u8]>>(&self, key: impl FnOnce() -> K) -> u16 {
         match &self.inner.nodes {
             Nodes::One(_) => {
                 let _ = key;
                 0
             }
             #[cfg(feature = "cluster")]
-            Nodes::Cluster(_) => slot(key.as_bytes()),
+            Nodes::Cluster(_) => slot(key().as_ref()),
         }
     }
 

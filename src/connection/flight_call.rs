@@ -4,10 +4,9 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use redis::{Arg, Cmd};
 
-use super::question::{CallQuestion, Question, QuestionBody, SendOptions};
+use super::question::{CallQuestion, CountKey, Question, QuestionBody, SendOptions};
 use super::server_clock::ServerClock;
 use super::take_call::{CallKind, TakeCall};
-use crate::key::hash;
 
 /// A script call or command, with the questions that it answers.
 ///
@@ -61,7 +60,6 @@ struct Grouping<'a> {
 struct Place {
     call: usize,
     key: usize,
-    /// Of the count's name.
     hash: u64,
 }
 
@@ -70,10 +68,10 @@ impl Grouping<'_> {
     /// their count. Otherwise it joins a call that is sent behind those questions.
     fn add_take(&mut self, question: Question) {
         let kind = CallKind::of(&question);
-        let hash = hash(&question.take().name);
+        let hash = question.take().count.name.hash();
         let calls = &self.calls;
-        let has_count =
-            |place: &Place| calls[place.call].has_count(place.key, &question.take().name);
+        let count = &question.take().count;
+        let has_count = |place: &Place| calls[place.call].count(place.key) == Some(count);
         let known = self.counts.entry(hash, has_count, |place| place.hash);
         let before = match &known {
             Entry::Occupied(place) => Some(*place.get()),
@@ -113,8 +111,8 @@ impl Grouping<'_> {
         if let QuestionBody::Call(call, _) = &question.body
             && let Some(count) = &call.count
         {
-            let (hash, calls) = (hash(count), &self.calls);
-            let has_count = |place: &Place| calls[place.call].has_count(place.key, count);
+            let (hash, calls) = (count.name.hash(), &self.calls);
+            let has_count = |place: &Place| calls[place.call].count(place.key) == Some(count);
             let known = self.counts.entry(hash, has_count, |place| place.hash);
             known.insert(Place {
                 call: calls.len(),
@@ -139,11 +137,11 @@ impl Grouping<'_> {
 }
 
 impl FlightCall {
-    /// Whether the key with this index is the count with this name.
-    fn has_count(&self, key: usize, name: &str) -> bool {
+    /// The count that the key with this index is about.
+    fn count(&self, key: usize) -> Option<&CountKey> {
         match self {
-            Self::Takes(call) => call.name(key) == name,
-            Self::One(question) => question.count() == Some(name),
+            Self::Takes(call) => Some(call.count(key)),
+            Self::One(question) => question.changed_count(),
         }
     }
 

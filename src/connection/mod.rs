@@ -168,7 +168,7 @@ pub(crate) use answer_future::AnswerFuture;
 pub(crate) use connection::Connection;
 #[cfg(feature = "lock")]
 pub(crate) use link::Link;
-pub(crate) use question::TakeQuestion;
+pub(crate) use question::{CountKey, TakeQuestion};
 pub(crate) use redis::Redis;
 #[cfg(any(feature = "limiter", feature = "lock"))]
 pub(crate) use script::Script;

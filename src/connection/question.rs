@@ -2,13 +2,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::answer_future::{AnswerFuture, AnswerSender};
 use super::script::Script;
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::rule::Rule;
+use crate::rule::CountName;
 
 /// One question to one server.
 ///
@@ -47,14 +48,31 @@ pub(super) enum QuestionBody {
 /// May this key spend this cost? One script call answers the takes of many callers.
 #[derive(Debug)]
 pub(crate) struct TakeQuestion {
-    pub(crate) rule: Arc<Rule>,
-    /// The name of the key in Redis.
-    pub(crate) name: Box<str>,
+    pub(crate) count: CountKey,
     pub(crate) cost: u64,
     /// A test's clock, in microseconds, in place of the server's.
     ///
     /// Takes with different clocks are never in one call, since a call has one clock.
     pub(crate) now: Option<u64>,
+}
+
+/// The key of a count of takes. Its name is joined where it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CountKey {
+    pub(crate) name: CountName,
+    /// For rules without a prefix.
+    pub(crate) prefix: Arc<str>,
+}
+
+impl CountKey {
+    /// The name of the key in Redis. Most names need no allocation.
+    pub(super) fn joined(&self) -> SmallVec<[u8; 128]> {
+        let mut joined = SmallVec::new();
+        for piece in self.name.pieces(&self.prefix) {
+            joined.extend_from_slice(piece.as_bytes());
+        }
+        joined
+    }
 }
 
 /// A script call or command that no other question shares.
@@ -66,9 +84,9 @@ pub(super) struct CallQuestion {
     /// `EVALSHA` if there is a script, otherwise any command.
     pub(super) command: Cmd,
     pub(super) script: Option<&'static Script>,
-    /// The name of the count that the call changes, if it is a count of takes: the call keeps its
-    /// place in the order of arrival among the takes of that name.
-    pub(super) count: Option<Box<str>>,
+    /// The count that the call changes, if it is a count of takes: the call keeps its place in the
+    /// order of arrival among the takes of that count.
+    pub(super) count: Option<CountKey>,
 }
 
 /// How a question is sent. By default it shares a call with others, which names the script by its
@@ -122,11 +140,11 @@ impl Question {
         }
     }
 
-    /// The name of the count that it is about, if it is about one.
-    pub(super) fn count(&self) -> Option<&str> {
+    /// The count that it changes, if it is a call that changes one.
+    pub(super) const fn changed_count(&self) -> Option<&CountKey> {
         match &self.body {
-            QuestionBody::Take(take, _) => Some(&take.name),
-            QuestionBody::Call(call, _) => call.count.as_deref(),
+            QuestionBody::Take(..) => None,
+            QuestionBody::Call(call, _) => call.count.as_ref(),
         }
     }
 

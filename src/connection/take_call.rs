@@ -8,7 +8,7 @@ use super::call_id::CallId;
 use super::endpoint::Endpoint;
 use super::errors::{needs_another_connection, store_error};
 use super::link::Link;
-use super::question::{Question, QuestionBody, SendOptions};
+use super::question::{CountKey, Question, QuestionBody, SendOptions};
 use super::scripts::algorithm_script;
 use super::server_clock::ServerClock;
 use super::take_script::{Answer, id_in, read_answers, write_questions};
@@ -92,7 +92,7 @@ impl CallKind {
     pub(super) fn of(question: &Question) -> Self {
         let take = question.take();
         Self {
-            algorithm: take.rule.algorithm().algorithm(),
+            algorithm: take.count.name.rule.algorithm().algorithm(),
             now: take.now,
             options: question.options,
             slot: question.slot,
@@ -103,12 +103,12 @@ impl CallKind {
 impl KeyTakes {
     /// The rule of all its takes.
     pub(super) fn rule(&self) -> &Arc<Rule> {
-        &self.questions[0].take().rule
+        &self.count().name.rule
     }
 
-    /// The name of the key in Redis.
-    pub(super) fn name(&self) -> &str {
-        &self.questions[0].take().name
+    /// The count that they are about.
+    fn count(&self) -> &CountKey {
+        &self.questions[0].take().count
     }
 
     /// Adds a take with this deadline by the server's clock. It joins the last row only if its cost
@@ -145,7 +145,7 @@ impl TakeCall {
     pub(super) fn takes_more_of(&self, key: usize, question: &Question) -> bool {
         self.kind == CallKind::of(question)
             && self.number_of_takes < MAX_TAKES
-            && Arc::ptr_eq(self.keys[key].rule(), &question.take().rule)
+            && Arc::ptr_eq(self.keys[key].rule(), &question.take().count.name.rule)
     }
 
     /// Whether a take of another key may be added.
@@ -174,9 +174,9 @@ impl TakeCall {
         key
     }
 
-    /// The name of the key with this index.
-    pub(super) fn name(&self, key: usize) -> &str {
-        self.keys[key].name()
+    /// The count of the key with this index.
+    pub(super) fn count(&self, key: usize) -> &CountKey {
+        self.keys[key].count()
     }
 
     /// The script call: keys, questions, call id, and a test's clock if there is one.
@@ -189,7 +189,7 @@ impl TakeCall {
         };
         command.arg(self.keys.len());
         for key in &self.keys {
-            command.arg(key.name());
+            command.arg(&key.count().joined()[..]);
         }
         let mut questions = Vec::with_capacity(64 * self.keys.len());
         write_questions(&self.keys, &mut questions);

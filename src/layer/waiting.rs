@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::decision::Decision;
 use crate::jitter;
 use crate::metrics::RuleCounters;
-use crate::store::{KeyName, Take};
+use crate::store::Take;
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
@@ -27,7 +27,8 @@ pub(crate) struct WaitLimits {
 #[derive(Debug, Default)]
 struct WaiterCounts {
     number: usize,
-    by_key: HashMap<Box<str>, usize>,
+    /// By the hashes of their names.
+    by_key: HashMap<u64, usize>,
 }
 
 /// A request that waits, until this is dropped.
@@ -37,7 +38,7 @@ pub(crate) struct Waiter {
     deadline: Option<Instant>,
     waiters: Arc<Mutex<WaiterCounts>>,
     counters: Arc<RuleCounters>,
-    key: Box<str>,
+    key: u64,
 }
 
 impl WaitLimits {
@@ -83,14 +84,14 @@ impl WaitLimits {
         deadline: Option<Instant>,
         counters: &Arc<RuleCounters>,
     ) -> Option<Waiter> {
-        let key = KeyName::of(take, "").to_box();
+        let key = take.count_name().hash();
         let mut waiters = lock(&self.waiters);
         let of_key = waiters.by_key.get(&key).copied().unwrap_or(0);
         if waiters.number >= self.max || of_key >= (self.max / 4).max(1) {
             return None;
         }
         waiters.number += 1;
-        waiters.by_key.insert(key.clone(), of_key + 1);
+        waiters.by_key.insert(key, of_key + 1);
         counters.begins_to_wait();
         Some(Waiter {
             deadline,

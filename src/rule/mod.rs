@@ -26,6 +26,7 @@
 
 mod applied;
 mod content_hash;
+mod count_name;
 mod on_error;
 mod policy;
 pub(crate) mod rule;
@@ -39,6 +40,7 @@ mod used_paths;
 pub(crate) use applied::Applied;
 #[cfg(feature = "config")]
 pub(crate) use content_hash::ContentHash;
+pub(crate) use count_name::CountName;
 pub use on_error::OnError;
 pub use policy::Policy;
 pub(crate) use rule::Rule;

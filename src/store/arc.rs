@@ -3,8 +3,6 @@ use std::sync::Arc;
 
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, Receipt};
-use crate::key::Key;
-use crate::rule::Rule;
 
 /// The store behind the `Arc`, so that a store that is shared can be wrapped as well.
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -16,8 +14,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         S::refund(self, take, receipt)
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        S::reset(self, rule, key)
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        S::reset(self, take)
     }
 
     fn name(&self) -> String {

@@ -5,9 +5,8 @@ use super::wrapper::{Answer, Wrapper};
 use super::{MemoryStore, Store, StoreFuture, Take};
 use crate::decision::{Decision, Receipt, Source};
 use crate::error::StoreError;
-use crate::key::Key;
 use crate::log_on_change::LogOnChange;
-use crate::rule::{OnError, Rule, Share};
+use crate::rule::{OnError, Share};
 use crate::trace;
 
 /// Answers from the memory of this process, by a share of each quota, whenever the store inside
@@ -99,8 +98,8 @@ impl<S: Store> Fallback<S> {
     }
 
     /// Forgets what was charged here.
-    pub(super) fn reset_here(&self, rule: &Arc<Rule>, key: &Key) {
-        self.local.store.forget(rule, key);
+    pub(super) fn reset_here(&self, take: &Take) {
+        self.local.store.forget(take);
     }
 
     /// Gives back what was charged here; nothing of what the store inside was charged.
@@ -177,9 +176,9 @@ impl<S: Store> Store for Fallback<S> {
         refunded.map_or_else(|| self.inner.refund(take, receipt), StoreFuture::ready)
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.reset_here(rule, key);
-        self.inner.reset(rule, key)
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.reset_here(take);
+        self.inner.reset(take)
     }
 
     fn name(&self) -> String {

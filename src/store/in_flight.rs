@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::wrapper::{Answer, Wrapper};
@@ -6,8 +5,6 @@ use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlightCounter, Permit};
-use crate::key::Key;
-use crate::rule::Rule;
 
 /// Bounds how many questions wait for a store's answer at once: it does not ask more.
 ///
@@ -119,8 +116,8 @@ impl<S: Store> Store for InFlight<S> {
         self.count(|| self.inner.refund(take, receipt))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.count(|| self.inner.reset(rule, key))
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.count(|| self.inner.reset(take))
     }
 
     fn name(&self) -> String {

@@ -17,7 +17,7 @@
 //! let decision = store.take(&take).await?;
 //! assert!(decision.is_allowed());
 //! assert_eq!(store.peek(&take).await?.remaining(), 6);
-//! store.reset(take.rule(), take.key()).await?;
+//! store.reset(&take).await?;
 //! assert_eq!(store.peek(&take).await?.remaining(), 10);
 //! # Ok(())
 //! # }
@@ -26,7 +26,7 @@
 //! [`Timeout`], [`InFlight`], [`CircuitBreaker`], [`DenialCache`] and [`Fallback`] are stores
 //! around another store of any kind; [`Resilient`](crate::Resilient) puts them together. A store of
 //! your own implements [`Store`], may count by [`Count`](crate::algorithm::Count) under the name
-//! [`KeyName`], and is tested by the suite in `test_util::conformance` (feature `test-util`).
+//! [`Take::name`](crate::Take::name), and is tested by the suite in `test_util::conformance` (feature `test-util`).
 
 mod arc;
 mod breaker;
@@ -34,7 +34,6 @@ mod charge;
 mod denial_cache;
 mod fallback;
 mod in_flight;
-mod key_name;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -51,7 +50,6 @@ pub use charge::{Charge, Charges};
 pub use denial_cache::DenialCache;
 pub use fallback::Fallback;
 pub use in_flight::InFlight;
-pub use key_name::KeyName;
 pub use store_future::StoreFuture;
 pub use timeout::Timeout;
 pub use unit_leases::UnitLeases;

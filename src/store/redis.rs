@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::{KeyName, Store, StoreFuture, Take};
+use super::{Store, StoreFuture, Take};
 use crate::connection::{
-    Connection, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion, algorithm_script, hash_tag,
+    Connection, CountKey, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion, algorithm_script,
     read_refund, write_refund,
 };
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::key::Key;
-use crate::rule::Rule;
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
@@ -167,13 +165,19 @@ impl RedisStore {
     fn now(&self) -> Option<u64> {
         None
     }
+
+    fn key_of(&self, take: &Take) -> CountKey {
+        CountKey {
+            name: take.count_name().clone(),
+            prefix: Arc::clone(&self.prefix),
+        }
+    }
 }
 
 impl Store for RedisStore {
     fn take(&self, take: &Take) -> StoreFuture<Decision> {
         let question = TakeQuestion {
-            rule: Arc::clone(take.rule()),
-            name: KeyName::of(take, &self.prefix).to_box(),
+            count: self.key_of(take),
             cost: take.cost(),
             now: self.now(),
         };
@@ -181,12 +185,12 @@ impl Store for RedisStore {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let name = KeyName::of(take, &self.prefix).to_box();
         let max = take.cost().min(receipt.units());
-        let keys = [&*name, &*hash_tag::of_refunds(&name)];
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), receipt, max);
         let script = algorithm_script(take.rule().algorithm().algorithm());
-        let reply = self.connection.change_count(script, keys, arguments);
+        let reply = self
+            .connection
+            .change_count(script, self.key_of(take), arguments);
         let address = Arc::clone(self.connection.label());
         StoreFuture::boxed(async move {
             read_refund(&reply.await?, max).ok_or_else(|| {
@@ -196,13 +200,13 @@ impl Store for RedisStore {
         })
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let name = KeyName::new(rule, key, &self.prefix).to_box();
-        let keys = [&*name, &*hash_tag::of_refunds(&name)];
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
         let arguments = |command: &mut Cmd| {
             command.arg(self.now());
         };
-        let reply = self.connection.change_count(&RESET, keys, arguments);
+        let reply = self
+            .connection
+            .change_count(&RESET, self.key_of(take), arguments);
         StoreFuture::boxed(async move { reply.await.map(drop) })
     }
 

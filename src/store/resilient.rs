@@ -6,8 +6,7 @@ use super::{
     CircuitBreaker, DenialCache, Fallback, InFlight, MemoryStore, Store, StoreFuture, Take, Timeout,
 };
 use crate::decision::{Decision, Receipt};
-use crate::key::Key;
-use crate::rule::{Rule, Share};
+use crate::rule::Share;
 
 /// Puts wrappers around a store, so that requests are answered in bounded time, and as declared,
 /// whatever the store does.
@@ -179,20 +178,19 @@ impl Store for ResilientStore {
         }
         let refund = || ask_guarded(guards, take, || self.inner.refund(take, receipt));
         match denial_cache {
-            Some(cache) => cache.change(take.rule(), take.key(), refund),
+            Some(cache) => cache.change(take, refund),
             None => refund(),
         }
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
         let (fallback, (denial_cache, guards)) = &self.wrappers;
         if let Some(fallback) = fallback {
-            fallback.reset_here(rule, key);
+            fallback.reset_here(take);
         }
-        let take = Take::new(Arc::clone(rule), key.clone());
-        let reset = || ask_guarded(guards, &take, || self.inner.reset(rule, key));
+        let reset = || ask_guarded(guards, take, || self.inner.reset(take));
         match denial_cache {
-            Some(cache) => cache.change(rule, key, reset),
+            Some(cache) => cache.change(take, reset),
             None => reset(),
         }
     }

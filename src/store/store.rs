@@ -1,11 +1,8 @@
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{StoreFuture, Take};
 use crate::decision::{Decision, Receipt};
-use crate::key::Key;
-use crate::rule::Rule;
 
 /// Keeps the counts and answers takes.
 ///
@@ -54,8 +51,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Handlers behind the layer use [`Charges`](crate::store::Charges).
     ///
     /// ```
-    /// use std::sync::Arc;
-    /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
+    ///     /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -81,8 +77,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// then unknown; it is safe to ask again.
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
 
-    /// Forgets what counts for this key under this rule, and what was given back of it: the next
-    /// take finds nothing charged. For operators and tests; [`peek`](Self::peek)
+    /// Forgets what counts for the key of this take under its rule, and what was given back of it:
+    /// the next take finds nothing charged. For operators and tests; [`peek`](Self::peek)
     /// shows what there is. Other rules of the same path and algorithm, whose counts these are as
     /// well, begin anew, too; counts of other algorithms stay.
     ///
@@ -96,7 +92,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. Whether anything was forgotten is
     /// then unknown; it is safe to ask again.
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()>;
+    fn reset(&self, take: &Take) -> StoreFuture<()>;
 
     /// The store's name for people: `memory`, or an address without secrets.
     fn name(&self) -> String;

@@ -30,7 +30,6 @@ pin_project! {
         Ready { answer: Option<Result<T, StoreError>> },
         Boxed { answer: Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>> },
         // The common case of a Redis store needs no box.
-        #[cfg_attr(not(feature = "redis"), expect(dead_code))]
         Redis {
             #[pin]
             answer: AnswerFuture<T>,

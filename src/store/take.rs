@@ -2,13 +2,12 @@ use std::sync::Arc;
 
 use crate::key::Key;
 use crate::quota::Quota;
-use crate::rule::Rule;
+use crate::rule::{CountName, Rule};
 
 /// One question to a store: may this key spend this cost under this rule?
 #[derive(Debug, Clone)]
 pub struct Take {
-    rule: Arc<Rule>,
-    key: Key,
+    name: CountName,
     cost: u64,
     is_repeat: bool,
 }
@@ -17,11 +16,9 @@ impl Take {
     /// A take at the rule's cost.
     #[must_use]
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
-        let cost = rule.cost();
         Self {
-            rule,
-            key,
-            cost,
+            cost: rule.cost(),
+            name: CountName::new(rule, key),
             is_repeat: false,
         }
     }
@@ -52,13 +49,13 @@ impl Take {
     /// The rule.
     #[must_use]
     pub const fn rule(&self) -> &Arc<Rule> {
-        &self.rule
+        &self.name.rule
     }
 
     /// The key that is counted.
     #[must_use]
     pub const fn key(&self) -> &Key {
-        &self.key
+        &self.name.key
     }
 
     /// The cost, in units.
@@ -70,21 +67,53 @@ impl Take {
     /// The quotas that have to have room.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
-        self.rule.quotas()
+        self.rule().quotas()
+    }
+
+    /// The name under which a store keeps the count of the rule and key: the prefix, the rule's
+    /// [id](Rule::id), and the key's parts, joined by `:`. `default_prefix` is for rules that have
+    /// no [prefix](Rule::prefix) of their own.
+    ///
+    /// Neither ids nor parts of keys hold a bare `:`, so two different counts never share a name.
+    ///
+    /// ```
+    /// use tidegate::{Algorithm, Key, Quota, Rule, Take};
+    ///
+    /// let rule = Rule::new("login", [Quota::per_minute(5)])?.with_algorithm(Algorithm::Gcra);
+    /// let take = Take::new(rule.into(), Key::from("alice"));
+    /// assert_eq!(take.name("CurrentLimiter:"), "CurrentLimiter:login~gcra:alice");
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn name(&self, default_prefix: &str) -> String {
+        self.name.pieces(default_prefix).concat()
+    }
+
+    pub(crate) const fn count_name(&self) -> &CountName {
+        &self.name
+    }
+
+    /// A first question about the same count at this cost, which no caller asks.
+    pub(crate) fn anew(&self, cost: u64) -> Self {
+        Self {
+            name: self.name.clone(),
+            cost,
+            is_repeat: false,
+        }
     }
 
     /// The same question under another rule.
     pub(crate) fn under(&self, rule: Arc<Rule>) -> Self {
         let mut take = self.clone();
-        take.rule = rule;
+        take.name.rule = rule;
         take
     }
 
     pub(crate) fn into_rule(self) -> Arc<Rule> {
-        self.rule
+        self.name.rule
     }
 
     pub(crate) fn into_key(self) -> Key {
-        self.key
+        self.name.key
     }
 }

@@ -4,8 +4,6 @@ use std::time::Duration;
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::key::Key;
-use crate::rule::Rule;
 
 /// Bounds the time of a store's answers.
 ///
@@ -67,8 +65,8 @@ impl<S: Store> Store for Timeout<S> {
         self.bounded(self.inner.refund(take, receipt))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.bounded(self.inner.reset(rule, key))
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.bounded(self.inner.reset(take))
     }
 
     fn name(&self) -> String {

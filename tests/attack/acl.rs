@@ -111,7 +111,9 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
             }
             ensure!(store.refund(&old, &receipts[1]).await? == 1);
             ensure!(store.refund(&old, &receipts[1]).await? == 0);
-            store.reset(old.rule(), &Key::from("nobody")).await?;
+            store
+                .reset(&Take::new(Arc::clone(old.rule()), Key::from("nobody")))
+                .await?;
             let batch = [
                 new.clone(),
                 new.clone(),

@@ -2,12 +2,12 @@
 //! names are one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::algorithm::{Count, CountError, Counting};
 use tidegate::decision::Receipt;
-use tidegate::store::KeyName;
-use tidegate::{Algorithm, Key, Quota, Rule};
+use tidegate::{Algorithm, Key, Quota, Rule, Take};
 
 use crate::HOUR;
 use crate::charges::Random;
@@ -350,8 +350,9 @@ fn names_differ() {
             let rule = Rule::new(path, [Quota::per_hour(1)])
                 .expect("valid")
                 .with_algorithm(algorithm);
+            let rule = Arc::new(rule);
             for (parts, key) in &keys {
-                let name = KeyName::new(&rule, key, "p:").to_string();
+                let name = Take::new(Arc::clone(&rule), key.clone()).name("p:");
                 assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name:?}");
                 assert!(!name.contains(['{', '}']), "{name:?}");
                 let what = (rule.id().to_owned(), parts);
@@ -380,15 +381,12 @@ fn hashed(parts: &[Part]) -> Vec<Part> {
 fn prefixes() {
     let rule = Rule::new("p", [Quota::new(1, HOUR).expect("valid")]).expect("valid");
     let key = Key::from("k");
-    assert_eq!(KeyName::new(&rule, &key, "").to_string(), "p:k");
-    assert_eq!(
-        KeyName::new(&rule, &Key::default(), "x:").to_string(),
-        "x:p"
-    );
-    assert_eq!(
-        KeyName::new(&rule, &Key::from(""), "x:").to_string(),
-        "x:p:"
-    );
+    let name = |rule: &Rule, key: &Key, default_prefix| {
+        Take::new(Arc::new(rule.clone()), key.clone()).name(default_prefix)
+    };
+    assert_eq!(name(&rule, &key, ""), "p:k");
+    assert_eq!(name(&rule, &Key::default(), "x:"), "x:p");
+    assert_eq!(name(&rule, &Key::from(""), "x:"), "x:p:");
     let rule = rule.with_prefix("{own}");
-    assert_eq!(KeyName::new(&rule, &key, "x:").to_string(), "{own}p:k");
+    assert_eq!(name(&rule, &key, "x:"), "{own}p:k");
 }

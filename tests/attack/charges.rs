@@ -312,7 +312,7 @@ async fn a_server_that_evicted_what_was_given_back() {
         let other = clocked.charge(&take_of(&rule, &Key::default(), 3)).await;
         assert_eq!(mine.refund().await.expect("an answer"), 2, "{algorithm:?}");
         let key = Key::default();
-        let name = tidegate::store::KeyName::new(&rule, &key, RedisStore::DEFAULT_PREFIX);
+        let name = Take::new(Arc::clone(&rule), key.clone()).name(RedisStore::DEFAULT_PREFIX);
         let name = name.to_string();
         let exists: u64 = redis::cmd("EXISTS")
             .arg(&name)
@@ -1072,10 +1072,7 @@ async fn clones_that_give_up() {
             assert!(back <= 4, "{algorithm:?}: {back}");
             assert_units(algorithm, remaining(&*store, &take).await, 4);
             other.refund().await.expect("an answer");
-            store
-                .reset(take.rule(), take.key())
-                .await
-                .expect("an answer");
+            store.reset(&take).await.expect("an answer");
         }
     }
 }

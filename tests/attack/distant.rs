@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::decision::Receipt;
 use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Decision, Key, Rule, Store, StoreError, Take};
+use tidegate::{Decision, Store, StoreError, Take};
 use tokio::time::sleep;
 
 use crate::millis;
@@ -115,9 +115,9 @@ impl Store for Distant {
         self.send(fate, move |inner| inner.refund(&take, &receipt))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let (rule, key) = (Arc::clone(rule), key.clone());
-        self.send(Fate::Answered, move |inner| inner.reset(&rule, &key))
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        let take = take.clone();
+        self.send(Fate::Answered, move |inner| inner.reset(&take))
     }
 
     fn name(&self) -> String {

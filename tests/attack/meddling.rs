@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tidegate::decision::Receipt;
 use tidegate::store::StoreFuture;
-use tidegate::{Decision, Key, Rule, Store, Take};
+use tidegate::{Decision, Store, Take};
 
 /// `None` leaves the answer to the inner store.
 type Answer = dyn Fn(&Take) -> Option<StoreFuture<Decision>> + Send + Sync;
@@ -58,8 +58,8 @@ impl Store for Meddling {
         self.inner.refund(take, receipt)
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.inner.reset(rule, key)
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.inner.reset(take)
     }
 
     fn name(&self) -> String {

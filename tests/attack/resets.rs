@@ -14,7 +14,7 @@ use test_support::Redis;
 use test_support::cluster::{Cluster, Plan};
 use tidegate::decision::{Receipt, Source};
 use tidegate::rule::Share;
-use tidegate::store::{CircuitBreaker, InFlight, KeyName, StoreErrorKind, StoreFuture, Timeout};
+use tidegate::store::{CircuitBreaker, InFlight, StoreErrorKind, StoreFuture, Timeout};
 use tidegate::test_util::ManualClock;
 use tidegate::{
     Algorithm, Decision, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule,
@@ -71,7 +71,10 @@ async fn one_key_and_nothing_else() {
             }
             let early = [clocked.charge(&mine).await, clocked.charge(&mine).await];
             assert_eq!(early[0].refund().await.expect("an answer"), 2, "{case}");
-            store.reset(&rule, mine.key()).await.expect("an answer");
+            store
+                .reset(&Take::new(Arc::clone(&rule), mine.key().clone()))
+                .await
+                .expect("an answer");
             assert_eq!(clocked.remaining(&mine).await, 5, "{case}");
             for charge in &early {
                 assert_eq!(charge.refund().await.expect("an answer"), 0, "{case}");
@@ -86,8 +89,14 @@ async fn one_key_and_nothing_else() {
             for other in &others {
                 assert_eq!(clocked.remaining(other).await, 3, "{case}: {other:?}");
             }
-            store.reset(&rule, mine.key()).await.expect("an answer");
-            store.reset(&rule, mine.key()).await.expect("twice");
+            store
+                .reset(&Take::new(Arc::clone(&rule), mine.key().clone()))
+                .await
+                .expect("an answer");
+            store
+                .reset(&Take::new(Arc::clone(&rule), mine.key().clone()))
+                .await
+                .expect("twice");
             assert_eq!(clocked.remaining(&mine).await, 5, "{case}");
         }
     }
@@ -123,7 +132,10 @@ async fn the_same_instant() {
                     assert_eq!(early[1].refund().await.expect("an answer"), cost, "{case}");
                 }
                 for _ in 0..resets {
-                    store.reset(&rule, &key).await.expect("an answer");
+                    store
+                        .reset(&Take::new(Arc::clone(&rule), key.clone()))
+                        .await
+                        .expect("an answer");
                 }
                 let later = take_of(&other, &key, cost);
                 for wait in [Duration::ZERO, MICROSECOND, millis(1), HOUR / 2] {
@@ -159,7 +171,10 @@ async fn the_same_instant_on_real_clocks() {
             let (mut given_back, mut in_the_same_millisecond) = (0, 0);
             for _ in 0..500 {
                 let early = charge(store, &take).await;
-                store.reset(&rule, take.key()).await.expect("an answer");
+                store
+                    .reset(&Take::new(Arc::clone(&rule), take.key().clone()))
+                    .await
+                    .expect("an answer");
                 let late = charge(store, &take).await;
                 given_back += early.refund().await.expect("an answer");
                 let [early, late] = [early, late].map(|it| it.receipt().stamp() / 1_000);
@@ -183,7 +198,7 @@ async fn long_after_the_reset() {
             let brief = take_of(&by(algorithm, "long", 5, millis(1)), &Key::default(), 1);
             let lasting = take_of(&by(algorithm, "long", 5, HOUR), &Key::default(), 1);
             early.push((clocked, clocked.charge(&brief).await, lasting.clone()));
-            let reset = clocked.store.reset(brief.rule(), brief.key()).await;
+            let reset = clocked.store.reset(&brief).await;
             reset.expect("an answer");
             clocked.charge(&lasting).await;
         }
@@ -271,7 +286,7 @@ async fn odd_names() {
             assert_eq!(again.refund().await.expect("an answer"), 2, "{take:?}");
         }
         for (at, take) in takes.iter().enumerate() {
-            let reset = clocked.store.reset(take.rule(), take.key()).await;
+            let reset = clocked.store.reset(&take).await;
             reset.unwrap_or_else(|error| panic!("{take:?}: {error}"));
             assert_eq!(clocked.remaining(take).await, 5, "{take:?}");
             if let Some(next) = takes.get(at + 1) {
@@ -295,7 +310,11 @@ async fn a_prefix_with_a_stray_brace() {
             let rule = Arc::new(Rule::clone(&by(algorithm, "stray", 5, HOUR)).with_prefix("a}b:"));
             let take = take_of(&rule, &Key::from("key"), 2);
             clocked.charge(&take).await;
-            let expected = match clocked.store.reset(&rule, take.key()).await {
+            let expected = match clocked
+                .store
+                .reset(&Take::new(Arc::clone(&rule), take.key().clone()))
+                .await
+            {
                 Ok(()) => 5,
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
@@ -352,7 +371,10 @@ async fn resets_while_takes_are_in_flight() {
             let tasks: Vec<_> = tasks.collect();
             const RESETS: u64 = 50;
             for _ in 0..RESETS {
-                let reset = clocked.store.reset(&rule, &Key::default()).await;
+                let reset = clocked
+                    .store
+                    .reset(&Take::new(Arc::clone(&rule), Key::default()))
+                    .await;
                 reset.expect("an answer");
                 clocked.advance(Duration::from_micros(1));
                 sleep(millis(1)).await;
@@ -369,7 +391,7 @@ async fn resets_while_takes_are_in_flight() {
             );
             clocked
                 .store
-                .reset(&rule, &Key::default())
+                .reset(&Take::new(Arc::clone(&rule), Key::default()))
                 .await
                 .expect("an answer");
             let look = take_of(&rule, &Key::default(), 1);
@@ -401,7 +423,8 @@ async fn resets_in_the_order_of_arrival() {
             let mut answers: [Vec<_>; 5] = Default::default();
             let mut resets = Vec::new();
             let mut step = |key: usize, step: usize| match step {
-                2 => resets.push(store.reset(&rule, takes[key].key())),
+                2 => resets
+                    .push(store.reset(&Take::new(Arc::clone(&rule), takes[key].key().clone()))),
                 _ => answers[step].push(store.take(&takes[key])),
             };
             match round % 2 {
@@ -441,7 +464,8 @@ async fn values_of_a_wrong_type() {
         let rule = by(algorithm, "typed", 5, HOUR);
         let take = take_of(&rule, &Key::from("key"), 2);
         let neighbour = take_of(&rule, &Key::from("neighbour"), 2);
-        let name = KeyName::new(&rule, take.key(), RedisStore::DEFAULT_PREFIX).to_string();
+        let name =
+            Take::new(Arc::clone(&rule), take.key().clone()).name(RedisStore::DEFAULT_PREFIX);
         for name in [name.clone(), format!("{{{name}}}:refunds")] {
             for value in values {
                 run(server, "FLUSHALL");
@@ -450,7 +474,9 @@ async fn values_of_a_wrong_type() {
                 run(server, &format!("DEL {name}"));
                 run(server, &value.replace("{}", &name));
                 let (reset, decision) = tokio::join!(
-                    clocked.store.reset(&rule, take.key()),
+                    clocked
+                        .store
+                        .reset(&Take::new(Arc::clone(&rule), take.key().clone())),
                     clocked.store.take(&neighbour)
                 );
                 assert!(decision.expect("a decision").is_allowed(), "{case}");
@@ -485,9 +511,9 @@ async fn a_user_without_permission() {
         let closed = take_of(&by(algorithm, "closed", 5, HOUR), &Key::default(), 2);
         let free = take_of(&by(algorithm, "free", 1_000_000, HOUR), &Key::default(), 1);
         admin.take(&closed).await.expect("a decision");
-        let resets = (0..50).map(|_| store.reset(closed.rule(), closed.key()));
+        let resets = (0..50).map(|_| store.reset(&closed));
         let takes = (0..50).map(|_| store.take(&free));
-        let own = (0..20).map(|_| store.reset(free.rule(), free.key()));
+        let own = (0..20).map(|_| store.reset(&free));
         let (resets, takes, own) = tokio::join!(join_all(resets), join_all(takes), join_all(own));
         for reset in resets {
             let error = reset.expect_err("it may not");
@@ -513,7 +539,7 @@ async fn a_user_without_permission() {
         let mine = charge(&store, &take).await;
         assert_units(algorithm, mine.refund().await.expect("it may"), 2);
         charge(&store, &take).await;
-        store.reset(take.rule(), take.key()).await.expect("it may");
+        store.reset(&take).await.expect("it may");
         assert_eq!(remaining(&*store, &take).await, 5, "{algorithm:?}");
     }
 }
@@ -537,11 +563,12 @@ async fn nothing_is_left_behind() {
             }
             clocked
                 .store
-                .reset(&rule, take.key())
+                .reset(&Take::new(Arc::clone(&rule), take.key().clone()))
                 .await
                 .expect("an answer");
             let case = format!("{algorithm:?}: {used} {given_back}");
-            let name = KeyName::new(&rule, take.key(), RedisStore::DEFAULT_PREFIX).to_string();
+            let name =
+                Take::new(Arc::clone(&rule), take.key().clone()).name(RedisStore::DEFAULT_PREFIX);
             let expiry: i64 = redis::cmd("PTTL")
                 .arg(&name)
                 .query(&mut stores.server.connection())
@@ -561,9 +588,15 @@ async fn nothing_is_left_behind() {
             let other = take_of(&rule, &Key::from("other"), 1);
             let error = memory.take(&other).await.expect_err("it is full");
             assert_eq!(error.kind(), StoreErrorKind::Full);
-            memory.reset(&rule, other.key()).await.expect("an answer");
+            memory
+                .reset(&Take::new(Arc::clone(&rule), other.key().clone()))
+                .await
+                .expect("an answer");
             assert_eq!(memory.len(), 1, "that key was not there");
-            memory.reset(&rule, take.key()).await.expect("an answer");
+            memory
+                .reset(&Take::new(Arc::clone(&rule), take.key().clone()))
+                .await
+                .expect("an answer");
             std::thread::sleep(millis(1));
             assert!(memory.is_empty());
         }
@@ -581,7 +614,7 @@ async fn a_server_that_hangs() {
     direct.take(&take).await.expect("a decision");
     server.signal("STOP");
     let began = Instant::now();
-    let resets = (0..100).map(|_| store.reset(take.rule(), take.key()));
+    let resets = (0..100).map(|_| store.reset(&take));
     for reset in join_all(resets).await {
         let error = reset.expect_err("nobody answers");
         let kinds = [StoreErrorKind::Timeout, StoreErrorKind::Unavailable];
@@ -593,10 +626,7 @@ async fn a_server_that_hangs() {
         began.elapsed()
     );
     server.signal("CONT");
-    direct
-        .reset(take.rule(), take.key())
-        .await
-        .expect("an answer");
+    direct.reset(&take).await.expect("an answer");
     assert_eq!(remaining(&direct, &take).await, 5);
 }
 
@@ -630,19 +660,13 @@ async fn an_open_breaker() {
     }
     assert_eq!(remaining(&*resilient, &take).await, 0);
     for store in [&breaker as &dyn Store, &*resilient] {
-        let error = store
-            .reset(take.rule(), take.key())
-            .await
-            .expect_err("it is open");
+        let error = store.reset(&take).await.expect_err("it is open");
         assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
     }
     let local = resilient.peek(&take).await.expect("the fallback decides");
     assert_eq!((local.source(), local.remaining()), (Source::Fallback, 5));
     server.signal("CONT");
-    let error = breaker
-        .reset(take.rule(), take.key())
-        .await
-        .expect_err("still open");
+    let error = breaker.reset(&take).await.expect_err("still open");
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     assert_eq!(
         remaining(&direct, &take).await,
@@ -650,7 +674,7 @@ async fn an_open_breaker() {
         "the refused reset never reached it"
     );
     let began = Instant::now();
-    while let Err(error) = resilient.reset(take.rule(), take.key()).await {
+    while let Err(error) = resilient.reset(&take).await {
         assert!(began.elapsed() < PATIENT, "{error}");
         // The breaker closes with the next take that is decided.
         let _ = resilient.take(&take).await;
@@ -667,7 +691,7 @@ async fn permits_come_back() {
     let rule = by(Algorithm::SlidingLog, "permits", 5, HOUR);
     server.signal("STOP");
     for dropped in [true, false] {
-        let resets = (0..10).map(|_| store.reset(&rule, &Key::default()));
+        let resets = (0..10).map(|_| store.reset(&Take::new(Arc::clone(&rule), Key::default())));
         if dropped {
             let ended = tokio::time::timeout(millis(20), join_all(resets)).await;
             assert!(ended.is_err(), "nobody answers");
@@ -680,7 +704,10 @@ async fn permits_come_back() {
     }
     server.signal("CONT");
     let began = Instant::now();
-    while let Err(error) = store.reset(&rule, &Key::default()).await {
+    while let Err(error) = store
+        .reset(&Take::new(Arc::clone(&rule), Key::default()))
+        .await
+    {
         assert!(began.elapsed() < PATIENT, "{error}");
         sleep(millis(5)).await;
     }
@@ -703,7 +730,7 @@ async fn a_request_that_waits() {
         sleep(Duration::from_secs(100)).await;
         assert!(!waiting.is_finished(), "{algorithm:?}");
         store
-            .reset(&rule, &Key::default())
+            .reset(&Take::new(Arc::clone(&rule), Key::default()))
             .await
             .expect("an answer");
         let began = tokio::time::Instant::now();
@@ -744,9 +771,7 @@ async fn a_cluster() {
     }
     let (first, second) = takes.split_at(takes.len() / 2);
     let reset = |takes: &[Take]| {
-        let resets = takes
-            .iter()
-            .map(|take| store.reset(take.rule(), take.key()));
+        let resets = takes.iter().map(|take| store.reset(&take));
         join_all(resets.collect::<Vec<_>>())
     };
     assert!(reset(first).await.iter().all(Result::is_ok));
@@ -792,7 +817,7 @@ async fn several_quotas() {
             clocked.charge(&take_of(&longer, &Key::default(), 3)).await;
             clocked
                 .store
-                .reset(&rule, take.key())
+                .reset(&Take::new(Arc::clone(&rule), take.key().clone()))
                 .await
                 .expect("an answer");
             let decision = clocked.store.peek(&take).await.expect("a decision");
@@ -830,10 +855,7 @@ async fn servers_that_do_not_write() {
             .await
             .expect_err("it is full");
         assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);
-        store
-            .reset(take.rule(), take.key())
-            .await
-            .expect("it frees memory");
+        store.reset(&take).await.expect("it frees memory");
     }
     run(&server, "CONFIG SET maxmemory 0");
     for take in &takes {
@@ -842,7 +864,7 @@ async fn servers_that_do_not_write() {
     }
     run(&server, "REPLICAOF 127.0.0.1 1");
     for take in &takes {
-        let error = store.reset(take.rule(), take.key()).await;
+        let error = store.reset(&take).await;
         let error = error.expect_err("it is a replica");
         assert_eq!(error.kind(), StoreErrorKind::ReadOnly, "{error}");
     }
@@ -864,7 +886,7 @@ async fn a_store_that_never_answers() {
     let rule = by(Algorithm::Gcra, "mute", 5, HOUR);
     let began = tokio::time::Instant::now();
     let error = bounded
-        .reset(&rule, &Key::default())
+        .reset(&Take::new(Arc::clone(&rule), Key::default()))
         .await
         .expect_err("never");
     assert_eq!(error.kind(), StoreErrorKind::Timeout);
@@ -883,7 +905,7 @@ impl Store for Mute {
         StoreFuture::boxed(std::future::pending())
     }
 
-    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Take) -> StoreFuture<()> {
         StoreFuture::boxed(std::future::pending())
     }
 

@@ -21,7 +21,7 @@ use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::key::KeyError;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
 use tidegate::rule::Share;
-use tidegate::store::{Charges, Fallback, InFlight, KeyName, StoreErrorKind, StoreFuture};
+use tidegate::store::{Charges, Fallback, InFlight, StoreErrorKind, StoreFuture};
 use tidegate::test_util::ManualClock;
 use tidegate::{
     Algorithm, Decision, Denied, Failed, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer,
@@ -517,7 +517,7 @@ async fn wrong_types_under_the_keys_of_shadows() {
         let shadow = rule.shadow().expect("a candidate");
         for number in 0..70 {
             let key = Key::from(format!("{algorithm:?}{number}").as_str());
-            let name = KeyName::new(shadow, &key, "").to_string();
+            let name = Take::new(Arc::clone(shadow), key.clone()).name("");
             run(&server, &format!("DEL {name}"));
             match number % 3 {
                 0 => run(&server, &format!("HSET {name} a b")),
@@ -596,7 +596,7 @@ async fn no_path_has_the_keys_of_a_shadow() {
             .iter()
             .flat_map(|rule| keys.iter().map(move |key| (rule, key)))
         {
-            let name = KeyName::new(rule, key, "p:").to_string();
+            let name = Take::new(Arc::new(Rule::clone(rule)), key.clone()).name("p:");
             assert!(
                 names.insert(name.clone()),
                 "{name} twice, by {path} {algorithm:?}"
@@ -837,7 +837,8 @@ async fn the_node_of_the_candidates_hangs() {
     let rule = rule.with_shadow(of_one("a", 1));
     let shadow = rule.shadow().expect("a candidate");
     let owner = |rule: &Rule, tenant: &str| {
-        let name = KeyName::new(rule, &Key::from(tenant), "CurrentLimiter:").to_string();
+        let take = Take::new(Arc::new(rule.clone()), Key::from(tenant));
+        let name = take.name("CurrentLimiter:");
         cluster.owner(&name)
     };
     let tenants = (0..).map(|number: u32| number.to_string());

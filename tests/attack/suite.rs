@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tidegate::algorithm::Count;
 use tidegate::decision::{QuotaState, Receipt, Source, Verdict};
-use tidegate::store::{KeyName, StoreFuture};
+use tidegate::store::StoreFuture;
 use tidegate::test_util::{ManualClock, conformance};
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
 
@@ -40,15 +40,13 @@ enum Mistake {
     ResetAfterTooShort,
 }
 
-type Counted = (Arc<Rule>, Key);
-
 /// A memory store with a mistake.
 #[derive(Debug)]
 struct Wrong {
     inner: MemoryStore,
     mistake: Mistake,
     clock: ManualClock,
-    seen: Mutex<Vec<Counted>>,
+    seen: Mutex<Vec<Take>>,
     given_back: Mutex<HashMap<Receipt, u64>>,
 }
 
@@ -88,10 +86,7 @@ const MICRO: Duration = Duration::from_micros(1);
 impl Wrong {
     fn decide(&self, take: &Take) -> Decision {
         let (rule, key) = (take.rule(), take.key());
-        self.seen
-            .lock()
-            .expect("no panic")
-            .push((Arc::clone(rule), key.clone()));
+        self.seen.lock().expect("no panic").push(take.clone());
         let ask = |take: &Take| {
             let answer = self.inner.take(take).now();
             answer
@@ -212,17 +207,19 @@ impl Store for Wrong {
         StoreFuture::ready(Ok(back))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
         match self.mistake {
             Mistake::ResetsNothing => StoreFuture::ready(Ok(())),
             Mistake::ResetsEverything => {
-                for (rule, key) in self.seen.lock().expect("no panic").iter() {
-                    let _ = self.inner.reset(rule, key).now();
+                for take in self.seen.lock().expect("no panic").iter() {
+                    let _ = self.inner.reset(take).now();
                 }
                 StoreFuture::ready(Ok(()))
             }
-            Mistake::OneKey => self.inner.reset(rule, &Key::from("all")),
-            _ => self.inner.reset(rule, key),
+            Mistake::OneKey => self
+                .inner
+                .reset(&Take::new(Arc::clone(take.rule()), Key::from("all"))),
+            _ => self.inner.reset(take),
         }
     }
 
@@ -381,11 +378,11 @@ struct Own {
 }
 
 impl Own {
-    fn name_of(&self, rule: &Rule, key: &Key) -> String {
-        let name = KeyName::new(rule, key, "own:").to_string();
+    fn name_of(&self, take: &Take) -> String {
+        let (rule, name) = (take.rule(), take.name("own:"));
         match self.mistake {
-            OwnMistake::ForgetsTheRule => key.to_string(),
-            OwnMistake::MixesAlgorithms => format!("{} {key}", rule.path()),
+            OwnMistake::ForgetsTheRule => take.key().to_string(),
+            OwnMistake::MixesAlgorithms => format!("{} {}", rule.path(), take.key()),
             OwnMistake::FreshQuotas => format!("{name} {:?}", rule.quotas()),
             _ => name,
         }
@@ -444,7 +441,7 @@ impl Store for Own {
         let (own, take) = (self.clone(), take.clone());
         StoreFuture::boxed(async move {
             let (rule, now) = (take.rule(), own.now());
-            let name = own.name_of(rule, take.key());
+            let name = own.name_of(&take);
             own.forget(&name, rule);
             let cost = match own.mistake {
                 OwnMistake::NarrowCosts => u64::from(take.cost() as u32),
@@ -458,7 +455,7 @@ impl Store for Own {
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let (own, take, receipt) = (self.clone(), take.clone(), *receipt);
         StoreFuture::boxed(async move {
-            let name = own.name_of(take.rule(), take.key());
+            let name = own.name_of(&take);
             let now = own.now();
             let receipt = match own.mistake {
                 OwnMistake::BelievesTheTake => {
@@ -472,8 +469,8 @@ impl Store for Own {
         })
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let name = self.name_of(rule, key);
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        let name = self.name_of(take);
         let mut counts = self.counts.lock().expect("no panic");
         if self.mistake == OwnMistake::DropsOnReset {
             counts.remove(&name);

@@ -179,12 +179,8 @@ async fn the_store_is_asked_once() {
             self.0.refund(take, receipt)
         }
 
-        fn reset(
-            &self,
-            rule: &Arc<tidegate::Rule>,
-            key: &tidegate::Key,
-        ) -> tidegate::store::StoreFuture<()> {
-            self.0.reset(rule, key)
+        fn reset(&self, take: &tidegate::Take) -> tidegate::store::StoreFuture<()> {
+            self.0.reset(take)
         }
 
         fn name(&self) -> String {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::decision::{Receipt, Source, Verdict};
 use tidegate::store::StoreFuture;
-use tidegate::{Decision, Key, MemoryStore, Rule, Store, Take};
+use tidegate::{Decision, MemoryStore, Store, Take};
 
 /// A memory store on tokio's clock, a round trip away. It keeps what it was asked.
 #[derive(Debug, Clone)]
@@ -46,8 +46,8 @@ impl Store for Far {
         self.memory.refund(take, receipt)
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.memory.reset(rule, key)
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.memory.reset(take)
     }
 
     fn name(&self) -> String {
@@ -69,7 +69,7 @@ impl Store for Always {
         StoreFuture::ready(Ok(0))
     }
 
-    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Take) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 

@@ -8,7 +8,7 @@ use tidegate::decision::Receipt;
 use tidegate::rule::Share;
 use tidegate::store::{DenialCache, Fallback, StoreErrorKind, StoreFuture};
 use tidegate::test_util::{ManualClock, conformance};
-use tidegate::{Decision, Key, MemoryStore, Resilient, Rule, Store, StoreError, Take};
+use tidegate::{Decision, MemoryStore, Resilient, Store, StoreError, Take};
 
 use crate::store_on;
 
@@ -122,11 +122,11 @@ impl Store for Later {
         })
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let (store, rule, key) = (Arc::clone(&self.0), Arc::clone(rule), key.clone());
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        let (store, take) = (Arc::clone(&self.0), take.clone());
         StoreFuture::boxed(async move {
             tokio::task::yield_now().await;
-            store.reset(&rule, &key).await
+            store.reset(&take).await
         })
     }
 
@@ -155,7 +155,7 @@ impl Store for Gone {
     }
 
     /// There is nothing to forget.
-    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Take) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 

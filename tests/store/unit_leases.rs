@@ -81,9 +81,9 @@ impl Store for Remote {
         self.travel(move |store| store.refund(&take, &receipt))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let (rule, key) = (Arc::clone(rule), key.clone());
-        self.travel(move |store| store.reset(&rule, &key))
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        let take = take.clone();
+        self.travel(move |store| store.reset(&take))
     }
 
     fn name(&self) -> String {
@@ -370,7 +370,7 @@ async fn a_reset_and_a_changed_rule_void_leases() {
 
     fill().await;
     leases
-        .reset(&large, &Key::from("hot"))
+        .reset(&Take::new(Arc::clone(&large), Key::from("hot")))
         .await
         .expect("resets");
     let decision = leases.take(&take(&large)).await.expect("decides");
@@ -403,7 +403,7 @@ impl Store for Down {
         StoreFuture::ready(Ok(0))
     }
 
-    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Take) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 
@@ -424,7 +424,7 @@ async fn a_lease_that_was_asked_for_before_a_reset_is_void() {
     let asked = leases.take(&take);
     assert_eq!(remote.calls(), calls + 2, "a take and a lease");
     tokio::task::yield_now().await;
-    let reset = leases.reset(take.rule(), take.key());
+    let reset = leases.reset(&take);
     let (asked, reset) = tokio::join!(asked, reset);
     assert!(asked.expect("decides").is_allowed());
     reset.expect("forgotten");
@@ -468,8 +468,8 @@ impl Store for Failing {
         self.store.refund(take, receipt)
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.store.reset(rule, key)
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.store.reset(take)
     }
 
     fn name(&self) -> String {

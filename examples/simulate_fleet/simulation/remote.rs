@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidegate::decision::Receipt;
 use tidegate::store::{StoreErrorKind, StoreFuture};
-use tidegate::{Decision, Key, Rule, Store, StoreError, Take};
+use tidegate::{Decision, Store, StoreError, Take};
 
 use super::network::Network;
 use super::server::{Answer, Question};
@@ -56,7 +56,7 @@ impl Store for Remote {
         })
     }
 
-    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Take) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 

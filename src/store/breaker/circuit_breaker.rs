@@ -5,8 +5,6 @@ use super::prober::{Probe, Prober, bounded};
 use super::shared_state::{AdmittedCall, Health, SharedState};
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::key::Key;
-use crate::rule::Rule;
 use crate::store::wrapper::{Answer, Wrapper};
 use crate::store::{Store, StoreFuture, Take};
 
@@ -129,7 +127,7 @@ impl<S: Store> CircuitBreaker<S> {
         self.prober.start(Probe {
             inner: Arc::clone(&self.inner),
             state: Arc::clone(&self.state),
-            take: take.clone().with_cost(0),
+            take: take.anew(0),
             generation,
             every: self.probe_every,
         });
@@ -182,9 +180,8 @@ impl<S: Store> Store for CircuitBreaker<S> {
         self.guard(take, || self.inner.refund(take, receipt))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let take = Take::new(Arc::clone(rule), key.clone());
-        self.guard(&take, || self.inner.reset(rule, key))
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.guard(take, || self.inner.reset(take))
     }
 
     fn name(&self) -> String {

@@ -20,7 +20,7 @@ impl RefusedTake {
             return;
         }
         let mut noted = self.take.lock().unwrap_or_else(PoisonError::into_inner);
-        *noted = Some(take.clone().with_cost(0));
+        *noted = Some(take.anew(0));
     }
 
     pub(super) fn take(&self) -> Option<Take> {

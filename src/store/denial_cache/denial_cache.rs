@@ -5,8 +5,6 @@ use super::denials::Denials;
 use super::pending_take::PendingTake;
 use crate::clock::{Clock, nanos};
 use crate::decision::{Decision, Receipt};
-use crate::key::Key;
-use crate::rule::Rule;
 use crate::store::wrapper::{Answer, Wrapper};
 use crate::store::{Store, StoreFuture, Take};
 
@@ -139,14 +137,13 @@ impl<S: Store> DenialCache<S> {
         self
     }
 
-    /// Asks the store inside something that may free units of this rule and key.
+    /// Asks the store inside something that may free units of this take's key.
     pub(in crate::store) fn change<T: Send + 'static>(
         &self,
-        rule: &Rule,
-        key: &Key,
+        take: &Take,
         ask: impl FnOnce() -> StoreFuture<T>,
     ) -> StoreFuture<T> {
-        let guard = self.denials.begin_change(rule, key);
+        let guard = self.denials.begin_change(take);
         let answer = ask();
         match answer.answer() {
             Some(_) => answer,
@@ -184,11 +181,11 @@ impl<S: Store> Store for DenialCache<S> {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.change(take.rule(), take.key(), || self.inner.refund(take, receipt))
+        self.change(take, || self.inner.refund(take, receipt))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.change(rule, key, || self.inner.reset(rule, key))
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.change(take, || self.inner.reset(take))
     }
 
     fn name(&self) -> String {

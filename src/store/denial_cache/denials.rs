@@ -5,9 +5,7 @@ use super::denial_set::{DenialSet, MAX_DENIALS};
 use super::pending_take::PendingTake;
 use crate::clock::Clock;
 use crate::decision::Decision;
-use crate::key::Key;
-use crate::rule::Rule;
-use crate::store::{KeyName, Take};
+use crate::store::Take;
 
 /// The denials that are kept. The place of a rule and key is given by their hash, which no client
 /// can choose, so neither the number of keys nor a flood of them makes a look take longer.
@@ -40,7 +38,7 @@ impl Denials {
         take: &Take,
         max_age: u64,
     ) -> Result<Decision, Option<PendingTake>> {
-        let hash = KeyName::of(take, "").hash();
+        let hash = take.count_name().hash();
         let mut set = self.set(hash).ok_or(None)?;
         // Read under the lock: a thread that waits for the lock would come with an old instant.
         let now = self.clock.nanos();
@@ -48,10 +46,10 @@ impl Denials {
         looked.map_err(|question| Some(PendingTake::new(Arc::clone(self), hash, question)))
     }
 
-    /// Voids what is kept of this rule's id and key. Nothing of it is kept before the guard is
+    /// Voids what is kept of this take's count. Nothing of it is kept before the guard is
     /// dropped, nor later if it was asked before.
-    pub(super) fn begin_change(self: &Arc<Self>, rule: &Rule, key: &Key) -> ChangeGuard {
-        let hash = KeyName::new(rule, key, "").hash();
+    pub(super) fn begin_change(self: &Arc<Self>, take: &Take) -> ChangeGuard {
+        let hash = take.count_name().hash();
         if let Some(mut set) = self.set(hash) {
             set.begin_change(hash);
         }

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use super::shard::{Answer, Shard};
 use super::sync::atomic::{AtomicUsize, Ordering};
@@ -8,9 +8,8 @@ use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::key::Key;
-use crate::rule::Rule;
-use crate::store::{KeyName, Store, StoreFuture, Take};
+use crate::rule::{CountName, Rule};
+use crate::store::{Store, StoreFuture, Take};
 
 /// Keeps the counts in the memory of this process: for services of one process, and for tests.
 ///
@@ -125,7 +124,7 @@ impl MemoryStore {
     }
 
     /// The name's hash in its shard, and the shard that it belongs to.
-    fn place(&self, name: KeyName<'_>) -> (u32, &Mutex<Shard>) {
+    fn place(&self, name: &CountName) -> (u32, &Mutex<Shard>) {
         let hash = name.hash();
         // The upper bits: a shard uses the lower half.
         let at = (hash >> 48) as usize & (self.shards.len() - 1);
@@ -140,7 +139,7 @@ impl MemoryStore {
     }
 
     fn ask(&self, take: &Take) -> Answer {
-        let name = KeyName::of(take, "");
+        let name = take.count_name();
         let (hash, shard) = self.place(name);
         let mut shard = lock(shard);
         // Read under the lock: a thread that waits for the lock would come with an old instant.
@@ -149,7 +148,7 @@ impl MemoryStore {
             // Two for each take: keys are dropped at least as fast as they come.
             self.freed(shard.drop_forgotten(now, 2));
         }
-        shard.take(hash, name, now, take, || self.reserve())
+        shard.take(hash, now, take, || self.reserve())
     }
 
     /// Decides a take of a new key for which there is no room.
@@ -169,7 +168,7 @@ impl MemoryStore {
 
     /// Gives units back and returns their number.
     pub(in crate::store) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
-        let name = KeyName::of(take, "");
+        let name = take.count_name();
         let (hash, shard) = self.part_of(take.rule()).place(name);
         let mut shard = lock(shard);
         let now = self.clock.now();
@@ -177,9 +176,9 @@ impl MemoryStore {
     }
 
     /// Forgets what counts for a key.
-    pub(in crate::store) fn forget(&self, rule: &Rule, key: &Key) {
-        let name = KeyName::new(rule, key, "");
-        let (hash, shard) = self.part_of(rule).place(name);
+    pub(in crate::store) fn forget(&self, take: &Take) {
+        let name = take.count_name();
+        let (hash, shard) = self.part_of(take.rule()).place(name);
         let mut shard = lock(shard);
         let now = self.clock.now();
         shard.reset(hash, name, now);
@@ -236,8 +235,8 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(self.give_back(take, receipt)))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.forget(rule, key);
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.forget(take);
         StoreFuture::ready(Ok(()))
     }
 

@@ -6,7 +6,7 @@ use super::slab::Slab;
 use crate::algorithm::Count;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
-use crate::store::KeyName;
+use crate::rule::CountName;
 use crate::store::Take;
 
 /// A part of the keys, under one lock.
@@ -58,13 +58,12 @@ impl Shard {
     pub(super) fn take(
         &mut self,
         hash: u32,
-        name: KeyName<'_>,
         now: u64,
         take: &Take,
         reserve: impl FnOnce() -> bool,
     ) -> Answer {
-        let Some(at) = self.find(hash, name) else {
-            return self.take_first(hash, name, now, take, reserve);
+        let Some(at) = self.find(hash, take.count_name()) else {
+            return self.take_first(hash, now, take, reserve);
         };
         match &mut self.slots.get_mut(at)?.entry {
             Entry::Full { full, .. } => {
@@ -85,7 +84,6 @@ impl Shard {
     fn take_first(
         &mut self,
         hash: u32,
-        name: KeyName<'_>,
         now: u64,
         take: &Take,
         reserve: impl FnOnce() -> bool,
@@ -96,7 +94,7 @@ impl Shard {
             if !reserve() {
                 return None;
             }
-            self.insert(hash, name, now, take, count);
+            self.insert(hash, now, take, count);
         }
         Some(Ok(decision))
     }
@@ -155,7 +153,7 @@ impl Shard {
     pub(super) fn refund(
         &mut self,
         hash: u32,
-        name: KeyName<'_>,
+        name: &CountName,
         now: u64,
         receipt: &Receipt,
         units: u64,
@@ -179,7 +177,7 @@ impl Shard {
     }
 
     /// Resets a key's count. The key is dropped as soon as the count is forgotten.
-    pub(super) fn reset(&mut self, hash: u32, name: KeyName<'_>, now: u64) {
+    pub(super) fn reset(&mut self, hash: u32, name: &CountName, now: u64) {
         let Some(at) = self.find(hash, name) else {
             return;
         };
@@ -196,16 +194,16 @@ impl Shard {
         self.bring_forward(at);
     }
 
-    fn find(&self, hash: u32, name: KeyName<'_>) -> Option<u32> {
+    fn find(&self, hash: u32, name: &CountName) -> Option<u32> {
         let slots = &self.slots;
-        let is_it = |at: &u32| slots.get(*at).is_some_and(|slot| name.is(&slot.name));
+        let is_it = |at: &u32| slots.get(*at).is_some_and(|slot| name.is(&slot.name, ""));
         self.by_name.find(widened(hash), is_it).copied()
     }
 
-    fn insert(&mut self, hash: u32, name: KeyName<'_>, now: u64, take: &Take, count: Count) {
+    fn insert(&mut self, hash: u32, now: u64, take: &Take, count: Count) {
         let due = count.forgotten_at();
         let at = self.slots.insert(Slot {
-            name: name.to_box(),
+            name: take.name("").into(),
             entry: Entry::of_first(hash, now, take, count),
         });
         self.due.push(due, at);

@@ -6,16 +6,14 @@ use super::demand::Demand;
 use super::held_lease::HeldLease;
 use super::moment::{Moment, nanos};
 use crate::decision::{Decision, Receipt};
-use crate::key::Key;
-use crate::rule::Rule;
+use crate::rule::{CountName, Rule};
 
 /// The leases of one rule and key.
 ///
 /// It decides by what it is told of time, and asks nobody.
 #[derive(Debug)]
 pub(super) struct KeyLeases {
-    rule: Arc<Rule>,
-    key: Key,
+    name: CountName,
     /// In the order in which they end. Two, while one takes over from the other.
     held: SmallVec<[HeldLease; 2]>,
     demand: Demand,
@@ -68,10 +66,9 @@ fn lease_of(rule: &Rule) -> u64 {
 }
 
 impl KeyLeases {
-    pub(super) fn new(rule: &Arc<Rule>, key: &Key, now: Moment) -> Self {
+    pub(super) fn new(name: &CountName, now: Moment) -> Self {
         Self {
-            rule: Arc::clone(rule),
-            key: key.clone(),
+            name: name.clone(),
             held: SmallVec::new(),
             demand: Demand::new(now),
             is_asked: false,
@@ -83,22 +80,21 @@ impl KeyLeases {
         }
     }
 
-    pub(super) fn is_of(&self, rule: &Rule, key: &Key) -> bool {
-        let is_same = |own: &Rule| own.id() == rule.id() && own.prefix() == rule.prefix();
-        self.key == *key && (std::ptr::eq(&*self.rule, rule) || is_same(&self.rule))
+    pub(super) fn is_of(&self, name: &CountName) -> bool {
+        self.name == *name
     }
 
     /// Whether another key may have the place.
     pub(super) fn is_idle(&self, now: Moment) -> bool {
-        let period = lease_of(&self.rule);
+        let period = lease_of(&self.name.rule);
         !self.is_asked && self.held.is_empty() && self.demand.is_idle(now, period)
     }
 
     /// Hands out leased units, and says whether to ask for more.
     pub(super) fn take(&mut self, rule: &Arc<Rule>, now: Moment, cost: u64) -> Served {
         let lease = lease_of(rule);
-        if !Arc::ptr_eq(&self.rule, rule) {
-            self.rule = Arc::clone(rule);
+        if !Arc::ptr_eq(&self.name.rule, rule) {
+            self.name.rule = Arc::clone(rule);
             (self.plain_since, self.remaining) = (None, u64::MAX);
         }
         let mut valid = self.held.iter_mut();
@@ -149,7 +145,7 @@ impl KeyLeases {
             self.be_plain(now, lease);
             return None;
         }
-        let held = self.held.iter().filter(|held| held.is_of(&self.rule));
+        let held = self.held.iter().filter(|held| held.is_of(&self.name.rule));
         // What ends before the next lease could be there is as good as gone.
         let soon = self.round_trip.saturating_mul(2).max(lease / 8);
         let left: u64 = held
@@ -175,7 +171,7 @@ impl KeyLeases {
     ) -> Option<(Moment, u64)> {
         self.is_asked = false;
         self.round_trip = now.since(wanted.asked_at);
-        let lease = lease_of(&self.rule);
+        let lease = lease_of(&self.name.rule);
         self.remaining = decision.map_or(0, Decision::remaining);
         let held = held.filter(|_| self.generation == wanted.generation);
         let Some(held) = held else {

@@ -4,17 +4,16 @@ use super::key_leases::KeyLeases;
 use super::moment::{Clocks, Moment};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::key::{Key, hash};
-use crate::rule::Rule;
+use crate::rule::CountName;
 use crate::store::Take;
 
 /// The places for leases. Each key has one, which it shares with others.
 pub(super) type Places = Arc<[Mutex<Option<KeyLeases>>]>;
 
-/// The number of this key's place.
-pub(super) fn place_of(places: &Places, rule: &Rule, key: &Key) -> usize {
-    let hash = rule.id_hash().rotate_left(32) ^ hash(key.as_str());
-    usize::try_from(hash % places.len() as u64).expect("there are as many places")
+/// The number of this count's place.
+pub(super) fn place_of(places: &Places, name: &CountName) -> usize {
+    let place = name.hash() % places.len() as u64;
+    usize::try_from(place).expect("there are as many places")
 }
 
 /// Nothing panics while it is locked.
@@ -35,7 +34,7 @@ impl Place {
     pub(super) fn leases<T>(&self, act: impl FnOnce(&mut KeyLeases, Moment) -> T) -> Option<T> {
         let mut leases = lock(&self.places[self.number]);
         let leases = leases.as_mut()?;
-        let is_own = leases.is_of(self.take.rule(), self.take.key());
+        let is_own = leases.is_of(self.take.count_name());
         is_own.then(|| act(leases, self.clocks.now()))
     }
 

@@ -12,8 +12,6 @@ use super::moment::Clocks;
 use super::place::{Place, Places, lock, place_of};
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
-use crate::key::Key;
-use crate::rule::Rule;
 use crate::store::{Store, StoreFuture, Take};
 
 /// Takes units ahead for rules with a [lease](Rule::with_lease), and hands them out without asking
@@ -108,13 +106,13 @@ impl<S: Store> UnitLeases<S> {
 
     /// Hands out leased units, or says what to ask. `None` if the place is another key's.
     fn serve(&self, take: &Take, place: usize) -> Option<Served> {
-        let (rule, key) = (take.rule(), take.key());
+        let (rule, name) = (take.rule(), take.count_name());
         let now = self.clocks.now();
         let mut leases = lock(&self.places[place]);
         match &mut *leases {
-            Some(known) if known.is_of(rule, key) => {}
+            Some(known) if known.is_of(name) => {}
             Some(other) if !other.is_idle(now) => return None,
-            free => *free = Some(KeyLeases::new(rule, key, now)),
+            free => *free = Some(KeyLeases::new(name, now)),
         }
         let known = leases.as_mut()?;
         Some(known.take(rule, now, take.cost()))
@@ -138,7 +136,7 @@ impl<S: Store> UnitLeases<S> {
     /// Asks the store for a lease. A task waits for the answer, holds the lease and ends it.
     #[cold]
     fn lease(&self, take: &Take, number: usize, wanted: WantedLease) {
-        let take = Take::new(Arc::clone(take.rule()), take.key().clone()).with_cost(wanted.units);
+        let take = take.anew(wanted.units);
         let mut asking = Asking {
             place: self.place(&take, number),
             wanted,
@@ -234,7 +232,7 @@ impl<S: Store> Store for UnitLeases<S> {
         if take.rule().lease().is_none() || take.cost() == 0 {
             return self.inner.take(take);
         }
-        let place = place_of(&self.places, take.rule(), take.key());
+        let place = place_of(&self.places, take.count_name());
         let Some(Served { decision, wanted }) = self.serve(take, place) else {
             return self.inner.take(take);
         };
@@ -254,13 +252,16 @@ impl<S: Store> Store for UnitLeases<S> {
         self.inner.refund(take, receipt)
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let mut leases = lock(&self.places[place_of(&self.places, rule, key)]);
-        if let Some(leases) = leases.as_mut().filter(|leases| leases.is_of(rule, key)) {
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        let mut leases = lock(&self.places[place_of(&self.places, take.count_name())]);
+        if let Some(leases) = leases
+            .as_mut()
+            .filter(|leases| leases.is_of(take.count_name()))
+        {
             leases.reset();
         }
         drop(leases);
-        self.inner.reset(rule, key)
+        self.inner.reset(take)
     }
 
     fn name(&self) -> String {

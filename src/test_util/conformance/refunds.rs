@@ -105,17 +105,14 @@ pub(super) async fn a_reset_forgets_one_key(subject: &Subject<'_>) {
     assert_eq!(subject.allowed(&bob, 5).await, 3);
     assert_eq!(store.refund(&alice, &receipt).await.expect("answers"), 1);
 
-    store.reset(&rule, alice.key()).await.expect("answers");
+    store.reset(&alice).await.expect("answers");
     assert_eq!(subject.peek(&alice).await.remaining(), 3);
     assert_eq!(subject.peek(&bob).await.remaining(), 0);
     assert_eq!(store.refund(&alice, &receipt).await.expect("answers"), 0);
     assert_eq!(subject.allowed(&alice, 5).await, 3);
     assert_eq!(subject.allowed(&bob, 5).await, 0);
 
-    store
-        .reset(&rule, &Key::from("nobody"))
-        .await
-        .expect("answers");
+    store.reset(&of("nobody")).await.expect("answers");
     assert_eq!(subject.peek(&bob).await.remaining(), 0);
 }
 
@@ -136,7 +133,7 @@ pub(super) async fn a_reset_ends_earlier_receipts(subject: &Subject<'_>) {
         let given_back = store.refund(&whole, &before[1]).await;
         assert_eq!(given_back.expect("answers"), cost);
         for _ in 0..resets {
-            store.reset(&rule, &key).await.expect("answers");
+            store.reset(&whole).await.expect("answers");
         }
         for wait in [Duration::ZERO, MICROSECOND, 2 * SECOND] {
             subject.advance(wait);
@@ -153,7 +150,7 @@ pub(super) async fn a_reset_ends_earlier_receipts(subject: &Subject<'_>) {
                 assert_eq!(given_back.expect("answers"), cost);
             }
         }
-        store.reset(&rule, &key).await.expect("answers");
+        store.reset(&whole).await.expect("answers");
         subject.advance(MICROSECOND);
     }
 }

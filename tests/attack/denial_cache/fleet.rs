@@ -119,7 +119,7 @@ async fn what_others_free_is_granted_in_time() {
                 let refund = other.refund(&one, &receipt.expect("charged")).await;
                 assert_eq!(refund.expect("an answer"), 1);
             }
-            "reset" => other.reset(one.rule(), one.key()).await.expect("an answer"),
+            "reset" => other.reset(&one).await.expect("an answer"),
             command => run(&server, command),
         }
         let freed = Instant::now();
@@ -296,7 +296,7 @@ fn a_runtime_ends() {
         guest.shutdown_background();
         let asked = Instant::now();
         let receipt = home.block_on(async {
-            store.reset(one.rule(), one.key()).await.expect("an answer");
+            store.reset(&one).await.expect("an answer");
             // A late task of the guest may have taken it.
             store.take(&one).await.expect("a decision")
         });

@@ -11,7 +11,7 @@ use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::rule::Share;
 use tidegate::store::{DenialCache, Fallback, StoreErrorKind, StoreFuture};
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, StoreError, Take};
+use tidegate::{Algorithm, Decision, MemoryStore, Quota, Rule, Store, StoreError, Take};
 use tokio::time::{advance, sleep};
 
 use crate::clocked::by;
@@ -190,8 +190,8 @@ impl Store for Forgetful {
         self.0.refund(take, receipt)
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        self.0.reset(rule, key)
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.0.reset(take)
     }
 
     fn name(&self) -> String {
@@ -292,10 +292,7 @@ async fn a_clock_at_its_ends() {
         for _ in 0..3 {
             store.take(&take).await.expect("a decision");
         }
-        store
-            .reset(take.rule(), take.key())
-            .await
-            .expect("an answer");
+        store.reset(&take).await.expect("an answer");
         let answer = store.take(&take).await;
         assert!(is_allowed(&answer), "law 14, at {now}: {answer:?}");
     }
@@ -365,10 +362,7 @@ async fn a_store_that_fails_when_asked_again() {
     assert_eq!(error.kind(), StoreErrorKind::Timeout, "law 5");
     inner.takes_are(Fate::Answered);
     // The late answer of a question from before must not bring back what is void.
-    store
-        .reset(take.rule(), take.key())
-        .await
-        .expect("an answer");
+    store.reset(&take).await.expect("an answer");
     silent.abort();
     assert!(is_allowed(&store.take(&take).await));
 }
@@ -395,10 +389,7 @@ async fn answers_from_before_a_refund() {
             sleep(millis(there)).await;
             inner.set_ways(1, 1);
             match is_reset {
-                true => store
-                    .reset(take.rule(), take.key())
-                    .await
-                    .expect("an answer"),
+                true => store.reset(&take).await.expect("an answer"),
                 false => assert_eq!(store.refund(&take, &receipt).await.expect("an answer"), 1),
             }
             let before: Vec<_> = join_all(early).await;

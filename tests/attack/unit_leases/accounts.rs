@@ -174,7 +174,7 @@ async fn an_own_reset() {
             for _ in 0..100 {
                 let _ = store.take(&one).now();
             }
-            store.reset(one.rule(), one.key()).await.expect("an answer");
+            store.reset(&one).await.expect("an answer");
             let mut used = 0;
             for round in 0..500 {
                 let decision = decide(&store, &one).await;
@@ -207,10 +207,7 @@ async fn a_reset_by_another_process() {
         let one = take(&leased(algorithm, "others", MAX, HOUR, millis(200)), "x");
         until_leased(&store, &one).await;
         let held = charged(&memory, &one).await;
-        memory
-            .reset(one.rule(), one.key())
-            .await
-            .expect("an answer");
+        memory.reset(&one).await.expect("an answer");
         let mut used = 0;
         for _ in 0..3_000 {
             used += u64::from(is_allowed(&memory.take(&one).await));

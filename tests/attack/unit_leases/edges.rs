@@ -8,7 +8,7 @@ use allocation_counter::measure;
 use futures_util::future::join_all;
 use tidegate::decision::{QuotaState, Receipt, Source, Verdict};
 use tidegate::store::{StoreFuture, UnitLeases};
-use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, Rule, Store, Take};
+use tidegate::{Algorithm, Decision, MemoryStore, Quota, Rule, Store, Take};
 use tokio::time::{sleep, timeout};
 
 use super::{LEASED, decide, leased, units, until_leased};
@@ -253,7 +253,7 @@ impl Store for Generous {
         StoreFuture::ready(Ok(take.cost()))
     }
 
-    fn reset(&self, _: &Arc<Rule>, _: &Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Take) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
 

@@ -37,7 +37,7 @@ fn without_a_runtime() {
     }
     assert_eq!(allowed, 500);
     store
-        .reset(one.rule(), one.key())
+        .reset(&one)
         .now_or_never()
         .expect("memory is ready")
         .expect("done");

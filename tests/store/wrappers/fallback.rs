@@ -252,12 +252,12 @@ async fn a_reset_forgets_here_and_inside() {
         assert_eq!(allowed(&*store, &take, 5).await, 3);
         inner.set(Mode::FailsAtOnce(Kind::Unavailable));
         assert_eq!(allowed(&*store, &take, 5).await, 3);
-        let reset = store.reset(take.rule(), take.key()).await;
+        let reset = store.reset(&take).await;
         assert_eq!(reset.expect_err("a failure").kind(), Kind::Unavailable);
         assert_eq!(allowed(&*store, &take, 5).await, 3, "forgotten here");
         inner.set(Mode::Works);
         assert_eq!(allowed(&*store, &take, 5).await, 0, "not inside");
-        let reset = store.reset(take.rule(), take.key()).await;
+        let reset = store.reset(&take).await;
         reset.expect("an answer");
         assert_eq!(allowed(&*store, &take, 5).await, 3);
     }

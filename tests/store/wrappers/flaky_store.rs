@@ -191,11 +191,11 @@ impl Store for FlakyStore {
         })
     }
 
-    fn reset(&self, rule: &Arc<tidegate::Rule>, key: &tidegate::Key) -> StoreFuture<()> {
-        let (question, rule, key) = (self.question(false), Arc::clone(rule), key.clone());
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        let (question, take) = (self.question(false), take.clone());
         StoreFuture::boxed(async move {
             question.comes_through().await?;
-            question.flaky.0.memory.reset(&rule, &key).await
+            question.flaky.0.memory.reset(&take).await
         })
     }
 

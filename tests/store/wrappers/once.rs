@@ -85,7 +85,7 @@ impl Store for Counting {
         self.answer.give(receipt.units())
     }
 
-    fn reset(&self, _: &Arc<tidegate::Rule>, _: &tidegate::Key) -> StoreFuture<()> {
+    fn reset(&self, _: &Take) -> StoreFuture<()> {
         self.refunds.fetch_add(1, Ordering::Relaxed);
         self.answer.give(())
     }
@@ -134,7 +134,7 @@ async fn the_store_inside_is_asked_once() {
             let refund = store.refund(&take(), &Receipt::new(1, 1, 1));
             assert_eq!(refund.await.is_ok(), !answer.fails);
             assert_eq!(inner.calls(), (4, 1), "{name} {answer:?}: a refund");
-            let reset = store.reset(take().rule(), take().key());
+            let reset = store.reset(&take());
             assert_eq!(reset.await.is_ok(), !answer.fails);
             assert_eq!(inner.calls(), (4, 2), "{name} {answer:?}: a reset");
         }

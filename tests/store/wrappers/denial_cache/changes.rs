@@ -27,7 +27,7 @@ async fn an_own_refund_and_an_own_reset_are_seen_at_once() {
         assert!(!ask(&store, &take).await.is_allowed());
         assert!(is_cached(&ask(&store, &take).await));
         store
-            .reset(changed.rule(), take.key())
+            .reset(&Take::new(Arc::clone(changed.rule()), take.key().clone()))
             .await
             .expect("answers");
         advance(MICROSECOND).await;
@@ -116,10 +116,7 @@ async fn what_another_process_frees_is_seen_in_time() {
             waited += gap;
         }
         assert!(waited < 100 * MILLISECOND + gap, "{waited:?}");
-        server
-            .reset(take.rule(), take.key())
-            .await
-            .expect("answers");
+        server.reset(&take).await.expect("answers");
         advance(MICROSECOND).await;
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::decision::Receipt;
 use tidegate::store::StoreFuture;
-use tidegate::{Decision, Key, MemoryStore, Rule, Store, Take};
+use tidegate::{Decision, MemoryStore, Store, Take};
 use tokio::time::sleep;
 
 /// Decides after the time of the way there, and is heard after that of the way back. Clones are the
@@ -55,9 +55,9 @@ impl Store for Delayed {
         self.answer(move |memory| memory.refund(&take, &receipt))
     }
 
-    fn reset(&self, rule: &Arc<Rule>, key: &Key) -> StoreFuture<()> {
-        let (rule, key) = (Arc::clone(rule), key.clone());
-        self.answer(move |memory| memory.reset(&rule, &key))
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        let take = take.clone();
+        self.answer(move |memory| memory.reset(&take))
     }
 
     fn name(&self) -> String {

@@ -134,7 +134,9 @@ impl Twins {
                 }
                 Step::Reset => {
                     for store in [&self.cached as &dyn Store, &self.bare] {
-                        let reset = store.reset(&rules[0], &Key::default()).now_or_never();
+                        let reset = store
+                            .reset(&Take::new(Arc::clone(&rules[0]), Key::default()))
+                            .now_or_never();
                         reset.expect("memory").expect("answers");
                     }
                     self.clock.set(now + 1);
@@ -239,7 +241,10 @@ impl Fleet {
         let ways = [call.there, call.back].map(Duration::from_micros);
         self.delayed.set(ways[0], ways[1]);
         let (What::Take(cost) | What::TakeAndRefund(cost)) = call.what else {
-            let reset = self.store.reset(&self.rule, &Key::default()).await;
+            let reset = self
+                .store
+                .reset(&Take::new(Arc::clone(&self.rule), Key::default()))
+                .await;
             reset.expect("answers");
             return Ok(0);
         };

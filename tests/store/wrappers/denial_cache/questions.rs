@@ -68,11 +68,7 @@ async fn a_caller_that_fails_to_ask_voids_the_denial() {
             "is dropped" => drop(asker.take()),
             "hangs" => advance(MAX_AGE - DUE).await,
             _ => {
-                flaky
-                    .memory()
-                    .reset(take.rule(), take.key())
-                    .await
-                    .expect("reset");
+                flaky.memory().reset(&take).await.expect("reset");
                 flaky.let_go(1);
                 let answer = asker.take().expect("asks").await;
                 assert!(answer.expect("decided").is_allowed());
@@ -147,7 +143,9 @@ async fn it_can_be_switched_off() {
             assert_eq!(ask(store, &take).await.source(), Source::Local);
         }
         assert_eq!(flaky.asked(), 5);
-        let reset = store.reset(take.rule(), &Key::from("nobody")).await;
+        let reset = store
+            .reset(&Take::new(Arc::clone(take.rule()), Key::from("nobody")))
+            .await;
         reset.expect("an answer");
         flaky.asked();
     }

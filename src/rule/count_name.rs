@@ -1,0 +1,77 @@
+use std::sync::Arc;
+
+use super::Rule;
+use crate::key::{Key, hash};
+
+/// Names the count of a rule and key: the rule's id, the text of the key, and one hash of both.
+///
+/// Stores, caches, leases and flights find the count by the hash. Only what is kept or sent is
+/// joined to one text.
+#[derive(Debug, Clone)]
+pub(crate) struct CountName {
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) key: Key,
+    key_hash: u64,
+}
+
+impl CountName {
+    pub(crate) fn new(rule: Arc<Rule>, key: Key) -> Self {
+        let key_hash = match key.is_empty() {
+            true => 0,
+            false => hash(key.as_str()),
+        };
+        Self {
+            rule,
+            key,
+            key_hash,
+        }
+    }
+
+    /// A hash of the id and the key: prefixes hardly ever tell two names apart.
+    pub(crate) fn hash(&self) -> u64 {
+        self.rule.id_hash().rotate_left(32) ^ self.key_hash
+    }
+
+    /// What the name is joined of: the prefix, the id and the key behind a separator. A rule
+    /// without a key has no separator, either.
+    pub(crate) fn pieces<'a>(&'a self, default_prefix: &'a str) -> [&'a str; 4] {
+        let separator = if self.key.is_empty() { "" } else { ":" };
+        let prefix = self.rule.prefix().unwrap_or(default_prefix);
+        [prefix, self.rule.id(), separator, self.key.as_str()]
+    }
+
+    /// Whether `name` is joined of these pieces.
+    pub(crate) fn is(&self, name: &str, default_prefix: &str) -> bool {
+        let pieces = self.pieces(default_prefix);
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if name.len() != length {
+            return false;
+        }
+        let mut rest = name.as_bytes();
+        pieces
+            .into_iter()
+            // Comparing nothing is not free: the C library's way to do it is slow where there is no
+            // memory behind the pointer.
+            .filter(|piece| !piece.is_empty())
+            .all(|piece| {
+                let (start, left) = rest.split_at(piece.len());
+                rest = left;
+                *start == *piece.as_bytes()
+            })
+    }
+}
+
+impl PartialEq for CountName {
+    /// Whether both name the same count in one store.
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = || {
+            let (own, other) = (&self.rule, &other.rule);
+            own.id() == other.id() && own.prefix() == other.prefix()
+        };
+        self.hash() == other.hash()
+            && self.key == other.key
+            && (Arc::ptr_eq(&self.rule, &other.rule) || is_same())
+    }
+}
+
+impl Eq for CountName {}
