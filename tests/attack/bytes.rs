@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use test_support::random::Random;
 use tidegate::algorithm::{Count, CountError, Counting};
 use tidegate::decision::Receipt;
 use tidegate::{Algorithm, Key, Quota, Rule, Take};
 
 use crate::HOUR;
-use crate::charges::Random;
 
 const NOW: u64 = 1_800_000_000_000_777;
 
@@ -163,13 +163,13 @@ fn cut_off_and_too_long() {
 /// Random bytes, most of them behind a right beginning.
 #[test]
 fn random_bytes() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for _ in 0..20_000 {
         let length = random.below(60) as usize;
         let small = random.below(2) == 0;
         let byte = |random: &mut Random| match small {
             true => random.below(6) as u8,
-            false => random.next() as u8,
+            false => random.below(256) as u8,
         };
         let mut bytes: Vec<_> = (0..length).map(|_| byte(&mut random)).collect();
         if random.below(8) > 0 && length > 2 {
@@ -197,7 +197,7 @@ fn halves_of_different_counts() {
 /// and is forgotten as the one that was kept, under changing quotas, sub-windows and clocks.
 #[test]
 fn round_trips_in_random_histories() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for round in 0..3_000 {
         let algorithm = Algorithm::ALL[round % Algorithm::ALL.len()];
         let (mut kept, mut read) = (Count::default(), Count::default());
@@ -306,7 +306,7 @@ fn keys() -> HashMap<Vec<Part>, Key> {
     let mut parts: Vec<_> = texts.iter().cloned().map(Part::Text).collect();
     parts.extend(texts.into_iter().map(Part::Secret));
     parts.push(Part::Nothing);
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut keys = HashMap::from([(Vec::new(), Key::default())]);
     let mut add = |parts: Vec<Part>| {
         let mut key = Key::default();

@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
+use test_support::random::Random;
 use tidegate::decision::{Receipt, Source};
 use tidegate::rule::{Share, SharedRules};
 use tidegate::store::{Charge, Charges, InFlight, StoreErrorKind};
@@ -978,7 +979,7 @@ async fn no_window_holds_more_than_was_kept() {
             let tasks = (0..8_u64).map(|seed| {
                 let (store, rule) = (Arc::clone(store), Arc::clone(&rule));
                 tokio::spawn(async move {
-                    let (mut random, mut mine) = (Random(seed + 1), Vec::new());
+                    let (mut random, mut mine) = (Random::new(seed + 1), Vec::new());
                     let began = Instant::now();
                     while began.elapsed() < window * 4 {
                         let take = take_of(&rule, &Key::default(), 1 + random.below(4));
@@ -1025,22 +1026,6 @@ async fn no_window_holds_more_than_was_kept() {
                 assert!(sum <= most, "{case}: {sum} of {most} in a window");
             }
         }
-    }
-}
-
-/// Repeatable and simple.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
     }
 }
 

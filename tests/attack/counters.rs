@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use test_support::proxy::Mode;
+use test_support::random;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
 use tidegate::rule::{OnError, Policy, Share};
@@ -109,7 +110,7 @@ async fn clients_and_counters_agree() {
     for seed in 0..32 {
         let app = nested();
         clients.spawn(async move {
-            let mut random = fastrand::Rng::with_seed(seed);
+            let mut random = fastrand::Rng::with_seed(random::seed(seed));
             let costs = [0, 1, 1, 2, 3, 11, 701, u64::MAX];
             // Requests and their costs by status; refunds and their units by path.
             let mut seen = HashMap::<u16, [u64; 3]>::new();
@@ -217,7 +218,7 @@ async fn requests_dropped_at_every_point() {
     for seed in 0..40 {
         let app = app.clone();
         clients.spawn(async move {
-            let mut random = fastrand::Rng::with_seed(seed);
+            let mut random = fastrand::Rng::with_seed(random::seed(seed));
             let mut heard = [0_u64; 2];
             for _ in 0..60 {
                 let patience = Duration::from_micros(random.u64(0..20_000));
@@ -696,7 +697,7 @@ async fn ten_thousand_and_one_paths() {
 /// have no room at all, the others have much.
 async fn moving_quotas(do_some_leave: bool) {
     let names: Vec<_> = (0..16).map(|number| format!("q{number}")).collect();
-    let mut random = fastrand::Rng::with_seed(7);
+    let mut random = fastrand::Rng::with_seed(random::seed(7));
     let limits = limits([limited("a", 1, WINDOW)], memory());
     let app = app(limits.layer("a"));
     let mut expected = HashMap::<String, u64>::new();

@@ -9,8 +9,9 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::decision::Receipt;
-use tidegate::store::StoreErrorKind;
+use test_support::random::Random;
+use tidegate::decision::{Receipt};
+use tidegate::store::{StoreErrorKind};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 use tokio::time::sleep;
@@ -24,18 +25,6 @@ const ALGORITHMS: [Algorithm; 4] = [
     Algorithm::Gcra,
     Algorithm::FixedWindow,
 ];
-
-/// Numbers that look random and are the same every time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
-    }
-}
 
 /// Rules of which some share a path, and so their counts.
 fn rules() -> Vec<Arc<Rule>> {
@@ -53,7 +42,7 @@ fn rules() -> Vec<Arc<Rule>> {
     rules
 }
 
-fn any_take(rules: &[Arc<Rule>], numbers: &mut Numbers) -> Take {
+fn any_take(rules: &[Arc<Rule>], numbers: &mut Random) -> Take {
     let rule = &rules[numbers.below(rules.len() as u64) as usize];
     let cost = match numbers.below(12) {
         0 => 0,
@@ -93,7 +82,7 @@ enum Said {
 fn any_question(
     rules: &[Arc<Rule>],
     charges: &[(Take, [Receipt; 2])],
-    numbers: &mut Numbers,
+    numbers: &mut Random,
 ) -> Asked {
     match numbers.below(60) {
         0 => Asked::Reset(any_take(rules, numbers)),
@@ -132,7 +121,7 @@ async fn check(store: &RedisStore, seed: u64, pause: bool) {
     clock.set(START);
     let memory = MemoryStore::new().clock(clock.clone());
     let store = store.clone().clock(clock.clone());
-    let (rules, mut numbers) = (rules(), Numbers(seed));
+    let (rules, mut numbers) = (rules(), Random::new(seed));
     let (mut answered, mut refunded, mut charges) = (0, 0, Vec::new());
     for _wave in 0..12 {
         clock.set(clock.now() + numbers.below(4_000_000));

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
+use test_support::random;
 use tidegate::live::ReloadStatus;
 use tidegate::{Limits, Quota, RateLimitLayer, Rule, Rules};
 use tokio::runtime::{Builder, Handle};
@@ -512,7 +513,7 @@ impl Model {
 
 /// Rules come and go, are switched off and on, and the file is broken, empty or gone in between.
 async fn a_story(seed: u64) {
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = fastrand::Rng::with_seed(random::seed(seed));
     let start = PATHS.map(|path| table(path, 1)).concat();
     let service = Service::watched(&start).await;
     let _layers = USED.map(|path| service.limits.layer(path));

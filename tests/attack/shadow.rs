@@ -17,6 +17,7 @@ use http_body_util::BodyExt;
 use test_support::Redis;
 use test_support::cluster::{Cluster, Plan};
 use test_support::proxy::Mode;
+use test_support::random;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::key::KeyError;
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
@@ -125,7 +126,7 @@ fn any_quotas(random: &mut fastrand::Rng, most: usize) -> Vec<(u64, Duration)> {
 /// the candidate is.
 async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
     for seed in seeds {
-        let mut random = fastrand::Rng::with_seed(seed);
+        let mut random = fastrand::Rng::with_seed(random::seed(seed));
         let rule = of_quotas("a", &any_quotas(&mut random, 3));
         let rule = rule.with_algorithm(any_algorithm(&mut random));
         let candidate = of_quotas("a", &any_quotas(&mut random, 16));
@@ -216,7 +217,7 @@ async fn histories_on_redis_are_as_without_a_candidate() {
 #[tokio::test]
 async fn a_shadow_rule_counts_what_it_would_have_denied() {
     for seed in 0..100 {
-        let mut random = fastrand::Rng::with_seed(seed);
+        let mut random = fastrand::Rng::with_seed(random::seed(seed));
         let rule = of_quotas("a", &any_quotas(&mut random, 16));
         let rule = rule.with_algorithm(any_algorithm(&mut random));
         let clock = ManualClock::default();
@@ -449,7 +450,7 @@ async fn dropped_requests_leave_neither_tasks_nor_keys() {
             for seed in 0..20 {
                 let app = app.clone();
                 clients.spawn(async move {
-                    let mut random = fastrand::Rng::with_seed(seed);
+                    let mut random = fastrand::Rng::with_seed(random::seed(seed));
                     for _ in 0..20 {
                         let patience = Duration::from_micros(random.u64(0..16_000));
                         let target = format!("/?{}", random.u8(0..20));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
+use test_support::random::Random;
 use tidegate::RedisStore;
 use tokio::time::{Instant, sleep};
 
@@ -30,7 +31,7 @@ async fn recovers(
 ) {
     let store = RedisStore::connect(url).await.expect("a running server");
     let store = store.timeout(TIMEOUT);
-    let mut took = Vec::new();
+    let (mut took, mut random) = (Vec::new(), Random::new(1));
     for _ in 0..cycles() {
         let mut load = Load::start(&store);
         load.is_whole().await;
@@ -44,7 +45,7 @@ async fn recovers(
             sleep(Duration::from_millis(1)).await;
         }
         // At any moment between two attempts to connect.
-        sleep(Duration::from_millis(300 + u64::from(rand(200)))).await;
+        sleep(Duration::from_millis(300 + random.below(200))).await;
         mend_it().await;
         let accepts = Instant::now();
         load.is_whole().await;
@@ -66,12 +67,6 @@ async fn recovers(
         PROMISED
     };
     assert!(slowest <= most, "{name}: {slowest:?}");
-}
-
-/// Less than that.
-fn rand(end: u32) -> u32 {
-    use std::hash::{BuildHasher, RandomState};
-    (RandomState::new().hash_one(0) % u64::from(end)) as u32
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRunner};
+use test_support::random::config;
 
 use crate::history::Event;
 
@@ -72,12 +73,10 @@ pub(crate) fn check_some<S: Strategy>(
     law: impl Fn(S::Value, &Seen) -> Result<(), Broken>,
 ) -> Seen {
     let config = Config {
-        cases: histories,
-        failure_persistence: None,
         max_shrink_iters: 50_000,
         // The default spends more time than all that it is drawn for, when nothing is optimised.
         rng_algorithm: RngAlgorithm::XorShift,
-        ..Config::default()
+        ..config(histories)
     };
     let seen = Seen::default();
     let result = TestRunner::new(config).run(&strategy, |history| {

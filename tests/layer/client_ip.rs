@@ -227,6 +227,8 @@ fn secrets_are_hashed() {
 }
 
 proptest::proptest! {
+    #![proptest_config(test_support::random::config(256))]
+
     /// Whatever a client sends, there is an answer, and it is printable and without blanks.
     #[test]
     fn any_bytes_give_a_key(value in proptest::collection::vec(32_u8..=255, 0..300), hops in 0..4_usize) {

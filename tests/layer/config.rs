@@ -466,6 +466,8 @@ async fn stores_of_all_shapes() {
 }
 
 proptest::proptest! {
+    #![proptest_config(test_support::random::config(256))]
+
     /// Whatever stands in a file, it is rules or one line that says where.
     #[test]
     fn any_text_is_rules_or_an_error(text in "([a-z-]{1,9} = |\\[[a-z.]{1,12}\\]|[0-9\"{}\\[\\],\n= ]){0,30}") {

@@ -11,12 +11,12 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use test_support::limiter_monitor::{Monitor, pairs, split};
+use test_support::random::Random;
 use test_support::workers::{instructions, outputs, worker_command};
 use tidegate::Redis;
 use tidegate::limiter::{LimiterError, LimiterErrorKind, Rate, RateLimiter, RateType};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::Random;
 use crate::fleet::lasts;
 
 const PROCESSES: u64 = 4;

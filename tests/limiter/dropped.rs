@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use test_support::limiter_monitor::Monitor;
+use test_support::random::Random;
 use tidegate::limiter::RateLimiter;
 use tokio::time::{Instant, sleep};
 
-use crate::{Random, assert_comes_to_rest, connect, limiter};
+use crate::{assert_comes_to_rest, connect, limiter};
 
 const RATE: u64 = 7;
 /// Longer than a busy machine takes to give something back: what has left by itself is not given

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use redis::Commands;
 use test_support::limiter_monitor::Monitor;
+use test_support::random::Random;
 use tidegate::limiter::{LimiterBackend, Rate, RateLimiter, RateType};
 use tokio::time::{Instant, sleep};
 
-use crate::{Random, assert_comes_to_rest, connect, limiter, on_both};
+use crate::{assert_comes_to_rest, connect, limiter, on_both};
 
 /// One of the keys is lost now and then, never two at once.
 #[tokio::test]

@@ -5,8 +5,9 @@ use std::time::Duration;
 use redis::cmd;
 use tokio::time::{Instant, sleep};
 
-use crate::{Random, connect, limiter};
+use crate::{connect, limiter};
 use test_support::limiter_monitor::Monitor;
+use test_support::random::Random;
 
 const RATE: u64 = 12;
 const INTERVAL: u64 = 1_500;

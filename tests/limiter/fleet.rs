@@ -8,12 +8,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use test_support::limiter_monitor::Monitor;
+use test_support::random::Random;
 use test_support::workers::{instructions, outputs, start_worker};
 use tidegate::Redis;
 use tidegate::limiter::{RateLimiter, RateType};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Random, connect};
+use crate::connect;
 
 const PROCESSES: u64 = 4;
 const TASKS: u64 = 16;

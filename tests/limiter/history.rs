@@ -127,11 +127,7 @@ fn memory_and_redis_decide_alike() {
     let redis = runtime.block_on(crate::connect(&server));
     let histories = std::env::var("TIDEGATE_HISTORIES");
     let histories = histories.map_or(600, |number| number.parse().expect("a number"));
-    let config = ProptestConfig {
-        cases: histories,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let config = test_support::random::config(histories);
     let steps = prop::collection::vec(step(), 1..40);
     proptest!(config, |(rate in (1..12_u64, interval()), steps in steps)| {
         runtime.block_on(play(&redis, rate, &steps))?;

@@ -61,23 +61,6 @@ fn in_memory() -> LimiterBackend {
     MemoryLimiters::default().into()
 }
 
-/// Numbers that look random and are the same for a seed.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// From 0 to below this.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
-    }
-}
-
 /// Asserts that all permits can be had again within so long, and that then only the rate is left
 /// behind.
 async fn assert_comes_to_rest(

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use redis::Script;
 use test_support::limiter_monitor::Monitor;
+use test_support::random::Random;
 use tidegate::limiter::{Rate, RateLimiter};
 use tokio::time::{Instant, sleep};
 
-use crate::{Random, connect, limiter};
+use crate::{connect, limiter};
 
 /// What the Java client's third generation does, written anew from its description; by the server's
 /// time.

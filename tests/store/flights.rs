@@ -239,7 +239,7 @@ fn flights_keep_the_order() {
         })
         .collect();
     let store = runtime.block_on(store_on(&server));
-    let mut runner = proptest::test_runner::TestRunner::default();
+    let mut runner = proptest::test_runner::TestRunner::new(test_support::random::config(256));
     let outcome = runner.run(&history(), |history| {
         cmd("FLUSHDB")
             .exec(&mut server.connection())

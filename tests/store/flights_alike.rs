@@ -204,10 +204,8 @@ fn flights_decide_alike(algorithm: Algorithm) {
     let runtime = { runtime }.enable_all().build().expect("a runtime");
     let store = runtime.block_on(store_on(&server));
     let config = ProptestConfig {
-        cases: 100,
         max_shrink_iters: 2_000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
+        ..test_support::random::config(100)
     };
     let outcome = proptest::test_runner::TestRunner::new(config).run(&history(), |history| {
         let mut connection = server.connection();

@@ -335,11 +335,10 @@ fn decide_alike(algorithm: Algorithm) {
     let redis = runtime.block_on(store_on(&server));
     let histories = std::env::var("TIDEGATE_HISTORIES");
     let histories: usize = histories.map_or(2_000, |number| number.parse().expect("a number"));
+    let cases = u32::try_from(histories.div_ceil(AT_ONCE)).expect("not that many");
     let config = ProptestConfig {
-        cases: u32::try_from(histories.div_ceil(AT_ONCE)).expect("not that many"),
         max_shrink_iters: 4_000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
+        ..test_support::random::config(cases)
     };
     proptest!(config, |(histories in prop::collection::vec(history(algorithm), 1..=AT_ONCE))| {
         let outcomes = histories.iter().map(|history| run_in_time(&redis, history));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use test_support::Redis;
+use test_support::random::Random;
 use tidegate::decision::{Receipt, Source};
 use tidegate::rule::{RuleError, Share};
 use tidegate::store::{Fallback, StoreFuture, UnitLeases};
@@ -127,14 +128,6 @@ impl Grants {
     }
 }
 
-/// A number below `bound`, the same in every run.
-fn random(state: &mut u64, bound: u64) -> u64 {
-    *state = state
-        .wrapping_mul(6_364_136_223_846_793_005)
-        .wrapping_add(1_442_695_040_888_963_407);
-    (*state >> 33) % bound
-}
-
 /// Processes that lease and some that do not, with bursts, pauses and costs, on one store.
 async fn fleet(algorithm: Algorithm, max: u64, seed: u64) -> (Grants, u64, u64) {
     let redis: Arc<dyn Store> = Arc::new(MemoryStore::new().tokio_clock());
@@ -147,17 +140,17 @@ async fn fleet(algorithm: Algorithm, max: u64, seed: u64) -> (Grants, u64, u64) 
     let (without, shorter) = (of_lease(Duration::ZERO), of_lease(SHORT_LEASE / 2));
     let leasing = [(); 3].map(|()| UnitLeases::new(remote.clone()).tokio_clock());
     let mut grants = Grants::new(SECOND);
-    let (mut state, mut leased, mut asked) = (seed, 0, 0);
+    let (mut random, mut leased, mut asked) = (Random::new(seed), 0, 0);
     let begin = Instant::now();
     while begin.elapsed() < 8 * SECOND {
-        let pause = 1 + random(&mut state, 6);
+        let pause = 1 + random.below(6);
         sleep(Duration::from_millis(pause)).await;
         // Around twice the rate, a fifth of it, or nothing.
         let phase = begin.elapsed().as_millis() / 700 % 4;
         let units = max * pause * [20, 2, 20, 0][phase as usize] / 10_000;
         let takes = (0..units).map(|_| {
-            let cost = 1 + random(&mut state, 20) / 19 * random(&mut state, 5);
-            let process = random(&mut state, 5) as usize;
+            let cost = 1 + random.below(20) / 19 * random.below(5);
+            let process = random.below(5) as usize;
             let rule = [&rule, &without, &rule, &rule, &shorter][process];
             (take(rule).with_cost(cost), process)
         });

@@ -7,6 +7,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use test_support::random::Random;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::rule::Share;
 use tidegate::store::{DenialCache, Fallback, StoreErrorKind, StoreFuture};
@@ -126,14 +127,14 @@ async fn nobody_hears_of_another_key() {
         let ahead = take(&shared, key).with_cost(10_000 - key);
         assert!(is_allowed(&store.take(&ahead).await));
     }
-    let tasks = (0..4).map(|_| {
+    let tasks = (0..4).map(|task| {
         let (store, shared) = (Arc::clone(&store), Arc::clone(&shared));
         tokio::spawn(async move {
-            let mut cached = 0;
+            let (mut random, mut cached) = (Random::new(task), 0);
             for _ in 0..20_000 {
                 // Few of the keys are asked for often.
-                let key = fast(300).min(fast(300));
-                let take = take(&shared, key).with_cost(key + 1 + fast(3));
+                let key = random.below(300).min(random.below(300));
+                let take = take(&shared, key).with_cost(key + 1 + random.below(3));
                 let told = store.take(&take).await.expect("a decision");
                 assert!(!told.is_allowed());
                 assert_eq!(told.remaining(), key, "another key's denial");
@@ -148,12 +149,6 @@ async fn nobody_hears_of_another_key() {
         .map(|done| done.expect("no panic"))
         .sum();
     assert!(cached > 1_000, "{cached}");
-}
-
-/// A random number below `end`.
-fn fast(end: u64) -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0) % end
 }
 
 /// A hundred thousand keys, each denied once: what is kept does not grow with them.

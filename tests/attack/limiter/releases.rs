@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use test_support::Redis as Server;
+use test_support::random::Random;
 use tidegate::limiter::{Permit, RateLimiter};
 use tokio::time::{sleep, timeout};
 
@@ -12,18 +13,6 @@ use super::{available, becomes_available, check_expiries, handle, limiter, set};
 use crate::{HOUR, behind, millis};
 
 const RATE: u64 = 1_000;
-
-/// Numbers that look random, the same in every run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 /// What one process has been granted and has not given back.
 struct Client {
@@ -83,7 +72,7 @@ async fn every_release_is_accounted_for() {
         clients.push(Client::new(&server.url).await);
     }
     set(&clients[0].limiter, RATE, HOUR).await;
-    let mut numbers = Numbers(88_172_645_463_325_252);
+    let mut numbers = Random::new(88_172_645_463_325_252);
     for step in 0..1_500 {
         let client = &mut clients[numbers.below(3) as usize];
         let number = numbers.below(40) + 1;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use test_support::random::Random;
 use tidegate::decision::{Receipt, Source};
 use tidegate::store::UnitLeases;
 use tidegate::test_util::ManualClock;
@@ -15,23 +16,6 @@ use tokio::time::{advance, timeout};
 use super::LEASED;
 use crate::distant::{Distant, Fate};
 use crate::{HOUR, millis};
-
-/// Pseudo-random numbers.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-
-    fn is(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 #[derive(Debug, Clone, Copy)]
 struct Fleet {
@@ -160,7 +144,7 @@ impl Fleet {
     }
 
     async fn run(&self) -> World {
-        let (world, mut random) = (self.start(), Random(self.seed));
+        let (world, mut random) = (self.start(), Random::new(self.seed));
         let max = self.quotas[0].0;
         let per_tick = (max * 1_000).div_ceil(self.quotas[0].1.as_micros() as u64 / 1_000) + 3_000;
         let mut demand = [0; 4];
@@ -505,7 +489,7 @@ async fn fields_are_not_optimistic() {
             max_cost: 3,
             ..fleet(7, algorithm)
         };
-        let (world, mut random) = (fleet.start(), Random(7));
+        let (world, mut random) = (fleet.start(), Random::new(7));
         let mut leased = 0;
         for _ in 0..2_500 {
             for process in &world.processes[..3] {

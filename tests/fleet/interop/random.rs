@@ -28,7 +28,7 @@ pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(test_support::random::seed(seed))
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {

@@ -5,6 +5,7 @@ pub mod limiter_monitor;
 pub mod log;
 pub mod process;
 pub mod proxy;
+pub mod random;
 pub mod sentinels;
 pub mod workers;
 

@@ -3,6 +3,7 @@
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use proptest::prelude::*;
+use test_support::random::config;
 use tidegate::rule::Policy;
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, MemoryStore, Store};
@@ -150,14 +151,6 @@ impl Twins {
 fn number_of_histories() -> u32 {
     let number = std::env::var("TIDEGATE_HISTORIES");
     number.map_or(2_000, |number| number.parse().expect("a number"))
-}
-
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
 }
 
 #[test]
