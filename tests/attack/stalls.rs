@@ -9,17 +9,6 @@ use tokio::time::sleep;
 
 use test_support::proxy::Proxy;
 
-/// How long the thread of a test has been ready to run, but no processor was free, as the kernel
-/// counts it. Only of use in a runtime of one thread.
-pub(crate) fn starved() -> Duration {
-    let waited = std::fs::read_to_string("/proc/thread-self/schedstat");
-    let waited = waited.ok().and_then(|words| {
-        let waited = words.split_whitespace().nth(1)?;
-        waited.parse().ok()
-    });
-    Duration::from_nanos(waited.unwrap_or(0))
-}
-
 /// A decision that did not come.
 #[derive(Debug)]
 #[expect(dead_code, reason = "shown when a test fails")]

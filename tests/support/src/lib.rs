@@ -108,6 +108,22 @@ impl Redis {
         assert!(status.expect("kill runs").success());
     }
 
+    /// Begins to measure how long a test waits for something else than a processor. Only of use in
+    /// a runtime of one thread.
+    pub fn stopwatch(&self) -> Stopwatch<'_> {
+        Stopwatch {
+            server: self,
+            busy: self.busy(),
+            began: Instant::now(),
+        }
+    }
+
+    /// How long this thread and the server have been at work, or ready to while no processor was
+    /// free, as the kernel counts it.
+    fn busy(&self) -> Duration {
+        busy("thread-self") + busy(&self.server.process.id().to_string())
+    }
+
     /// Makes the server a replica of the one at this address.
     pub fn follow(&self, master: &str) {
         let master = master.trim_start_matches("redis://");
@@ -133,6 +149,35 @@ impl Redis {
         let addr = self.server.addr.clone();
         self.server = spawn(addr, &self.arguments, self.folder.path());
     }
+}
+
+/// Stands still while the thread of the test or the server is at work or has to wait for a
+/// processor: what it shows does not depend on how busy the machine is.
+pub struct Stopwatch<'a> {
+    server: &'a Redis,
+    busy: Duration,
+    began: Instant,
+}
+
+impl Stopwatch<'_> {
+    pub fn waited(&self) -> Duration {
+        // In this order: nothing that passes is left out of what is taken off.
+        let elapsed = self.began.elapsed();
+        elapsed.saturating_sub(self.busy())
+    }
+
+    /// For how long it stood still.
+    pub fn busy(&self) -> Duration {
+        self.server.busy() - self.busy
+    }
+}
+
+/// Nothing where the kernel does not say.
+fn busy(task: &str) -> Duration {
+    let words = std::fs::read_to_string(format!("/proc/{task}/schedstat"));
+    let words = words.unwrap_or_default();
+    let nanos = words.split_whitespace().take(2).flat_map(str::parse::<u64>);
+    Duration::from_nanos(nanos.sum())
 }
 
 fn spawn(addr: ConnectionAddr, arguments: &[String], folder: &Path) -> RedisServer {
