@@ -723,10 +723,13 @@ async fn refunds_that_are_dropped() {
     }
 }
 
-/// Ten thousand refunds at once, each asked for twice: each gives back once.
+/// Ten thousand refunds at once, each asked for twice: each gives back once. They are of a hundred
+/// keys: a refund from a long log takes the server so long that a thousand in one flight look like
+/// a server that hangs. On a busy machine some do nevertheless, and are asked for once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_refunds() {
-    const MANY: u64 = 10_000;
+    const KEYS: usize = 100;
+    const MANY: u64 = 100;
     let server = Redis::start();
     let stores: [Arc<dyn Store>; 2] = [
         Arc::new(connect(&server.url, PATIENT).await),
@@ -735,30 +738,50 @@ async fn ten_thousand_refunds() {
     for store in &stores {
         for algorithm in Algorithm::ALL {
             let case = format!("{} {algorithm:?}", store.name());
-            let take = take_of(
-                &by(algorithm, "many", MANY, HOUR * 87_600),
-                &Key::default(),
-                1,
-            );
-            let takes = vec![take.clone(); MANY as usize];
+            let rule = by(algorithm, "many", MANY, HOUR * 87_600);
+            let keys = (0..KEYS).map(|key| take_of(&rule, &Key::from(key.to_string().as_str()), 1));
+            let keys: Vec<_> = keys.collect();
+            let takes = keys.iter().cycle().take(KEYS * MANY as usize);
+            let takes: Vec<_> = takes.cloned().collect();
             let decisions = ask_all(&**store, &takes).await.expect("decisions");
-            let charges = decisions.iter().map(|decision| {
+            let charges = takes.iter().zip(decisions.iter()).map(|(take, decision)| {
                 let receipt = decision.receipt().expect("it was charged");
                 Charge::new(Arc::clone(store), take.clone(), receipt)
             });
             let charges: Vec<_> = charges.collect();
-            assert_eq!(remaining(&**store, &take).await, 0, "{case}");
-            let mut back = 0;
-            for _ in 0..2 {
-                // As many as wait at once at most.
-                let all = charges.iter().map(|charge| {
-                    let again = Charge::new(charge.store().clone(), take.clone(), charge.receipt());
-                    async move { again.refund().await.expect("an answer") }
-                });
-                back += join_all(all).await.iter().sum::<u64>();
+            for take in &keys {
+                assert_eq!(remaining(&**store, take).await, 0, "{case}");
             }
-            assert_units(algorithm, back, MANY);
-            assert_units(algorithm, remaining(&**store, &take).await, MANY);
+            let (began, mut back) = (Instant::now(), [0; KEYS]);
+            let (mut rounds, mut is_known) = (0, true);
+            while rounds < 2 {
+                rounds += 1;
+                // As many as wait at once at most.
+                let all = charges.iter().map(|charge| async {
+                    let take = charge.take().clone();
+                    let again = Charge::new(charge.store().clone(), take, charge.receipt());
+                    again.refund().await
+                });
+                for (at, answer) in join_all(all).await.into_iter().enumerate() {
+                    match answer {
+                        Ok(units) => back[at % KEYS] += units,
+                        // Nobody knows whether it was given back.
+                        Err(error) => {
+                            let lost = [StoreErrorKind::Timeout, StoreErrorKind::Unavailable];
+                            assert!(lost.contains(&error.kind()), "{error}");
+                            assert!(began.elapsed() < PATIENT, "{error}");
+                            (rounds, is_known) = (0, false);
+                        }
+                    }
+                }
+            }
+            for (take, back) in keys.iter().zip(back) {
+                assert!(back <= MANY, "{case}: {back}");
+                if is_known {
+                    assert_units(algorithm, back, MANY);
+                }
+                assert_units(algorithm, remaining(&**store, take).await, MANY);
+            }
         }
     }
 }
