@@ -2,13 +2,13 @@
 //! wrappers of one store.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate::decision::Source;
 use tidegate::rule::Share;
 use tidegate::store::{DenialCache, StoreErrorKind, UnitLeases};
 use tidegate::{Algorithm, MemoryStore, Resilient, Store};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{decide, leased, units, until_leased};
 use crate::distant::{Distant, Fate};
@@ -18,16 +18,16 @@ const LEASE: Duration = millis(60);
 
 /// What a fallback decides is not leased: every answer says that the fallback gave it, and the
 /// fallback's share is kept, over several outages.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_fallback_is_not_leased() {
     const MAX: u64 = 20_000;
-    let memory = Arc::new(MemoryStore::new());
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
     let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
     let resilient = Resilient::around(inner.clone())
         .fallback(Share::of_processes(4))
         .probe_every(millis(10))
         .build();
-    let store = UnitLeases::new(resilient);
+    let store = UnitLeases::new(resilient).tokio_clock();
     assert!(store.has_fallback());
     assert_eq!(store.name(), memory.name());
     let one = take(
@@ -53,6 +53,7 @@ async fn a_fallback_is_not_leased() {
                     by_fallback += u64::from(decision.is_allowed());
                 }
             }
+            sleep(millis(1)).await;
         }
         inner.takes_are(Fate::Answered);
         inner.refunds_are(Fate::Answered);
@@ -75,15 +76,15 @@ async fn a_fallback_is_not_leased() {
 
 /// A leased unit is refunded during an outage: an error, or the units once, but never the
 /// fallback's; afterwards once.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_refund_in_an_outage() {
-    let memory = Arc::new(MemoryStore::new());
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
     let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
     let resilient = Resilient::around(inner.clone())
         .fallback(Share::of_processes(1))
         .probe_every(millis(10))
         .build();
-    let store = UnitLeases::new(resilient);
+    let store = UnitLeases::new(resilient).tokio_clock();
     let one = take(
         &leased(Algorithm::SlidingLog, "back", 10_000, HOUR, LEASE),
         "x",
@@ -111,15 +112,15 @@ async fn a_refund_in_an_outage() {
 
 /// Cached denials inside, as documented: what an ended lease gives back is granted at once, and the
 /// quota is used to the last unit.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn cached_denials_inside_and_outside() {
     const MAX: u64 = 3_000;
     for is_inside in [true, false] {
-        let memory = Arc::new(MemoryStore::new());
+        let memory = Arc::new(MemoryStore::new().tokio_clock());
         let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
         let store: Arc<dyn Store> = match is_inside {
-            true => Arc::new(UnitLeases::new(Resilient::around(inner).build())),
-            false => Resilient::around(UnitLeases::new(inner)).build(),
+            true => Arc::new(UnitLeases::new(Resilient::around(inner).build()).tokio_clock()),
+            false => Resilient::around(UnitLeases::new(inner).tokio_clock()).build(),
         };
         let one = take(
             &leased(Algorithm::SlidingLog, "denials", MAX, HOUR, LEASE),
@@ -146,11 +147,11 @@ async fn cached_denials_inside_and_outside() {
 
 /// The end of a lease frees units that the process's own cache was told are denied: they are
 /// granted at once (law 14), not at the cache's next question.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_end_of_a_lease_voids_denials() {
-    let memory = Arc::new(MemoryStore::new());
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
     let cache = DenialCache::new(Arc::clone(&memory)).max_age(Duration::MAX);
-    let store = UnitLeases::new(cache);
+    let store = UnitLeases::new(cache).tokio_clock();
     let one = take(
         &leased(Algorithm::SlidingLog, "voids", 1_000, HOUR, LEASE),
         "x",
@@ -177,14 +178,14 @@ async fn the_end_of_a_lease_voids_denials() {
 
 /// Clones, an `Arc` of it, and a second wrapper over one store: together the quota and no more,
 /// and receipts of one are good in the other.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn clones_and_several_wrappers() {
     const MAX: u64 = 8_000;
-    let memory = Arc::new(MemoryStore::new());
-    let first = UnitLeases::new(Arc::clone(&memory));
-    let second = UnitLeases::new(Arc::clone(&memory) as Arc<dyn Store>);
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
+    let first = UnitLeases::new(Arc::clone(&memory)).tokio_clock();
+    let second = UnitLeases::new(Arc::clone(&memory) as Arc<dyn Store>).tokio_clock();
     // Leases of leases.
-    let nested = UnitLeases::new(UnitLeases::new(Arc::clone(&memory)));
+    let nested = UnitLeases::new(UnitLeases::new(Arc::clone(&memory)).tokio_clock()).tokio_clock();
     let stores: Vec<Arc<dyn Store>> = vec![
         Arc::new(first.clone()),
         Arc::new(first),
@@ -228,11 +229,11 @@ async fn clones_and_several_wrappers() {
 
 /// The breaker outside: its probes and what it refuses leave leases alone, and while it is open
 /// nothing is answered but by its rules.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_breaker_outside() {
-    let memory = Arc::new(MemoryStore::new());
+    let memory = Arc::new(MemoryStore::new().tokio_clock());
     let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
-    let leases = UnitLeases::new(inner.clone());
+    let leases = UnitLeases::new(inner.clone()).tokio_clock();
     let store = Resilient::around(leases).probe_every(millis(10)).build();
     let one = take(
         &leased(Algorithm::SlidingLog, "breaker", 10_000, HOUR, LEASE),
