@@ -12,7 +12,7 @@ use crate::load::{Answer, Load, SHARED, TIMEOUT};
 /// What a busy machine may add to a time-out.
 const HICCUP: Duration = Duration::from_secs(1);
 /// How long a store may need to be back, on a busy machine.
-const BACK: Duration = Duration::from_secs(5);
+const BACK: Duration = Duration::from_secs(10);
 
 pub(crate) struct Fault {
     name: &'static str,

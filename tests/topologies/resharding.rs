@@ -216,10 +216,15 @@ async fn several_keys_of_a_moving_slot() {
     let store = RedisStore::of(&redis);
     let limiter = tidegate::limiter::RateLimiter::new(&redis, "limiter");
     let hour = Duration::from_secs(3_600);
-    limiter
-        .try_set_rate(tidegate::limiter::RateType::Overall, 100, hour)
-        .await
-        .expect("a rate");
+    let begun = Instant::now();
+    let rate = async || {
+        let overall = tidegate::limiter::RateType::Overall;
+        limiter.try_set_rate(overall, 100, hour).await
+    };
+    // Connecting to the node may take a busy machine longer than questions wait for it.
+    while let Err(error) = rate().await {
+        assert!(begun.elapsed() < crate::PATIENCE, "{error}");
+    }
     assert!(limiter.try_acquire(40).await.expect("an answer"));
     let asked = tokio::spawn({
         let limiter = limiter.clone();
@@ -230,11 +235,9 @@ async fn several_keys_of_a_moving_slot() {
                 match limiter.try_acquire(1).await {
                     Ok(is_granted) => granted += u64::from(is_granted),
                     Err(error) => {
-                        assert!(
-                            error.to_string().contains("TRYAGAIN")
-                                || error.to_string().contains("answer within"),
-                            "{error}"
-                        );
+                        let known = ["TRYAGAIN", "answer within", "no connection within"];
+                        let error = error.to_string();
+                        assert!(known.iter().any(|known| error.contains(known)), "{error}");
                         failed += 1;
                     }
                 }
