@@ -9,6 +9,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Other random numbers in each run; the same again with the seed that is printed.
+TIDEGATE_SEED=${TIDEGATE_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
+export TIDEGATE_SEED
+echo "tests/long.sh: TIDEGATE_SEED=$TIDEGATE_SEED" >&2
+
 export TIDEGATE_HISTORIES=${TIDEGATE_HISTORIES:-1000000}
 export TIDEGATE_FLEET_SECONDS=${TIDEGATE_FLEET_SECONDS:-22}
 bash tests/run.sh --release --test store history -- --nocapture
