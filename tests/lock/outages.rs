@@ -48,10 +48,11 @@ async fn outages_do_not_add_up() {
         lock.try_lock().await.is_ok()
     })
     .await;
-    tokio::time::sleep(SECOND * 3 / 2).await;
+    // Waiting ends after five seconds without an answer.
+    tokio::time::sleep(SECOND * 5 / 2).await;
     server.signal("STOP");
     let end = async {
-        tokio::time::sleep(4 * SECOND).await;
+        tokio::time::sleep(3 * SECOND).await;
         server.signal("CONT");
     };
     let (taken, ()) = tokio::join!(lock.lock(), end);

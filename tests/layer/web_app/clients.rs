@@ -174,7 +174,7 @@ fn a_flood_of_looks_takes_no_decision_away() {
     let allowed = decided.iter().filter(|(status, _)| *status == 200);
     assert!((5..=10).contains(&allowed.count()), "{decided:?}");
     let slowest = decided.iter().map(|(_, took)| *took).max();
-    assert!(slowest < Some(Duration::from_secs(2)), "{slowest:?}");
+    assert!(slowest < Some(Duration::from_secs(10)), "{slowest:?}");
 }
 
 /// Clients that ask and ask and never read an answer cost the others nothing.
@@ -195,7 +195,7 @@ fn clients_that_never_read() {
     assert_eq!(app.status("/getId"), 200);
     assert_eq!(app.status("/healthz"), 200);
     assert!(
-        started.elapsed() < Duration::from_secs(2),
+        started.elapsed() < Duration::from_secs(10),
         "{:?}",
         started.elapsed()
     );

@@ -162,8 +162,13 @@ pub struct Stopwatch<'a> {
 impl Stopwatch<'_> {
     pub fn waited(&self) -> Duration {
         // In this order: nothing that passes is left out of what is taken off.
-        let elapsed = self.began.elapsed();
+        let elapsed = self.elapsed();
         elapsed.saturating_sub(self.busy())
+    }
+
+    /// By the wall clock.
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// For how long it stood still.
