@@ -13,11 +13,16 @@ pub fn run(bytes: &[u8]) {
     match Rules::from_toml(text) {
         Ok(rules) => can_be_used(&rules),
         Err(error) => {
-            let lines = 1 + text.matches('\n').count();
-            let line = error.line().expect("a mistake is somewhere");
-            assert!((1..=lines).contains(&line), "line {line} of {lines}");
             let message = error.to_string();
-            assert!(message.starts_with(&format!("line {line}: ")), "{message}");
+            match error.line() {
+                Some(line) => {
+                    let lines = 1 + text.matches('\n').count();
+                    assert!((1..=lines).contains(&line), "line {line} of {lines}");
+                    assert!(message.starts_with(&format!("line {line}: ")), "{message}");
+                }
+                // The parser does not say where tables are nested too deeply.
+                None => assert_eq!(message, "recursion limit"),
+            }
             assert!(!message.contains('\n'), "{message}");
             assert!(message.chars().count() < 900, "{message}");
         }

@@ -1,66 +1,62 @@
-use std::ops::Range;
+use std::net::IpAddr;
 
 use http::HeaderName;
 use ipnet::IpNet;
-use serde::Deserialize;
-use toml::Spanned;
 
-use super::mistake::{Mistake, mistake};
-use super::number::Number;
-use super::text::Text;
+use super::table::{Mistake, Table, Value};
 use crate::key::Forwarding;
 use crate::key::ip::client_ip::ClientIp;
-
-/// The table `[client-ip]`: which proxies are trusted.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct ClientIpTable {
-    /// The networks of the proxies. Not together with `hops`.
-    trusted: Option<Vec<Text<IpNet>>>,
-    /// The number of the proxies. Not together with `trusted`.
-    hops: Option<Number>,
-    /// The field that the proxies write.
-    field: Option<Text<HeaderName>>,
-    /// Leading bits of an IPv6 address that count.
-    ipv6_prefix: Option<Spanned<Number>>,
-}
 
 /// The message for a table that trusts neither networks nor a number of proxies.
 const NO_TRUST: &str = "neither trusted nor hops, expected trusted = [\"10.0.0.0/8\"] (the \
      networks of your proxies) or hops = 1 (their number); trusted = [] if clients connect \
      directly";
 
-impl ClientIpTable {
-    /// The extractor. `span` is that of the whole table.
-    pub(super) fn into_client_ip(self, span: Range<usize>) -> Result<ClientIp, Mistake> {
-        let client_ip = match (self.trusted, self.hops) {
-            (Some(_), Some(_)) => {
-                return mistake(span, "both trusted and hops, expected one of them");
-            }
-            (None, Some(Number(hops))) => {
-                ClientIp::behind_hops(hops.try_into().unwrap_or(usize::MAX))
-            }
-            (Some(networks), None) => {
-                ClientIp::behind(networks.into_iter().map(|Text(network)| network))
-            }
-            (None, None) => return mistake(span, NO_TRUST),
-        };
-        let field = match self.field {
-            None => Forwarding::XForwardedFor,
-            Some(Text(name)) if name == http::header::FORWARDED => Forwarding::Forwarded,
-            Some(Text(name)) if name == "x-forwarded-for" => Forwarding::XForwardedFor,
-            Some(Text(name)) => Forwarding::Header(name),
-        };
-        let client_ip = client_ip.field(field);
-        let Some(bits) = self.ipv6_prefix else {
-            return Ok(client_ip);
-        };
-        match u8::try_from(bits.get_ref().0) {
-            Ok(bits @ 0..=128) => Ok(client_ip.ipv6_prefix(bits)),
-            _ => mistake(
-                bits.span(),
-                "more bits than an address has, expected 0 to 128",
-            ),
+/// The extractor of the table `[client-ip]`, which says which proxies are trusted.
+pub(super) fn client_ip(table: &Table<'_>) -> Result<ClientIp, Mistake> {
+    table.only(&["trusted", "hops", "field", "ipv6-prefix"])?;
+    let field = table.read("field", |name| {
+        name.text("the name of a header field", header_name)
+    })?;
+    let trusted = table.read("trusted", networks)?;
+    let mut client_ip = match (trusted, table.read("hops", Value::number)?) {
+        (Some(_), Some(_)) => {
+            return Err(table.mistake("both trusted and hops, expected one of them"));
         }
+        (None, Some(hops)) => ClientIp::behind_hops(hops.try_into().unwrap_or(usize::MAX)),
+        (Some(networks), None) => ClientIp::behind(networks),
+        (None, None) => return Err(table.mistake(NO_TRUST)),
+    };
+    if let Some(name) = field {
+        client_ip = client_ip.field(match name.as_str() {
+            "forwarded" => Forwarding::Forwarded,
+            "x-forwarded-for" => Forwarding::XForwardedFor,
+            _ => Forwarding::Header(name),
+        });
     }
+    let Some(bits) = table.get("ipv6-prefix") else {
+        return Ok(client_ip);
+    };
+    match u8::try_from(bits.number()?) {
+        Ok(number @ 0..=128) => Ok(client_ip.ipv6_prefix(number)),
+        _ => Err(bits.mistake("more bits than an address has, expected 0 to 128")),
+    }
+}
+
+fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, Mistake> {
+    let list = value
+        .list()
+        .ok_or_else(|| value.not("a list of networks"))?;
+    let expected = "a network such as \"10.0.0.0/8\", or an address";
+    let network = |text: &str| {
+        text.parse()
+            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+    };
+    list.map(|item| item.text(expected, |text| network(text).ok()))
+        .collect()
+}
+
+/// A header field's name. Uppercase letters become lowercase ones.
+pub(super) fn header_name(text: &str) -> Option<HeaderName> {
+    text.to_ascii_lowercase().parse().ok()
 }

@@ -1,13 +1,15 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{duplicate_key, location, shorten};
+use super::shorten;
+use super::table::Mistake;
 
 /// The most characters of a key in a message.
 const MAX_KEY: usize = 200;
+/// The most characters of a message behind the key.
+const MAX_MESSAGE: usize = 600;
 
 /// A mistake in a configuration, and where it is.
 ///
@@ -27,9 +29,11 @@ const MAX_KEY: usize = 200;
 pub struct ConfigError {
     /// `None` for a text that was not read from a file.
     file: Option<PathBuf>,
-    /// Counted from 1. `None` if the file cannot be read, or lacks something.
+    /// Counted from 1. `None` if the file cannot be read, lacks something, or nests tables too
+    /// deeply.
     line: Option<usize>,
-    /// With all tables around it. `None` outside of keys and values.
+    /// With all tables around it, unless it is a key that stands there twice. `None` outside of
+    /// keys and values.
     key: Option<String>,
     /// The mistake and what was expected. Long values are shortened.
     message: String,
@@ -40,58 +44,49 @@ pub struct ConfigError {
 impl ConfigError {
     /// A file that cannot be read.
     pub(crate) fn unreadable(file: &Path, error: io::Error) -> Self {
-        Self {
-            file: Some(file.to_owned()),
-            line: None,
-            key: None,
-            message: format!("cannot be read: {error}"),
-            source: Some(error),
-        }
+        let mut unreadable = Self::new(&format!("cannot be read: {error}"), None);
+        unreadable.source = Some(error);
+        unreadable.in_file(file)
     }
 
     /// A file without rules, which replaces no others.
     pub(super) fn no_rules(file: &Path) -> Self {
         let message = "no rules, expected [rules.<path>], or enabled = false if nothing is to be \
              limited";
+        Self::new(message, None).in_file(file)
+    }
+
+    /// A mistake in this text.
+    pub(super) fn mistake(text: &str, mistake: Mistake) -> Self {
         Self {
-            file: Some(file.to_owned()),
-            line: None,
-            key: None,
-            message: message.to_owned(),
-            source: None,
+            key: Some(mistake.key).filter(|key| !key.is_empty()),
+            ..Self::new(&mistake.message, Some(line_at(text, mistake.at)))
         }
     }
 
-    /// A mistake at these bytes of the text, or without a span on the line where the parser gave
-    /// up.
-    pub(super) fn at(text: &str, span: Option<Range<usize>>, message: &str) -> Self {
-        let key = span.as_ref().and_then(|span| location::key_at(text, span));
-        let line = match span {
-            Some(span) => location::line_at(text, span.start),
-            None => location::line_of_recursion_limit(text),
-        };
+    /// A text that is not TOML. The parser names no place for tables that are nested too deeply.
+    pub(super) fn syntax(text: &str, error: &toml::de::Error) -> Self {
+        let line = error.span().map(|span| line_at(text, span.start));
+        match error.message() {
+            "duplicate key" => Self {
+                key: error.span().and_then(|span| text.get(span)).map(Into::into),
+                ..Self::new("duplicate key, expected it only once", line)
+            },
+            message if message.starts_with("invalid unquoted key") => {
+                let message = format!("{message}, or quotes as in [rules.\"/login\"]");
+                Self::new(&message, line)
+            }
+            message => Self::new(message, line),
+        }
+    }
+
+    fn new(message: &str, line: Option<usize>) -> Self {
         Self {
             file: None,
-            line: Some(line),
-            key,
-            message: shorten::message(message),
+            line,
+            key: None,
+            message: shorten::middle(&message.replace('\n', " "), MAX_MESSAGE),
             source: None,
-        }
-    }
-
-    /// A text that is not TOML.
-    pub(super) fn syntax(text: &str, error: &toml::de::Error) -> Self {
-        let (span, message) = (error.span(), error.message());
-        match &span {
-            Some(duplicate) if message == "duplicate key" => Self {
-                key: duplicate_key::path(text, duplicate),
-                ..Self::at(text, span, "duplicate key, expected it only once")
-            },
-            Some(_) if message.starts_with("invalid unquoted key") => {
-                let message = format!("{message}, or quotes as in [rules.\"/login\"]");
-                Self::at(text, span, &message)
-            }
-            _ => Self::at(text, span, message),
         }
     }
 
@@ -107,15 +102,16 @@ impl ConfigError {
         self.file.as_deref()
     }
 
-    /// The line, counted from 1. `None` if the file cannot be read, or was
-    /// [reloaded](crate::Limits::reload) and has no rules.
+    /// The line, counted from 1. `None` if the file cannot be read, if it was
+    /// [reloaded](crate::Limits::reload) and has no rules, or if its tables are nested too deeply.
     #[must_use]
     pub const fn line(&self) -> Option<usize> {
         self.line
     }
 
-    /// The key with all tables around it, such as `rules.getId.window`. `None` if the mistake is
-    /// not in the name or value of a key. Messages show at most 200 characters of it.
+    /// The key with all tables around it, such as `rules.getId.window`; without them for a key that
+    /// stands there twice. `None` if the mistake is not in the name or value of a key. Messages show
+    /// at most 200 characters of it.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
@@ -141,4 +137,10 @@ impl Error for ConfigError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_ref().map(|source| source as _)
     }
+}
+
+/// The line of the byte at this index, counted from 1.
+fn line_at(text: &str, at: usize) -> usize {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
 }

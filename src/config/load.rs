@@ -1,24 +1,20 @@
-//! How a text becomes rules, in four steps. The first mistake ends it.
+//! How a text becomes rules, in three steps. The first mistake ends it.
 //!
 //! - The parser reads TOML into a table whose keys and values know their places in the text.
-//! - [`nested_rules`] refuses a path with dots that was written without quotes.
-//! - Serde converts the table into a [`File`]. Each value has its type from here on, and keeps its
-//!   place as [`toml::Spanned`] where a later check may refuse it.
-//! - [`File::into_rules`] checks what depends on several values, and makes the rules.
-//!
-//! Every mistake has a place in the text, as a range of bytes. [`ConfigError`] finds its line and
-//! its key only then, so that a text without mistakes costs nothing for it.
+//! - Each table of it is read by its names: every value gets its type, what depends on several
+//!   values is checked, and what is not known is refused.
+//! - A mistake names its key and its place. [`ConfigError`] adds the line.
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use serde::Deserialize;
-use toml::de::{DeTable, Deserializer};
+use toml::de::{DeTable, DeValue};
 
+use super::client_ip_table::client_ip;
 use super::config_error::ConfigError;
-use super::file::File;
-use super::mistake::Mistake;
-use super::nested_rules;
+use super::rule_table::rule;
+use super::table::{Mistake, Value};
 use crate::rule::Rules;
 
 impl Rules {
@@ -67,12 +63,41 @@ impl Rules {
     /// [`ConfigError`] if the text has a mistake. The error names the line, the key and what was
     /// expected.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let table = DeTable::parse(text).map_err(|error| ConfigError::syntax(text, &error))?;
-        let located =
-            |mistake: Mistake| ConfigError::at(text, Some(mistake.span), &mistake.message);
-        nested_rules::refuse(table.get_ref()).map_err(located)?;
-        let file = File::deserialize(Deserializer::from(table))
-            .map_err(|error| ConfigError::at(text, error.span(), error.message()))?;
-        file.into_rules().map_err(located)
+        let file = DeTable::parse(text).map_err(|error| ConfigError::syntax(text, &error))?;
+        let file = DeValue::Table(file.into_inner());
+        rules(Value::file(&file)).map_err(|mistake| ConfigError::mistake(text, mistake))
     }
+}
+
+/// The rules of a whole file.
+fn rules(file: Value<'_>) -> Result<Rules, Mistake> {
+    let file = file.table("a table")?;
+    file.only(&["enabled", "shadow", "prefix", "client-ip", "rules"])?;
+    let is_enabled = file.read("enabled", Value::boolean)?.unwrap_or(true);
+    let is_shadow = file.read("shadow", Value::boolean)?.unwrap_or(false);
+    let prefix = file.read("prefix", |prefix| prefix.text("a text", Some))?;
+    let prefix: Option<Arc<str>> = prefix.map(Into::into);
+    let table = file.get("client-ip").map(|value| value.table("a table"));
+    let client_ip = table.transpose()?.map(|table| client_ip(&table));
+    let client_ip = client_ip.transpose()?;
+
+    let mut rules = Rules::default().enabled(is_enabled);
+    let Some(tables) = file.get("rules") else {
+        return Ok(rules);
+    };
+    for (path, table) in tables.table("tables of rules: [rules.<path>]")?.iter() {
+        let table = table.table("a table of a rule")?;
+        let mut rule = rule(path, &table, client_ip.as_ref())?;
+        if let Some(prefix) = &prefix {
+            rule = rule.with_prefix(Arc::clone(prefix));
+        }
+        if is_shadow {
+            rule = rule.into_shadow();
+        }
+        rules.insert(rule);
+        if !table.read("enabled", Value::boolean)?.unwrap_or(true) {
+            rules.disable(path);
+        }
+    }
+    Ok(rules)
 }

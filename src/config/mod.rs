@@ -18,8 +18,7 @@
 //! let error = Rules::from_toml("[rules.getId]\nmax-count = -5").unwrap_err();
 //! assert_eq!(
 //!     error.to_string(),
-//!     "line 2: rules.getId.max-count: invalid value: integer `-5`, \
-//!      expected a whole number, 0 or more"
+//!     "line 2: rules.getId.max-count: found -5, expected a whole number, 0 or more"
 //! );
 //! # Ok(())
 //! # }
@@ -231,21 +230,11 @@
 
 mod client_ip_table;
 mod config_error;
-mod duplicate_key;
-mod duration;
-mod file;
 mod key_names;
 mod load;
-mod location;
-mod mistake;
-mod nested_rules;
-mod number;
-mod quota_settings;
 mod quota_table;
 mod rule_table;
-mod shadow;
 mod shorten;
-mod text;
-mod time_unit;
+mod table;
 
 pub use config_error::ConfigError;

@@ -1,144 +1,85 @@
-use std::ops::Range;
-use std::time::Duration;
-
-use serde::Deserialize;
-use toml::Spanned;
-
-use super::key_names::KeyNames;
-use super::mistake::{Mistake, mistake};
-use super::number::Number;
-use super::quota_settings::QuotaSettings;
-use super::quota_table::QuotaTable;
-use super::shadow::Shadow;
-use super::text::Text;
-use super::time_unit::TimeUnit;
+use super::key_names::key_extractor;
+use super::quota_table::{QUOTAS_KEYS, duration, rule_with_quotas};
+use super::table::{Mistake, Table, Value};
 use crate::algorithm::Algorithm;
 use crate::key::ip::client_ip::ClientIp;
 use crate::quota::Quota;
-use crate::rule::{OnError, Rule, RuleError};
+use crate::rule::{OnError, Rule};
 
-/// The table of a rule, `[rules.<path>]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct RuleTable {
-    /// Whether the path is limited.
-    pub(super) enabled: Option<bool>,
-    /// Units in the window.
-    max_count: Option<Spanned<Number>>,
-    /// The window as a duration: `"10s"`.
-    window: Option<Spanned<Text<Duration>>>,
-    /// The window as a number of `window_time_unit`.
-    window_time: Option<Spanned<Number>>,
-    /// The unit of `window_time`: `"MINUTES"`.
-    window_time_unit: Option<Spanned<Text<TimeUnit>>>,
-    /// Several quotas, in place of `max_count` and a window of the rule's own.
-    quotas: Option<Spanned<Vec<Spanned<QuotaTable>>>>,
-    /// Units at once, under `algorithm = "gcra"`.
-    burst: Option<Spanned<Number>>,
-    /// How requests are counted.
-    algorithm: Option<Text<Algorithm>>,
-    /// Parts of the window that are counted apart, under `algorithm = "sliding-window"`.
-    sub_windows: Option<Spanned<Number>>,
-    /// The extractor of the key, or a list of extractors.
-    key: Option<Spanned<KeyNames>>,
-    /// Units of one request.
-    cost: Option<Spanned<Number>>,
-    /// What happens to a request for which the store could not decide.
-    on_error: Option<Text<OnError>>,
-    /// How long units may be held ahead.
-    lease: Option<Spanned<Text<Duration>>>,
-    /// Whether the rule is a shadow rule, or a candidate that is tried beside it.
-    shadow: Option<Spanned<Shadow>>,
-}
+/// The keys of a rule's table beside those of its quotas.
+const KEYS: [&str; 6] = ["enabled", "key", "cost", "on-error", "lease", "shadow"];
 
-impl RuleTable {
-    /// The rule of a path. `span` is that of the whole table.
-    pub(super) fn into_rule(
-        self,
-        path: &Spanned<String>,
-        span: Range<usize>,
-        client_ip: Option<&ClientIp>,
-    ) -> Result<Rule, Mistake> {
-        let settings = QuotaSettings {
-            own: QuotaTable {
-                name: None,
-                max_count: self.max_count,
-                window: self.window,
-                window_time: self.window_time,
-                window_time_unit: self.window_time_unit,
-                burst: self.burst,
-            },
-            list: self.quotas,
-            algorithm: self
-                .algorithm
-                .map_or_else(Algorithm::default, |Text(name)| name),
-            sub_windows: self.sub_windows,
-        };
-        let rule = settings.into_rule(path.get_ref(), &span)?;
-        let rule = rule.or_else(|error| match error {
-            RuleError::EmptyPath => mistake(path.span(), error),
-            _ => mistake(span, error),
-        })?;
-        let rule = with_cost(rule, self.cost)?;
-        let rule = with_key(rule, self.key, client_ip)?;
-        let rule = match self.on_error {
-            Some(Text(choice)) => rule.with_on_error(choice),
-            None => rule,
-        };
-        let rule = match self.lease {
-            Some(lease) => {
-                let (span, Text(lease)) = (lease.span(), lease.into_inner());
-                rule.with_lease(lease)
-                    .or_else(|error| mistake(span, error))?
-            }
-            None => rule,
-        };
-        match self.shadow {
-            Some(shadow) => {
-                let span = shadow.span();
-                shadow.into_inner().add_to(rule, span)
-            }
-            None => Ok(rule),
-        }
-    }
-}
-
-/// The rule with its cost. A cost of 0, or one that no quota can ever admit, is a mistake.
-fn with_cost(rule: Rule, cost: Option<Spanned<Number>>) -> Result<Rule, Mistake> {
-    let Some(cost) = cost else {
-        return Ok(rule);
-    };
-    match cost.get_ref().0 {
-        0 => mistake(
-            cost.span(),
-            "requests that cost 0 are not limited, expected 1 or more",
-        ),
-        units if is_never_allowed(&rule, units) => mistake(
-            cost.span(),
-            "more than max-count (or burst), so that no request would ever be allowed",
-        ),
-        units => Ok(rule.with_cost(units)),
-    }
-}
-
-/// The rule with its key.
-fn with_key(
-    rule: Rule,
-    key: Option<Spanned<KeyNames>>,
+/// The rule of the table `[rules.<path>]`.
+pub(super) fn rule(
+    path: &str,
+    table: &Table<'_>,
     client_ip: Option<&ClientIp>,
 ) -> Result<Rule, Mistake> {
-    let Some(names) = key else {
-        return Ok(rule);
-    };
-    match names.get_ref().extractor(client_ip) {
-        Ok(extractor) => Ok(rule.with_key(extractor)),
-        Err(message) => mistake(names.span(), message),
+    // TOML reads `[rules.api.v1]` as a table `v1` in the rule `api`.
+    let may_be_table = |name: &str| name == "shadow" || name == "quotas";
+    let mut values = table.iter();
+    if let Some((_, inner)) = values.find(|(name, it)| it.is_table() && !may_be_table(name)) {
+        let message = "a table inside of a rule, expected quotes around a path with dots, as in \
+             [rules.\"api.v1\"]";
+        return Err(inner.mistake(message));
+    }
+    table.only(&[&QUOTAS_KEYS[..], &KEYS].concat())?;
+    let mut rule = rule_with_quotas(path, table, Algorithm::default())?;
+    if let Some(cost) = table.get("cost") {
+        let units = checked_cost(&rule, &cost)?;
+        rule = rule.with_cost(units);
+    }
+    if let Some(names) = table.get("key") {
+        rule = rule.with_key(key_extractor(&names, client_ip)?);
+    }
+    if let Some(choice) = table.read("on-error", on_error)? {
+        rule = rule.with_on_error(choice);
+    }
+    if let Some(lease) = table.get("lease") {
+        let leased = rule.with_lease(duration(&lease)?);
+        rule = leased.map_err(|error| lease.mistake(error))?;
+    }
+    match table.get("shadow") {
+        Some(shadow) => with_shadow(rule, shadow),
+        None => Ok(rule),
     }
 }
 
-/// Whether a quota that allows requests would allow none of this cost.
-fn is_never_allowed(rule: &Rule, cost: u64) -> bool {
+fn on_error(value: &Value<'_>) -> Result<OnError, Mistake> {
+    let expected = "\"respond\", \"proceed\" or \"fallback\"";
+    value.text(expected, |name| match name {
+        "respond" => Some(OnError::Respond),
+        "proceed" => Some(OnError::Proceed),
+        "fallback" => Some(OnError::Fallback),
+        _ => None,
+    })
+}
+
+/// A cost of 0, or one that no quota can ever admit, is a mistake.
+fn checked_cost(rule: &Rule, cost: &Value<'_>) -> Result<u64, Mistake> {
+    let units = cost.number()?;
     let algorithm = rule.algorithm().algorithm();
-    let too_small = |quota: &Quota| quota.max() > 0 && cost > algorithm.limit(quota);
-    rule.quotas().iter().any(too_small)
+    let too_small = |quota: &Quota| quota.max() > 0 && units > algorithm.limit(quota);
+    if units == 0 {
+        return Err(cost.mistake("requests that cost 0 are not limited, expected 1 or more"));
+    }
+    if rule.quotas().iter().any(too_small) {
+        let message = "more than max-count (or burst), so that no request would ever be allowed";
+        return Err(cost.mistake(message));
+    }
+    Ok(units)
+}
+
+/// The rule as a shadow rule, or with a candidate that is tried beside it.
+fn with_shadow(rule: Rule, shadow: Value<'_>) -> Result<Rule, Mistake> {
+    if let Ok(is_shadow) = shadow.boolean() {
+        return Ok(match is_shadow {
+            true => rule.into_shadow(),
+            false => rule,
+        });
+    }
+    let table = shadow.table("true, false, or a table with quotas")?;
+    table.only(&QUOTAS_KEYS)?;
+    let candidate = rule_with_quotas(rule.path(), &table, rule.algorithm().algorithm())?;
+    Ok(rule.with_shadow(candidate))
 }

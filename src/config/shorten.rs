@@ -5,11 +5,6 @@
 
 /// The most characters of a value in a message.
 const MAX_VALUE: usize = 100;
-/// More characters than this between two quotes are a value: no message of this crate or of the
-/// parser has as many of its own.
-const MAX_BETWEEN_QUOTES: usize = 200;
-/// The most characters of a message.
-const MAX_MESSAGE: usize = 600;
 
 /// The first 100 characters of a value, on one line.
 pub(super) fn value(text: &str) -> String {
@@ -22,21 +17,6 @@ pub(super) fn value(text: &str) -> String {
         shown.push('…');
     }
     shown
-}
-
-/// A message on one line, with the values in it shortened.
-pub(super) fn message(text: &str) -> String {
-    let text = text.replace('\n', " ");
-    let parts = text.split_inclusive(['"', '`']).map(|part| {
-        let end = part.strip_suffix(['"', '`']).map_or(part.len(), str::len);
-        let (part, quote) = part.split_at(end);
-        match part.chars().count() > MAX_BETWEEN_QUOTES {
-            true => value(part) + quote,
-            false => [part, quote].concat(),
-        }
-    });
-    // A value may contain quotes, so that its parts were not shortened.
-    middle(&parts.collect::<String>(), MAX_MESSAGE)
 }
 
 /// A text of at most `max` characters. A longer one loses its middle: the beginning of a message
@@ -61,20 +41,6 @@ mod tests {
         assert_eq!(value(&of(100)), of(100));
         assert_eq!(value(&of(101)), of(100) + "…");
         assert_eq!(value("a\n\u{1b}\"b\""), "a\\n\\u{1b}\\\"b\\\"");
-    }
-
-    #[test]
-    fn a_message_keeps_what_was_expected() {
-        let shortened =
-            |value: &str| message(&format!("invalid type: string \"{value}\", expected 7"));
-        assert_eq!(
-            shortened("a\nb"),
-            "invalid type: string \"a b\", expected 7"
-        );
-        let cut = format!("invalid type: string \"{}…\", expected 7", "a".repeat(100));
-        assert_eq!(shortened(&"a".repeat(1_000_000)), cut);
-        let long = shortened(&"\"".repeat(1_000_000));
-        assert!(long.chars().count() < 700 && long.ends_with("expected 7"));
     }
 
     #[test]
