@@ -4,8 +4,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::background_tasks::BackgroundTasks;
-use super::lease_guard::LeaseGuard;
 use super::lease_request::LeaseRequest;
+use super::lock_guard::LockGuard;
 use super::reply::LeaseReply;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -20,7 +20,7 @@ pub(super) struct Attempt<'a> {
 
 /// The result of one call.
 pub(super) enum Attempted {
-    Granted(LeaseGuard),
+    Granted(LockGuard),
     /// Another holder has the lock. Its lease ends after this time; `None` if it never ends.
     Held {
         ends_after: Option<Duration>,
@@ -62,13 +62,10 @@ impl<'a> Attempt<'a> {
         self.may_be_granted = false;
         let request = self.request.take().ok_or_else(too_late)?;
         if let Some(owner) = request.owner_number() {
-            let channels = self.tasks.subscriber.channels();
-            channels.wake_owner(request.channel(), owner);
+            self.tasks.channels.wake_owner(request.channel(), owner);
         }
-        let tasks = Arc::clone(self.tasks);
-        Ok(Attempted::Granted(LeaseGuard::new(
-            tasks, request, token, sent,
-        )))
+        let lease = LockGuard::new(self.tasks, request, token, sent);
+        Ok(Attempted::Granted(lease))
     }
 
     /// Gives up the request if it may have been granted, and goes on with another one. Its caller
@@ -77,7 +74,7 @@ impl<'a> Attempt<'a> {
         if let Some(request) = self.request.take_if(|_| self.may_be_granted) {
             self.request = Some(request.new_request());
             self.may_be_granted = false;
-            self.tasks.watchdog.give_up(request);
+            self.tasks.give_up(request);
         }
     }
 }
@@ -85,7 +82,7 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.request.take().filter(|_| self.may_be_granted) {
-            self.tasks.watchdog.give_up(request);
+            self.tasks.give_up(request);
         }
     }
 }

@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::unique_number::unique_number;
+use crate::sync::lock;
 
 /// The holds of one owner on all locks, by number, including those that it has asked for. Redis
 /// stores only their count and one expiry.
@@ -47,40 +48,40 @@ impl OtherHolds {
 }
 
 impl Hold {
-    /// `lock` is the name of the lock, distinct in this process.
-    pub(super) fn new(holds: &Arc<OwnerHolds>, lock: Arc<str>, lease: Duration) -> Self {
+    /// `name` is that of the lock, distinct in this process.
+    pub(super) fn new(holds: &Arc<OwnerHolds>, name: Arc<str>, lease: Duration) -> Self {
         let hold = Self {
             number: unique_number(),
-            lock: Arc::clone(&lock),
+            lock: Arc::clone(&name),
             holds: Arc::clone(holds),
         };
         let entry = HoldEntry {
-            lock,
+            lock: name,
             lease,
             token: None,
             until: None,
         };
-        holds.entries().insert(hold.number, entry);
+        lock(&holds.0).insert(hold.number, entry);
         hold
     }
 
     /// Whether the owner has other holds on the same lock.
     pub(super) fn is_nested(&self) -> bool {
-        let entries = self.holds.entries();
+        let entries = lock(&self.holds.0);
         let mut others = entries.iter().filter(|(number, _)| **number != self.number);
         others.any(|(_, other)| other.lock == self.lock && other.token.is_some())
     }
 
     /// Notes that Redis has granted the hold, until an instant or for as long as it is renewed.
     pub(super) fn granted(&self, token: u64, until: Option<Instant>) {
-        if let Some(entry) = self.holds.entries().get_mut(&self.number) {
+        if let Some(entry) = lock(&self.holds.0).get_mut(&self.number) {
             (entry.token, entry.until) = (Some(token), until);
         }
     }
 
     /// Notes that the hold is being released. Returns whether this is the first release.
     pub(super) fn end(&self) -> bool {
-        self.holds.entries().remove(&self.number).is_some()
+        lock(&self.holds.0).remove(&self.number).is_some()
     }
 
     /// Sends a call about this hold, which has this token if it was granted.
@@ -92,7 +93,7 @@ impl Hold {
         token: Option<u64>,
         send: impl FnOnce(OtherHolds) -> T,
     ) -> T {
-        let entries = self.holds.entries();
+        let entries = lock(&self.holds.0);
         let others = entries.iter().filter(|(number, other)| {
             let counts = token.is_none() || other.token.is_none() || other.token >= token;
             **number != self.number && other.lock == self.lock && counts
@@ -114,14 +115,8 @@ impl HoldEntry {
     }
 }
 
-impl OwnerHolds {
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, HoldEntry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.holds.entries().remove(&self.number);
+        lock(&self.holds.0).remove(&self.number);
     }
 }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::acquire::{acquire_until, acquire_within};
+use super::acquire::acquire;
 use super::error::LockError;
-use super::lease_guard::LeaseGuard;
 use super::lease_request::LeaseRequest;
 use super::lock_guard::LockGuard;
 use super::owner::Owner;
@@ -92,8 +91,7 @@ impl Lock {
     /// Those of [`Lock::lock`].
     pub async fn lock_for(&self, lease: Duration) -> Result<LockGuard, LockError> {
         let lease = self.acquire(lease, None).await?;
-        let lease = lease.expect("without a bound it waits until the lock is acquired");
-        Ok(LockGuard::new(lease))
+        Ok(lease.expect("without a bound it waits until the lock is acquired"))
     }
 
     /// Acquires the lock if it is free, in one round trip. Returns `None` if it is held.
@@ -162,7 +160,7 @@ impl Lock {
         wait: Option<Duration>,
     ) -> Result<Option<LockGuard>, LockError> {
         let lease = self.acquire(self.lease, wait).await?;
-        Ok(lease.map(|lease| LockGuard::new(lease.with_renewal())))
+        Ok(lease.map(LockGuard::with_renewal))
     }
 
     /// Waits for at most `wait`, or as long as it takes.
@@ -170,15 +168,12 @@ impl Lock {
         &self,
         lease: Duration,
         wait: Option<Duration>,
-    ) -> Result<Option<LeaseGuard>, LockError> {
+    ) -> Result<Option<LockGuard>, LockError> {
         if !(Self::MIN_LEASE..=Self::MAX_LEASE).contains(&lease) {
             return Err(LockError::lease(&self.resource.keys.name, lease));
         }
         let request = LeaseRequest::new(&self.resource, self.owner.as_ref(), lease);
-        let acquired = match wait {
-            Some(wait) => acquire_within(&self.redis, request, wait).await,
-            None => acquire_until(&self.redis, request, None).await,
-        };
+        let acquired = acquire(&self.redis, request, wait).await;
         acquired.map_err(|error| self.error(error))
     }
 

@@ -1,7 +1,14 @@
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::error::LockError;
-use super::lease_guard::LeaseGuard;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+
+use super::background_tasks::BackgroundTasks;
+use super::error::{LockError, is_transient};
+use super::held_lease::HeldLease;
+use super::lease_request::LeaseRequest;
 
 /// A held lock, which is freed when this guard is [released](LockGuard::release) or dropped.
 ///
@@ -10,11 +17,38 @@ use super::lease_guard::LeaseGuard;
 /// dropped at the same time, the last ones are released a moment later. Dropping never blocks and
 /// never panics. After the runtime has ended, nothing is released, and the lease runs out.
 #[must_use = "the lock is freed as soon as the guard is dropped"]
-pub struct LockGuard(LeaseGuard);
+pub struct LockGuard {
+    held: Arc<HeldLease>,
+    tasks: Arc<BackgroundTasks>,
+    /// The task that renews the lease, unless it is fixed.
+    renewals: Option<AbortHandle>,
+    is_released: bool,
+}
+
+/// From one attempt to release to the next.
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl LockGuard {
-    pub(super) fn new(lease: LeaseGuard) -> Self {
-        Self(lease)
+    /// The guard of a request that was sent at `sent` and granted.
+    pub(super) fn new(
+        tasks: &Arc<BackgroundTasks>,
+        request: LeaseRequest,
+        token: u64,
+        sent: Instant,
+    ) -> Self {
+        Self {
+            held: HeldLease::new(Arc::clone(&tasks.channels), request, token, sent),
+            tasks: Arc::clone(tasks),
+            renewals: None,
+            is_released: false,
+        }
+    }
+
+    /// Lets the lease be renewed.
+    pub(super) fn with_renewal(mut self) -> Self {
+        self.held.request.granted(self.held.token, None);
+        self.renewals = Some(self.tasks.renew(&self.held));
+        self
     }
 
     /// Frees the lock, or one of its owner's holds, and waits until Redis has done it.
@@ -27,8 +61,26 @@ impl LockGuard {
     /// [`LockError`] of the kind [`NotHeld`](super::LockErrorKind::NotHeld) if the lock had been
     /// lost: another holder may have had it at the same time. Of the kind
     /// [`Store`](super::LockErrorKind::Store) if Redis did not answer, or refused.
-    pub async fn release(self) -> Result<(), LockError> {
-        self.0.release().await
+    pub async fn release(mut self) -> Result<(), LockError> {
+        let until = self.held.end();
+        let until = until.min(Instant::now() + LeaseRequest::MAX_RELEASE);
+        let name = &self.held.request.resource.keys.name;
+        loop {
+            let reply = self.held.release().await;
+            let was_held = reply.and_then(|reply| self.held.read(&reply));
+            match was_held {
+                Err(error) if is_transient(&error) && Instant::now() + PAUSE < until => {
+                    sleep(PAUSE).await;
+                }
+                // Dropping the guard lets a background task try again.
+                Err(error) => return Err(LockError::store(name, error)),
+                Ok(was_held) => {
+                    self.is_released = true;
+                    let result = was_held.then_some(());
+                    return result.ok_or_else(|| LockError::not_held(name));
+                }
+            }
+        }
     }
 
     /// The fencing token: higher than the tokens of all earlier holders, so that the protected
@@ -40,7 +92,7 @@ impl LockGuard {
     /// the same time.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
-        self.0.held().token
+        self.held.token
     }
 
     /// Whether the lease goes on, as far as this process knows. It does not ask Redis.
@@ -49,7 +101,7 @@ impl LockGuard {
     /// [fencing token](LockGuard::fencing_token) protects against that.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.0.held().until().is_some()
+        self.held.until().is_some()
     }
 
     /// Completes when the lease is over.
@@ -67,7 +119,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn lost(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
-        self.0.held().over()
+        self.held.over()
     }
 }
 
@@ -77,5 +129,17 @@ impl fmt::Debug for LockGuard {
             .field("fencing_token", &self.fencing_token())
             .field("is_held", &self.is_held())
             .finish()
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if let Some(renewals) = &self.renewals {
+            renewals.abort();
+        }
+        if !self.is_released {
+            let until = self.held.end();
+            self.tasks.release(Arc::clone(&self.held), until);
+        }
     }
 }

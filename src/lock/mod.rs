@@ -124,12 +124,10 @@
 mod acquire;
 mod attempt;
 mod background_tasks;
-mod catch_panic;
 mod error;
 mod exclusive;
 mod held_lease;
 mod hold;
-mod lease_guard;
 mod lease_request;
 mod lock;
 mod lock_guard;
@@ -139,7 +137,6 @@ mod reply;
 mod resource;
 mod subscriber;
 mod unique_number;
-mod watchdog;
 
 pub use error::{LockError, LockErrorKind};
 pub use exclusive::{Exclusive, ExclusiveLayer};

@@ -12,8 +12,8 @@ use crate::decision::{self, Decision, QuotaState, Source};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::layer::{Action, Responder, Verdict};
-use crate::lock::acquire::{acquire_once, acquire_within};
-use crate::lock::lease_guard::LeaseGuard;
+use crate::lock::LockGuard;
+use crate::lock::acquire::acquire;
 use crate::lock::lease_request::LeaseRequest;
 use crate::lock::resource::{Resource, ResourceKind};
 use crate::quota::Quota;
@@ -75,7 +75,7 @@ impl ExclusiveSettings {
         }
     }
 
-    async fn acquire(&self, key: &Key) -> Result<Option<LeaseGuard>, StoreError> {
+    async fn acquire(&self, key: &Key) -> Result<Option<LockGuard>, StoreError> {
         let (permits, prefix, id) = (self.permits, &self.prefix, self.rule.id());
         let name = match key.is_empty() {
             true => format!("{prefix}{id}"),
@@ -83,12 +83,13 @@ impl ExclusiveSettings {
         };
         let resource = Resource::new(&self.redis, ResourceKind::Semaphore { permits }, &name);
         let request = LeaseRequest::new(&resource, None, self.lease);
-        let lease = match permits {
+        let wait = match permits {
             // No permit is ever released, so waiting would be in vain.
-            0 => acquire_once(&self.redis, request).await?,
-            _ => acquire_within(&self.redis, request, self.wait).await?,
+            0 => Duration::ZERO,
+            _ => self.wait,
         };
-        Ok(lease.map(LeaseGuard::with_renewal))
+        let lease = acquire(&self.redis, request, Some(wait)).await?;
+        Ok(lease.map(LockGuard::with_renewal))
     }
 
     /// A permit is free after one lease, even if the process that holds it has just died.

@@ -1,11 +1,13 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::turn::Turn;
 use super::wait_queue::WaitQueue;
+use crate::swept_map::SweptMap;
+use crate::sync::lock;
 
 /// The channels of the locks that this process waits for, each with its queue of callers.
 #[derive(Debug, Default)]
@@ -19,9 +21,7 @@ pub(in crate::lock) struct Channels {
 pub(super) struct ChannelMap {
     pub(super) queues: HashMap<Arc<str>, WaitQueue>,
     /// The turns of locks that this process has just held and that other processes wait for.
-    turns: HashMap<Arc<str>, Turn>,
-    /// At this number of turns, those that no longer matter are dropped.
-    sweep_at: usize,
+    turns: SweptMap<Arc<str>, Turn>,
     /// The number of the latest caller.
     last_number: u64,
     /// The channels whose queue has become empty or non-empty since the task last looked.
@@ -31,8 +31,6 @@ pub(super) struct ChannelMap {
 }
 
 impl ChannelMap {
-    const MIN_SWEEP: usize = 256;
-
     pub(super) fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
@@ -57,10 +55,7 @@ impl ChannelMap {
             return;
         }
         let now = Instant::now();
-        if self.turns.len() >= self.sweep_at {
-            self.turns.retain(|_, turn| !turn.is_outdated(now));
-            self.sweep_at = Self::MIN_SWEEP.max(2 * self.turns.len());
-        }
+        self.turns.sweep(|turn| !turn.is_outdated(now));
         let turn = Turn::new(others, acquired, now);
         self.turns.insert(channel.into(), turn);
     }
@@ -179,6 +174,6 @@ impl Channels {
     }
 
     pub(super) fn map(&self) -> MutexGuard<'_, ChannelMap> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.map)
     }
 }

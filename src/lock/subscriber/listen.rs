@@ -9,7 +9,6 @@ use tokio::time::{sleep, timeout};
 use super::channels::Channels;
 use crate::connection::{Connection, Link};
 use crate::jitter;
-use crate::lock::catch_panic::catch_panic;
 
 /// How long the server may take to confirm a subscription.
 const MAX_CONFIRMATION: Duration = Duration::from_secs(1);
@@ -18,20 +17,17 @@ const MAX_CONFIRMATION: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens over the connection that also carries the calls, and again after each reconnect.
-pub(super) async fn listen(connection: Connection, channels: Arc<Channels>) {
+pub(in crate::lock) async fn listen(connection: Connection, channels: Arc<Channels>) {
     loop {
         channels.in_use().await;
         if let Some(link) = connection.link() {
             let messages = link.messages();
             channels.connected();
-            catch_panic(async {
-                tokio::select! {
-                    () = receive(messages, &channels) => {}
-                    _ = subscribe(&link, &channels) => {}
-                    () = link.closed() => {}
-                }
-            })
-            .await;
+            tokio::select! {
+                () = receive(messages, &channels) => {}
+                _ = subscribe(&link, &channels) => {}
+                () = link.closed() => {}
+            }
             channels.disconnected();
         }
         sleep(PAUSE + jitter::up_to(PAUSE)).await;

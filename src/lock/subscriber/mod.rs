@@ -3,11 +3,10 @@
 mod channels;
 mod listen;
 mod queued_waiter;
-mod subscriber;
 mod turn;
 mod wait_queue;
 
 pub(super) use channels::Channels;
+pub(super) use listen::listen;
 pub(super) use queued_waiter::QueuedWaiter;
-pub(super) use subscriber::Subscriber;
 pub(super) use wait_queue::WaiterInfo;
