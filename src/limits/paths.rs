@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::metrics::{NearLimit, RuleCounters, Snapshot};
 use crate::rule::Rules;
+use crate::sync::lock;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
 const MAX_PATHS: usize = 10_000;
@@ -22,7 +23,7 @@ impl Paths {
     /// Remembers a path. Returns the counters that all its layers share; a path too many has
     /// counters that nobody reads.
     pub(super) fn add(&self, path: &str, near_limit: NearLimit) -> Arc<RuleCounters> {
-        let mut paths = self.lock();
+        let mut paths = lock(&self.0);
         if let Some(known) = paths.get(path) {
             return Arc::clone(&known.counters);
         }
@@ -39,14 +40,14 @@ impl Paths {
 
     /// Whether to warn that a path has no rule: once for each path.
     pub(super) fn warns_of(&self, path: &str) -> bool {
-        let mut paths = self.lock();
+        let mut paths = lock(&self.0);
         let known = paths.get_mut(path);
         known.is_some_and(|known| !std::mem::replace(&mut known.is_warned, true))
     }
 
     /// What the layers have counted under these rules.
     pub(super) fn snapshot(&self, rules: &Rules) -> Snapshot {
-        let paths = self.lock();
+        let paths = lock(&self.0);
         let counted = paths.iter().filter_map(|(path, entry)| {
             let rule = rules.find(path)?;
             Some(entry.counters.snapshot(rule))
@@ -62,7 +63,7 @@ impl Paths {
 
     /// The paths that this is true of, in alphabetical order.
     pub(super) fn filter(&self, mut is_wanted: impl FnMut(&str) -> bool) -> Vec<String> {
-        let paths = self.lock();
+        let paths = lock(&self.0);
         let wanted = paths.keys().filter(|path| is_wanted(path));
         wanted.map(ToString::to_string).collect()
     }
@@ -73,12 +74,7 @@ impl Paths {
         // Without another owner, no layer can be made any more.
         let is_only_owner = Arc::strong_count(self) == 1;
         let is_unused = |entry: &PathEntry| Arc::strong_count(&entry.counters) == 1;
-        is_only_owner && self.lock().values().all(is_unused)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<str>, PathEntry>> {
-        // A map is whole after every panic in here.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        is_only_owner && lock(&self.0).values().all(is_unused)
     }
 }
 

@@ -1,11 +1,12 @@
 use std::path::{self, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use super::file_content::FileContent;
 use super::reload_status::{Attempts, Failure, ReloadStatus};
 use crate::config::ConfigError;
 use crate::rule::{Applied, ContentHash, Rules, SharedRules};
+use crate::sync::lock;
 use crate::trace;
 
 /// Applies what files contain, and keeps what became of it.
@@ -28,7 +29,7 @@ struct State {
 impl Reloads {
     /// Reads a file now and applies its rules.
     pub(crate) fn reload(&self, rules: &SharedRules, file: &Path) -> Result<(), ConfigError> {
-        let reading = self.lock().begin();
+        let reading = lock(&self.state).begin();
         // Nothing is locked meanwhile: a file system may hang.
         let read = || {
             let content = FileContent::read(file)?;
@@ -36,7 +37,7 @@ impl Reloads {
         };
         match read() {
             Ok((new, hash)) => {
-                let applied = self.lock().apply(reading, rules, new, hash);
+                let applied = lock(&self.state).apply(reading, rules, new, hash);
                 log_applied(file, applied.as_ref());
                 Ok(())
             }
@@ -48,7 +49,7 @@ impl Reloads {
     }
 
     pub(crate) fn status(&self, rules: &SharedRules) -> ReloadStatus {
-        let state = self.lock();
+        let state = lock(&self.state);
         ReloadStatus {
             applied: rules.applied(),
             attempts: state.attempts.clone(),
@@ -57,7 +58,7 @@ impl Reloads {
 
     /// Notes a watcher that replaces the one before it. Returns its number.
     pub(super) fn begin_watch(&self, file: &Arc<Path>) -> u64 {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.watcher += 1;
         state.attempts.watched = Some(Arc::clone(file));
         state.watcher
@@ -65,7 +66,7 @@ impl Reloads {
 
     /// Notes that a watcher has ended, unless another one has replaced it.
     pub(super) fn end_watch(&self, watcher: u64, file: &Path) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.watcher == watcher {
             state.attempts.watched = None;
             state
@@ -83,7 +84,7 @@ impl Reloads {
         new: Rules,
         hash: ContentHash,
     ) -> Option<Applied> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let reading = state.begin();
         match state.watcher == watcher {
             true => state.apply(reading, rules, new, hash),
@@ -95,7 +96,7 @@ impl Reloads {
     /// one that says so.
     pub(super) fn failed(&self, watcher: Option<u64>, file: &Path, error: &ConfigError) {
         let error = error.to_string();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if watcher.is_some_and(|watcher| watcher != state.watcher) {
             return;
         }
@@ -107,7 +108,7 @@ impl Reloads {
 
     /// Notes that a file contains what is in force: its failure is over.
     pub(super) fn unchanged(&self, file: &Path) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let failure = state
             .attempts
             .failure
@@ -117,11 +118,6 @@ impl Reloads {
             let file = file.display().to_string();
             trace::event!(info: file, "the file contains the rules in force again");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in here would come from an allocation: what is locked is whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use ::metrics::{Label, Recorder, SharedString, with_recorder};
 
@@ -10,6 +10,7 @@ use super::published_latency::PublishedLatency;
 use super::rule_snapshot::RuleSnapshot;
 use super::snapshot::Snapshot;
 use crate::decision::Source;
+use crate::sync::lock;
 
 /// How many latencies one publication records: more than a process has answers in a second. An
 /// exporter may keep each of them until it is asked. The rest is recorded later.
@@ -106,8 +107,7 @@ impl Publisher {
     /// Publishes a snapshot, which is taken while no other publication runs.
     pub(crate) fn publish(&self, take_snapshot: impl FnOnce() -> Snapshot) {
         // A latency is marked as recorded before the recorder, which may panic, gets it.
-        let latencies = self.latencies.lock();
-        let mut latencies = latencies.unwrap_or_else(PoisonError::into_inner);
+        let mut latencies = lock(&self.latencies);
         let snapshot = take_snapshot();
         with_recorder(|recorder| {
             // The recorder may have been installed since the last publication.

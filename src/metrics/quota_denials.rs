@@ -1,10 +1,11 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwapOption;
 
 use super::counter::Counter;
 use crate::decision::Decision;
 use crate::rule::Rule;
+use crate::sync::lock;
 
 /// Beyond this number of names, those that the rule does not have any more are forgotten. A rule
 /// that is changed back continues with its numbers, and ever new names take no memory.
@@ -40,8 +41,7 @@ impl QuotaDenials {
     }
 
     fn denials_of(&self, rule: &Arc<Rule>) -> RuleDenials {
-        // Nothing panics while the names are locked.
-        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_name = lock(&self.by_name);
         let policies = rule.policies();
         if by_name.len() > MAX_NAMES {
             by_name.retain(|(name, _)| policies.iter().any(|policy| policy.name() == &**name));
@@ -63,7 +63,7 @@ impl QuotaDenials {
 
     /// The name of each quota of the rule, and its denials.
     pub(super) fn snapshot(&self, rule: &Rule) -> Vec<(String, u64)> {
-        let by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_name = lock(&self.by_name);
         let names = rule.policies().iter().map(|policy| policy.name());
         let denials = names.map(|name| {
             let known = by_name.iter().find(|(known, _)| **known == *name);

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::task::AbortHandle;
@@ -7,6 +7,7 @@ use super::applied::Applied;
 use super::content_hash::ContentHash;
 use super::rules::Rules;
 use super::used_paths::UsedPaths;
+use crate::sync::lock;
 
 /// Rules that all layers of a service share, and that can be replaced at any time.
 ///
@@ -55,7 +56,7 @@ impl SharedRules {
 
     /// Replaces all rules at once.
     pub fn replace(&self, rules: Rules) {
-        let mut changes = self.0.changes();
+        let mut changes = lock(&self.0.changes);
         changes.applied = changes.applied.next(None, Vec::new());
         self.0.rules.store(Arc::new(rules));
     }
@@ -64,7 +65,7 @@ impl SharedRules {
     /// lacks stays as it is.
     pub(crate) fn replace_unused(&self, mut rules: Rules, hash: ContentHash) -> Applied {
         // No layer begins to use a rule between the look at the used paths and the swap.
-        let mut changes = self.0.changes();
+        let mut changes = lock(&self.0.changes);
         let kept = rules.keep_missing(&self.0.rules.load(), |path| changes.used.contains(path));
         changes.applied = changes.applied.next(Some(hash), kept);
         self.0.rules.store(Arc::new(rules));
@@ -85,19 +86,19 @@ impl SharedRules {
 
     /// Describes the current rules.
     pub(crate) fn applied(&self) -> Applied {
-        self.0.changes().applied.clone()
+        lock(&self.0.changes).applied.clone()
     }
 
     /// Notes that a layer limits this path.
     pub(crate) fn mark_used(&self, path: &str) {
-        self.0.changes().used.add(path);
+        lock(&self.0.changes).used.add(path);
     }
 
     /// Lets a task end with the last clone of these rules. Of two tasks the one with the higher
     /// number stays.
     pub(crate) fn own_updater(&self, number: u64, task: AbortHandle) {
         let mut new = Updater { number, task };
-        let mut changes = self.0.changes();
+        let mut changes = lock(&self.0.changes);
         match &mut changes.updater {
             Some(newer) if newer.number > number => {}
             Some(older) => std::mem::swap(older, &mut new),
@@ -127,11 +128,6 @@ impl Shared {
                 updater: None,
             }),
         }
-    }
-
-    fn changes(&self) -> MutexGuard<'_, Changes> {
-        // A panic in here would come from an allocation: what is locked is whole.
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
