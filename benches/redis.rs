@@ -278,12 +278,13 @@ fn limiter(ask: &Ask) -> (Vec<String>, Vec<Vec<u8>>) {
     keys.extend(["waiting", "waiting_clients"].map(|what| format!("{{k}}:{what}")));
     let [permits, _, id] = <[_; 3]>::try_from(arguments).expect("three");
     let id = [&[16][..], &id, &1_u32.to_le_bytes()].concat();
-    let now = ask
-        .at
-        .map(|millis| (millis * 1_000).to_string().into_bytes());
-    let one_caller = b"1".to_vec();
-    let arguments = [permits, one_caller, id].into_iter().chain(now);
-    (keys, arguments.collect())
+    let now = ask.at.map(|millis| (millis * 1_000).to_string());
+    let now = now.unwrap_or_default().into_bytes();
+    let (one_caller, no_average, deadline) = (b"1".to_vec(), Vec::new(), b"9e15".to_vec());
+    (
+        keys,
+        vec![now, permits, one_caller, id, no_average, deadline],
+    )
 }
 
 /// A script of the limiter with what it includes.

@@ -1,11 +1,16 @@
 -- Computes how long a denied caller has to wait.
 --
--- Uses   what `permits` gives
+-- Uses   what `permits` and `give_way` give
 -- Gives  wait_for(permits)  the microseconds until this many more permits are available; after the
 --                           clock went back, grants with a time in the future count as granted now
+--
+-- What Redisson used lately is left to it for one tick of its timer at least, but no caller is told
+-- to wait for more than that: Redisson may not come back.
 
-local function expire_at(permits)
-  local from = 0
+local MAX_TICK = 100
+
+local function expire_at(permits, average)
+  local from, redisson_left = 0, redisson
   while true do
     -- Each grant has at least one permit.
     local to = from + math.min(permits, 128) - 1
@@ -13,7 +18,16 @@ local function expire_at(permits)
     if #grants == 0 then return ms_up + interval end
     for index = 1, #grants, 2 do
       local score = grants[index + 1] + 0
-      if score > ms - interval then permits = permits - permits_of(grants[index]) end
+      if score > ms - interval then
+        local expiring = permits_of(grants[index])
+        permits = permits - expiring
+        if redisson and is_redisson(grants[index]) then
+          -- When permits of Redisson expire, others are left to it.
+          local before = held_for(redisson_left, average)
+          redisson_left = math.max(redisson_left - expiring, 0)
+          permits = permits + held_for(redisson_left, average) - before
+        end
+      end
       if permits <= 0 then return score + interval end
     end
     from = to + 1
@@ -24,5 +38,11 @@ local function wait_for(permits)
   local future = call('ZRANGEBYSCORE', permits_key, '(' .. text(ms_up), '+inf')
   for _, member in ipairs(future) do call('ZADD', permits_key, text(ms_up), member) end
   if needs_write or #future > 0 then store() end
-  return math.max(expire_at(permits) * 1000 - now, 1)
+  local at = expire_at(permits, redisson_average)
+  local held_anyway = redisson and held_for(redisson, 0) or 0
+  if held > held_anyway then
+    permits = permits - held + held_anyway
+    at = math.min(at, (permits > 0 and expire_at(permits, 0) or ms_up) + MAX_TICK)
+  end
+  return math.max(at * 1000 - now, 1)
 end

@@ -6,11 +6,13 @@
 -- ARGV[2]  how many permits each caller wants
 -- ARGV[3]  the number of callers, at most 64
 -- ARGV[4]  the grants of the callers, one after the other: members of KEYS[3], 21 bytes each
--- ARGV[5]  the deadline by the server's clock, in microseconds
+-- ARGV[5]  how many permits of Redisson counted lately; empty: there were none a moment ago
+-- ARGV[6]  the deadline by the server's clock, in microseconds
 --
 -- Reply: {how many callers were granted their permits, the microseconds until the next caller's
---         permits can be granted, or 0}; a negative number as in lua/include/permits.lua; the error
---         LATE after the deadline
+--         permits can be granted, or 0}; if permits of Redisson were counted, also how many count
+--         now, and the interval in milliseconds; a negative number as in lua/include/permits.lua;
+--         the error LATE after the deadline
 
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
 local test_now = ARGV[1] ~= '' and ARGV[1]
@@ -37,7 +39,7 @@ if number == 1 and is_current and not config[4] and rate and interval and reques
   if not now then
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
-    if now > ARGV[5] + 0 then return redis.error_reply('LATE the deadline is over') end
+    if now > ARGV[6] + 0 then return redis.error_reply('LATE the deadline is over') end
   end
   local rest = now % 1000
   local ms = (now - rest) / 1000
@@ -56,7 +58,9 @@ if number == 1 and is_current and not config[4] and rate and interval and reques
   elseif oldest[1] and #oldest[1] == 21 then
     local remaining, expires_at = tonumber(value), oldest[2] + interval
     local oldest_permits = struct.unpack('<I4', oldest[1], 18)
-    if remaining and remaining + oldest_permits <= rate then
+    -- Of a limiter that is shared with Redisson, the last half is left to the slow path.
+    if remaining and remaining + oldest_permits <= rate and (ARGV[5] == '' or config[3] == '1'
+      or config[5] == counts_expire_for or remaining - requested >= rate / 2) then
       if expires_at > ms then
         if remaining >= requested then
           -- DECRBY fails before anything is written if the value is not an integer.
@@ -89,11 +93,14 @@ if number == 1 and is_current and not config[4] and rate and interval and reques
 end
 
 -- include: permits
-if not test_now and now > ARGV[5] + 0 then
+if not test_now and now > ARGV[6] + 0 then
   return redis.error_reply('LATE the deadline is over')
 end
 
-local granted = math.max(math.min(math.floor(remaining / requested), number), 0)
+local redisson_average = tonumber(ARGV[5])
+-- include: give_way
+
+local granted = math.max(math.min(math.floor((remaining - held) / requested), number), 0)
 if granted > 0 then
   local members = {}
   for index = 1, granted do
@@ -104,7 +111,7 @@ if granted > 0 then
   call('ZADD', permits_key, unpack(members))
   store(true)
 end
-if granted == number then return { granted, 0 } end
+if granted == number then return { granted, 0, redisson, interval } end
 
 -- include: permits_wait
-return { granted, wait_for(requested - remaining) }
+return { granted, wait_for(requested - remaining + held), redisson, interval }

@@ -7,18 +7,21 @@
 -- ARGV[3]  the number of callers, at most 64
 -- ARGV[4]  the grants of the callers in the order of their arrival: members of KEYS[3], 21 bytes
 --          each; bytes 2 to 9 are the id of the client
--- ARGV[5]  the deadline by the server's clock, in microseconds
+-- ARGV[5]  as in acquire.lua
+-- ARGV[6]  the deadline by the server's clock, in microseconds
 --
 -- Reply: {the positions of the callers that were granted their permits, from 1, the microseconds
---         until the next caller's permits can be granted, or 0}; a negative number as in
---         lua/include/permits.lua; the error LATE after the deadline
+--         until the next caller's permits can be granted, or 0}; the rest as in acquire.lua
 
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
-if not test_now and now > ARGV[5] + 0 then
+if not test_now and now > ARGV[6] + 0 then
   return redis.error_reply('LATE the deadline is over')
 end
+
+local redisson_average = tonumber(ARGV[5])
+-- include: give_way
 
 local number, client = ARGV[3] + 0, string.sub(ARGV[4], 2, 9)
 -- A client asks for its waiting callers at least once a second. After ALIVE milliseconds without a
@@ -44,7 +47,7 @@ call('PEXPIRE', queue, 2 * ALIVE)
 
 -- `unreserved` is what is left for the next caller in the queue. Callers that do not ask now keep
 -- their share reserved.
-local unreserved, granted, rank, looked_at, is_done = remaining, {}, 0, 0, false
+local unreserved, granted, rank, looked_at, is_done = remaining - held, {}, 0, 0, false
 while not is_done and looked_at < MAX_LOOKED_AT do
   local members = call('ZRANGE', queue, text(rank), text(rank + 63))
   is_done = #members == 0
@@ -76,10 +79,10 @@ while not is_done and looked_at < MAX_LOOKED_AT do
 end
 if #granted > 0 then store(true) end
 if call('EXISTS', KEYS[7]) == 0 then call('DEL', clients) end
-if #granted == number then return { granted, 0 } end
+if #granted == number then return { granted, 0, redisson, interval } end
 
 -- The next call goes on behind MAX_LOOKED_AT callers.
-if unreserved >= 0 then return { granted, 1 } end
+if unreserved >= 0 then return { granted, 1, redisson, interval } end
 
 -- include: permits_wait
-return { granted, wait_for(math.min(-unreserved, rate)) }
+return { granted, wait_for(math.min(-unreserved, rate)), redisson, interval }

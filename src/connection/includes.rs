@@ -30,6 +30,7 @@ pub(super) const INCLUDES: &[(&str, &str)] = includes![
     "refund_tallies",
     "refund_end",
     "permits",
+    "give_way",
     "permits_wait",
     "lock",
 ];

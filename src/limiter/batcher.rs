@@ -114,7 +114,9 @@ impl Batcher {
     /// Makes one call. `changes` comes from [`AcquireQueue::next_batch`].
     async fn call(self: Arc<Self>, batch: PendingBatch, changes: u64) {
         let ids = batch.iter().map(|(_, pending)| pending.id).collect();
-        let reply = match self.limiters.acquire(self.request.clone(), ids).await {
+        let average = self.queue().redisson.average(Instant::now());
+        let acquire = self.limiters.acquire(self.request.clone(), ids, average);
+        let reply = match acquire.await {
             Ok(reply) => reply,
             Err(error) => {
                 // All pending callers get the error at once. Otherwise thousands of callers would
@@ -126,6 +128,9 @@ impl Batcher {
                 return;
             }
         };
+        if let Some(counted) = reply.redisson {
+            self.queue().redisson.add(counted, Instant::now());
+        }
         let mut denied = Vec::new();
         for (index, (arrival, pending)) in batch.into_iter().enumerate() {
             if reply.granted.contains(&index) {

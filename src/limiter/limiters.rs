@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use super::error::LimiterError;
 use super::generation::Generation;
 use super::rate::Rate;
+use super::redisson_use::RedissonPermits;
 
 /// The future of a call to [`Limiters`].
 pub(super) type LimiterFuture<'a, T> = BoxFuture<'a, Result<T, LimiterError>>;
@@ -18,10 +19,14 @@ pub(super) type LimiterFuture<'a, T> = BoxFuture<'a, Result<T, LimiterError>>;
 /// rate fail with [`UnknownLimiter`](super::LimiterErrorKind::UnknownLimiter).
 pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
     /// Grants the request to one caller after the other, while enough permits are left.
+    ///
+    /// `redisson_average` is how many permits of Redisson counted lately; `None` if they need not
+    /// be counted.
     fn acquire(
         &self,
         request: AcquireRequest,
         callers: Vec<GrantId>,
+        redisson_average: Option<u64>,
     ) -> LimiterFuture<'static, AcquireReply>;
 
     /// Gives back the grants that still count, and removes callers without a grant from the fair
@@ -64,6 +69,8 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
 }
 
 /// Identifies one caller's request and its grant: the client in 8 bytes, and a number in 8 bytes.
+///
+/// The number is less than 2^48: by that the scripts know grants from those of Redisson.
 pub(super) type GrantId = [u8; 16];
 
 /// What a caller asks for. Callers with equal requests share calls.
@@ -87,6 +94,8 @@ pub(super) struct AcquireReply {
     pub(super) stamp: u64,
     /// How long the first caller without permits has to wait at least.
     pub(super) wait: Duration,
+    /// How many permits of Redisson count, if they were counted.
+    pub(super) redisson: Option<RedissonPermits>,
 }
 
 /// Permits that were granted, or that may have been granted in a call without a reply.

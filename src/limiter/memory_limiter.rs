@@ -76,6 +76,7 @@ impl MemoryLimiter {
             granted,
             stamp: self.stamp(now.div_ceil(1_000)),
             wait: Duration::from_micros(wait),
+            redisson: None,
         })
     }
 

@@ -170,6 +170,7 @@ impl Limiters for MemoryLimiters {
         &self,
         request: AcquireRequest,
         callers: Vec<GrantId>,
+        _: Option<u64>,
     ) -> LimiterFuture<'static, AcquireReply> {
         let reply = require_third(request.generation).and_then(|()| {
             self.get(&request.name, |now, limiter| {

@@ -42,6 +42,7 @@ mod rate;
 mod rate_limiter;
 #[cfg(feature = "redis")]
 mod redis_limiters;
+mod redisson_use;
 
 pub use error::{LimiterError, LimiterErrorKind};
 pub use generation::Generation;

@@ -109,6 +109,13 @@ impl RateLimiter {
     /// The counts of a shared limiter do not expire: Redisson's scripts remove the expiry from one
     /// of two keys, and fail when the other key has expired. A rate that a client of Redisson has
     /// set declares the same.
+    ///
+    /// While clients of Redisson use a shared limiter with a rate for all clients, callers of this
+    /// crate leave them what they used lately and a little more, up to a third of the rate. Their
+    /// callers come back up to 0.1 s after a permit is free, and would find nothing. So a request
+    /// may be denied although enough permits are available, and a caller may wait up to 0.1 s longer
+    /// than it was told. Two intervals after the last grant of Redisson, all permits are free for
+    /// all.
     #[must_use]
     pub fn shared_with_redisson(mut self) -> Self {
         self.sharing = Sharing::WithRedisson;

@@ -13,6 +13,7 @@ use super::limiters::{
     RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
+use super::redisson_use::RedissonPermits;
 use crate::clock::Clock;
 use crate::connection::{
     Connection, LIMITER_ACQUIRE, LIMITER_ACQUIRE_FAIR, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST,
@@ -94,6 +95,7 @@ impl RedisLimiters {
         self,
         request: AcquireRequest,
         callers: Vec<GrantId>,
+        redisson_average: Option<u64>,
     ) -> Result<AcquireReply, LimiterError> {
         let script = match request.generation {
             Generation::First => return self.acquire_each(&LIMITER_FIRST, request, callers).await,
@@ -107,6 +109,10 @@ impl RedisLimiters {
             let members = callers.iter().map(|id| member(id, request.permits));
             let members = members.collect::<Vec<_>>().concat();
             command.arg(request.permits).arg(callers.len()).arg(members);
+            match redisson_average {
+                Some(average) => command.arg(average),
+                None => command.arg(""),
+            };
         };
         let reply = self.call(script, &request.name, arguments).await?;
         let Value::Array(parts) = &reply else {
@@ -114,17 +120,25 @@ impl RedisLimiters {
             return Err(self.connection().protocol_error(&reply).into());
         };
         let granted: Option<Vec<_>> = match &parts[..] {
-            [Value::Int(number @ 0..), _] => {
+            [Value::Int(number @ 0..), _, ..] => {
                 Some((0..usize::try_from(*number).unwrap_or(0)).collect())
             }
-            [Value::Array(positions), _] => positions.iter().map(index).collect(),
+            [Value::Array(positions), _, ..] => positions.iter().map(index).collect(),
+            _ => None,
+        };
+        let redisson = match &parts[..] {
+            [_, _, Value::Int(permits @ 0..), Value::Int(millis @ 0..)] => Some(RedissonPermits {
+                permits: permits.unsigned_abs(),
+                interval: Duration::from_millis(millis.unsigned_abs()),
+            }),
             _ => None,
         };
         match (granted, &parts[..]) {
-            (Some(granted), [_, Value::Int(micros @ 0..)]) => Ok(AcquireReply {
+            (Some(granted), [_, Value::Int(micros @ 0..), ..]) => Ok(AcquireReply {
                 granted,
                 stamp: 0,
                 wait: Duration::from_micros(micros.unsigned_abs()),
+                redisson,
             }),
             _ => Err(self.connection().protocol_error(&reply).into()),
         }
@@ -156,6 +170,7 @@ impl RedisLimiters {
             granted: (0..granted).collect(),
             stamp: 0,
             wait,
+            redisson: None,
         })
     }
 
@@ -197,8 +212,10 @@ impl Limiters for RedisLimiters {
         &self,
         request: AcquireRequest,
         callers: Vec<GrantId>,
+        redisson_average: Option<u64>,
     ) -> LimiterFuture<'static, AcquireReply> {
-        Box::pin(self.clone().acquire_now(request, callers))
+        let acquired = self.clone().acquire_now(request, callers, redisson_average);
+        Box::pin(acquired)
     }
 
     fn give_back(&self, name: Arc<str>, grants: Vec<Grant>) -> LimiterFuture<'static, u64> {

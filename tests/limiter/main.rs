@@ -13,6 +13,7 @@ mod history;
 mod layout;
 mod redisson;
 mod runtimes;
+mod shares;
 mod surface;
 mod waiting;
 

@@ -60,13 +60,13 @@ end
 return false
 ";
 
-struct Java {
+pub(crate) struct Java {
     script: Script,
     connection: redis::aio::MultiplexedConnection,
 }
 
 impl Java {
-    async fn connect(server: &test_support::Redis) -> Self {
+    pub(crate) async fn connect(server: &test_support::Redis) -> Self {
         let client = redis::Client::open(&*server.url).expect("a valid address");
         let connection = client.get_multiplexed_async_connection().await;
         Self {
@@ -76,7 +76,7 @@ impl Java {
     }
 
     /// Whether permits were granted, or the milliseconds until one should ask again.
-    async fn acquire(&mut self, permits: u64, random: &mut Random) -> Result<(), u64> {
+    pub(crate) async fn acquire(&mut self, permits: u64, random: &mut Random) -> Result<(), u64> {
         let id: Vec<u8> = (0..16).map(|_| random.below(256) as u8).collect();
         let mut call = self.script.prepare_invoke();
         call.key("partner")

@@ -134,6 +134,7 @@ const UNWANTED: &str = "src/limiter/give_back_queue.rs";
 const FAIR_LUA: &str = "lua/limiter/acquire_fair.lua";
 const LIMITER_RELEASE_LUA: &str = "lua/limiter/release.lua";
 const ACQUIRE_LUA: &str = "lua/limiter/acquire.lua";
+const GIVE_WAY_LUA: &str = "lua/include/give_way.lua";
 const PERMITS_LUA: &str = "lua/include/permits.lua";
 const LOCK_ACQUIRE_LUA: &str = "lua/lock/acquire.lua";
 const LOCK_RELEASE_LUA: &str = "lua/lock/release.lua";
@@ -608,6 +609,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         PERMITS_LUA,
         "needs_write = needs_write or missing > 0",
         "if missing > 0 then remaining, missing = rate, 0 end",
+    ),
+    mutant(
+        "limiter, Lua",
+        "nothing is left to Redisson",
+        GIVE_WAY_LUA,
+        "  held = held_for(redisson, redisson_average)\n",
+        "",
+    ),
+    mutant(
+        "limiter, Lua",
+        "another process is taken for Redisson",
+        GIVE_WAY_LUA,
+        "not (first == 0 and second == 0 or",
+        "not (",
     ),
     mutant(
         "limiter, Lua",

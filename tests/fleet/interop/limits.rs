@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use test_support::Redis;
 use test_support::limiter_monitor::{Grants, Monitor};
+use test_support::workers::number;
 use tidegate::limiter::{RateLimiter, RateType};
 
 use super::fleet::Language::{Java, Rust};
@@ -97,4 +98,50 @@ async fn windows_hold_the_rate() {
         let chance = if is_long() { 0 } else { 2 + rate / 20 };
         assert!(mixed <= most + chance, "{mixed}, expected at most {most}");
     }
+}
+
+/// What 8 callers in each process are granted of 50 permits in 200 ms, in percent: the Rust process,
+/// all others, and what is used of the rate. Redisson's timer has ticks of 100 ms.
+fn share(fleet: &[Language]) -> [u64; 3] {
+    let server = Redis::start();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let redis = tidegate::Redis::connect(&server.url).await;
+        let redis = redis.expect("a running server");
+        let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
+        let set = limiter.try_set_rate(RateType::Overall, 50, Duration::from_millis(200));
+        assert!(set.await.expect("an answer"));
+    });
+    let lasts = if is_long() { 20_000 } else { 5_000 };
+    let words = format!("partner 8 {lasts}");
+    let mut processes = Process::start_all(fleet, "saturate", &server.url, &words);
+    for process in &mut processes {
+        process.tell("go");
+    }
+    let (mut rust, mut all) = (0, 0);
+    for process in processes {
+        let language = process.language;
+        let granted = number(&process.rest().join("\n"), "granted ");
+        all += granted;
+        if language == Rust {
+            rust += granted;
+        }
+    }
+    let shares = [
+        100 * rust / all,
+        100 - 100 * rust / all,
+        100 * all / (50 * lasts / 200),
+    ];
+    println!("{fleet:?}: Rust, Java, used: {shares:?} %");
+    shares
+}
+
+#[test]
+#[ignore = "tests/interop.sh builds the Java half"]
+fn each_language_has_a_share() {
+    println!();
+    share(&[Rust, Rust]);
+    share(&[Java]);
+    let [rust, java, _] = share(&[Rust, Java]);
+    assert!(rust >= 20 && java >= 20, "Rust {rust} %, Java {java} %");
 }

@@ -1,0 +1,280 @@
+//! Who is granted what of a limiter that callers of Redisson and of this crate use up together.
+//!
+//! `TIDEGATE_SHARES_SECONDS` says how long each contest lasts; `--nocapture` shows the shares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use test_support::Redis;
+use tidegate::limiter::{LimiterBackend, RateLimiter, RateType};
+use tidegate::test_util::ManualClock;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::redisson::Java;
+use crate::{Random, connect};
+
+/// A `HashedWheelTimer` of Netty, which wakes a task at the end of the tick of its deadline.
+#[derive(Clone, Copy)]
+struct WheelTimer {
+    started: Instant,
+    tick: Duration,
+}
+
+impl WheelTimer {
+    async fn sleep(self, time: Duration) {
+        let deadline = self.started.elapsed() + time;
+        let ticks = deadline.as_nanos() / self.tick.as_nanos() + 1;
+        let ticks = u32::try_from(ticks).expect("a short test");
+        sleep_until(self.started + self.tick * ticks).await;
+    }
+}
+
+#[derive(Default)]
+struct Granted {
+    java: AtomicU64,
+    rust: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// Callers of one permit each that ask again as soon as they were granted one.
+struct Contest {
+    rate: u64,
+    interval: Duration,
+    java_callers: u64,
+    tick: Duration,
+    rust_callers: u64,
+    seconds: f64,
+}
+
+#[derive(Debug)]
+struct Outcome {
+    java_share: f64,
+    /// The part of the rate that was granted.
+    used: f64,
+}
+
+impl Contest {
+    async fn run(&self) -> Outcome {
+        let server = Redis::start();
+        let redis = [connect(&server).await, connect(&server).await];
+        let of =
+            |process: &tidegate::Redis| RateLimiter::new(process, "partner").shared_with_redisson();
+        let limiter = of(&redis[0]);
+        let set = limiter.try_set_rate(RateType::Overall, self.rate, self.interval);
+        assert!(set.await.expect("an answer"));
+        let granted = Arc::new(Granted::default());
+        let started = Instant::now();
+        let mut callers = Vec::new();
+        for seed in 0..self.java_callers {
+            let (mut java, granted) = (Java::connect(&server).await, Arc::clone(&granted));
+            let timer = WheelTimer {
+                started,
+                tick: self.tick,
+            };
+            callers.push(tokio::spawn(async move {
+                let mut random = Random::new(seed + 1);
+                while !granted.is_over.load(Ordering::Relaxed) {
+                    match java.acquire(1, &mut random).await {
+                        Ok(()) => drop(granted.java.fetch_add(1, Ordering::Relaxed)),
+                        Err(wait) => timer.sleep(Duration::from_millis(wait)).await,
+                    }
+                }
+            }));
+        }
+        for caller in 0..self.rust_callers {
+            let (limiter, granted) = (of(&redis[caller as usize % 2]), Arc::clone(&granted));
+            callers.push(tokio::spawn(async move {
+                while !granted.is_over.load(Ordering::Relaxed) {
+                    limiter.acquire(1).await.expect("an answer");
+                    granted.rust.fetch_add(1, Ordering::Relaxed);
+                }
+            }));
+        }
+        // The first intervals are over before anything is counted.
+        sleep(10 * self.interval).await;
+        let (began, counts) = (Instant::now(), granted.counts());
+        sleep(Duration::from_secs_f64(self.seconds)).await;
+        let (lasted, now) = (began.elapsed(), granted.counts());
+        granted.is_over.store(true, Ordering::Relaxed);
+        for caller in callers {
+            caller.await.expect("no panic");
+        }
+        let (java, rust) = (now.0 - counts.0, now.1 - counts.1);
+        let outcome = Outcome {
+            java_share: java / (java + rust),
+            used: (java + rust) / (self.rate as f64 * lasted.div_duration_f64(self.interval)),
+        };
+        println!(
+            "{} in {:?}, {} and {} callers, ticks of {:?}: Java {:.0} %, Rust {:.0} %, {:.3} of the rate",
+            self.rate,
+            self.interval,
+            self.java_callers,
+            self.rust_callers,
+            self.tick,
+            100.0 * outcome.java_share,
+            100.0 * (1.0 - outcome.java_share),
+            outcome.used
+        );
+        outcome
+    }
+}
+
+impl Granted {
+    fn counts(&self) -> (f64, f64) {
+        let count = |it: &AtomicU64| it.load(Ordering::Relaxed) as f64;
+        (count(&self.java), count(&self.rust))
+    }
+}
+
+fn seconds() -> f64 {
+    let seconds = std::env::var("TIDEGATE_SHARES_SECONDS").ok();
+    seconds.map_or(2.0, |it| it.parse().expect("seconds"))
+}
+
+/// 50 permits in 200 ms, and 8 callers of each side.
+async fn contest(java_callers: u64, rust_callers: u64, tick: u64) -> Outcome {
+    let contest = Contest {
+        rate: 50,
+        interval: Duration::from_millis(200),
+        java_callers,
+        rust_callers,
+        tick: Duration::from_millis(tick),
+        seconds: seconds(),
+    };
+    contest.run().await
+}
+
+/// Callers of Redisson come back at the next tick of their timer, which are 10 to 100 ms apart.
+#[tokio::test]
+async fn each_side_has_a_share() {
+    for tick in [10, 100] {
+        let outcome = contest(8, 8, tick).await;
+        assert!(outcome.java_share > 0.2, "{outcome:?}");
+        assert!(outcome.java_share < 0.8, "{outcome:?}");
+        assert!(outcome.used > 0.7, "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "shows more shares; TIDEGATE_SHARES_SECONDS=20 and --nocapture"]
+async fn each_sides_share_at_length() {
+    for (java_callers, rust_callers) in [(8, 8), (1, 8), (8, 1), (0, 8)] {
+        for tick in [1, 10, 100] {
+            contest(java_callers, rust_callers, tick).await;
+        }
+    }
+}
+
+/// Takes one permit after the other. Returns how many were granted.
+async fn take_all(limiter: &RateLimiter) -> u64 {
+    let mut granted = 0;
+    let short = Duration::from_millis(10);
+    while limiter.try_acquire_for(1, short).await.expect("an answer") {
+        granted += 1;
+    }
+    granted
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn set(limiter: &RateLimiter) {
+    let set = limiter.set_rate(RateType::Overall, 50, MINUTE).await;
+    set.expect("an answer");
+}
+
+#[tokio::test]
+async fn what_redisson_uses_and_a_little_more_is_left_to_it() {
+    let server = Redis::start();
+    let redis = connect(&server).await;
+    let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
+    let (mut java, mut random) = (Java::connect(&server).await, Random::new(1));
+    for is_fair in [false, true] {
+        let limiter = match is_fair {
+            true => limiter.clone().fair(),
+            false => limiter.clone(),
+        };
+        set(&limiter).await;
+        for _ in 0..6 {
+            java.acquire(1, &mut random).await.expect("a permit");
+        }
+        // A third and a fiftieth of the rate more: 9.
+        assert_eq!(take_all(&limiter).await, 41);
+        assert_eq!(limiter.available_permits().await.expect("an answer"), 3);
+        for _ in 0..3 {
+            java.acquire(1, &mut random).await.expect("a permit");
+        }
+        // Half of it, and it is left nothing.
+        set(&limiter).await;
+        java.acquire(25, &mut random).await.expect("permits");
+        assert_eq!(take_all(&limiter).await, 25);
+        // A request that could never be granted otherwise.
+        set(&limiter).await;
+        java.acquire(6, &mut random).await.expect("permits");
+        assert!(limiter.try_acquire(44).await.expect("an answer"));
+    }
+}
+
+/// A denied caller is told when it can be granted its permits, which is not when the first permit
+/// of Redisson expires: what is left to Redisson stays the same then.
+#[tokio::test]
+async fn a_wait_counts_what_is_left_to_redisson() {
+    const BEGIN: u64 = 1_800_000_000_000;
+    let server = Redis::start();
+    let redis = connect(&server).await;
+    let clock = ManualClock::default();
+    let at = |second: u64, millis: u64| clock.set((BEGIN + second * 1_000 - millis) * 1_000);
+    at(0, 0);
+    let backend = LimiterBackend::redis_with_clock(&redis, clock.clone());
+    let limiter = RateLimiter::new(backend, "partner").shared_with_redisson();
+    set(&limiter).await;
+    for second in 0..12 {
+        let grant = [&[16][..], &[b'r'; 15], &[second as u8], &[1, 0, 0, 0]].concat();
+        let score = BEGIN + second * 1_000;
+        let added = redis::Cmd::zadd("{partner}:permits", grant, score);
+        let _: () = added.query(&mut server.connection()).expect("is added");
+    }
+    at(12, 0);
+    // A third of the rate: 16.
+    assert_eq!(take_all(&limiter).await, 34);
+    let denied = limiter.try_acquire_permit(1).await.expect("an answer");
+    assert_eq!(denied.expect_err("4 are left"), Duration::from_secs(49));
+    at(61, 1);
+    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    at(61, 0);
+    assert!(limiter.try_acquire(1).await.expect("an answer"));
+}
+
+/// Neither another process nor a fair caller is taken for Redisson, nor is a loss.
+#[tokio::test]
+async fn a_fleet_of_this_crate_alone_leaves_nothing() {
+    let server = Redis::start();
+    let redis = [connect(&server).await, connect(&server).await];
+    let limiters = redis
+        .each_ref()
+        .map(|redis| RateLimiter::new(redis, "partner").shared_with_redisson());
+    set(&limiters[0]).await;
+    for number in 0..30 {
+        let limiter = limiters[number % 2].clone();
+        let limiter = if number < 15 { limiter } else { limiter.fair() };
+        let short = Duration::from_millis(10);
+        assert!(limiter.try_acquire_for(1, short).await.expect("an answer"));
+    }
+    // Ten permits that nobody was granted.
+    let mut connection = server.connection();
+    let _: () = redis::Commands::decr(&mut connection, "{partner}:value", 10).expect("a number");
+    let granted = take_all(&limiters[0]).await + take_all(&limiters[1]).await;
+    assert_eq!(granted, 10);
+}
+
+/// Of a limiter that does not say that it is shared, nothing is left.
+#[tokio::test]
+async fn only_a_shared_limiter_gives_way() {
+    let server = Redis::start();
+    let redis = connect(&server).await;
+    let limiter = RateLimiter::new(&redis, "partner");
+    set(&limiter).await;
+    let (mut java, mut random) = (Java::connect(&server).await, Random::new(1));
+    java.acquire(6, &mut random).await.expect("permits");
+    assert_eq!(take_all(&limiter).await, 44);
+}
