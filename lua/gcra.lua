@@ -1,24 +1,19 @@
 -- The generic cell rate algorithm: decides whether takes fit into every quota of their keys, and
 -- charges those that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua
+-- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua and
+--          include/gcra_tally.lua
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
 -- ARGV[2]  the call id, a number below 2^32 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: see include/reply_format.lua. Refunds: see include/refund_begin.lua.
---
--- A tally is a bucket, in big-endian integers of 7 bytes:
---   max, window, burst, needed_until, refundable_since
---                  as in all tallies, with the quota's burst
---   start, units   when its busy time began, and the units poured in since then
--- It drains by `pace_units` in every `pace_micros`: max and window without their common factors.
+-- Reply: see include/reply_format.lua. Refunds: see refund/gcra.lua.
 
 -- include: setup
 
-local MARK, STATE, STATE_SIZE = 249, '>BI7I7I7I7I7I7I7I7I7', 64
+local STATE, STATE_SIZE = '>BI7I7I7I7I7I7I7I7I7', 64
 local QUOTA = '<I7I7I7I7I7I7'
 -- Products below this are exact.
 local EXACT = 9007199254740992
@@ -33,8 +28,8 @@ end
 
 -- include: read_values
 -- Whether keys are left for `tallies`.
-local keys_left = is_refund
-if not is_refund then
+local keys_left = false
+do
   -- Answers the usual keys: the rule has one quota, the bucket, if any, was charged under this
   -- quota alone, and the takes are all allowed, or all denied. All other keys are left for
   -- `tallies`.
@@ -57,7 +52,7 @@ if not is_refund then
         mark, serial, last_charge, max_then, window_then, burst_then, needed_until,
           refundable_since, start, units = unpack(STATE, raw)
       end
-      is_usual = mark == MARK and max_then == max and window_then == window and burst_then == burst
+      is_usual = mark == GCRA_MARK and max_then == max and window_then == window and burst_then == burst
         and needed_until == last_charge + life and last_charge <= now
         and refundable_since <= now and start <= last_charge and (now - start) * pace_units < EXACT
       units_now = units - floor((now - start) * pace_units / pace_micros)
@@ -74,7 +69,7 @@ if not is_refund then
       start, units = start + paces * pace_micros, units - paces * pace_units + charged
       units_now, serial = units_now + charged, (serial + charged) % MODULUS
       number = serial
-      local state = pack(STATE, MARK, serial, now, max, window, burst, now + life,
+      local state = pack(STATE, GCRA_MARK, serial, now, max, window, burst, now + life,
         refundable_since, start, units)
       local written
       if floor(last_charge / slice) == floor(now / slice) then
@@ -102,83 +97,13 @@ end
 if not keys_left then return concat(replies) end
 
 -- include: drain
+-- include: gcra_tally
 
-local HEADER, HEADER_SIZE = '>BI7I7', 15
-local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 local TELLS_HELD = true
-local tallies, serial, last_charge, anything_counts, lease_text
 -- Units count no longer because of leases.
-local LEASED_MARK, lengthen
-local single, spare = { false }, { max = 0, window = 0, burst = 0, variant = 0, life = 0,
-  needed_until = 0, refundable_since = 0, used = 0, start = 0, units = 0, pace_units = 1,
-  pace_micros = 1 }
-
-local function read_tally(raw, from, charged_at, reused)
-  if from + TALLY_SIZE - 1 > #raw then return nil end
-  local max, window, burst, needed_until, refundable_since, start, units, behind =
-    unpack(TALLY, raw, from)
-  if start > charged_at or window == 0 then return nil end
-  local tally = reused or {}
-  tally.max, tally.window, tally.burst, tally.variant, tally.life = max, window, burst, max, window
-  tally.needed_until, tally.refundable_since = needed_until, refundable_since
-  tally.used, tally.start, tally.units = 0, start, units
-  local quota = quotas[1]
-  if quota and max == quota.max and window == quota.window and burst == quota.burst then
-    tally.pace_units, tally.pace_micros = quota.pace_units, quota.pace_micros
-    tally.life = quota.life
-  else
-    local a, b = math.max(max, 1), window
-    while b > 0 do a, b = b, a % b end
-    tally.pace_units, tally.pace_micros = math.max(max, 1) / a, window / a
-    if burst > max then tally.life = time_for(burst, tally) end
-  end
-  return tally, behind
-end
-
-local function write_tally(tally)
-  return pack(TALLY, tally.max, tally.window, tally.burst, tally.needed_until,
-    tally.refundable_since, tally.start, tally.units)
-end
+local lengthen
 
 local function ends_at(tally) return tally.start + time_for(tally.units, tally) end
-
-local function used_at(tally, time)
-  local units = tally.units
-  if time > tally.start then units = units - drained(time - tally.start, tally) end
-  return units < 0 and 0 or units
-end
-
--- While the clock is behind the last_charge charge, nothing drains.
-local function used_now(tally, charged_at)
-  return used_at(tally, charged_at > now and charged_at or now)
-end
-
-if is_refund then
--- include: refund_begin
-  -- At most 4,096 refunds are read. Of the others, the units count as charged and not given back.
-  local function charged_after()
-    local after = (serial - receipt_serial) % MODULUS
-    local later = after
-    local known = call('ZRANGEBYSCORE', records, stamp_text, '+inf', 'LIMIT', '0', '4096')
-    for _, record in ipairs(known) do
-      if #record == RECORD_SIZE then
-        local _, of, _, given_back = unpack('>I7I7I7I7', record)
-        if (serial - of) % MODULUS < after then later = later - given_back end
-      end
-    end
-    return math.max(later, 0)
-  end
-  -- First in, first out: the units of the take that have not begun to drain.
-  local function refund_tally(tally, later)
-    local gone, rest = drained(math.max(now - tally.start, 0), tally)
-    if rest then gone = gone + 1 end
-    local taken = math.max(math.min(most, tally.units - gone - later), 0)
-    tally.units = tally.units - taken
-    return taken
-  end
--- include: refund_tallies
--- include: refund_end
-end
 
 local function new_tally(quota)
   return { max = quota.max, window = quota.window, burst = quota.burst, variant = quota.max,

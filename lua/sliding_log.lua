@@ -7,41 +7,21 @@
 -- ARGV[2]  the call id, a number below 2^32 that the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: see include/reply_format.lua. Refunds: see include/refund_begin.lua.
+-- Reply: see include/reply_format.lua. Refunds: see refund/sliding_log.lua.
 --
--- One member holds all takes of a millisecond. Its score is the instant of the last of them; the
--- member itself is a byte that no text begins with, and big-endian integers of 7 bytes, so that
--- members of one score are in the order of their totals:
---   total         running total of all costs, with this entry, modulo 2^52
---   base          the same before this entry: the sum inside a window is one subtraction
---   oldest_base   the base of the oldest entry of the set
---   oldest_stamp  the score of the oldest entry of the set
---   stamp         this entry's score, so that no command has to ask for it
---   horizon       the longest window of the quotas that it was charged under
---   units         the largest max of these
---   serial        units ever charged, modulo 2^52: tells takes of one instant apart
--- and only where longer windows of earlier charges still need something of the set, the clock went
--- back, or a rule with a lease charged something:
---   long_window, long_units   the newest entries inside of this window are still needed, until they
---                             hold that many units
---   long_until                until when
---   refundable_since          takes that were charged before this are not given back
---   marked_lease, lease_stamp, lease_life
---                             the lease that counts for all takers: see include/longer.lua
--- Entries that have left the longest window are removed only when the set is full. A set whose
--- newest member is anything else, or says what cannot be, is started afresh at the next charge.
+-- What an entry is: see include/log_entry.lua. Entries that have left the longest window are removed
+-- only when the set is full. A set whose newest member is anything else, or says what cannot be, is
+-- started afresh at the next charge.
 --
 -- Nothing is written unless something is charged. If the clock went back, what was charged in the
 -- future counts; a charge then makes one entry of it, and its own.
 
 -- include: setup
+-- include: log_entry
 
 -- For commands. To format a number is slower.
-local now_text = ARGV[is_refund and 4 or 3] or clock[1] .. sub('00000' .. clock[2], -6)
+local now_text = ARGV[3] or clock[1] .. sub('00000' .. clock[2], -6)
 
-local ENTRY, ENTRY_SIZE, MARK = '>BI7I7I7I7I7I7I7I7', 57, 247
-local MORE, ENTRY_AND_MORE = '>I7I7I7I7I7I7I7', '>BI7I7I7I7I7I7I7I7I7I7I7I7I7I7I7'
-local ENTRY_AND_MORE_SIZE = 106
 local TELLS_HELD = false
 
 local function read_quota(from)
@@ -54,8 +34,8 @@ end
 -- include: reply_format
 
 -- Whether keys are left for the loop at the end.
-local keys_left = is_refund
-if not is_refund then
+local keys_left = false
+do
   -- Answers the usual keys: the rule has one quota, the set, if any, was charged under this quota
   -- and lease alone and is not full, and the takes are all allowed. All other keys are left for the
   -- loop at the end.
@@ -66,15 +46,16 @@ if not is_refund then
     local is_usual = number_of_quotas == 1 and rows == 1 and cost > 0 and now <= deadline
     local max, window, charged = quotas[1].max, quotas[1].life + lease, cost * takes
     local usual_size = lease > 0 and ENTRY_AND_MORE_SIZE or ENTRY_SIZE
-    local mark, total, base, oldest_base, oldest_stamp = MARK, 0, 0, 0, now
-    local stamp, horizon, units, serial, replaces = -1, window, 0, 0, false
+    local mark, replaces = LOG_MARK, false
+    total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial =
+      0, 0, 0, now, -1, window, 0, 0
     if is_usual then
       local members = pcall('ZRANGE', key, '-1', '-1')
-      local newest = members[1]
+      newest = members[1]
       if newest and #newest == usual_size then
         mark, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial =
           unpack(ENTRY, newest)
-        replaces = mark == MARK and total < MODULUS and horizon <= TEN_YEARS
+        replaces = mark == LOG_MARK and total < MODULUS and horizon <= TEN_YEARS
           and now >= stamp + horizon
         if replaces then
           -- Nothing of it counts any more: as if there were no set.
@@ -93,7 +74,7 @@ if not is_refund then
         is_usual = not newest and not members.err
       end
     end
-    is_usual = is_usual and mark == MARK and total < MODULUS and horizon == window and stamp <= now
+    is_usual = is_usual and mark == LOG_MARK and total < MODULUS and horizon == window and stamp <= now
     local first_base = oldest_base
     if is_usual and oldest_stamp <= now - window then
       -- Some entries have left the window: they go when the set is full.
@@ -115,7 +96,7 @@ if not is_refund then
       if not merges then base = total end
       if merges and oldest_stamp == stamp then oldest_stamp = now end
       total, serial = (total + charged) % MODULUS, (serial + charged) % MODULUS
-      local entry = pack(ENTRY, MARK, total, base, oldest_base, oldest_stamp, now, window, max,
+      local entry = pack(ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window, max,
         serial)
       if lease > 0 then entry = entry .. pack(MORE, 0, 0, 0, 0, lease, now, window) end
       is_usual = type(pcall('ZADD', key, now_text, entry)) == 'number'
@@ -139,22 +120,11 @@ if not is_refund then
 end
 if not keys_left then return concat(replies) end
 
--- The newest entry, and its fields. A charge changes the fields.
-local newest, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial
-local long_window, long_units, long_until, refundable_since
-local marked_lease, lease_stamp, lease_life
--- Whether nothing in the set counts; whether the first charge is prepared; whether the newest entry
+-- Whether the first charge is prepared; whether the newest entry
 -- takes in what is charged; whether it was stamped in the future.
-local is_stale, is_prepared, merges, went_back
+local is_prepared, merges, went_back
 -- When something was charged last.
 local last_charge
-
--- An entry's stamp, and the running totals before and with it; nil if the member is no entry.
-local function entry_of(member)
-  if not member or #member < ENTRY_SIZE then return nil end
-  local _, with, before, _, _, of = unpack(ENTRY, member)
-  return of, before, with
-end
 
 -- How many of the oldest entries have at least `units_behind` units behind them, or are stamped at
 -- `left` or before; the running total with the last of these, and the stamp of the next entry. It
@@ -190,55 +160,6 @@ local function wait(quota, max, wanted, used_units)
 end
 
 local function ends_at(quota) return last_charge + quota.window end
-
-if is_refund then
--- include: refund_begin
--- include: refund_entry
-  newest = call('ZRANGE', key, '-1', '-1')[1]
--- include: read_log
-  if not newest or stamp > now or receipt_stamp < refundable_since then return 0 end
-  life = math.max(horizon, long_window)
-  local counting = horizon
-  if now < long_until then
-    counting = life
-    -- Older entries may have been dropped because that many newer units sufficed.
-    most = math.max(math.min(most, (total - oldest_base) % MODULUS - long_units), 0)
-  end
-  -- All other callers wait meanwhile: very many entries are not rewritten.
-  local behind = call('ZCOUNT', key, stamp_text, '+inf')
-  if behind == 0 or behind > 4096 then return 0 end
-  local all, entries = call('ZCARD', key), {}
-  local before = call('ZRANGEBYSCORE', key, stamp_text, '+inf')
-  for n, member in ipairs(before) do
-    entries[n] = { entry_of(member) }
-    if not entries[n][1] then return 0 end
-  end
-  refunded = refund_entry(entries, most, MILLISECOND, counting, all == 1)
-  if refunded > 0 then
-    -- The newest entry describes the whole set; it may be another one now.
-    if not entries[1] then
-      before[2] = call('ZRANGE', key, '-2', '-2')[1]
-      entries[1] = { entry_of(before[2]) }
-      if not entries[1][1] then return 0 end
-      if all == 2 then oldest_stamp = entries[1][1] end
-    elseif #entries < #before and all == #before then
-      oldest_stamp = entries[1][1]
-    end
-    -- First the new ones, so that the key, and with it the expiry, is there all the time.
-    local stays = {}
-    for n, entry in ipairs(entries) do
-      local member = pack(ENTRY, MARK, entry[3], entry[2], oldest_base, oldest_stamp, entry[1],
-        horizon, units, serial)
-      if n == #entries then member = member .. sub(newest, ENTRY_SIZE + 1) end
-      call('ZADD', key, entry[1], member)
-      stays[member] = true
-    end
-    for _, member in ipairs(before) do
-      if not stays[member] then call('ZREM', key, member) end
-    end
-  end
--- include: refund_end
-end
 
 local counters = quotas
 
@@ -350,7 +271,7 @@ for place = 1, #KEYS do
         edge = nil
       end
 
-      local entry = pack(ENTRY, MARK, total, base, oldest_base, oldest_stamp, now, window, max,
+      local entry = pack(ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window, max,
         serial)
       if long_window > 0 or refundable_since > 0 or lease_life > 0 then
         entry = entry .. pack(MORE, long_window, long_units, long_until, refundable_since,

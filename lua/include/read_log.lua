@@ -18,9 +18,9 @@
     elseif #newest == RESET_SIZE and byte(newest) == RESET_MARK then
       -- A log in which nothing counts.
       _, refundable_since = unpack(RESET, newest)
-      mark, stamp, serial = MARK, now, 0
+      mark, stamp, serial = LOG_MARK, now, 0
     end
-    local is_valid = mark == MARK and total < MODULUS and horizon <= TEN_YEARS
+    local is_valid = mark == LOG_MARK and total < MODULUS and horizon <= TEN_YEARS
       and lease_life <= TEN_YEARS
     if not is_valid or now >= stamp + horizon and now >= long_until then
       is_stale, newest = true, nil

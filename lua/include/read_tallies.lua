@@ -4,10 +4,11 @@
   --        with a lease behind its header
   --        read_tally(raw, at, charged_at, spare) -> tally, at   nil if it is damaged
   --        used_now(tally, charged_at)                           units that count now
-  --        single, spare: tables that keys with one tally use one after the other
+  --        single, spare: tables that keys with one tally use one after the other; `spare` may be
+  --        false
   -- Gives  serial, last_charge, tallies; anything_counts; lease_text: what the state says of a
   --        lease, or ''; reset_since: since when new tallies give takes back after a reset, or 0
-  tallies, serial, last_charge, anything_counts, lease_text = nil, 0, now, false, ''
+  local tallies, serial, last_charge, anything_counts, lease_text = nil, 0, now, false, ''
   local first_byte = raw and #raw > HEADER_SIZE and byte(raw)
   if first_byte and (first_byte == MARK or first_byte == LEASED_MARK) then
     local _, stored_serial, stored_last_charge = unpack(HEADER, raw)

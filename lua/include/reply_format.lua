@@ -24,4 +24,4 @@ local QUESTION, ROW, ROW_SIZE, WITH_LEASE = '<BI2I7I2I7', '<I7I2I7', 16, 128
 local question, at = ARGV[1], 1
 local number_of_quotas, lease, expiry, expiry_text, slice, rows
 local cost, takes, deadline
-local replies, answers, size = { not is_refund and pack('<I8I8', now, ARGV[2]) }, {}, 0
+local replies, answers, size = { pack('<I8I8', now, ARGV[2]) }, {}, 0

@@ -15,14 +15,15 @@ local MILLISECOND = 1000
 -- The expiry is set once in each slice of time, so it has to last two slices more. The shortest
 -- slice is about a second.
 local SLICE = 1048576
--- What `reset` leaves in the place of a count: this byte, and since when takes are given back.
-local RESET_MARK, RESET, RESET_SIZE = 251, '>BI7', 8
+-- The first byte of a count says what wrote it. No text begins with one of these.
+local LOG_MARK, WINDOW_MARK, GCRA_MARK, FIXED_MARK = 247, 248, 249, 250
+local RESET_MARK, LEASED_WINDOW_MARK = 251, 252
+-- What `reset` leaves in the place of a count: its mark, and since when takes are given back.
+local RESET, RESET_SIZE = '>BI7', 8
 -- What stands behind the header of a state that a rule with a lease charged: see `longer`.
 local LEASE, LEASE_SIZE = '>I7I7I7', 21
 
-local is_refund = ARGV[1] == 'refund'
-
-local now, clock = ARGV[is_refund and 4 or 3], nil
+local now, clock = ARGV[3], nil
 if now then
   now = now + 0
 else

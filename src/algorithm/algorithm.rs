@@ -106,6 +106,11 @@ macro_rules! define_algorithm {
                 match self { $(Self::$name => $name::SCRIPT,)+ }
             }
 
+            /// The text of the script that gives back, with its includes yet to be put in.
+            pub(crate) const fn refund_script(self) -> &'static str {
+                match self { $(Self::$name => $name::REFUND_SCRIPT,)+ }
+            }
+
             /// What a question tells the script about a quota, behind its max and its window.
             pub(crate) fn script_numbers(self, quota: &Quota, sub_windows: u16) -> Vec<u64> {
                 match self { $(Self::$name => $name::script_numbers(quota, sub_windows),)+ }

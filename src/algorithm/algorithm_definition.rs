@@ -24,6 +24,9 @@ pub(super) trait AlgorithmDefinition {
     /// Its script, a file of the folder `lua/`. It gives the same answers as the state does.
     const SCRIPT: &'static str;
 
+    /// The script that gives back what was charged, a file of the folder `lua/refund/`.
+    const REFUND_SCRIPT: &'static str;
+
     /// Whether its quotas have a burst apart from `max`.
     const HAS_BURST: bool = false;
 

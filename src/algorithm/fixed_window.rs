@@ -61,6 +61,7 @@ impl AlgorithmDefinition for FixedWindow {
     const KEY_SUFFIX: &'static str = "~fixed";
     const NUMBER: u8 = 4;
     const SCRIPT: &'static str = include_str!("../../lua/fixed_window.lua");
+    const REFUND_SCRIPT: &'static str = include_str!("../../lua/refund/fixed_window.lua");
     const LEASE_END: Option<LeaseEnd> = Some(LeaseEnd::WithTheWindow);
 
     type State = Tallies<WindowTally>;

@@ -63,6 +63,7 @@ impl AlgorithmDefinition for Gcra {
     const KEY_SUFFIX: &'static str = "~gcra";
     const NUMBER: u8 = 3;
     const SCRIPT: &'static str = include_str!("../../lua/gcra.lua");
+    const REFUND_SCRIPT: &'static str = include_str!("../../lua/refund/gcra.lua");
     const HAS_BURST: bool = true;
     const TELLS_HELD: bool = true;
 

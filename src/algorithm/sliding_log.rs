@@ -133,6 +133,7 @@ impl AlgorithmDefinition for SlidingLog {
     const KEY_SUFFIX: &'static str = "";
     const NUMBER: u8 = 1;
     const SCRIPT: &'static str = include_str!("../../lua/sliding_log.lua");
+    const REFUND_SCRIPT: &'static str = include_str!("../../lua/refund/sliding_log.lua");
     const LEASE_END: Option<LeaseEnd> = Some(LeaseEnd::AfterItsTime);
 
     type State = Self;

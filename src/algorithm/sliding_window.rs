@@ -68,6 +68,7 @@ impl AlgorithmDefinition for SlidingWindow {
     const KEY_SUFFIX: &'static str = "~window";
     const NUMBER: u8 = 2;
     const SCRIPT: &'static str = include_str!("../../lua/sliding_window.lua");
+    const REFUND_SCRIPT: &'static str = include_str!("../../lua/refund/sliding_window.lua");
     const LEASE_END: Option<LeaseEnd> = Some(LeaseEnd::AfterItsTime);
     const HAS_SUB_WINDOWS: bool = true;
 

@@ -3,10 +3,22 @@ use std::sync::LazyLock;
 use super::script::Script;
 use crate::algorithm::Algorithm;
 
-/// The script that decides by this algorithm, and gives back what was charged by it.
+/// The script that decides by this algorithm.
 pub(crate) fn algorithm_script(algorithm: Algorithm) -> &'static Script {
     static SCRIPTS: LazyLock<[Script; Algorithm::ALL.len()]> =
         LazyLock::new(|| Algorithm::ALL.map(|algorithm| Script::new(algorithm.script())));
+    // `ALL` is in the order of the variants.
+    &SCRIPTS[algorithm as usize]
+}
+
+/// The script that gives back what was charged by this algorithm.
+///
+/// It is loaded ahead, although it is called rarely: with its text, a refund costs the server almost
+/// twice as much, and one that is sent again because the server does not know the script
+/// would lose its place among the takes.
+pub(crate) fn refund_script(algorithm: Algorithm) -> &'static Script {
+    static SCRIPTS: LazyLock<[Script; Algorithm::ALL.len()]> =
+        LazyLock::new(|| Algorithm::ALL.map(|algorithm| Script::new(algorithm.refund_script())));
     // `ALL` is in the order of the variants.
     &SCRIPTS[algorithm as usize]
 }
@@ -46,7 +58,8 @@ impl Preload {
         };
         let others = others.iter().copied().flatten();
         let others = others.map(|script| LazyLock::force(script));
-        others.chain(Algorithm::ALL.into_iter().map(algorithm_script))
+        let of_stores = Algorithm::ALL.map(|one| [algorithm_script(one), refund_script(one)]);
+        others.chain(of_stores.into_iter().flatten())
     }
 }
 

@@ -8,8 +8,8 @@ use redis::Cmd;
 
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
-    Connection, CountKey, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion, algorithm_script,
-    read_refund, write_refund,
+    Connection, CountKey, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion, read_refund,
+    refund_script, write_refund,
 };
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
@@ -187,7 +187,7 @@ impl Store for RedisStore {
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let max = take.cost().min(receipt.units());
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), receipt, max);
-        let script = algorithm_script(take.rule().algorithm().algorithm());
+        let script = refund_script(take.rule().algorithm().algorithm());
         let reply = self
             .connection
             .change_count(script, self.key_of(take), arguments);

@@ -484,7 +484,7 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     store.refund(&take, &receipt).await.expect("answers");
     let expected = r#"\x00\x00\x00\x00\x00\x00\x01" "1""#;
     let asked = call();
-    let keys = format!(r#" "2" "{key}" "{{{key}}}:refunds" "refund" "#);
+    let keys = format!(r#" "2" "{key}" "{{{key}}}:refunds" "#);
     assert!(asked.contains(&keys), "{asked}");
     assert!(asked.ends_with(expected), "{asked}");
     monitor.kill().expect("our child");

@@ -12,7 +12,7 @@ pub(crate) fn write_refund(command: &mut Cmd, now: Option<u64>, receipt: &Receip
     for number in [receipt.stamp(), receipt.serial(), receipt.units()] {
         bytes.extend_from_slice(&number.to_be_bytes()[1..]);
     }
-    command.arg("refund").arg(bytes).arg(max);
+    command.arg(bytes).arg(max);
     if let Some(now) = now {
         command.arg(now);
     }

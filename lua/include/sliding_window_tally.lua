@@ -1,0 +1,61 @@
+-- A tally of the sliding window in sub-windows, in big-endian integers of 7 bytes but for the last
+-- one of 2:
+--   max, window, needed_until, refundable_since
+--                  as in all tallies (see `tallies`)
+--   resolution     the length of a sub-window
+--   base           the running total of all costs before the oldest entry
+--   number         the number of entries
+-- and then the entries, one for each sub-window with something in it:
+--   stamp, total   when something was charged in it last, and the running total with it
+--
+-- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, single, spare, read_tally, write_tally, used_now:
+--        see `read_tallies`; ENTRY, ENTRY_SIZE, count_oldest
+
+local MARK, LEASED_MARK = WINDOW_MARK, LEASED_WINDOW_MARK
+local HEADER, HEADER_SIZE = '>BI7I7', 15
+local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I2', 44
+local ENTRY, ENTRY_SIZE = '>I7I7', 14
+local single, spare = { false }, false
+
+-- A tally's `variant` is the resolution; its `stamp` and `total` are those of the newest entry.
+local function read_tally(raw, from)
+  local first = from + TALLY_SIZE
+  if first - 1 > #raw then return nil end
+  local max, window, needed_until, refundable_since, resolution, base, number =
+    unpack(TALLY, raw, from)
+  local behind = first + number * ENTRY_SIZE
+  if resolution == 0 or behind - 1 > #raw then return nil end
+  local stamp, total = 0, base
+  if number > 0 then stamp, total = unpack(ENTRY, raw, behind - ENTRY_SIZE) end
+  return { max = max, window = window, variant = resolution, life = window,
+    needed_until = needed_until, refundable_since = refundable_since, used = 0, base = base,
+    entries = sub(raw, first, behind - 1), number = number, stamp = stamp, total = total }, behind
+end
+
+local function write_tally(tally)
+  return pack(TALLY, tally.max, tally.window, tally.needed_until, tally.refundable_since,
+    tally.variant, tally.base, tally.number) .. tally.entries
+end
+
+-- How many of the oldest entries are stamped at `latest` or before, or have at least `units_behind`
+-- units behind them; and the running total with the last of these.
+local function count_oldest(tally, latest, units_behind)
+  local entries, total = tally.entries, tally.total
+  local low, high, with_last, first = 0, tally.number, tally.base, 0
+  while low < high do
+    local stamp, with = unpack(ENTRY, entries, first * ENTRY_SIZE + 1)
+    if stamp <= latest or (total - with) % MODULUS >= units_behind then
+      low, with_last = first + 1, with
+    else
+      high = first
+    end
+    -- It begins with the oldest entry: that is rarely one of them.
+    first = floor((low + high) / 2)
+  end
+  return low, with_last
+end
+
+local function used_now(tally)
+  local _, with_last = count_oldest(tally, now - tally.window, MODULUS)
+  return (tally.total - with_last) % MODULUS
+end
