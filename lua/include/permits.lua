@@ -7,6 +7,7 @@
 -- Gives  config, rate, interval, keep_alive  the rate
 --        now, ms, ms_up                      the time in microseconds; in milliseconds, rounded
 --                                            down and up
+--        expired_until                       grants with this score or a lower one have expired
 --        value_key, permits_key              the keys of the budget that this client uses
 --        remaining                           how many permits are left
 --        needs_write                         whether the state must be stored even if nothing is
@@ -20,7 +21,9 @@
 --            interval       in milliseconds
 --            type           0: one budget for all clients, 1: one budget for each client
 --            keepAliveTime  in milliseconds, if it was set
---            epoch          changes whenever the counts of all clients are to be cleared
+--            epoch          for budgets of each client: an id, which changes whenever the counts
+--                           of all clients are to be cleared. After ":", if a shorter interval was
+--                           replaced: the score until which grants had expired under it
 --            countsExpire   "rate interval type" if no client of Redisson uses the limiter; these
 --                           clients leave the field alone when they set another rate, and recent
 --                           ones write a keepAliveTime of 0, as this crate never does
@@ -34,6 +37,8 @@
 -- KEYS[8]  sorted set: the clients of these callers, the first 8 bytes of the ids of their grants,
 --          scored by the milliseconds until which they count as alive
 -- KEYS[9]  as KEYS[7], for the budget of this client
+-- KEYS[10] string: "interval type epoch" of a rate that `expire` lets expire, in case a rate is set
+--          while its grants still count
 --
 -- A grant is struct.pack('<Bc0I4', length of the id, id, permits). Before Redisson 3.30 it was
 -- struct.pack('<fI4', random, permits). Scores are rounded up, so that no grant expires early.
@@ -62,6 +67,7 @@ if not now then
 end
 now = now + 0
 local ms, ms_up = math.floor(now / 1000), math.ceil(now / 1000)
+local expired_until = ms - interval
 local value_key, permits_key, epoch_key, epoch = KEYS[2], KEYS[3], nil, nil
 local needs_write = false
 -- The counts of one client always expire, because only that client uses them.
@@ -81,7 +87,8 @@ end
 local function count_remaining()
   local remaining = rate
   needs_write = true
-  for _, member in ipairs(call('ZRANGEBYSCORE', permits_key, '(' .. text(ms - interval), '+inf')) do
+  local counting = call('ZRANGEBYSCORE', permits_key, '(' .. text(expired_until), '+inf')
+  for _, member in ipairs(counting) do
     remaining = remaining - permits_of(member)
   end
   return remaining
@@ -95,15 +102,20 @@ if config[3] == '1' then
   if known ~= epoch then
     is_stale = true
     -- Under another epoch, all grants are void.
-    is_cleared = known and string.match(known, '^%S*') ~= (config[5] or '')
+    is_cleared = known and string.match(known, '^[^ :]*') ~= string.match(epoch, '^[^ :]*')
     if is_cleared and not is_read_only then call('DEL', value_key, permits_key) end
+  end
+  -- A later score was written before the clock went back.
+  local expired_before = tonumber(string.match(config[5] or '', ':(%d+)$') or nil)
+  if expired_before and expired_before < ms then
+    expired_until = math.max(expired_until, expired_before)
   end
 end
 local remaining = tonumber(call('GET', value_key) or nil)
 local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
 -- Permits that are neither in the value nor in the set. They count as granted now.
 local missing = 0
-local has_expired = oldest[2] and oldest[2] + 0 <= ms - interval
+local has_expired = oldest[2] and oldest[2] + 0 <= expired_until
 if is_cleared then
   remaining, needs_write = rate, true
 elseif not remaining or is_stale or remaining % 1 ~= 0 or remaining > rate
@@ -112,7 +124,7 @@ elseif not remaining or is_stale or remaining % 1 ~= 0 or remaining > rate
   -- Redisson's `release` raises the value and leaves the grants in the set.
   remaining = count_remaining()
 elseif has_expired then
-  local expired = call('ZRANGEBYSCORE', permits_key, '-inf', text(ms - interval))
+  local expired = call('ZRANGEBYSCORE', permits_key, '-inf', text(expired_until))
   for _, member in ipairs(expired) do
     remaining = remaining + permits_of(member)
   end
@@ -134,7 +146,7 @@ needs_write = needs_write or missing > 0
 -- of the two keys.
 local function store(is_grant)
   if has_expired then
-    call('ZREMRANGEBYSCORE', permits_key, '-inf', text(ms - interval))
+    call('ZREMRANGEBYSCORE', permits_key, '-inf', text(expired_until))
   end
   if missing > 0 then
     local id = struct.pack('>I8c8', now, 'missing_')

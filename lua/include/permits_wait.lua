@@ -18,7 +18,7 @@ local function expire_at(permits, average)
     if #grants == 0 then return ms_up + interval end
     for index = 1, #grants, 2 do
       local score = grants[index + 1] + 0
-      if score > ms - interval then
+      if score > expired_until then
         local expiring = permits_of(grants[index])
         permits = permits - expiring
         if redisson and is_redisson(grants[index]) then

@@ -2,7 +2,7 @@
 --
 -- KEYS     see lua/include/permits.lua
 -- ARGV[1]  now in microseconds since 1970, only in tests; empty: the server's clock
--- ARGV[2]  try_set: only if there is no rate
+-- ARGV[2]  try_set: only if there is no rate; grants under a rate that has expired still count
 --          set: always; earlier grants no longer count
 --          update: only if there is a rate; earlier grants no longer count
 --          update_keeping: only if there is a rate; earlier grants still count
@@ -18,21 +18,46 @@
 local call = redis.call
 local mode, rate, interval, rate_type, keep_alive = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local is_shared = ARGV[7] == '1'
-local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire')
+local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire',
+  'epoch')
 local exists = config[1] and config[2] and config[3]
 local did_counts_expire = exists and config[4] ~= '0'
   and config[5] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
 if mode == 'try_set' and exists then
   -- The rate stays, but the limiter is shared with Redisson from now on.
-  if is_shared and call('HDEL', KEYS[1], 'countsExpire') == 1 then
+  if is_shared and call('HDEL', KEYS[1], 'countsExpire') == 1 and call('PTTL', KEYS[1]) < 0 then
     for index = 2, 3 do call('PERSIST', KEYS[index]) end
   end
   return 0
 end
 if (mode == 'update' or mode == 'update_keeping') and not exists then return 0 end
 
+-- The rate under which the earlier grants were made, if they still count.
+local old_interval, old_type, epoch = nil, nil, nil
+if mode == 'update_keeping' then
+  old_interval, old_type, epoch = config[2], config[3], config[6] or ''
+elseif mode == 'try_set' then
+  local forgotten = redis.pcall('GET', KEYS[10])
+  if type(forgotten) == 'string' then
+    old_interval, old_type, epoch = string.match(forgotten, '^(%d+) (%d) (.*)$')
+  end
+end
 local time = call('TIME')
+local new_epoch = rate_type == '1' and time[1] .. string.format('%06d', time[2]) or ''
+local ms = math.floor((ARGV[1] ~= '' and ARGV[1] or time[1] * 1000000 + time[2]) / 1000)
+local expired_until = tonumber(old_interval) and ms - old_interval
+if not epoch or epoch == '' and old_type ~= '1' then
+  -- No client has a budget of its own that still counts.
+  epoch = new_epoch
+elseif expired_until and interval + 0 > old_interval + 0 then
+  -- The longer interval would count these grants again. Only their clients can remove them.
+  local id, expired_before = string.match(epoch, '^([^ :]*):?(%d*)$')
+  expired_until = math.max(expired_until, tonumber(expired_before or nil) or 0)
+  epoch = (id or '') .. ':' .. string.format('%.0f', expired_until)
+end
+
 call('HSET', KEYS[1], 'rate', rate, 'interval', interval, 'type', rate_type)
+if epoch == '' then call('HDEL', KEYS[1], 'epoch') else call('HSET', KEYS[1], 'epoch', epoch) end
 if is_shared then
   call('HDEL', KEYS[1], 'countsExpire')
 elseif mode == 'try_set' or mode == 'set' or did_counts_expire then
@@ -46,28 +71,30 @@ else
   call('PERSIST', KEYS[1])
 end
 
-if mode == 'set' or mode == 'update' then
-  call('HSET', KEYS[1], 'epoch', time[1] .. string.format('%06d', time[2]))
-  call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
-else
-  -- The next call counts the remaining permits from the grants that have not expired. These live
-  -- for as long as the new interval needs them.
-  call('DEL', KEYS[2], KEYS[4])
-  local now = ARGV[1] ~= '' and ARGV[1] or time[1] * 1000000 + time[2]
-  local ms = math.floor(now / 1000)
-  local expired = exists and tonumber(config[2]) and ms - config[2]
-  for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
-    if expired then
-      redis.pcall('ZREMRANGEBYSCORE', permits, '-inf', string.format('%.0f', expired))
+-- The next call counts the remaining permits from the grants that have not expired. These live for
+-- as long as the new interval needs them.
+call('DEL', KEYS[2], KEYS[4], KEYS[10])
+if not old_interval then
+  call('DEL', KEYS[3], KEYS[5], KEYS[6])
+  return 1
+end
+for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
+  if expired_until then
+    redis.pcall('ZREMRANGEBYSCORE', permits, '-inf', string.format('%.0f', expired_until))
+  end
+  local newest = redis.pcall('ZRANGE', permits, '-1', '-1', 'WITHSCORES')[2]
+  local expiry = call('PTTL', permits)
+  -- Without an expiry, the counts were shared with Redisson: they still are if the rate stays.
+  local stays = expiry == -1 and is_shared and keep_alive == '0'
+  if newest and not stays then
+    local counts = math.max(newest - ms, 0) + interval
+    if keep_alive ~= '0' and call('PTTL', KEYS[1]) < counts then
+      call('PEXPIRE', KEYS[1], string.format('%.0f', counts))
     end
-    local newest = redis.pcall('ZRANGE', permits, '-1', '-1', 'WITHSCORES')[2]
-    local expiry = call('PTTL', permits)
-    if newest and expiry > 0 then
-      local counts = string.format('%.0f', math.max(newest - ms, 0) + interval + 1000)
-      if expiry < counts + 0 then call('PEXPIRE', permits, counts) end
-      if keep_alive ~= '0' and call('PTTL', KEYS[1]) < counts + 0 then
-        call('PEXPIRE', KEYS[1], counts)
-      end
+    counts = string.format('%.0f', math.max(counts, keep_alive) + 1000)
+    if expiry < counts + 0 then
+      call('PEXPIRE', permits, counts)
+      if permits == KEYS[5] then call('PEXPIRE', KEYS[6], counts) end
     end
   end
 end

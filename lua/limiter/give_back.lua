@@ -20,7 +20,7 @@ local returned = 0
 for index = 2, #ARGV do
   local member = ARGV[index]
   local score = call('ZSCORE', permits_key, member)
-  if score and score + 0 > ms - interval then
+  if score and score + 0 > expired_until then
     returned = returned + permits_of(member)
     call('ZREM', permits_key, member)
   end

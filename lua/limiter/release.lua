@@ -13,7 +13,7 @@ local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 
 local wanted, released, offset = ARGV[2] + 0, 0, 0
-local from, to = '(' .. text(ms - interval), text(ms_up)
+local from, to = '(' .. text(expired_until), text(ms_up)
 while released < wanted do
   local grants = call('ZRANGEBYSCORE', permits_key, from, to, 'WITHSCORES', 'LIMIT', text(offset),
     '128')

@@ -24,6 +24,6 @@ if remaining >= requested then
   return 0
 end
 if needs_write then store() end
-local from = '(' .. text(ms - interval)
+local from = '(' .. text(expired_until)
 local first = call('ZRANGEBYSCORE', permits_key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
 return math.max(((first[2] or ms_up) + interval) * 1000 - now, 1)

@@ -1,7 +1,7 @@
 use crate::connection::hash_tag::tagged;
 
 /// The Redis keys of one limiter, in the order of `KEYS` in `lua/include/permits.lua`.
-pub(super) struct LimiterKeys([String; 9]);
+pub(super) struct LimiterKeys([String; 10]);
 
 impl LimiterKeys {
     pub(super) fn new(name: &str, client: &str) -> Self {
@@ -18,10 +18,11 @@ impl LimiterKeys {
             key("waiting"),
             key("waiting_clients"),
             client_key("waiting"),
+            key("forgotten"),
         ])
     }
 
-    pub(super) fn all(&self) -> [&str; 9] {
+    pub(super) fn all(&self) -> [&str; 10] {
         self.0.each_ref().map(String::as_str)
     }
 }

@@ -130,6 +130,9 @@ impl RateLimiter {
 
     /// Sets the rate if there is none, and returns whether it did: the first process wins.
     ///
+    /// If a rate was forgotten before, its permits that have not expired under it still count. After
+    /// [`delete`](Self::delete) none do.
+    ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`]; [`LimiterErrorKind::Store`].
@@ -206,7 +209,7 @@ impl RateLimiter {
     ///
     /// A permit counts while it is inside the new interval and had not expired under the old one.
     /// The counts of other clients, which exist under [`RateType::PerClient`], live only as long as
-    /// the old rate needed them.
+    /// the old rate needed them, and a second longer. A client that asks meanwhile keeps them.
     ///
     /// # Errors
     ///
@@ -266,6 +269,9 @@ impl RateLimiter {
     }
 
     /// Lets the limiter and its rate expire after this time. Returns whether the limiter exists.
+    ///
+    /// The permits granted so far count until they expire, also if a rate is
+    /// [set](Self::try_set) meanwhile.
     ///
     /// # Errors
     ///

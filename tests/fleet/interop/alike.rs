@@ -24,7 +24,7 @@ use super::random::Random;
 const TOLERANCE: i64 = 400;
 
 /// Keys that one of them has alone, or whose expiries differ; all of them have one.
-const LISTED_KEYS: [(&str, &str); 3] = [
+const LISTED_KEYS: [(&str, &str); 4] = [
     (
         "redisson_lock_token:",
         "a fencing token for each lock, which expires",
@@ -36,6 +36,10 @@ const LISTED_KEYS: [(&str, &str); 3] = [
     (
         "{each}:epoch:",
         "for which rate a client's permits were counted, which expires",
+    ),
+    (
+        "{all}:forgotten",
+        "how long grants count after their rate has expired, which expires",
     ),
 ];
 
