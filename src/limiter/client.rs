@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::batcher::Batcher;
 use super::give_back_queue::GiveBackQueue;
-use super::limiters::{AcquireRequest, GrantId, Limiters};
+use super::limiters::{AcquireRequest, ClientId, GrantId, Limiters};
 
 /// One client of the limiters: its id, and the batchers of its callers.
 pub(super) struct Client {
-    /// The first half of every [`GrantId`] of this client.
-    id: [u8; 8],
+    id: ClientId,
     next_number: AtomicU64,
     batchers: Mutex<BatcherMap>,
 }
@@ -24,7 +23,7 @@ struct BatcherMap {
 impl Client {
     const MIN_SWEEP: usize = 64;
 
-    pub(super) fn new(id: [u8; 8]) -> Self {
+    pub(super) fn new(id: ClientId) -> Self {
         Self {
             id,
             next_number: AtomicU64::new(0),
@@ -40,8 +39,7 @@ impl Client {
         Self::new(id.to_be_bytes())
     }
 
-    #[cfg(feature = "redis")]
-    pub(super) const fn id(&self) -> [u8; 8] {
+    pub(super) const fn id(&self) -> ClientId {
         self.id
     }
 

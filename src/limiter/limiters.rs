@@ -68,6 +68,9 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
     fn runtime(&self) -> Option<&Handle>;
 }
 
+/// Identifies a client: the first half of the id of each of its grants.
+pub(super) type ClientId = [u8; 8];
+
 /// Identifies one caller's request and its grant: the client in 8 bytes, and a number in 8 bytes.
 ///
 /// The number is less than 2^48: by that the scripts know grants from those of Redisson.
@@ -102,7 +105,8 @@ pub(super) struct AcquireReply {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grant {
     pub(super) id: GrantId,
-    /// How limiters in memory find the grant again; 0 on Redis, which finds it by `id`.
+    /// The millisecond by which limiters in memory find the grant again; 0 on Redis, which finds it
+    /// by `id`.
     pub(super) stamp: u64,
     pub(super) permits: u64,
 }
@@ -125,7 +129,7 @@ pub(super) enum Sharing {
 /// When a rate is set, and what becomes of the permits that were granted before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConfigureMode {
-    /// Only if there is no rate.
+    /// Only if there is no rate. Earlier grants still count if their rate was forgotten.
     TrySet,
     /// Always. Earlier grants no longer count.
     Set,

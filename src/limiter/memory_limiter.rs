@@ -1,52 +1,62 @@
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use super::error::LimiterError;
 use super::granted_permits::GrantedPermits;
-use super::limiters::{AcquireReply, AcquireRequest, Grant, GrantId};
-use super::rate::Rate;
+use super::limiters::{AcquireReply, AcquireRequest, ClientId, Grant, GrantId};
+use super::rate::{Rate, RateType};
 
 /// One limiter in memory. `now` is in microseconds since any fixed instant.
 #[derive(Debug)]
 pub(super) struct MemoryLimiter {
     pub(super) rate: Rate,
-    pub(super) granted: GrantedPermits,
-    /// Fair callers in the order of their arrival, with the permits that each wants.
-    fair_queue: VecDeque<(GrantId, u64)>,
-    /// Changes whenever the counts are cleared: grants of an earlier epoch are not given back.
-    epoch: u64,
-    /// In microseconds; `None` if the limiter stays until it is deleted.
+    /// The budget of all clients, which has no id, and those of each client.
+    budgets: HashMap<Option<ClientId>, Budget>,
+    /// When the rate is forgotten, in microseconds; `None` if the limiter stays until it is
+    /// deleted.
     pub(super) expires_at: Option<u64>,
 }
 
-impl MemoryLimiter {
-    /// The low bits of a stamp hold its millisecond, the high bits the epoch. No clock of this
-    /// crate shows more milliseconds.
-    const MAX_MILLIS: u64 = 1 << 43;
-    const MAX_EPOCHS: u64 = 1 << 20;
+#[derive(Debug, Default)]
+struct Budget {
+    granted: GrantedPermits,
+    /// Fair callers in the order of their arrival, with the permits that each wants.
+    fair_queue: VecDeque<(GrantId, u64)>,
+}
 
-    pub(super) fn new(rate: Rate, epoch: u64) -> Self {
+impl MemoryLimiter {
+    pub(super) fn new(rate: Rate) -> Self {
         Self {
             rate,
-            granted: GrantedPermits::default(),
-            fair_queue: VecDeque::new(),
-            epoch,
+            budgets: HashMap::new(),
             expires_at: None,
         }
     }
 
-    /// Clears the counts, for a new rate.
-    pub(super) fn reset(&mut self) {
-        self.granted = GrantedPermits::default();
-        self.epoch += 1;
+    /// The budget that this client uses.
+    fn budget(&mut self, client: ClientId) -> &mut Budget {
+        let client = match self.rate.rate_type() {
+            RateType::Overall => None,
+            RateType::PerClient => Some(client),
+        };
+        self.budgets.entry(client).or_default()
     }
 
+    pub(super) fn forget_grants(&mut self) {
+        for budget in self.budgets.values_mut() {
+            budget.granted = GrantedPermits::default();
+        }
+    }
+
+    /// Sets a rate. Grants that have not expired under the old one still count.
     pub(super) fn set_rate(&mut self, now: u64, rate: Rate) {
-        self.granted.drop_expired(now, &self.rate);
+        for budget in self.budgets.values_mut() {
+            budget.granted.drop_expired(now, &self.rate);
+        }
         self.rate = rate;
         self.expires_at = None;
         if let Some(keep_alive) = rate.keep_alive() {
-            let expire_in = self.granted.expire_in(now, &rate);
+            let expire_in = self.grants_expire_in(now);
             self.expire_after(now, keep_alive.max(expire_in));
         }
     }
@@ -55,45 +65,102 @@ impl MemoryLimiter {
         &mut self,
         now: u64,
         request: &AcquireRequest,
+        client: ClientId,
         callers: &[GrantId],
     ) -> Result<AcquireReply, LimiterError> {
-        if request.permits > self.rate.permits() {
+        let rate = self.rate;
+        if request.permits > rate.permits() {
             return Err(LimiterError::above_rate(&request.name, request.permits));
         }
+        let budget = self.budget(client);
         let (granted, wait) = match request.is_fair {
-            true => self.acquire_fair(now, request.permits, callers),
-            false => self.acquire_unfair(now, request.permits, callers.len()),
+            true => budget.acquire_fair(now, &rate, request.permits, callers),
+            false => budget.acquire_unfair(now, &rate, request.permits, callers),
         };
         if !granted.is_empty()
-            && let Some(keep_alive) = self.rate.keep_alive()
+            && let Some(keep_alive) = rate.keep_alive()
         {
-            let expire_in = self.granted.expire_in(now, &self.rate);
             // Callers that wait for the last permits still find the rate when they ask again.
-            let slack = Duration::from_millis(self.rate.interval_millis().min(1_000) + 100);
-            self.expire_after(now, keep_alive.max(expire_in + slack));
+            let slack = Duration::from_millis(rate.interval_millis().min(1_000) + 100);
+            let expire_in = budget.granted.expire_in(now, &rate) + slack;
+            let expires_at = self.expires_at;
+            self.expire_after(now, keep_alive.max(expire_in));
+            self.expires_at = self.expires_at.max(expires_at);
         }
         Ok(AcquireReply {
             granted,
-            stamp: self.stamp(now.div_ceil(1_000)),
+            stamp: now.div_ceil(1_000),
             wait: Duration::from_micros(wait),
             redisson: None,
         })
     }
 
+    /// Gives a grant back, and removes its caller from the fair queue.
+    pub(super) fn give_back(&mut self, now: u64, grant: &Grant) -> u64 {
+        for budget in self.budgets.values_mut() {
+            budget.fair_queue.retain(|(id, _)| *id != grant.id);
+        }
+        let (rate, mut client) = (self.rate, ClientId::default());
+        client.copy_from_slice(&grant.id[..8]);
+        self.budget(client).granted.give_back(now, &rate, grant)
+    }
+
+    pub(super) fn release(&mut self, now: u64, client: ClientId, permits: u64) -> u64 {
+        let rate = self.rate;
+        let budget = self.budget(client);
+        budget.granted.release(now, &rate, client, permits)
+    }
+
+    pub(super) fn available(&mut self, now: u64, client: ClientId) -> u64 {
+        let rate = self.rate;
+        self.budget(client).granted.available(now, &rate)
+    }
+
+    /// Whether the rate is forgotten. Its grants may still count if a rate is set.
+    pub(super) fn has_expired(&self, now: u64) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Returns the time until all grants have expired.
+    pub(super) fn grants_expire_in(&self, now: u64) -> Duration {
+        let budgets = self.budgets.values();
+        let expire_in = budgets.map(|budget| budget.granted.expire_in(now, &self.rate));
+        expire_in.max().unwrap_or_default()
+    }
+
+    pub(super) fn expire_after(&mut self, now: u64, after: Duration) {
+        let after = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+        self.expires_at = Some(now.saturating_add(after));
+    }
+}
+
+impl Budget {
     /// Returns the indices of the callers whose permits were granted, and the microseconds until
     /// the next caller's permits can be granted.
-    fn acquire_unfair(&mut self, now: u64, permits: u64, callers: usize) -> (Vec<usize>, u64) {
-        for granted in 0..callers {
-            if let Err(wait) = self.granted.acquire(now, &self.rate, permits) {
+    fn acquire_unfair(
+        &mut self,
+        now: u64,
+        rate: &Rate,
+        permits: u64,
+        callers: &[GrantId],
+    ) -> (Vec<usize>, u64) {
+        for (granted, id) in callers.iter().enumerate() {
+            if let Err(wait) = self.granted.acquire(now, rate, *id, permits) {
                 return ((0..granted).collect(), wait);
             }
         }
-        ((0..callers).collect(), 0)
+        ((0..callers.len()).collect(), 0)
     }
 
     /// As [`acquire_unfair`](Self::acquire_unfair), in the order of the fair queue. Callers in the
     /// queue that do not ask now keep their place and their share.
-    fn acquire_fair(&mut self, now: u64, permits: u64, callers: &[GrantId]) -> (Vec<usize>, u64) {
+    fn acquire_fair(
+        &mut self,
+        now: u64,
+        rate: &Rate,
+        permits: u64,
+        callers: &[GrantId],
+    ) -> (Vec<usize>, u64) {
         for id in callers {
             if !self.fair_queue.iter().any(|(queued, _)| queued == id) {
                 self.fair_queue.push_back((*id, permits));
@@ -101,14 +168,14 @@ impl MemoryLimiter {
         }
         let (mut granted, mut position, mut reserved) = (Vec::new(), 0, 0);
         while let Some((id, wanted)) = self.fair_queue.get(position).copied() {
-            let shortfall = (self.granted).shortfall(now, &self.rate, reserved + wanted);
+            let shortfall = self.granted.shortfall(now, rate, reserved + wanted);
             if shortfall > 0 {
-                let shortfall = shortfall.min(self.rate.permits());
-                return (granted, self.granted.wait_for(now, &self.rate, shortfall));
+                let shortfall = shortfall.min(rate.permits());
+                return (granted, self.granted.wait_for(now, rate, shortfall));
             }
             match callers.iter().position(|caller| *caller == id) {
                 Some(index) => {
-                    let _ = self.granted.acquire(now, &self.rate, wanted);
+                    let _ = self.granted.acquire(now, rate, id, wanted);
                     self.fair_queue.remove(position);
                     granted.push(index);
                 }
@@ -119,28 +186,5 @@ impl MemoryLimiter {
             }
         }
         (granted, 0)
-    }
-
-    /// Gives a grant back, and removes its caller from the fair queue.
-    pub(super) fn give_back(&mut self, now: u64, grant: &Grant) -> u64 {
-        self.fair_queue.retain(|(id, _)| *id != grant.id);
-        let millis = grant.stamp % Self::MAX_MILLIS;
-        match grant.stamp == self.stamp(millis) {
-            true => (self.granted).give_back(now, &self.rate, millis, grant.permits),
-            false => 0,
-        }
-    }
-
-    fn stamp(&self, millis: u64) -> u64 {
-        millis + self.epoch % Self::MAX_EPOCHS * Self::MAX_MILLIS
-    }
-
-    pub(super) fn has_expired(&self, now: u64) -> bool {
-        self.expires_at.is_some_and(|at| at <= now)
-    }
-
-    pub(super) fn expire_after(&mut self, now: u64, after: Duration) {
-        let after = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
-        self.expires_at = Some(now.saturating_add(after));
     }
 }

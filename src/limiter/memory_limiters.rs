@@ -1,6 +1,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::ready;
+#[cfg(feature = "test-util")]
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,12 +22,12 @@ use crate::clock::Clock;
 /// Rate limiters in the memory of this process, for development and tests without Redis.
 ///
 /// They decide as limiters on Redis do, and know only [`Generation::Third`]. Clones share their
-/// limiters. They use tokio's clock, so tests can pause it.
+/// limiters and are one client. They use tokio's clock, so tests can pause it.
 ///
-/// A limiter whose rate has a [keep-alive time](Rate::with_keep_alive) is forgotten after that time. Any
-/// other limiter stays in memory until it is deleted. Set a keep-alive time if clients choose the
-/// names. Up to 64 forgotten limiters, or as many as there are limiters in use, may still occupy
-/// memory.
+/// A limiter whose rate has a [keep-alive time](Rate::with_keep_alive) is forgotten after that
+/// time. Any other limiter stays in memory until it is deleted. Set a keep-alive time if clients
+/// choose the names. Up to 64 forgotten limiters, or as many as there are limiters in use, may still
+/// occupy memory. A grant occupies about 50 bytes until it has expired.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,8 +54,6 @@ struct LimiterMap {
     clock: Clock,
     /// At this number of limiters, expired ones are dropped.
     sweep_at: usize,
-    /// The epoch of the latest new limiter: see [`next_epoch`](Self::next_epoch).
-    last_epoch: u64,
 }
 
 impl MemoryLimiters {
@@ -62,7 +62,6 @@ impl MemoryLimiters {
             by_name: HashMap::new(),
             clock,
             sweep_at: 0,
-            last_epoch: 0,
         };
         Self {
             map: Arc::new(Mutex::new(map)),
@@ -75,6 +74,19 @@ impl MemoryLimiters {
     #[must_use]
     pub fn with_clock(clock: crate::test_util::ManualClock) -> Self {
         Self::new(Clock::Manual(clock))
+    }
+
+    /// Another client of the same limiters, as another process on Redis would be: with a budget of
+    /// its own under a rate per client.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn another_client(&self) -> Self {
+        static CLIENTS: AtomicU64 = AtomicU64::new(1);
+        let id = CLIENTS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        Self {
+            map: Arc::clone(&self.map),
+            client: Arc::new(Client::new(id)),
+        }
     }
 
     pub(super) const fn client(&self) -> &Arc<Client> {
@@ -91,11 +103,7 @@ impl MemoryLimiters {
         let mut map = self.map();
         let now = map.clock.now();
         let limiter = map.by_name.get_mut(name)?;
-        if limiter.has_expired(now) {
-            map.by_name.remove(name);
-            return None;
-        }
-        Some(run(now, limiter))
+        (!limiter.has_expired(now)).then(|| run(now, limiter))
     }
 
     /// As [`find`](Self::find); without the limiter it fails.
@@ -112,47 +120,39 @@ impl MemoryLimiters {
         let mut map = self.map();
         let now = map.clock.now();
         map.sweep_if_large(now);
-        let existing = map.by_name.remove(name);
-        let existing = existing.filter(|limiter| !limiter.has_expired(now));
-        let mut limiter = match (mode, existing) {
-            (ConfigureMode::TrySet, Some(limiter)) => {
-                map.by_name.insert(name.into(), limiter);
-                return false;
-            }
-            (ConfigureMode::Update | ConfigureMode::UpdateKeeping, None) => return false,
-            (ConfigureMode::TrySet | ConfigureMode::Set, None) => {
-                MemoryLimiter::new(rate, map.next_epoch())
-            }
-            (ConfigureMode::UpdateKeeping, Some(limiter)) => limiter,
-            (ConfigureMode::Set | ConfigureMode::Update, Some(mut limiter)) => {
-                limiter.reset();
-                limiter
-            }
+        let has_rate = |limiter: &MemoryLimiter| !limiter.has_expired(now);
+        let has_rate = map.by_name.get(name).is_some_and(has_rate);
+        let (is_set, keeps_grants) = match mode {
+            ConfigureMode::TrySet => (!has_rate, true),
+            ConfigureMode::Set => (true, false),
+            ConfigureMode::Update => (has_rate, false),
+            ConfigureMode::UpdateKeeping => (has_rate, true),
         };
-        limiter.set_rate(now, rate);
-        map.by_name.insert(name.into(), limiter);
-        true
+        if is_set {
+            let limiter = map.by_name.entry(name.into());
+            let limiter = limiter.or_insert_with(|| MemoryLimiter::new(rate));
+            if !keeps_grants {
+                limiter.forget_grants();
+            }
+            limiter.set_rate(now, rate);
+        }
+        is_set
     }
 }
 
 impl LimiterMap {
     const MIN_SWEEP: usize = 64;
 
-    /// Drops expired limiters, but not with every new name: that would look at all limiters each
-    /// time.
+    /// Drops limiters whose rate and whose grants have expired, but not with every new name: that
+    /// would look at all limiters each time.
     fn sweep_if_large(&mut self, now: u64) {
         if self.by_name.len() >= self.sweep_at {
-            self.by_name.retain(|_, limiter| !limiter.has_expired(now));
+            self.by_name.retain(|_, limiter| {
+                !limiter.has_expired(now) || !limiter.grants_expire_in(now).is_zero()
+            });
             self.sweep_at = Self::MIN_SWEEP.max(2 * self.by_name.len());
             self.by_name.shrink_to(self.sweep_at);
         }
-    }
-
-    /// A grant of a deleted limiter must not be given back to a new one of the same name, so the
-    /// new one begins with another epoch.
-    fn next_epoch(&mut self) -> u64 {
-        self.last_epoch += 1024;
-        self.last_epoch
     }
 }
 
@@ -174,7 +174,7 @@ impl Limiters for MemoryLimiters {
     ) -> LimiterFuture<'static, AcquireReply> {
         let reply = require_third(request.generation).and_then(|()| {
             self.get(&request.name, |now, limiter| {
-                limiter.acquire(now, &request, &callers)
+                limiter.acquire(now, &request, self.client.id(), &callers)
             })?
         });
         Box::pin(ready(reply))
@@ -190,7 +190,7 @@ impl Limiters for MemoryLimiters {
 
     fn release<'a>(&'a self, name: &'a str, permits: u64) -> LimiterFuture<'a, u64> {
         let released = self.get(name, |now, limiter| {
-            limiter.granted.release(now, &limiter.rate, permits)
+            limiter.release(now, self.client.id(), permits)
         });
         Box::pin(ready(released))
     }
@@ -198,7 +198,7 @@ impl Limiters for MemoryLimiters {
     fn available<'a>(&'a self, name: &'a str, generation: Generation) -> LimiterFuture<'a, u64> {
         let available = require_third(generation).and_then(|()| {
             self.get(name, |now, limiter| {
-                limiter.granted.available(now, &limiter.rate)
+                limiter.available(now, self.client.id())
             })
         });
         Box::pin(ready(available))

@@ -9,7 +9,7 @@ use super::error::{LimiterError, LimiterErrorKind};
 use super::generation::Generation;
 use super::limiter_keys::LimiterKeys;
 use super::limiters::{
-    AcquireReply, AcquireRequest, ConfigureMode, Grant, GrantId, LimiterFuture, Limiters,
+    AcquireReply, AcquireRequest, ClientId, ConfigureMode, Grant, GrantId, LimiterFuture, Limiters,
     RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
@@ -25,14 +25,13 @@ use crate::connection::{
 #[derive(Clone)]
 pub(super) struct RedisLimiters {
     redis: Redis,
-    /// The first half of the id of every grant of this client.
-    client_id: [u8; 8],
+    client_id: ClientId,
     /// The clock of a test, which stands in for the server's clock.
     clock: Option<Arc<Clock>>,
 }
 
 impl RedisLimiters {
-    pub(super) fn new(redis: &Redis, client_id: [u8; 8]) -> Self {
+    pub(super) fn new(redis: &Redis, client_id: ClientId) -> Self {
         Self {
             redis: redis.clone(),
             client_id,

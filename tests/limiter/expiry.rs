@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use redis::Commands;
-use tidegate::limiter::{LimiterErrorKind, Rate, RateType};
+use tidegate::limiter::{
+    LimiterBackend, LimiterErrorKind, MemoryLimiters, Rate, RateLimiter, RateType,
+};
 use tokio::time::sleep;
 
-use crate::{connect, limiter};
+use crate::{connect, limiter, on_both};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -15,12 +17,15 @@ fn lives(connection: &mut redis::Connection, names: &[&str]) -> Vec<i64> {
     names.iter().map(life).collect()
 }
 
+on_both!(
+    a_rate_that_is_forgotten_refills_nothing,
+    a_longer_rate_counts_nothing_that_had_expired,
+    a_kept_alive_rate_leaves_no_counts,
+);
+
 /// A rate that is forgotten and set anew finds what was granted under it.
-#[tokio::test]
-async fn a_rate_that_is_forgotten_refills_nothing() {
-    let server = test_support::Redis::start();
-    let redis = connect(&server).await;
-    let limiter = limiter(&redis, 3, 60_000).await;
+async fn a_rate_that_is_forgotten_refills_nothing(on: LimiterBackend) {
+    let limiter = limiter(on, 3, 60_000).await;
     assert!(limiter.try_acquire(3).await.expect("an answer"));
     for after in [Duration::from_millis(30), 60 * SECOND] {
         assert!(limiter.expire(after).await.expect("an answer"));
@@ -30,13 +35,7 @@ async fn a_rate_that_is_forgotten_refills_nothing() {
         !limiter.try_acquire(1).await.expect("an answer"),
         "a longer life"
     );
-    assert!(
-        limiter
-            .expire(Duration::from_millis(30))
-            .await
-            .expect("an answer")
-    );
-    sleep(Duration::from_millis(60)).await;
+    forget(&limiter).await;
     let unknown = limiter.try_acquire(1).await.map_err(|error| error.kind());
     assert_eq!(unknown, Err(LimiterErrorKind::UnknownLimiter));
     let set = limiter
@@ -47,6 +46,83 @@ async fn a_rate_that_is_forgotten_refills_nothing() {
         !limiter.try_acquire(1).await.expect("an answer"),
         "set anew"
     );
+}
+
+/// Lets the rate expire.
+async fn forget(limiter: &RateLimiter) {
+    let after = Duration::from_millis(30);
+    assert!(limiter.expire(after).await.expect("an answer"));
+    while limiter.exists().await.expect("an answer") {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn a_longer_rate_counts_nothing_that_had_expired(on: LimiterBackend) {
+    let limiter = limiter(on, 10, 200).await;
+    assert!(limiter.try_acquire(10).await.expect("an answer"));
+    sleep(Duration::from_millis(220)).await;
+    forget(&limiter).await;
+    let longer = Rate::overall(10, 10 * SECOND).expect("valid");
+    assert!(limiter.try_set(longer).await.expect("an answer"));
+    assert_eq!(limiter.available_permits().await.expect("an answer"), 10);
+    assert!(limiter.try_acquire(10).await.expect("an answer"));
+}
+
+async fn a_kept_alive_rate_leaves_no_counts(on: LimiterBackend) {
+    let limiter = RateLimiter::new(on, "partner");
+    let interval = Duration::from_millis(100);
+    let rate = Rate::overall(10, interval).expect("valid");
+    let rate = rate.with_keep_alive(interval).expect("valid");
+    assert!(limiter.try_set(rate).await.expect("an answer"));
+    assert!(limiter.try_acquire(10).await.expect("an answer"));
+    while limiter.exists().await.expect("an answer") {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let longer = Rate::overall(10, 60 * SECOND).expect("valid");
+    assert!(limiter.try_set(longer).await.expect("an answer"));
+    assert!(limiter.try_acquire(10).await.expect("an answer"));
+}
+
+/// Two clients with a budget each, on Redis and in memory.
+async fn two_clients(server: &test_support::Redis) -> [[RateLimiter; 2]; 2] {
+    let clients = [connect(server).await, connect(server).await];
+    let on_redis = clients.map(|redis| RateLimiter::new(redis, "partner"));
+    let memory = MemoryLimiters::default();
+    let clients = [memory.another_client(), memory];
+    let in_memory = clients.map(|client| RateLimiter::new(client, "partner"));
+    [on_redis, in_memory]
+}
+
+/// Another client sets a longer interval, or deletes the limiter.
+#[tokio::test]
+async fn what_had_expired_counts_for_no_client_again() {
+    let server = test_support::Redis::start();
+    for [one, other] in two_clients(&server).await {
+        let rate = Rate::per_client(10, Duration::from_millis(200)).expect("valid");
+        let longer = Rate::per_client(10, 60 * SECOND).expect("valid");
+        assert!(one.try_set(rate).await.expect("an answer"));
+        for limiter in [&one, &other] {
+            assert!(limiter.try_acquire(10).await.expect("an answer"));
+        }
+        sleep(Duration::from_millis(220)).await;
+        assert!(one.update_keeping(longer).await.expect("an answer"));
+        for limiter in [&one, &other] {
+            let available = limiter.available_permits().await;
+            assert_eq!(available.expect("an answer"), 10);
+            assert!(limiter.try_acquire(10).await.expect("an answer"));
+            assert!(!limiter.try_acquire(1).await.expect("an answer"));
+        }
+        forget(&one).await;
+        assert!(one.try_set(longer).await.expect("an answer"));
+        for limiter in [&one, &other] {
+            assert!(!limiter.try_acquire(1).await.expect("an answer"), "forgot");
+        }
+        assert!(one.delete().await.expect("an answer"));
+        assert!(one.try_set(longer).await.expect("an answer"));
+        for limiter in [&one, &other] {
+            assert!(limiter.try_acquire(10).await.expect("an answer"), "deleted");
+        }
+    }
 }
 
 /// A new rate lives as long as it says, whatever the old one's expiry was.
