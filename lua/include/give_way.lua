@@ -27,7 +27,7 @@ end
 local MAX_READ = 64
 
 local function count_redisson()
-  local first = has_expired and call('ZCOUNT', permits_key, '-inf', text(ms - interval)) or 0
+  local first = has_expired and call('ZCOUNT', permits_key, '-inf', text(expired_until)) or 0
   local size = call('ZCARD', permits_key) - first
   local runs, length = 1, size
   if size > MAX_READ then runs, length = 8, MAX_READ / 8 end

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use test_support::Redis;
+use test_support::random::Random;
 use tidegate::limiter::{LimiterBackend, RateLimiter, RateType};
 use tidegate::test_util::ManualClock;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::redisson::Java;
-use crate::{Random, connect};
+use crate::connect;
 
 /// A `HashedWheelTimer` of Netty, which wakes a task at the end of the tick of its deadline.
 #[derive(Clone, Copy)]
