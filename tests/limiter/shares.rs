@@ -12,8 +12,8 @@ use tidegate::limiter::{LimiterBackend, RateLimiter, RateType};
 use tidegate::test_util::ManualClock;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::redisson::Java;
 use crate::connect;
+use crate::redisson::Java;
 
 /// A `HashedWheelTimer` of Netty, which wakes a task at the end of the tick of its deadline.
 #[derive(Clone, Copy)]
