@@ -111,10 +111,14 @@ async fn worker_asks_and_changes() {
                         }
                         false => ask(&limiter, interval, &mut random).await,
                     };
-                    use LimiterErrorKind::{AboveRate, UnknownLimiter};
+                    use LimiterErrorKind::{AboveRate, Store, UnknownLimiter};
+                    use tidegate::store::StoreErrorKind::Timeout;
                     match done.map_err(|error| error.kind()) {
                         Ok(()) => tokio::task::yield_now().await,
-                        Err(UnknownLimiter | AboveRate) => sleep(Duration::from_millis(2)).await,
+                        // A busy machine may be long silent.
+                        Err(UnknownLimiter | AboveRate | Store(Timeout)) => {
+                            sleep(Duration::from_millis(2)).await;
+                        }
                         Err(other) => panic!("{other:?}"),
                     }
                 }

@@ -55,8 +55,8 @@ async fn keys_are_lost_one_by_one() {
         let grants = &monitor.grants(&server.url)[&key("permits")];
         let fullest = grants.fullest(interval * 1_000);
         assert!(fullest <= rate, "{fullest} of {rate} in {interval} ms");
-        // Back to full use after at most two intervals.
-        let patience = Duration::from_millis(2 * interval + 40);
+        // Back to full use after at most two intervals, and what a busy machine takes.
+        let patience = Duration::from_millis(2 * interval + 500);
         assert!(
             limiter
                 .try_acquire_for(rate, patience)

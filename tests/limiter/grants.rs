@@ -44,7 +44,7 @@ async fn callers_that_give_up_waste_nothing(on: LimiterBackend) {
     let granted: u64 = tasks.join_all().await.into_iter().sum();
     println!("{granted} of 300");
     // 300 and those of the first interval.
-    assert!((200..=350).contains(&granted), "{granted} of 300");
+    assert!((150..=350).contains(&granted), "{granted} of 300");
     while !limiter.try_acquire(1).await.expect("an answer") {
         assert!(Instant::now() < until + 2 * SECOND, "nothing is left");
         sleep(Duration::from_millis(10)).await;
@@ -262,7 +262,7 @@ async fn free_permits_are_granted_as_fast_by_waiting_as_by_trying() {
     }
 }
 
-/// With the default time-out, nobody fails, and calls are shared. `TIDEGATE_PERMITS` sets how many
+/// With a time-out that is far below what all of it takes, nobody fails, and calls are shared. `TIDEGATE_PERMITS` sets how many
 /// of the ten thousand are served in 100 ms.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_waiters_cost_a_handful_of_calls() {
@@ -272,6 +272,7 @@ async fn ten_thousand_waiters_cost_a_handful_of_calls() {
     for is_fair in [false, true] {
         let server = test_support::Redis::start();
         let redis = Redis::connect(&server.url).await.expect("a running server");
+        let redis = redis.timeout(SECOND);
         let mut limiter = limiter(&redis, permits, 100).await;
         if is_fair {
             limiter = limiter.fair();

@@ -195,13 +195,13 @@ async fn they_get_all_that_there_is_while_we_are_idle() {
 async fn a_value_that_is_too_low_is_mended() {
     let server = test_support::Redis::start();
     let redis = connect(&server).await;
-    let limiter = limiter(&redis, 10, 40).await;
+    let limiter = limiter(&redis, 10, 500).await;
     assert!(limiter.try_acquire(1).await.expect("an answer"));
     let _: () =
         redis::Commands::set(&mut server.connection(), "{partner}:value", 0).expect("is set");
     // Who asks for one at a time, now and then, is never denied, and still it is seen.
     for _ in 0..4 {
-        sleep(Duration::from_millis(60)).await;
+        sleep(Duration::from_millis(600)).await;
         assert!(limiter.try_acquire(1).await.expect("an answer"));
     }
     assert_eq!(limiter.available_permits().await.expect("an answer"), 9);

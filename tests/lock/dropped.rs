@@ -130,10 +130,10 @@ async fn guards_outlive_handles() {
     };
     let before = tasks();
     let redis = process(&server).await;
-    let lock = Lock::new(&redis, "l").lease(Duration::from_millis(300));
+    let lock = Lock::new(&redis, "l").lease(Duration::from_secs(1));
     let guard = lock.lock().await.expect("a lock");
     drop((lock, redis));
-    tokio::time::sleep(Duration::from_millis(900)).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert!(guard.is_held(), "nobody renews it");
     drop(guard);
     eventually("its tasks end", HICCUP, async || tasks() == before).await;

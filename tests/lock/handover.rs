@@ -110,7 +110,7 @@ async fn a_thousand_waiters() {
                 match at % 2 {
                     0 => Some(lock.lock().await.expect("a lock")),
                     _ => lock
-                        .try_lock_for(Duration::from_secs(20))
+                        .try_lock_for(Duration::from_secs(60))
                         .await
                         .expect("an answer"),
                 }
