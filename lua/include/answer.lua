@@ -4,10 +4,11 @@
       --        ends_at(counters[n]): from when on nothing counts that was charged under the quota
       size = size + 1
       for n = 1, number_of_quotas do
-        used[n] = used[n] + charged
-        local remaining, reset = limits[n] - used[n], 0
+        local units_now = used[n] + charged
+        local remaining, reset = limits[n] - units_now, 0
+        used[n] = units_now
         if remaining < 0 then remaining = 0 end
-        if used[n] > 0 and limits[n] > 0 then
+        if units_now > 0 and limits[n] > 0 then
           reset = ends_at(counters[n]) - now
           if reset < 0 then reset = 0 end
         end

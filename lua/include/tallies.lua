@@ -29,7 +29,8 @@
 --                                      units that another tally has to be charged with then to
 --                                      count as much
 --        charge(tally, time, units, charged_at) -> how many of them it could not hold
---        wait, ends_at: see `decide` and `answer`
+--        wait(tally, limit, cost): microseconds until the cost fits, if it does not fit now
+--        ends_at: see `answer`
 --        write_tally(tally)
 --        Here `charged_at` is when something was charged last.
 -- Gives  the reply of the script
@@ -93,6 +94,11 @@ for place = 1, #KEYS do
 -- include: read_row
       while takes > 0 and not error_text do
 -- include: decide
+        for n = 1, verdict == DENIED and number_of_quotas or 0 do
+          if cost > limits[n] - used[n] then
+            number = math.max(number, wait(counters[n], limits[n], cost))
+          end
+        end
         if charged > 0 then
           if not is_prepared then
             is_prepared = true

@@ -28,6 +28,8 @@ pub(super) const INCLUDES: &[(&str, &str)] = includes![
     "choose_tallies",
     "log_entry",
     "read_log",
+    "log_search",
+    "log_wait",
     "drain",
     "refund_begin",
     "refund_entry",
