@@ -1,114 +1,89 @@
 use super::algorithm::Algorithm;
-use super::algorithm_definition::AlgorithmDefinition;
 use super::algorithm_state::AlgorithmState;
 use super::byte_reader::ByteReader;
-use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
-use super::counting::Counting;
-use super::refunds::Refunds;
-use super::table::with_algorithms;
-use crate::decision::{Decision, Receipt};
+use super::fixed_window::WindowTally;
+use super::gcra::Bucket;
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SubWindows;
+use super::tallies::Tallies;
+use crate::decision::Decision;
 use crate::quota::Quota;
 
-macro_rules! define_any_state {
-    ($($(#[$_attribute:meta])* $name:ident in $module:ident,)+) => {
-        $(use super::$module::$name;)+
-
-        /// The state of one of the algorithms.
-        #[derive(Debug, Clone)]
-        pub(super) enum AnyState {
-            $($name(<$name as AlgorithmDefinition>::State),)+
-        }
-
-        impl AnyState {
-            /// With nothing charged.
-            pub(super) fn new(algorithm: Algorithm) -> Self {
-                match algorithm { $(Algorithm::$name => Self::$name(Default::default()),)+ }
-            }
-
-            /// What a take makes of a new state where the cost fits.
-            pub(super) fn charged_once(
-                counting: Counting,
-                now: u64,
-                quota: &Quota,
-                cost: u64,
-            ) -> Self {
-                let sub_windows = counting.number_of_sub_windows();
-                match counting.algorithm() {
-                    $(Algorithm::$name => {
-                        Self::$name(AlgorithmState::charged_once(now, quota, sub_windows, cost))
-                    })+
-                }
-            }
-
-            /// Forgets what was charged, and gives nothing back of takes that were charged at `now`
-            /// or before.
-            pub(super) fn reset(&mut self, now: u64) {
-                match self { $(Self::$name(state) => *state = AlgorithmState::reset_at(now),)+ }
-            }
-
-            /// The algorithm whose state it is.
-            pub(super) const fn algorithm(&self) -> Algorithm {
-                match self { $(Self::$name(_) => Algorithm::$name,)+ }
-            }
-
-            /// By its own algorithm.
-            #[inline]
-            pub(super) fn take(
-                &mut self,
-                now: u64,
-                quotas: &[Quota],
-                sub_windows: u16,
-                cost: u64,
-            ) -> Decision {
-                match self {
-                    $(Self::$name(state) => {
-                        AlgorithmState::take(state, now, quotas, sub_windows, cost)
-                    })+
-                }
-            }
-
-            pub(super) fn refund(
-                &mut self,
-                now: u64,
-                receipt: &Receipt,
-                units: u64,
-                earlier: &Refunds,
-            ) -> u64 {
-                match self {
-                    $(Self::$name(state) => {
-                        AlgorithmState::refund(state, now, receipt, units, earlier)
-                    })+
-                }
-            }
-
-            pub(super) fn forgotten_at(&self) -> u64 {
-                match self { $(Self::$name(state) => state.forgotten_at(),)+ }
-            }
-
-            pub(super) fn longest_life(&self) -> u64 {
-                match self { $(Self::$name(state) => state.longest_life(),)+ }
-            }
-
-            pub(super) fn write(&self, writer: &mut ByteWriter) {
-                match self { $(Self::$name(state) => state.write(writer),)+ }
-            }
-
-            /// The state of the algorithm with this number.
-            pub(super) fn read(
-                number: u8,
-                reader: &mut ByteReader<'_>,
-            ) -> Result<Self, CountError> {
-                match number {
-                    $($name::NUMBER => AlgorithmState::read(reader).map(Self::$name),)+
-                    _ => Err(CountError::UnknownAlgorithm(number)),
-                }
-            }
-        }
-    };
+/// The state of one of the algorithms.
+#[derive(Debug, Clone)]
+pub(super) enum AnyState {
+    SlidingLog(SlidingLog),
+    SlidingWindow(Tallies<SubWindows>),
+    Gcra(Tallies<Bucket>),
+    FixedWindow(Tallies<WindowTally>),
 }
 
-with_algorithms!(define_any_state);
+impl AnyState {
+    /// With nothing charged.
+    pub(super) fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::default()),
+            Algorithm::SlidingWindow => Self::SlidingWindow(Tallies::default()),
+            Algorithm::Gcra => Self::Gcra(Tallies::default()),
+            Algorithm::FixedWindow => Self::FixedWindow(Tallies::default()),
+        }
+    }
+
+    /// The state of the algorithm with this number.
+    pub(super) fn read(number: u8, reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
+        let mut algorithms = Algorithm::ALL.into_iter();
+        let algorithm = algorithms.find(|algorithm| algorithm.number() == number);
+        let mut any = Self::new(algorithm.ok_or(CountError::UnknownAlgorithm(number))?);
+        any.state_mut().read(reader)?;
+        Ok(any)
+    }
+
+    /// The algorithm whose state it is.
+    pub(super) const fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::SlidingLog(_) => Algorithm::SlidingLog,
+            Self::SlidingWindow(_) => Algorithm::SlidingWindow,
+            Self::Gcra(_) => Algorithm::Gcra,
+            Self::FixedWindow(_) => Algorithm::FixedWindow,
+        }
+    }
+
+    /// By its own algorithm, and without a virtual call.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        now: u64,
+        quotas: &[Quota],
+        sub_windows: u16,
+        cost: u64,
+    ) -> Decision {
+        match self {
+            Self::SlidingLog(state) => state.take(now, quotas, cost),
+            Self::SlidingWindow(state) => state.decide(now, quotas, sub_windows, cost),
+            Self::Gcra(state) => state.decide(now, quotas, sub_windows, cost),
+            Self::FixedWindow(state) => state.decide(now, quotas, sub_windows, cost),
+        }
+    }
+
+    pub(super) fn state(&self) -> &dyn AlgorithmState {
+        match self {
+            Self::SlidingLog(state) => state,
+            Self::SlidingWindow(state) => state,
+            Self::Gcra(state) => state,
+            Self::FixedWindow(state) => state,
+        }
+    }
+
+    pub(super) fn state_mut(&mut self) -> &mut dyn AlgorithmState {
+        match self {
+            Self::SlidingLog(state) => state,
+            Self::SlidingWindow(state) => state,
+            Self::Gcra(state) => state,
+            Self::FixedWindow(state) => state,
+        }
+    }
+}
 
 impl Default for AnyState {
     fn default() -> Self {

@@ -1,3 +1,4 @@
+use super::algorithm::Algorithm;
 use super::any_state::AnyState;
 use super::byte_reader::ByteReader;
 use super::byte_writer::ByteWriter;
@@ -50,12 +51,18 @@ const VERSION: u8 = 1;
 const VERSION_WITH_LEASE: u8 = 2;
 
 impl Count {
-    /// What a take makes of the default count where the cost fits.
-    pub(crate) fn charged_once(counting: Counting, now: u64, quota: &Quota, cost: u64) -> Self {
+    fn new(algorithm: Algorithm) -> Self {
         Self {
-            state: AnyState::charged_once(counting, now, quota, cost),
+            state: AnyState::new(algorithm),
             ..Self::default()
         }
+    }
+
+    /// What a take makes of the default count where the cost fits.
+    pub(crate) fn charged_once(counting: Counting, now: u64, quota: &Quota, cost: u64) -> Self {
+        let mut count = Self::new(counting.algorithm());
+        count.take(counting, now, std::slice::from_ref(quota), cost);
+        count
     }
 
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
@@ -114,10 +121,7 @@ impl Count {
         quotas: &[Quota],
         cost: u64,
     ) -> Decision {
-        let mut count = Self {
-            state: AnyState::new(counting.algorithm()),
-            ..Self::default()
-        };
+        let mut count = Self::new(counting.algorithm());
         let decision = count.take(counting, now, quotas, cost);
         if decision.receipt().is_some() {
             *self = count;
@@ -134,9 +138,12 @@ impl Count {
             return 0;
         }
         let units = units.min(receipt.units());
-        let refunded = self.state.refund(now, receipt, units, &self.refunds);
+        let refunded = self
+            .state
+            .state_mut()
+            .refund(now, receipt, units, &self.refunds);
         if refunded > 0 {
-            let remembered = self.state.longest_life().saturating_mul(2);
+            let remembered = self.state.state().longest_life().saturating_mul(2);
             self.refunds
                 .add(*receipt, refunded, now.saturating_sub(remembered));
         }
@@ -170,7 +177,7 @@ impl Count {
     /// receipt that is stamped after the instant of the reset is taken for a later one, and takes
     /// that are charged until the clock has passed that instant again are not given back.
     pub fn reset(&mut self, now: u64) {
-        self.state.reset(now);
+        self.state.state_mut().reset(now);
         (self.refunds, self.lease) = Default::default();
     }
 
@@ -214,7 +221,7 @@ impl Count {
             Some(_) => VERSION_WITH_LEASE,
         });
         writer.byte(self.state.algorithm().number());
-        self.state.write(&mut writer);
+        self.state.state().write(&mut writer);
         self.refunds.write(&mut writer);
         if let Some(mark) = &self.lease {
             mark.write(&mut writer);
@@ -257,42 +264,11 @@ impl Count {
     /// with a receipt from before a [reset](Self::reset): a store may drop the count then.
     #[must_use]
     pub fn forgotten_at(&self) -> u64 {
-        let forgotten_at = self.state.forgotten_at();
-        let given_back = self
-            .refunds
-            .newest()
-            .map_or(0, |newest| newest.saturating_add(self.state.longest_life()));
+        let forgotten_at = self.state.state().forgotten_at();
+        let given_back = self.refunds.newest().map_or(0, |newest| {
+            newest.saturating_add(self.state.state().longest_life())
+        });
         let longer_until = self.lease.as_ref().map_or(0, |mark| mark.ends_at());
         forgotten_at.max(given_back).max(longer_until)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::algorithm::Algorithm;
-
-    #[test]
-    fn one_that_was_charged_once_is_as_a_take_makes_it() {
-        let instants = [0, 1, 999, 1_000, 1_234_567, u64::MAX / 2];
-        let quotas = [(1, 1), (5, 10_000), (7, 60_000), (4_000_000_000, 1_000)];
-        let cases = Algorithm::ALL.map(|algorithm| instants.map(|now| (algorithm, now)));
-        for (algorithm, now) in cases.into_iter().flatten() {
-            for (max, window) in quotas {
-                for sub_windows in [1, 64] {
-                    let counting = Counting::from(algorithm).sub_windows(sub_windows);
-                    let quota = Quota::new(max, Duration::from_millis(window)).expect("valid");
-                    let bursts = [quota, quota.with_burst(2 * max).expect("valid")];
-                    for (quota, cost) in bursts.into_iter().flat_map(|it| [(it, 1), (it, max)]) {
-                        let mut count = Count::default();
-                        assert!(count.take(counting, now, &[quota], cost).is_allowed());
-                        let made = Count::charged_once(counting, now, &quota, cost);
-                        assert_eq!(format!("{made:?}"), format!("{count:?}"));
-                    }
-                }
-            }
-        }
     }
 }

@@ -1,8 +1,6 @@
-use super::algorithm_definition::AlgorithmDefinition;
 use super::byte_reader::{ByteReader, check};
 use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
-use super::lease_end::LeaseEnd;
 use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -54,17 +52,6 @@ impl FixedWindow {
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
         self.0.decide(now, quotas, 1, cost)
     }
-}
-
-impl AlgorithmDefinition for FixedWindow {
-    const NAME: &'static str = "fixed-window";
-    const KEY_SUFFIX: &'static str = "~fixed";
-    const NUMBER: u8 = 4;
-    const SCRIPT: &'static str = include_str!("../../lua/fixed_window.lua");
-    const REFUND_SCRIPT: &'static str = include_str!("../../lua/refund/fixed_window.lua");
-    const LEASE_END: Option<LeaseEnd> = Some(LeaseEnd::WithTheWindow);
-
-    type State = Tallies<WindowTally>;
 }
 
 #[derive(Debug, Clone)]

@@ -1,4 +1,3 @@
-use super::algorithm_definition::AlgorithmDefinition;
 use super::byte_reader::{ByteReader, check};
 use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
@@ -55,38 +54,6 @@ impl Gcra {
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
         self.0.decide(now, quotas, 1, cost)
-    }
-}
-
-impl AlgorithmDefinition for Gcra {
-    const NAME: &'static str = "gcra";
-    const KEY_SUFFIX: &'static str = "~gcra";
-    const NUMBER: u8 = 3;
-    const SCRIPT: &'static str = include_str!("../../lua/gcra.lua");
-    const REFUND_SCRIPT: &'static str = include_str!("../../lua/refund/gcra.lua");
-    const HAS_BURST: bool = true;
-    const TELLS_HELD: bool = true;
-
-    type State = Tallies<Bucket>;
-
-    fn limit(quota: &Quota) -> u64 {
-        Bucket::limit(quota)
-    }
-
-    fn life(quota: &Quota) -> u64 {
-        Pace::of(quota).life(quota)
-    }
-
-    fn script_numbers(quota: &Quota, _: u16) -> Vec<u64> {
-        let pace = Pace::of(quota);
-        vec![quota.burst(), pace.life(quota), pace.units, pace.micros]
-    }
-
-    /// The bucket takes longer to drain.
-    fn delay(quota: &Quota, held: u64, later: u64) -> u64 {
-        let pace = Pace::of(quota);
-        let before = pace.time_for(held.saturating_sub(later));
-        pace.time_for(held).saturating_sub(before)
     }
 }
 

@@ -21,7 +21,6 @@
 //! them: what a store keeps for a key. It can be written to bytes and read again.
 
 pub(crate) mod algorithm;
-mod algorithm_definition;
 mod algorithm_state;
 mod any_state;
 mod byte_reader;
@@ -40,7 +39,6 @@ mod quota_use;
 mod refunds;
 mod sliding_log;
 mod sliding_window;
-mod table;
 mod tallies;
 
 pub(crate) use algorithm::Algorithm;

@@ -1,10 +1,8 @@
-use super::algorithm_definition::AlgorithmDefinition;
 use super::algorithm_state::AlgorithmState;
 use super::byte_reader::{ByteReader, check};
 use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
 use super::entries::Entries;
-use super::lease_end::LeaseEnd;
 use super::modulus::MODULUS_MASK;
 use super::quota_use::{QuotaUse, ruling};
 use super::refunds::Refunds;
@@ -128,38 +126,12 @@ impl Default for SlidingLog {
     }
 }
 
-impl AlgorithmDefinition for SlidingLog {
-    const NAME: &'static str = "sliding-log";
-    const KEY_SUFFIX: &'static str = "";
-    const NUMBER: u8 = 1;
-    const SCRIPT: &'static str = include_str!("../../lua/sliding_log.lua");
-    const REFUND_SCRIPT: &'static str = include_str!("../../lua/refund/sliding_log.lua");
-    const LEASE_END: Option<LeaseEnd> = Some(LeaseEnd::AfterItsTime);
-
-    type State = Self;
-}
-
 impl AlgorithmState for SlidingLog {
-    fn charged_once(now: u64, quota: &Quota, _: u16, cost: u64) -> Self {
-        let mut log = Self {
-            serial: cost & MODULUS_MASK,
-            horizon: Horizon::of(std::slice::from_ref(quota)),
-            ..Self::default()
-        };
-        log.entries.push(now, cost);
-        log
-    }
-
-    fn reset_at(now: u64) -> Self {
-        Self {
+    fn reset(&mut self, now: u64) {
+        *self = Self {
             refundable_since: now.saturating_add(1),
             ..Self::default()
-        }
-    }
-
-    #[inline]
-    fn take(&mut self, now: u64, quotas: &[Quota], _: u16, cost: u64) -> Decision {
-        self.take(now, quotas, cost)
+        };
     }
 
     fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, _: &Refunds) -> u64 {
@@ -209,8 +181,8 @@ impl AlgorithmState for SlidingLog {
         }
     }
 
-    fn read(reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
-        let mut log = Self {
+    fn read(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
+        *self = Self {
             entries: Entries::read(reader, MILLISECOND)?,
             serial: reader.number_up_to(MODULUS_MASK, "the serial number")?,
             refundable_since: reader.number()?,
@@ -219,12 +191,12 @@ impl AlgorithmState for SlidingLog {
         };
         let long = Horizon::read(reader)?;
         if long.window > 0 {
-            let until = reader.number_near(log.newest())?;
-            let latest = log.newest().saturating_add(2 * MAX_WINDOW);
+            let until = reader.number_near(self.newest())?;
+            let latest = self.newest().saturating_add(2 * MAX_WINDOW);
             check(until <= latest, "the end of a longer window")?;
-            log.long = Some((long, until));
+            self.long = Some((long, until));
         }
-        Ok(log)
+        Ok(())
     }
 }
 

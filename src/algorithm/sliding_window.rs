@@ -1,9 +1,7 @@
-use super::algorithm_definition::AlgorithmDefinition;
 use super::byte_reader::{ByteReader, check};
 use super::byte_writer::ByteWriter;
 use super::count_error::CountError;
 use super::entries::Entries;
-use super::lease_end::LeaseEnd;
 use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
@@ -60,22 +58,6 @@ impl SlidingWindow {
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(&mut self, now: u64, quotas: &[Quota], sub_windows: u16, cost: u64) -> Decision {
         self.0.decide(now, quotas, sub_windows, cost)
-    }
-}
-
-impl AlgorithmDefinition for SlidingWindow {
-    const NAME: &'static str = "sliding-window";
-    const KEY_SUFFIX: &'static str = "~window";
-    const NUMBER: u8 = 2;
-    const SCRIPT: &'static str = include_str!("../../lua/sliding_window.lua");
-    const REFUND_SCRIPT: &'static str = include_str!("../../lua/refund/sliding_window.lua");
-    const LEASE_END: Option<LeaseEnd> = Some(LeaseEnd::AfterItsTime);
-    const HAS_SUB_WINDOWS: bool = true;
-
-    type State = Tallies<SubWindows>;
-
-    fn script_numbers(_: &Quota, sub_windows: u16) -> Vec<u64> {
-        vec![sub_windows.into()]
     }
 }
 

@@ -9,31 +9,16 @@ use crate::algorithm::byte_writer::ByteWriter;
 use crate::algorithm::count_error::CountError;
 use crate::algorithm::modulus::MODULUS_MASK;
 use crate::algorithm::refunds::Refunds;
-use crate::decision::{Decision, Receipt};
+use crate::decision::Receipt;
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The shortest window, in microseconds.
 const MIN_WINDOW: u64 = 1_000;
 
 impl<T: Tally> AlgorithmState for Tallies<T> {
-    fn charged_once(now: u64, quota: &Quota, sub_windows: u16, cost: u64) -> Self {
-        let tally = T::charged_once(quota, sub_windows, now, cost);
-        let needed_until = now.saturating_add(tally.life());
-        Self {
-            kept: SmallVec::from_buf([KeptTally {
-                tally,
-                needed_until,
-                refundable_since: now,
-            }]),
-            serial: cost & MODULUS_MASK,
-            last_charge: now,
-        }
-    }
-
-    /// A tally that holds nothing says since when takes are given back.
-    fn reset_at(now: u64) -> Self {
+    fn reset(&mut self, now: u64) {
         let quota = Quota::of_micros(0, MIN_WINDOW);
-        Self {
+        *self = Self {
             kept: SmallVec::from_buf([KeptTally {
                 tally: T::new(&quota, 1),
                 needed_until: now,
@@ -41,12 +26,7 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
             }]),
             serial: 0,
             last_charge: now,
-        }
-    }
-
-    #[inline]
-    fn take(&mut self, now: u64, quotas: &[Quota], sub_windows: u16, cost: u64) -> Decision {
-        self.decide(now, quotas, sub_windows, cost)
+        };
     }
 
     fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, earlier: &Refunds) -> u64 {
@@ -90,15 +70,16 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
         }
     }
 
-    fn read(reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
+    fn read(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
         let serial = reader.number_up_to(MODULUS_MASK, "the serial number")?;
         let last_charge = reader.number()?;
         let length = reader.length(MAX_QUOTAS + MAX_EARLIER, "the number of tallies")?;
         let kept = (0..length).map(|_| KeptTally::read(reader, last_charge));
-        Ok(Self {
+        *self = Self {
             kept: kept.collect::<Result<_, _>>()?,
             serial,
             last_charge,
-        })
+        };
+        Ok(())
     }
 }
