@@ -2,16 +2,57 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a store could not decide. A denial is not one of these: it is a
-/// [`Decision`](crate::Decision).
+/// An error of this crate: its kind, for code to branch on, a message, and what caused it.
 ///
 /// It is cheap to clone: one failure of a store is the answer to many questions.
 #[derive(Debug, Clone)]
-pub struct StoreError {
-    kind: StoreErrorKind,
+pub struct KindError<K> {
+    kind: K,
     message: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
+
+impl<K> KindError<K> {
+    pub(crate) fn of(kind: K, message: impl Into<Arc<str>>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// The same error with its cause, by which an [`ErrorCallbackChain`](crate::ErrorCallbackChain)
+    /// can choose a callback.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(Arc::from(source.into()));
+        self
+    }
+}
+
+impl<K: Copy> KindError<K> {
+    /// The kind of the error.
+    #[must_use]
+    pub const fn kind(&self) -> K {
+        self.kind
+    }
+}
+
+impl<K> fmt::Display for KindError<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl<K: fmt::Debug> Error for KindError<K> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// Why a store could not decide. A denial is not one of these: it is a
+/// [`Decision`](crate::Decision).
+pub type StoreError = KindError<StoreErrorKind>;
 
 /// The kinds of [`StoreError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,46 +117,12 @@ impl StoreErrorKind {
 impl StoreError {
     /// An error of a store of your own.
     pub fn new(kind: StoreErrorKind, message: impl Into<Arc<str>>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            source: None,
-        }
-    }
-
-    /// The same error with its cause.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(Arc::from(source.into()));
-        self
-    }
-
-    /// What went wrong.
-    #[must_use]
-    pub const fn kind(&self) -> StoreErrorKind {
-        self.kind
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for StoreError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        Self::of(kind, message)
     }
 }
 
 /// Why a [`KeyExtractor`](crate::KeyExtractor) found no key in a request.
-#[derive(Debug, Clone)]
-pub struct KeyError {
-    kind: KeyErrorKind,
-    message: Arc<str>,
-    source: Option<Arc<dyn Error + Send + Sync>>,
-}
+pub type KeyError = KindError<KeyErrorKind>;
 
 /// Whose mistake a [`KeyError`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -152,47 +159,13 @@ impl KeyError {
     /// The client did not send what the key is made of. The message is for the log: what was
     /// missing or invalid, and where it was expected.
     pub fn client(message: impl Into<Arc<str>>) -> Self {
-        Self::of(KeyErrorKind::Client, message.into())
+        Self::of(KeyErrorKind::Client, message)
     }
 
     /// The server was set up without what the key is made of. The message is for the log: what is
     /// missing, and how to provide it.
     pub fn server(message: impl Into<Arc<str>>) -> Self {
-        Self::of(KeyErrorKind::Server, message.into())
-    }
-
-    const fn of(kind: KeyErrorKind, message: Arc<str>) -> Self {
-        Self {
-            kind,
-            message,
-            source: None,
-        }
-    }
-
-    /// Whether the client or the server made the mistake.
-    #[must_use]
-    pub const fn kind(&self) -> KeyErrorKind {
-        self.kind
-    }
-
-    /// The same error with its cause, by which an [`ErrorCallbackChain`](crate::ErrorCallbackChain)
-    /// can choose a callback.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(Arc::from(source.into()));
-        self
-    }
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for KeyError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        Self::of(KeyErrorKind::Server, message)
     }
 }
 

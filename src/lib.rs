@@ -145,7 +145,7 @@ pub use callback::failed::Failed;
 #[cfg(feature = "redis")]
 pub use connection::redis::Redis;
 pub use decision::decision::Decision;
-pub use error::StoreError;
+pub use error::{KindError, StoreError};
 pub use key::header::Header;
 pub use key::ip::client_ip::ClientIp;
 pub use key::ip::peer_ip::PeerIp;

@@ -1,25 +1,10 @@
-use std::error::Error;
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::{KindError, StoreError, StoreErrorKind};
 
 /// Why a call of a [`Lock`](super::Lock) or [`LockGuard`](super::LockGuard) failed. A lock that
 /// is held by another holder is not an error.
-#[derive(Debug, Clone)]
-pub struct LockError {
-    /// The lock's name.
-    lock: Arc<str>,
-    failure: LockFailure,
-}
-
-#[derive(Debug, Clone)]
-enum LockFailure {
-    NotHeld,
-    Lease(Duration),
-    Store(StoreError),
-}
+pub type LockError = KindError<LockErrorKind>;
 
 /// The kinds of [`LockError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,54 +22,18 @@ pub enum LockErrorKind {
 
 impl LockError {
     pub(super) fn not_held(lock: &str) -> Self {
-        Self::new(lock, LockFailure::NotHeld)
+        let message = format!("lock {lock:?}: it is no longer held");
+        Self::of(LockErrorKind::NotHeld, message)
     }
 
     pub(super) fn lease(lock: &str, lease: Duration) -> Self {
-        Self::new(lock, LockFailure::Lease(lease))
+        let message = format!("lock {lock:?}: a lease of {lease:?}, expected 10 ms to 10 years");
+        Self::of(LockErrorKind::Lease, message)
     }
 
     pub(super) fn store(lock: &str, error: StoreError) -> Self {
-        Self::new(lock, LockFailure::Store(error))
-    }
-
-    fn new(lock: &str, failure: LockFailure) -> Self {
-        Self {
-            lock: lock.into(),
-            failure,
-        }
-    }
-
-    /// The kind of the error, for code to branch on.
-    #[must_use]
-    pub fn kind(&self) -> LockErrorKind {
-        match &self.failure {
-            LockFailure::NotHeld => LockErrorKind::NotHeld,
-            LockFailure::Lease(_) => LockErrorKind::Lease,
-            LockFailure::Store(error) => LockErrorKind::Store(error.kind()),
-        }
-    }
-}
-
-impl fmt::Display for LockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock {:?}: ", self.lock)?;
-        match &self.failure {
-            LockFailure::NotHeld => f.write_str("it is no longer held"),
-            LockFailure::Lease(lease) => {
-                write!(f, "a lease of {lease:?}, expected 10 ms to 10 years")
-            }
-            LockFailure::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for LockError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.failure {
-            LockFailure::Store(error) => Some(error),
-            LockFailure::NotHeld | LockFailure::Lease(_) => None,
-        }
+        let message = format!("lock {lock:?}: {error}");
+        Self::of(LockErrorKind::Store(error.kind()), message).with_source(error)
     }
 }
 
