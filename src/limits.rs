@@ -178,9 +178,10 @@ impl Limits {
     /// If the path is empty.
     pub fn layer(&self, path: &str) -> RateLimitLayer {
         let store = self.store.get_or_init(|| Arc::new(MemoryStore::new()));
+        let is_new = !self.rules.uses(path);
         let layer = RateLimitLayer::from_rules(&self.rules, path, Arc::clone(store));
         let counters = self.paths.add(path, self.near_limit);
-        if !self.rules.peek().contains(path) && self.paths.warns_of(path) {
+        if is_new && !self.rules.peek().contains(path) {
             trace::event!(warn: path, "there is no rule for this path: its layer limits nothing");
         }
         layer.counted_by(counters)
@@ -219,8 +220,7 @@ impl Limits {
     /// ```
     #[must_use]
     pub fn paths_without_rule(&self) -> Vec<String> {
-        let rules = self.rules.load();
-        self.paths.filter(|path| !rules.contains(path))
+        self.rules.paths_without_rule()
     }
 
     /// The rules, to look at or to replace while requests run.

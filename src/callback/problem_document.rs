@@ -6,7 +6,7 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::decision::Decision;
 use crate::error::KeyErrorKind;
-use crate::rule::{Policy, Rule};
+use crate::rule::Rule;
 
 /// A 429 with the names of the quotas that denied the take.
 pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision) -> Response {
@@ -15,18 +15,11 @@ pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision) -> Response {
         \"status\":429,\"violated-policies\":[";
     const END: &str = "]}";
 
-    let names = || decision.denied_by(rule.policies()).map(Policy::name);
-    let length = names()
-        .map(|name| name.len() + "\"\",".len())
-        .sum::<usize>();
-    // Exactly as long as needed: such a string becomes a body without being copied.
-    let length = START.len() + length.saturating_sub(1) + END.len();
-    let mut body = String::with_capacity(length);
-    body.push_str(START);
-    for (at, name) in names().enumerate() {
+    let mut body = START.to_owned();
+    for (at, policy) in decision.denied_by(rule.policies()).enumerate() {
         body.push_str(if at == 0 { "\"" } else { ",\"" });
         // A policy's name has no quotes, backslashes or control characters.
-        body.push_str(name);
+        body.push_str(policy.name());
         body.push('"');
     }
     body.push_str(END);

@@ -429,12 +429,10 @@ impl Rule {
 /// The id of a path under an algorithm: the counts of an algorithm, and those of a shadow rule,
 /// belong to it alone.
 fn id_of(path: &str, algorithm: Algorithm, is_shadow: bool) -> Box<str> {
-    let suffix = algorithm.key_suffix();
-    let shadow_suffix = if is_shadow { "~shadow" } else { "" };
-    let mut id = String::with_capacity(path.len() + suffix.len() + shadow_suffix.len());
+    let mut id = String::new();
     escape(path.as_bytes(), &mut id);
-    id.push_str(suffix);
-    id.push_str(shadow_suffix);
+    id.push_str(algorithm.key_suffix());
+    id.push_str(if is_shadow { "~shadow" } else { "" });
     id.into()
 }
 

@@ -94,6 +94,18 @@ impl SharedRules {
         lock(&self.0.changes).used.add(path);
     }
 
+    /// Whether a layer limits this path.
+    pub(crate) fn uses(&self, path: &str) -> bool {
+        lock(&self.0.changes).used.contains(path)
+    }
+
+    /// The paths that layers limit and that have no rule, in alphabetical order.
+    pub(crate) fn paths_without_rule(&self) -> Vec<String> {
+        let (changes, rules) = (lock(&self.0.changes), self.load());
+        let without = changes.used.iter().filter(|path| !rules.contains(path));
+        without.map(ToOwned::to_owned).collect()
+    }
+
     /// Lets a task end with the last clone of these rules. Of two tasks the one with the higher
     /// number stays.
     pub(crate) fn own_updater(&self, number: u64, task: AbortHandle) {

@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 /// More paths than an application has routes; paths beyond it are not remembered one by one.
 const MAX_PATHS: usize = 10_000;
@@ -6,7 +6,7 @@ const MAX_PATHS: usize = 10_000;
 /// The paths that layers limit.
 #[derive(Debug, Default)]
 pub(super) struct UsedPaths {
-    paths: HashSet<Box<str>>,
+    paths: BTreeSet<Box<str>>,
     /// Whether there were more paths than are remembered.
     is_exceeded: bool,
 }
@@ -25,6 +25,11 @@ impl UsedPaths {
     /// Whether a layer limits this path. Beyond the bound any path may be such a one.
     pub(super) fn contains(&self, path: &str) -> bool {
         self.is_exceeded || self.paths.contains(path)
+    }
+
+    /// Those that are remembered, in alphabetical order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(|path| &**path)
     }
 }
 
