@@ -1,5 +1,5 @@
 #!/bin/sh
-# Expands the scripts of the folder lua/ with their includes, as src/connection/script.rs does, and looks for mistakes
+# Expands the scripts of the folder lua/ with their includes, as src/connection/scripts.rs does, and looks for mistakes
 # with luacheck. Installs luacheck where it is missing, which needs apt-get.
 set -eu
 cd "$(dirname "$0")/.."

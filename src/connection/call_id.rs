@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::{Cmd, Value};
 
-use super::reply::{micros, text};
+use super::link::{micros, text};
 
 /// Reads the server's clock and repeats the number. It travels as text with each call, so no server
 /// can answer that it does not know the script.

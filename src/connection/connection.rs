@@ -5,22 +5,22 @@ use redis::{Cmd, FromRedisValue, RedisResult, Value};
 use tokio::runtime::Handle;
 
 use super::address::{IntoRedisAddress, RedisAddress, Topology};
-use super::answer_future::{AnswerFuture, AnswerSender};
 #[cfg(feature = "cluster")]
 use super::cluster::{Cluster, slot};
-use super::endpoint::Endpoint;
 use super::errors::store_error;
 use super::hash_tag::of_refunds;
 use super::link::Link;
+use super::node::Endpoint;
 use super::node::Node;
+use super::question::{AnswerFuture, AnswerSender};
 use super::question::{CallQuestion, CountKey, Question, QuestionBody, TakeQuestion};
 use super::queue::Queue;
-use super::script::Script;
+use super::reconnector::Target;
+use super::reconnector::within;
 use super::scripts::Preload;
+use super::scripts::Script;
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
-use super::target::Target;
-use super::time_limit::within;
 use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 

@@ -1,19 +1,20 @@
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join;
 use redis::aio::{ConnectionLike, MultiplexedConnection, SendError};
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    Cmd, ConnectionInfo, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, ProtocolVersion,
+    PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
 };
 use tokio::sync::{broadcast, watch};
 
-use super::activity::Activity;
 use super::call_id::CallId;
-use super::client::{client, unbounded};
-use super::handshake::{Role, handshake};
-use super::reply::text;
 use super::scripts::Preload;
 use super::server_clock::ServerClock;
+use super::silence::Activity;
 use crate::in_flight_counter::InFlightCounter;
 
 /// A listener that leaves more messages than this unread is told that it has missed some.
@@ -237,4 +238,151 @@ fn closed_before_reply() -> RedisError {
     let message = "the connection was given up before the answer came";
     let error = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, message);
     RedisError::from(error)
+}
+
+// How every TCP connection of this crate is configured.
+
+/// TCP probes an idle connection this often. A connection that does not answer a few probes is
+/// closed.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// TCP closes a connection whose sent bytes stay unacknowledged for this long.
+#[cfg(target_os = "linux")]
+const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+
+/// A client that speaks RESP3: with it, an idle connection that is closed is noticed at once, and
+/// messages of channels arrive on the connection of the questions.
+pub(super) fn client(info: ConnectionInfo) -> RedisResult<Client> {
+    let settings = info.redis_settings().clone();
+    client_as_is(info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
+}
+
+/// A client that speaks the protocol version that `info` names.
+pub(super) fn client_as_is(info: ConnectionInfo) -> RedisResult<Client> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE);
+    let tcp = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let tcp = tcp.set_user_timeout(MAX_UNACKNOWLEDGED);
+    let info = info.set_tcp_settings(tcp);
+    #[cfg(feature = "tls")]
+    if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        // If the application has installed a provider before, this fails and that one is used.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    Client::open(info)
+}
+
+/// A connection without time limits of its own: every caller limits the time of the whole
+/// operation.
+///
+/// The client's own limits would be a second timeout beside ours. Its response timeout counts for
+/// each request, and ends a pipeline whose replies are still under way.
+pub(super) fn unbounded() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+}
+
+// The first round trip over a new connection: scripts, clock and role.
+
+/// The role that a server must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Master or replica.
+    Any,
+    /// Master. Sentinels may name a server that is not one yet, or not any more.
+    #[cfg(feature = "sentinel")]
+    Master,
+}
+
+/// Loads the scripts, checks the role, and returns what the server's clock showed.
+///
+/// All commands are one pipeline, so a new link costs one round trip beside what the client needs
+/// to log in. Scripts that cannot be loaded are no failure. A server that is still loading its data
+/// is one, and the attempt is made again.
+pub(super) async fn handshake(
+    connection: &mut MultiplexedConnection,
+    role: Role,
+    preload: Preload,
+) -> RedisResult<ServerClock> {
+    let mut commands = Pipeline::new();
+    for script in preload.scripts() {
+        commands.add_command(script.load());
+    }
+    let scripts = commands.len();
+    commands.cmd("TIME");
+    if role != Role::Any {
+        commands.cmd("ROLE");
+    }
+    let asked = Instant::now();
+    let replies = connection.req_packed_commands(&commands, 0, commands.len());
+    let mut replies = replies.await?.into_iter();
+    let answered = Instant::now();
+    for reply in replies.by_ref().take(scripts) {
+        if let Err(error) = reply.extract_error()
+            && !is_loading_impossible(&error)
+        {
+            return Err(error);
+        }
+    }
+    let time = replies.next().unwrap_or(Value::Nil).extract_error()?;
+    if let Some(role) = replies.next() {
+        // An unreadable role is an error: an old master would lose all that it counts from now on.
+        check_is_master(&role.extract_error()?)?;
+    }
+    let no_time = || RedisError::from((ErrorKind::UnexpectedReturnType, "no time"));
+    let now = match &time {
+        Value::Array(parts) => micros(parts),
+        _ => None,
+    };
+    let now = now.ok_or_else(no_time)?;
+    Ok(ServerClock::new(now, asked, answered))
+}
+
+/// Whether the server forbids `SCRIPT LOAD` or does not know it. The scripts then travel with their
+/// first calls.
+fn is_loading_impossible(error: &RedisError) -> bool {
+    let is_forbidden = error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
+    let is_unknown = error
+        .detail()
+        .is_some_and(|detail| detail.starts_with("unknown command"));
+    is_forbidden || is_unknown
+}
+
+/// Fails if the reply to `ROLE` names another role than master.
+fn check_is_master(role: &Value) -> RedisResult<()> {
+    match role {
+        Value::Array(parts) if parts.first().and_then(text) != Some("master") => {
+            Err(RedisError::from((
+                ErrorKind::Io,
+                "the server that the sentinels name is no master (yet, or any more)",
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+// Reading the values in replies.
+
+/// A value that is a text.
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// The microseconds since 1970 in what `TIME` returns. `None` for anything else.
+pub(super) fn micros(time: &[Value]) -> Option<u64> {
+    let number = |part: &Value| text(part)?.parse::<u64>().ok();
+    match time {
+        [seconds, micros] => number(seconds)?
+            .checked_mul(1_000_000)?
+            .checked_add(number(micros)?),
+        _ => None,
+    }
 }

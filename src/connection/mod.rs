@@ -2,8 +2,8 @@
 //! flights in which questions travel.
 //!
 //! A *node* is one server address. It has a [link] over the client's multiplexed connection,
-//! a [reconnector] that replaces a lost or silent link, a [queue] of questions, and a [dispatcher]
-//! with a few [flights](flight) in progress. A single server is one node. The master that sentinels
+//! a [reconnector] that replaces a lost or silent link, a [queue] of questions, and a
+//! [dispatcher](node) with a few [flights](flight) in progress. A single server is one node. The master that sentinels
 //! name is a node whose address changes. A cluster has a node for each master.
 //!
 //! # The path of a question
@@ -12,8 +12,8 @@
 //! RedisStore::take         ../store/redis.rs         makes a TakeQuestion: rule, key, cost
 //!    |
 //! Connection::take         connection.rs             adds the slot and the deadline
-//!    |                     question.rs               Question: what waits and travels
-//!    |                     answer_future.rs          AnswerFuture: what the caller polls
+//!    |                     question.rs               Question: what waits and travels,
+//!    |                                               AnswerFuture: what the caller polls
 //!    |
 //! Node::ask                node.rs                   in a cluster, cluster/router.rs finds it
 //!    |
@@ -22,10 +22,10 @@
 //!    |    Up to here the caller's task does the work, and awaits nothing. From here on a task
 //!    |    of the node does it, and the caller may leave.
 //!    |
-//! Dispatcher::run          dispatcher.rs             two flights in progress, no timer
+//! Dispatcher::run          node.rs                   two flights in progress, no timer
 //!    |                                               up to 1,024 questions a flight
 //! Flight::new              flight.rs
-//!    |   flight_calls      flight_call.rs            groups the questions into calls, and keeps
+//!    |   flight_calls                                groups the questions into calls, and keeps
 //!    |                                               the order of arrival for each key
 //!    |   TakeCall          take_call.rs              up to 64 keys and 512 takes a script call
 //!    |   write_questions   take_script/questions.rs  the bytes that the script reads
@@ -38,7 +38,7 @@
 //!    |   read_answers      take_script/answers.rs    the bytes that the script has written
 //!    |   TakeCall::hand_out                          one answer for each take
 //!    |
-//! AnswerSender::send       answer_future.rs          wakes the caller
+//! AnswerSender::send       question.rs               wakes the caller
 //! ```
 //!
 //! Refunds, resets, limiters and locks go the same way. Each is a script call of its own
@@ -48,17 +48,17 @@
 //!
 //! | what | file |
 //! |---|---|
-//! | connects, watches the link, connects again | `reconnector.rs`, `attempts.rs` |
-//! | tells the dispatcher whether there is a link | `link_state.rs` |
-//! | measures how long a link has been silent, and how long it may be | `activity.rs`, `shortest_timeout.rs` |
-//! | the first round trip of a link: scripts, clock, role | `handshake.rs` |
+//! | connects, watches the link, connects again | `reconnector.rs` |
+//! | tells the dispatcher whether there is a link | `LinkState` in `node.rs` |
+//! | measures how long a link has been silent, and how long it may be | `silence.rs` |
+//! | the first round trip of a link: scripts, clock, role | `link.rs` |
 //! | converts deadlines into the server's time | `server_clock.rs` |
 //! | proves that replies are not shifted | `call_id.rs` |
-//! | what a flight needs to send a question again | `endpoint.rs` |
-//! | the server to connect to, or the sentinels that know it | `target.rs`, `sentinel/` |
+//! | what a flight needs to send a question again | `Endpoint` in `node.rs` |
+//! | the server to connect to, or the sentinels that know it | `Target` in `reconnector.rs`, `sentinel/` |
 //! | the nodes of a cluster, and its redirections | `cluster/` |
 //! | URLs, logins and certificates | `address/` |
-//! | the texts of the scripts | `script.rs`, `scripts.rs`, `includes.rs` |
+//! | the texts of the scripts | `scripts.rs` |
 //! | errors of the client, by what they ask for | `errors.rs` |
 //!
 //! # Who owns what
@@ -81,8 +81,8 @@
 //!   depends on no task, no link and no server.
 //! - The answers for one key are those of asking in order of arrival, except for questions that
 //!   were sent again or travelled over two links. The queue is first in, first out; the flights
-//!   over one link are sent in the order in which they were made; `flight_call.rs` keeps the order
-//!   inside of a flight.
+//!   over one link are sent in the order in which they were made; `flight.rs` keeps the order inside
+//!   of a flight.
 //! - A question whose caller has left, or whose deadline is over, is dropped when its turn comes,
 //!   and never charged. Once sent, a take has its deadline with it, in the server's time: a server
 //!   that was paused refuses what is late instead of charging it.
@@ -127,50 +127,36 @@
 //! check is itself refused by the server, it condemns nothing: errors are handed out as they are,
 //! and so are decisions, which prove themselves. Other replies become the error of the check.
 
-mod activity;
 mod address;
-mod answer_future;
-mod attempts;
 mod call_id;
-mod client;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
-mod dispatcher;
-mod endpoint;
 mod errors;
 mod flight;
-mod flight_call;
-mod handshake;
 pub(crate) mod hash_tag;
-mod includes;
 mod link;
-mod link_state;
 mod node;
 mod question;
 mod queue;
 mod reconnector;
 pub(crate) mod redis;
-mod reply;
-mod script;
 mod scripts;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod server_clock;
-mod shortest_timeout;
+mod silence;
 mod take_call;
 mod take_script;
-mod target;
-mod time_limit;
 
 pub use address::{IntoRedisAddress, RedisAddress};
-pub(crate) use answer_future::AnswerFuture;
 pub(crate) use connection::Connection;
 #[cfg(feature = "lock")]
 pub(crate) use link::Link;
+pub(crate) use question::AnswerFuture;
 pub(crate) use question::{CountKey, TakeQuestion};
 pub(crate) use redis::Redis;
 #[cfg(any(feature = "limiter", feature = "lock"))]
-pub(crate) use script::Script;
+pub(crate) use scripts::Script;
 pub(crate) use scripts::*;
 pub(crate) use take_script::{read_refund, write_refund};

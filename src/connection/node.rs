@@ -1,22 +1,24 @@
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::attempts::Attempts;
-use super::dispatcher::Dispatcher;
-use super::endpoint::Endpoint;
-use super::errors::may_pass;
+#[cfg(feature = "cluster")]
+use super::cluster::Redirects;
+use super::errors::{may_pass, store_error};
+use super::flight::Flight;
 use super::link::Link;
-use super::link_state::LinkState;
 use super::question::Question;
 use super::queue::Queue;
-use super::reconnector::Reconnector;
+use super::reconnector::{Attempts, Reconnector, Target};
 use super::scripts::Preload;
-use super::shortest_timeout::ShortestTimeout;
-use super::target::Target;
+use super::silence::ShortestTimeout;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// One server address: a connection that is made again when it breaks, and the questions for it.
 /// Its two background tasks end when it is dropped.
@@ -113,5 +115,187 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// A question is sent again at most this often because the server says that its deadline is over
+/// while this process's clock says that it is not.
+const MAX_LATE_RESENDS: u8 = 3;
+
+/// What all flights to one server share: the name for its errors, and where questions go that have
+/// to be sent again.
+///
+/// The dispatcher has one and clones it for each flight. It holds no link, so a question that is
+/// sent again may travel over another one than before.
+#[derive(Clone)]
+pub(super) struct Endpoint {
+    /// How errors name the server.
+    pub(super) label: Arc<str>,
+    /// Questions that have to be sent again to the same server go in here.
+    pub(super) queue: Arc<Queue>,
+    /// Questions that another node of the cluster has to answer go through this.
+    #[cfg(feature = "cluster")]
+    pub(super) redirects: Option<Redirects>,
+}
+
+impl Endpoint {
+    /// Sends a question again that is late by the server's clock and not by this process's: the
+    /// server's clock was set, or another server took over. The reply has corrected what this
+    /// process knows of that clock.
+    pub(super) fn send_again(&self, mut question: Question) {
+        question.resends += 1;
+        match question.resends <= MAX_LATE_RESENDS {
+            true => self.queue.push(question),
+            false => question.fail(self.deadline_over()),
+        }
+    }
+
+    /// The error of a question whose reply belongs to another question.
+    pub(super) fn mismatched_reply(&self) -> StoreError {
+        let label = &self.label;
+        let message = format!("{label} gave an answer that is not the one to this question");
+        StoreError::new(StoreErrorKind::Protocol, message)
+    }
+
+    /// The error of a question that reached the server after its deadline.
+    pub(super) fn deadline_over(&self) -> StoreError {
+        let label = &self.label;
+        let message = format!("{label} did not answer in time: the deadline was over before");
+        StoreError::new(StoreErrorKind::Timeout, message)
+    }
+}
+
+/// Whether there is a connection to one server.
+///
+/// The reconnector is the only one that writes it. The dispatcher, the node and a cluster's watcher
+/// read it.
+///
+/// ```text
+///               an attempt succeeds
+/// Connecting ------------------------> Up      (Up -> Up: another link has taken its place)
+///   ^    |                             ^  |
+///   |    | an attempt fails            |  |
+///   |    +------------------> Down ----+  |    an attempt succeeds
+///   |                           ^         |
+///   |                           +---------+    silent, and attempts to replace the link fail
+///   +-------------------------------------+    closed, or the master has moved
+/// ```
+///
+/// `Down` goes straight to `Up`, and not through `Connecting`: after a failed attempt nobody waits
+/// for the next one, since it may last for seconds.
+#[derive(Clone)]
+pub(super) enum LinkState {
+    Up(Link),
+    /// The first attempt to connect, or the first attempt after a loss, is in progress. Questions
+    /// wait for its outcome.
+    Connecting,
+    /// The last attempt failed. Questions get its error at once.
+    Down(RedisError),
+}
+
+/// Flights in progress to one server, at any rate of questions. With one, the connection is idle
+/// between a reply and the next questions; with more, each flight carries fewer questions: see the
+/// table in `benches/README.md`.
+const MAX_FLIGHTS: usize = 2;
+/// The same, with the extra flights that are sent because a question is overdue. A server that
+/// hangs gets no more than these.
+const MAX_EXTRA_FLIGHTS: usize = 64;
+/// The most questions in one flight. All of them are answered when its last reply arrives.
+const MAX_QUESTIONS: usize = 1_024;
+
+/// The background task that sends the questions of a queue and hands out the answers.
+///
+/// There is no timer: an idle queue sends its first question at once, and while flights are in
+/// progress the questions that arrive gather for the next one. So the number of calls a second
+/// stays small at any rate of questions.
+///
+/// Each node has one, and it ends with the node. It owns the flights in progress and polls them
+/// itself, so a flight costs no task, and no caller's future drives another caller's answer: a
+/// caller that stops polling delays nobody.
+///
+/// ```text
+///                   Connecting                 Up                          Down
+/// questions         wait                       depart in flights           get the error at once
+/// flights           none begin                 2, or 64 if overdue         none begin
+/// ```
+///
+/// The numbers of flights are counted for each link. When a silent link is replaced, what is stuck
+/// on it does not count against the new one.
+pub(super) struct Dispatcher {
+    pub(super) endpoint: Endpoint,
+    pub(super) state: watch::Receiver<LinkState>,
+}
+
+impl Dispatcher {
+    /// Sends flights until the reconnector ends.
+    ///
+    /// A flight departs when a question waits and fewer than two flights are in progress, or when a
+    /// question is overdue. While the first attempt to connect is in progress, nothing departs.
+    ///
+    /// The branches of the `select!` have to stay in this order: flights are polled first, so that
+    /// each is written to the link before the next one is made. The order of arrival rests on that.
+    pub(super) async fn run(mut self) {
+        let queue = Arc::clone(&self.endpoint.queue);
+        let _guard = CloseOnDrop(Arc::clone(&queue));
+        let mut flights = FuturesUnordered::new();
+        loop {
+            let (is_connecting, number) = status(&self.state.borrow_and_update());
+            tokio::select! {
+                biased;
+                // A new flight is polled before the next one is made, so that flights are sent in
+                // the order in which they were made.
+                Some(()) = flights.next(), if !flights.is_empty() => continue,
+                changed = self.state.changed(), if is_connecting => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+                () = queue.has_questions(), if !is_connecting && number < MAX_FLIGHTS => {}
+                () = queue.is_overdue(),
+                    if !is_connecting && (MAX_FLIGHTS..MAX_EXTRA_FLIGHTS).contains(&number) => {}
+            }
+            flights.extend(self.next_flight());
+        }
+    }
+
+    /// The next flight. While connecting fails, all questions get the error instead.
+    ///
+    /// Returns `None`, too, if the link was closed since the loop looked, or if all questions had
+    /// been abandoned. Then nothing is lost: what waits stays in the queue.
+    fn next_flight(&self) -> Option<impl Future<Output = ()> + use<>> {
+        let link = match &*self.state.borrow() {
+            LinkState::Up(link) if !link.is_closed() => link.clone(),
+            LinkState::Up(_) | LinkState::Connecting => return None,
+            LinkState::Down(error) => {
+                let error = store_error(&self.endpoint.label, error.clone());
+                self.endpoint.queue.fail(&error);
+                return None;
+            }
+        };
+        let questions = self.endpoint.queue.take(MAX_QUESTIONS);
+        let in_progress = link.inner.flights.try_acquire(usize::MAX);
+        let flight = Flight::new(questions, link, self.endpoint.clone())?;
+        // A panic in one flight must not end this task. The flight's callers get an error, since
+        // their answers' senders are dropped.
+        let flight = AssertUnwindSafe(flight.run()).catch_unwind();
+        Some(flight.map(|_| drop(in_progress)))
+    }
+}
+
+/// Whether questions have to wait for a connection, and the number of flights in progress over the
+/// current one. A closed connection has to be waited for, too, until the reconnector notices.
+fn status(state: &LinkState) -> (bool, usize) {
+    match state {
+        LinkState::Connecting => (true, 0),
+        LinkState::Up(link) => (link.is_closed(), link.inner.flights.number()),
+        LinkState::Down(_) => (false, 0),
+    }
+}
+
+/// Closes the queue however the task ends, so that no question waits forever.
+struct CloseOnDrop(Arc<Queue>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }

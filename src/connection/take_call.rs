@@ -5,9 +5,9 @@ use redis::{Cmd, Value};
 use smallvec::{SmallVec, smallvec};
 
 use super::call_id::CallId;
-use super::endpoint::Endpoint;
 use super::errors::{needs_another_connection, store_error};
 use super::link::Link;
+use super::node::Endpoint;
 use super::question::{CountKey, Question, QuestionBody, SendOptions};
 use super::scripts::algorithm_script;
 use super::server_clock::ServerClock;

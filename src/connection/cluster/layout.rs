@@ -2,7 +2,7 @@ use redis::{ErrorKind, RedisError, RedisResult, Value};
 
 use super::node_address::NodeAddress;
 use super::slots::SLOTS;
-use crate::connection::reply::text;
+use crate::connection::link::text;
 
 /// Which master serves which slots, as one node reports it.
 ///

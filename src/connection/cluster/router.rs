@@ -13,13 +13,13 @@ use super::node_address::NodeAddress;
 use super::redirect::{Redirects, Route};
 use super::slot_map::SlotMap;
 use crate::connection::address::RedisAddress;
-use crate::connection::endpoint::Endpoint;
 use crate::connection::errors::store_error;
+use crate::connection::node::Endpoint;
 use crate::connection::node::Node;
 use crate::connection::question::Question;
 use crate::connection::queue::Queue;
+use crate::connection::reconnector::Target;
 use crate::connection::scripts::Preload;
-use crate::connection::target::Target;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// How long a node that serves no slot is kept after its last use: a slot may be moving to it.

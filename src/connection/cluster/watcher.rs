@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::layout::Layout;
 use super::router::{Router, RouterState};
 use super::slot_map::SlotMap;
-use crate::connection::attempts::ATTEMPT_INTERVAL;
-use crate::connection::client::{client, unbounded};
-use crate::connection::time_limit::within;
+use crate::connection::link::{client, unbounded};
+use crate::connection::reconnector::ATTEMPT_INTERVAL;
+use crate::connection::reconnector::within;
 use crate::jitter;
 
 /// How long the nodes may take to report the layout.

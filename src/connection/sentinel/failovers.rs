@@ -12,7 +12,7 @@ use redis::{ConnectionInfo, RedisResult};
 use tokio::time::sleep;
 
 use super::sentinels::{NamedMaster, Sentinels, sentinel_client};
-use crate::connection::time_limit::within;
+use crate::connection::reconnector::within;
 use crate::jitter;
 
 /// How long subscribing at a sentinel may take.

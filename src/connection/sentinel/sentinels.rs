@@ -7,7 +7,7 @@ use redis::{Client, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError, Redi
 use tokio::time::timeout;
 
 use crate::connection::address::RedisAddress;
-use crate::connection::client::{client_as_is, unbounded};
+use crate::connection::link::{client_as_is, unbounded};
 
 /// How long further sentinels are waited for once one has answered: they may know of a later
 /// failover.
