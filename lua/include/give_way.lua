@@ -35,7 +35,7 @@ local function count_redisson()
   for run = 0, runs - 1 do
     local from = first + math.floor(run * size / runs)
     for _, member in ipairs(call('ZRANGE', permits_key, text(from), text(from + length - 1))) do
-      local permits = permits_of(member)
+      local permits = #member == 21 and struct.unpack('<I4', member, 18) or permits_of(member)
       counted = counted + permits
       if is_redisson(member) then of_redisson = of_redisson + permits end
     end

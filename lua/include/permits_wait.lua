@@ -4,8 +4,8 @@
 -- Gives  wait_for(permits)  the microseconds until this many more permits are available; after the
 --                           clock went back, grants with a time in the future count as granted now
 --
--- What Redisson used lately is left to it for one tick of its timer at least, but no caller is told
--- to wait for more than that: Redisson may not come back.
+-- No caller is told to wait more than a tick of Redisson's timer for what Redisson used lately:
+-- Redisson may not come back.
 
 local MAX_TICK = 100
 
@@ -39,9 +39,8 @@ local function wait_for(permits)
   for _, member in ipairs(future) do call('ZADD', permits_key, text(ms_up), member) end
   if needs_write or #future > 0 then store() end
   local at = expire_at(permits, redisson_average)
-  local held_anyway = redisson and held_for(redisson, 0) or 0
-  if held > held_anyway then
-    permits = permits - held + held_anyway
+  if redisson and redisson_average > 0 then
+    permits = permits - held + held_for(redisson, 0)
     at = math.min(at, (permits > 0 and expire_at(permits, 0) or ms_up) + MAX_TICK)
   end
   return math.max(at * 1000 - now, 1)

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use super::error::LimiterError;
 use super::grant_guard::GrantGuard;
 use super::limiters::GrantId;
-use super::redisson_use::RedissonUse;
 use crate::jitter;
 
 /// The largest number of callers in one call, which then takes the server about 100 us.
@@ -33,8 +32,6 @@ pub(super) struct AcquireQueue {
     retry_at: Option<Instant>,
     /// Whether a task sleeps until `retry_at`.
     has_timer: bool,
-    /// What clients of Redisson use of the limiter.
-    pub(super) redisson: RedissonUse,
     last_arrival: u64,
     calls_in_progress: usize,
     /// How often the limiter has changed. A denial from before the latest change is out of date.

@@ -11,6 +11,7 @@ use super::generation::Generation;
 use super::give_back_queue::GiveBackQueue;
 use super::grant_guard::GrantGuard;
 use super::limiters::{AcquireRequest, Grant, GrantId, Limiters};
+use super::redisson_use::RedissonUse;
 
 /// Asks for permits on behalf of all callers of this process with the same request, up to 64
 /// callers in one call.
@@ -21,6 +22,7 @@ pub(super) struct Batcher {
     /// Notified when denied callers may be asked for at another instant than before.
     retry_changed: Notify,
     give_back: Arc<GiveBackQueue>,
+    redisson: Arc<Mutex<RedissonUse>>,
 }
 
 impl Batcher {
@@ -28,6 +30,7 @@ impl Batcher {
         request: &AcquireRequest,
         limiters: &Arc<dyn Limiters>,
         give_back: Arc<GiveBackQueue>,
+        redisson: &Arc<Mutex<RedissonUse>>,
     ) -> Self {
         Self {
             request: request.clone(),
@@ -35,6 +38,7 @@ impl Batcher {
             queue: Mutex::default(),
             retry_changed: Notify::new(),
             give_back,
+            redisson: Arc::clone(redisson),
         }
     }
 
@@ -114,7 +118,7 @@ impl Batcher {
     /// Makes one call. `changes` comes from [`AcquireQueue::next_batch`].
     async fn call(self: Arc<Self>, batch: PendingBatch, changes: u64) {
         let ids = batch.iter().map(|(_, pending)| pending.id).collect();
-        let average = self.queue().redisson.average(Instant::now());
+        let average = self.redisson().average(Instant::now());
         let acquire = self.limiters.acquire(self.request.clone(), ids, average);
         let reply = match acquire.await {
             Ok(reply) => reply,
@@ -129,7 +133,7 @@ impl Batcher {
             }
         };
         if let Some(counted) = reply.redisson {
-            self.queue().redisson.add(counted, Instant::now());
+            self.redisson().add(counted, Instant::now());
         }
         let mut denied = Vec::new();
         for (index, (arrival, pending)) in batch.into_iter().enumerate() {
@@ -166,6 +170,10 @@ impl Batcher {
                 () = self.retry_changed.notified() => {}
             }
         }
+    }
+
+    fn redisson(&self) -> MutexGuard<'_, RedissonUse> {
+        self.redisson.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn queue(&self) -> MutexGuard<'_, AcquireQueue> {

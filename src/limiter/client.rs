@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::batcher::Batcher;
 use super::give_back_queue::GiveBackQueue;
 use super::limiters::{AcquireRequest, ClientId, GrantId, Limiters};
+use super::redisson_use::RedissonUse;
 
 /// One client of the limiters: its id, and the batchers of its callers.
 pub(super) struct Client {
@@ -15,9 +16,16 @@ pub(super) struct Client {
 
 #[derive(Default)]
 struct BatcherMap {
-    by_name: HashMap<Arc<str>, Vec<Weak<Batcher>>>,
+    by_name: HashMap<Arc<str>, NamedBatchers>,
     /// At this number of names, names without callers are dropped.
     sweep_at: usize,
+}
+
+/// The batchers of one limiter, and what they know together.
+#[derive(Default)]
+struct NamedBatchers {
+    batchers: Vec<Weak<Batcher>>,
+    redisson: Arc<Mutex<RedissonUse>>,
 }
 
 impl Client {
@@ -59,12 +67,13 @@ impl Client {
     ) -> Arc<Batcher> {
         let mut map = self.batchers();
         if map.by_name.len() >= map.sweep_at {
-            map.by_name.retain(|_, batchers| has_callers(batchers));
+            map.by_name.retain(|_, named| named.have_callers());
             map.sweep_at = Self::MIN_SWEEP.max(2 * map.by_name.len());
             let capacity = map.sweep_at;
             map.by_name.shrink_to(capacity);
         }
-        let batchers = map.by_name.entry(Arc::clone(&request.name)).or_default();
+        let named = map.by_name.entry(Arc::clone(&request.name)).or_default();
+        let NamedBatchers { batchers, redisson } = named;
         let mut in_use = batchers.iter().filter_map(Weak::upgrade);
         if let Some(batcher) = in_use.find(|batcher| batcher.request == *request) {
             return batcher;
@@ -77,7 +86,7 @@ impl Client {
             }
         };
         let give_back = GiveBackQueue::new(limiters, request, notify_waiters);
-        let batcher = Arc::new(Batcher::new(request, limiters, give_back));
+        let batcher = Arc::new(Batcher::new(request, limiters, give_back, redisson));
         batchers.push(Arc::downgrade(&batcher));
         batcher
     }
@@ -85,7 +94,9 @@ impl Client {
     /// Lets all waiting callers of this limiter ask again: its rate has changed, or permits were
     /// given back.
     pub(super) fn notify_waiters(&self, name: &str) {
-        let batchers = self.batchers().by_name.get(name).cloned();
+        let named = self.batchers();
+        let batchers = named.by_name.get(name).map(|named| named.batchers.clone());
+        drop(named);
         for batcher in batchers.iter().flatten().filter_map(Weak::upgrade) {
             batcher.limiter_changed();
         }
@@ -96,6 +107,9 @@ impl Client {
     }
 }
 
-fn has_callers(batchers: &[Weak<Batcher>]) -> bool {
-    batchers.iter().any(|batcher| batcher.strong_count() > 0)
+impl NamedBatchers {
+    fn have_callers(&self) -> bool {
+        let mut batchers = self.batchers.iter();
+        batchers.any(|batcher| batcher.strong_count() > 0)
+    }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 ///
 /// Two intervals after the last of their permits was seen, nothing is left to them.
 ///
-/// The average is one of two intervals, and of at most [`MAX_WINDOW`](Self::MAX_WINDOW).
+/// The average is taken over two intervals, or [`MAX_WINDOW`](Self::MAX_WINDOW) if that is shorter.
 #[derive(Debug, Default)]
 pub(super) struct RedissonUse {
     average: f64,

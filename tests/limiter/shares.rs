@@ -184,17 +184,22 @@ async fn set(limiter: &RateLimiter) {
     set.expect("an answer");
 }
 
+/// A limiter of another process, which knows nothing yet.
+async fn process(server: &Redis, is_fair: bool) -> RateLimiter {
+    let redis = connect(server).await;
+    let limiter = RateLimiter::new(redis, "partner").shared_with_redisson();
+    match is_fair {
+        true => limiter.fair(),
+        false => limiter,
+    }
+}
+
 #[tokio::test]
 async fn what_redisson_uses_and_a_little_more_is_left_to_it() {
     let server = Redis::start();
-    let redis = connect(&server).await;
-    let limiter = RateLimiter::new(&redis, "partner").shared_with_redisson();
     let (mut java, mut random) = (Java::connect(&server).await, Random::new(1));
     for is_fair in [false, true] {
-        let limiter = match is_fair {
-            true => limiter.clone().fair(),
-            false => limiter.clone(),
-        };
+        let limiter = process(&server, is_fair).await;
         set(&limiter).await;
         for _ in 0..6 {
             java.acquire(1, &mut random).await.expect("a permit");
@@ -205,15 +210,33 @@ async fn what_redisson_uses_and_a_little_more_is_left_to_it() {
         for _ in 0..3 {
             java.acquire(1, &mut random).await.expect("a permit");
         }
-        // Half of it, and it is left nothing.
+        // Redisson has more than a third.
+        let limiter = process(&server, is_fair).await;
         set(&limiter).await;
         java.acquire(25, &mut random).await.expect("permits");
         assert_eq!(take_all(&limiter).await, 25);
-        // A request that could never be granted otherwise.
+        // The request could never be granted otherwise.
         set(&limiter).await;
         java.acquire(6, &mut random).await.expect("permits");
         assert!(limiter.try_acquire(44).await.expect("an answer"));
     }
+}
+
+#[tokio::test]
+async fn nothing_is_left_to_redisson_once_it_is_gone() {
+    let server = Redis::start();
+    let limiter = process(&server, false).await;
+    let interval = Duration::from_millis(500);
+    let set = limiter.set_rate(RateType::Overall, 50, interval).await;
+    set.expect("an answer");
+    let (mut java, mut random) = (Java::connect(&server).await, Random::new(1));
+    java.acquire(10, &mut random).await.expect("permits");
+    let began = Instant::now();
+    take_all(&limiter).await;
+    sleep_until(began + 3 * interval).await;
+    // A machine that is so slow that permits come back meanwhile says nothing.
+    let (began, granted) = (Instant::now(), take_all(&limiter).await);
+    assert!(granted == 50 || began.elapsed() > interval / 2, "{granted}");
 }
 
 /// A denied caller is told when it can be granted its permits, which is not when the first permit
@@ -222,13 +245,15 @@ async fn what_redisson_uses_and_a_little_more_is_left_to_it() {
 async fn a_wait_counts_what_is_left_to_redisson() {
     const BEGIN: u64 = 1_800_000_000_000;
     let server = Redis::start();
-    let redis = connect(&server).await;
     let clock = ManualClock::default();
     let at = |second: u64, millis: u64| clock.set((BEGIN + second * 1_000 - millis) * 1_000);
     at(0, 0);
-    let backend = LimiterBackend::redis_with_clock(&redis, clock.clone());
-    let limiter = RateLimiter::new(backend, "partner").shared_with_redisson();
-    set(&limiter).await;
+    let process = async || {
+        let redis = connect(&server).await;
+        let backend = LimiterBackend::redis_with_clock(&redis, clock.clone());
+        RateLimiter::new(backend, "partner").shared_with_redisson()
+    };
+    set(&process().await).await;
     for second in 0..12 {
         let grant = [&[16][..], &[b'r'; 15], &[second as u8], &[1, 0, 0, 0]].concat();
         let score = BEGIN + second * 1_000;
@@ -237,13 +262,14 @@ async fn a_wait_counts_what_is_left_to_redisson() {
     }
     at(12, 0);
     // A third of the rate: 16.
-    assert_eq!(take_all(&limiter).await, 34);
-    let denied = limiter.try_acquire_permit(1).await.expect("an answer");
-    assert_eq!(denied.expect_err("4 are left"), Duration::from_secs(49));
+    assert_eq!(take_all(&process().await).await, 34);
+    let denied = process().await.try_acquire_permit(1).await;
+    let wait = denied.expect("an answer").expect_err("4 are left");
+    assert_eq!(wait, Duration::from_secs(49));
     at(61, 1);
-    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+    assert!(!process().await.try_acquire(1).await.expect("an answer"));
     at(61, 0);
-    assert!(limiter.try_acquire(1).await.expect("an answer"));
+    assert!(process().await.try_acquire(1).await.expect("an answer"));
 }
 
 /// Neither another process nor a fair caller is taken for Redisson, nor is a loss.
