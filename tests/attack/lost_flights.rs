@@ -20,7 +20,7 @@ use test_support::proxy::{Extra, FaultTrace, FlightFault, Mode, Part, Spot};
 use tokio::time::sleep;
 
 use crate::millis;
-use crate::stalls::{Lost, Stalls, starved};
+use crate::stalls::{Lost, Stalls};
 use callers::{Kind, PAUSE, Trouble, World};
 
 /// Of all callers of a world.
@@ -180,7 +180,7 @@ async fn attack(
     stalls: &Stalls,
 ) -> Result<String, String> {
     load.all_answered(Instant::now()).await;
-    let (accepted, starved_before) = (world.accepted(), starved());
+    let (accepted, starved_before) = (world.accepted(), test_support::busy_here());
     let mut trace = hit(world, fault, &world.label).await;
     let hit = trace.hit.expect("it was hit");
     let is_shift = !matches!(fault, FlightFault::Replace(..));
@@ -193,7 +193,7 @@ async fn attack(
         None if is_shift => hit + SILENCE,
         None => hit,
     };
-    let deadline = seen + 2 * TIMEOUT + SLACK + (starved() - starved_before);
+    let deadline = seen + 2 * TIMEOUT + SLACK + (test_support::busy_here() - starved_before);
     tokio::time::sleep_until((deadline + 3 * PAUSE).into()).await;
     // Everybody is served in the end, however slow the machine is.
     let end = Instant::now() + Duration::from_secs(30);

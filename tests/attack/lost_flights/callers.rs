@@ -239,7 +239,7 @@ impl World {
             takes.push(self.shown(at).with_cost(shown(at)));
             takes.push(self.spent(at).with_cost(10));
         }
-        beside.take(&takes).await.expect("decisions");
+        crate::ask_all(&beside, &takes).await.expect("decisions");
     }
 
     fn shown(&self, at: u64) -> Take {
@@ -295,7 +295,7 @@ impl World {
                 is_owned(own, &answer)
             }
             Kind::Slice => {
-                let answers = self.store.take(&self.owned).await?;
+                let answers = crate::ask_all(&self.store, &self.owned).await?;
                 expect(answers.len() as u64 == KEYS, || {
                     format!("{} answers", answers.len())
                 })?;
@@ -385,7 +385,7 @@ impl World {
         let beside = self.store_beside();
         let charged = beside.take(&forgotten.clone().with_cost(9)).await;
         charged.expect("a decision");
-        let reset = self.store.reset(forgotten.rule(), forgotten.key());
+        let reset = self.store.reset(&forgotten);
         reset.await?;
         let left = beside.peek(&forgotten).await.expect("a decision");
         expect(left.remaining() == MAX, || {

@@ -7,6 +7,7 @@ use test_support::cluster::{Cluster, Plan};
 use test_support::proxy::{Extra, FlightFault, Part, Proxy, Spot};
 use test_support::sentinels::{NAME, Sentinels};
 use tidegate::RedisStore;
+use tidegate::Store;
 use tokio::time::sleep;
 
 use super::callers::{Kind, World};

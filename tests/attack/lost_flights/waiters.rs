@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use test_support::Redis as Server;
 use test_support::proxy::{Extra, FlightFault, Part, Proxy, Spot};
-use tidegate::Redis;
 use tidegate::lock::{Lock, LockError, LockErrorKind};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

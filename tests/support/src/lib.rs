@@ -177,6 +177,11 @@ impl Stopwatch<'_> {
     }
 }
 
+/// How long this thread has been at work, or ready to while no processor was free.
+pub fn busy_here() -> Duration {
+    busy("thread-self")
+}
+
 /// Nothing where the kernel does not say.
 fn busy(task: &str) -> Duration {
     let words = std::fs::read_to_string(format!("/proc/{task}/schedstat"));
