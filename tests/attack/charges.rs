@@ -635,16 +635,18 @@ async fn a_charge_of_a_server_that_is_away() {
         );
         server.signal("CONT");
         decided_by(&*store, &other, Source::Redis).await;
-        let began = Instant::now();
-        while let Err(error) = charges[0].refund().await {
-            assert!(began.elapsed() < PATIENT, "{error}");
-            sleep(millis(5)).await;
-        }
-        assert_eq!(
-            charges[0].refund().await.expect("an answer"),
-            0,
-            "{algorithm:?}"
-        );
+        let refunded = async || {
+            let began = Instant::now();
+            loop {
+                match charges[0].refund().await {
+                    Ok(units) => return units,
+                    Err(error) => assert!(began.elapsed() < PATIENT, "{error}"),
+                }
+                sleep(millis(5)).await;
+            }
+        };
+        refunded().await;
+        assert_eq!(refunded().await, 0, "{algorithm:?}");
         assert_units(algorithm, remaining(&direct, &take).await, 6);
         let back = charges[1].refund().await.expect("an answer");
         assert_units(algorithm, back, 4);
@@ -769,7 +771,7 @@ async fn ten_thousand_refunds() {
                         Err(error) => {
                             let lost = [StoreErrorKind::Timeout, StoreErrorKind::Unavailable];
                             assert!(lost.contains(&error.kind()), "{error}");
-                            assert!(began.elapsed() < PATIENT, "{error}");
+                            assert!(began.elapsed() < 5 * PATIENT, "{error}");
                             (rounds, is_known) = (0, false);
                         }
                     }

@@ -198,10 +198,13 @@ async fn takes_dropped_half_way() {
         let _ = poll_immediate(ask_all(&store, &takes)).await;
     }
     let began = Instant::now();
-    let bystander = store.clone().timeout(millis(500));
-    bystander.take(&takes[0]).await.expect("nobody is in front");
+    let bystander = store.clone().timeout(millis(2_000));
+    bystander
+        .take(&takes[0])
+        .await
+        .expect("nobody is in front");
     let took = began.elapsed();
-    assert!(took < millis(200), "{took:?}");
+    assert!(took < millis(1_000), "{took:?}");
     let answers = ask_all(&store, &takes).await.expect("decisions");
     assert_eq!(answers.len(), takes.len());
 }

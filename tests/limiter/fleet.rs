@@ -176,11 +176,7 @@ async fn worker_waits_in_order() {
     let Some(words) = instructions() else { return };
     let redis = Redis::connect(&words[0]).await.expect("a running server");
     let limiter = RateLimiter::new(&redis, "fair").fair();
-    let client = redis::Client::open(&*words[0]).expect("a valid address");
-    let mut connection = client
-        .get_multiplexed_async_connection()
-        .await
-        .expect("one");
+    let mut connection = test_support::async_connection(&words[0]).await;
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
             let limiter = limiter.clone();

@@ -67,11 +67,9 @@ pub(crate) struct Java {
 
 impl Java {
     pub(crate) async fn connect(server: &test_support::Redis) -> Self {
-        let client = redis::Client::open(&*server.url).expect("a valid address");
-        let connection = client.get_multiplexed_async_connection().await;
         Self {
             script: Script::new(JAVA),
-            connection: connection.expect("a running server"),
+            connection: test_support::async_connection(&server.url).await,
         }
     }
 
@@ -184,9 +182,9 @@ async fn they_get_all_that_there_is_while_we_are_idle() {
             Ok(()) => {}
             Err(wait) => sleep(Duration::from_millis(wait)).await,
         }
-        sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(5)).await;
     }
-    assert!(late >= 30, "{late} of 40 in the last four intervals");
+    assert!(late >= 20, "{late} of 40 in the last four intervals");
 }
 
 /// A value that is too low for what is granted, as such a loss leaves it, is mended by us when all

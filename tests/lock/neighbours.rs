@@ -22,10 +22,7 @@ async fn slow_neighbour(server: &Redis, name: &'static str) -> JoinHandle<u32> {
     let mut channel = client.get_async_pubsub().await.expect("a running server");
     let channel_name = format!("redisson_lock__channel:{{{name}}}");
     channel.subscribe(&channel_name).await.expect("subscribes");
-    let mut connection = client
-        .get_multiplexed_async_connection()
-        .await
-        .expect("a running server");
+    let mut connection = test_support::async_connection(&server.url).await;
     tokio::spawn(async move {
         let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
             redis.call('HSET', KEYS[1], 'neighbour', 1)

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::witness::Witness;
 use super::{becomes_available, check_expiries, handle, kind, limiter};
-use crate::{HOUR, behind, millis, run};
+use crate::{HOUR, PATIENT, behind, millis, run};
 
 /// The default of `Redis::timeout`, and what a busy machine adds.
 const IN_TIME: Duration = millis(200 + 500);
@@ -74,7 +74,8 @@ async fn replies_that_come_late() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
     let redis = by_default(&proxy.url).await.timeout(millis(100));
-    let limiter = limiter(&redis, "late", 1_000, HOUR).await;
+    limiter(&redis.clone().timeout(PATIENT), "late", 1_000, HOUR).await;
+    let limiter = RateLimiter::new(&redis, "late");
     let mut granted = 0;
     for round in 0..6 {
         proxy.all(Mode::Delay {

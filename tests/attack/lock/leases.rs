@@ -127,7 +127,11 @@ async fn leases_at_their_ends() {
     }
     for lease in [Lock::MIN_LEASE, Lock::MAX_LEASE] {
         let guard = lock.clone().lease(lease).lock().await.expect("free");
-        guard.release().await.expect("held");
+        // The shortest one may be over on a busy machine.
+        if let Err(error) = guard.release().await {
+            assert_eq!(error.kind(), LockErrorKind::NotHeld);
+            assert_eq!(lease, Lock::MIN_LEASE);
+        }
     }
     for wait in [Duration::ZERO, nano, HOUR, Duration::MAX] {
         let guard = lock.try_lock_for(wait).await.expect("an answer");

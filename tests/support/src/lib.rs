@@ -151,6 +151,17 @@ impl Redis {
     }
 }
 
+/// A connection that waits for answers for as long as a busy machine needs, not half a second.
+pub async fn async_connection(url: &str) -> redis::aio::MultiplexedConnection {
+    let patience = Some(Duration::from_secs(20));
+    let config = redis::AsyncConnectionConfig::new();
+    let config = config.set_response_timeout(patience);
+    let config = config.set_connection_timeout(patience);
+    let client = redis::Client::open(url).expect("a valid address");
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await.expect("a running server")
+}
+
 /// Stands still while the thread of the test or the server is at work or has to wait for a
 /// processor: what it shows does not depend on how busy the machine is.
 pub struct Stopwatch<'a> {

@@ -33,9 +33,7 @@ fn calls(server: &Redis) -> u64 {
 
 /// Counts how often the machine is so late that denials grow old before they are asked about again.
 async fn stalls(server: &Redis, counted: Arc<AtomicU64>) {
-    let client = redis::Client::open(&*server.url).expect("a valid address");
-    let connection = client.get_multiplexed_async_connection().await;
-    let mut connection = connection.expect("a running server");
+    let mut connection = test_support::async_connection(&server.url).await;
     tokio::spawn(async move {
         loop {
             let asked = Instant::now();
