@@ -25,14 +25,16 @@ local function read_quota(from)
 end
 
 -- include: reply_format
-
 -- include: read_values
--- Whether keys are left for `tallies`.
+
+-- The fast path. It answers the usual keys: the rule has one quota, the bucket, if any, was charged
+-- under this quota alone, and the takes are all allowed, or all denied. All other keys are left for
+-- `tallies`.
+--
+-- Without it a call takes the server 1.25 to 1.3 times as long for one take of one key, 1.6 times for
+-- 64 takes of it, and 1.4 to 1.6 times for one take of each of 64 keys.
 local keys_left = false
 do
-  -- Answers the usual keys: the rule has one quota, the bucket, if any, was charged under this
-  -- quota alone, and the takes are all allowed, or all denied. All other keys are left for
-  -- `tallies`.
   local usual, max, window, burst, life, limit, pace_units, pace_micros, is_exact
 
   for place = 1, #KEYS do
@@ -52,8 +54,8 @@ do
         mark, serial, last_charge, max_then, window_then, burst_then, needed_until,
           refundable_since, start, units = unpack(STATE, raw)
       end
-      is_usual = mark == GCRA_MARK and max_then == max and window_then == window and burst_then == burst
-        and needed_until == last_charge + life and last_charge <= now
+      is_usual = mark == GCRA_MARK and max_then == max and window_then == window
+        and burst_then == burst and needed_until == last_charge + life and last_charge <= now
         and refundable_since <= now and start <= last_charge and (now - start) * pace_units < EXACT
       units_now = units - floor((now - start) * pace_units / pace_micros)
       if is_usual and (units_now <= 0 or needed_until <= now) then

@@ -3,14 +3,13 @@
 --                  as in all tallies (see `tallies`)
 --   start, units   when its window began, and the units charged since then
 --
--- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, single, spare, read_tally, write_tally, used_now:
+-- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, read_tally, write_tally, used_now:
 --        see `read_tallies`
 
 local MARK, HEADER, HEADER_SIZE = FIXED_MARK, '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7', 42
 -- Units count no longer because of leases.
 local LEASED_MARK
-local single, spare = { false }, false
 
 local function read_tally(raw, from, charged_at)
   if from + TALLY_SIZE - 1 > #raw then return nil end

@@ -5,26 +5,22 @@
 -- It drains by `pace_units` in every `pace_micros`: max and window without their common factors.
 --
 -- Uses   what `drain` gives; quotas
--- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, single, spare, read_tally, write_tally, used_at,
+-- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, read_tally, write_tally, used_at,
 --        used_now: see `read_tallies`
 
 local MARK, HEADER, HEADER_SIZE = GCRA_MARK, '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 -- Units count no longer because of leases.
 local LEASED_MARK
-local single, spare = { false }, { max = 0, window = 0, burst = 0, variant = 0, life = 0,
-  needed_until = 0, refundable_since = 0, used = 0, start = 0, units = 0, pace_units = 1,
-  pace_micros = 1 }
 
-local function read_tally(raw, from, charged_at, reused)
+local function read_tally(raw, from, charged_at)
   if from + TALLY_SIZE - 1 > #raw then return nil end
   local max, window, burst, needed_until, refundable_since, start, units, behind =
     unpack(TALLY, raw, from)
   if start > charged_at or window == 0 then return nil end
-  local tally = reused or {}
-  tally.max, tally.window, tally.burst, tally.variant, tally.life = max, window, burst, max, window
-  tally.needed_until, tally.refundable_since = needed_until, refundable_since
-  tally.used, tally.start, tally.units = 0, start, units
+  local tally = { max = max, window = window, burst = burst, variant = max, life = window,
+    needed_until = needed_until, refundable_since = refundable_since, used = 0, start = start,
+    units = units }
   local quota = quotas[1]
   if quota and max == quota.max and window == quota.window and burst == quota.burst then
     tally.pace_units, tally.pace_micros = quota.pace_units, quota.pace_micros

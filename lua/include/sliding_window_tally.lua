@@ -8,14 +8,13 @@
 -- and then the entries, one for each sub-window with something in it:
 --   stamp, total   when something was charged in it last, and the running total with it
 --
--- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, single, spare, read_tally, write_tally, used_now:
+-- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, read_tally, write_tally, used_now:
 --        see `read_tallies`; ENTRY, ENTRY_SIZE, count_oldest
 
 local MARK, LEASED_MARK = WINDOW_MARK, LEASED_WINDOW_MARK
 local HEADER, HEADER_SIZE = '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I2', 44
 local ENTRY, ENTRY_SIZE = '>I7I7', 14
-local single, spare = { false }, false
 
 -- A tally's `variant` is the resolution; its `stamp` and `total` are those of the newest entry.
 local function read_tally(raw, from)
