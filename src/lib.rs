@@ -109,6 +109,7 @@ mod clock;
 pub mod config;
 #[cfg(feature = "redis")]
 mod connection;
+mod deadline;
 pub mod decision;
 mod error;
 mod in_flight_counter;

@@ -21,6 +21,7 @@ use super::scripts::Preload;
 use super::scripts::Script;
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
+use crate::deadline::Deadline;
 use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -157,10 +158,14 @@ impl Connection {
         self.timeout
     }
 
-    /// Asks whether a key may spend a cost.
-    pub(crate) fn take(&self, take: TakeQuestion) -> AnswerFuture<Decision> {
+    /// Asks whether a key may spend a cost. `sooner`: the caller's deadline, where it has one.
+    pub(crate) fn take(
+        &self,
+        take: TakeQuestion,
+        sooner: Option<Deadline>,
+    ) -> AnswerFuture<Decision> {
         let slot = self.slot(|| take.count.joined());
-        self.ask(slot, |sender| QuestionBody::Take(take, sender))
+        self.ask(slot, sooner, |sender| QuestionBody::Take(take, sender))
     }
 
     /// Calls a script on keys of one slot.
@@ -178,7 +183,7 @@ impl Connection {
             script: Some(script),
             count: None,
         };
-        self.ask_alone(call, keys.first().copied().unwrap_or_default())
+        self.ask_alone(call, keys.first().copied().unwrap_or_default(), None)
     }
 
     /// Calls a script that changes a count of takes, on the keys of the count and of its refunds. The
@@ -188,6 +193,7 @@ impl Connection {
         &self,
         script: &'static Script,
         count: CountKey,
+        sooner: Option<Deadline>,
         arguments: impl FnOnce(&mut Cmd),
     ) -> AnswerFuture<Value> {
         let name = count.name.pieces(&count.prefix).concat();
@@ -196,7 +202,7 @@ impl Connection {
             script: Some(script),
             count: Some(count),
         };
-        self.ask_alone(call, &name)
+        self.ask_alone(call, &name, sooner)
     }
 
     /// Runs a command on one key.
@@ -211,22 +217,31 @@ impl Connection {
             script: None,
             count: None,
         };
-        let reply = self.ask_alone(call, key).await?;
+        let reply = self.ask_alone(call, key, None).await?;
         redis::from_redis_value(reply).map_err(|error| store_error(self.label(), error.into()))
     }
 
     /// Asks a question that shares its call with no other one. `key` is one of its keys.
-    fn ask_alone(&self, call: CallQuestion, key: &str) -> AnswerFuture<Value> {
-        self.ask(self.slot(|| key), |sender| QuestionBody::Call(call, sender))
+    fn ask_alone(
+        &self,
+        call: CallQuestion,
+        key: &str,
+        sooner: Option<Deadline>,
+    ) -> AnswerFuture<Value> {
+        self.ask(self.slot(|| key), sooner, |sender| {
+            QuestionBody::Call(call, sender)
+        })
     }
 
     /// Queues a question for the node that serves its slot, and returns the future of its answer.
     fn ask<T>(
         &self,
         slot: u16,
+        sooner: Option<Deadline>,
         body: impl FnOnce(AnswerSender<T>) -> QuestionBody,
     ) -> AnswerFuture<T> {
-        let (question, answer) = Question::new(body, slot, self.timeout, &self.inner.label);
+        let deadline = Deadline::after(self.timeout).or_earlier(sooner);
+        let (question, answer) = Question::new(body, slot, deadline, &self.inner.label);
         match &self.inner.nodes {
             Nodes::One(node) => node.ask(question),
             #[cfg(feature = "cluster")]

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::scripts::Script;
+use crate::deadline::Deadline;
 use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::rule::CountName;
@@ -114,21 +115,16 @@ impl Question {
     pub(super) fn new<T>(
         body: impl FnOnce(AnswerSender<T>) -> QuestionBody,
         slot: u16,
-        timeout: Duration,
+        Deadline { at, timeout }: Deadline,
         label: &Arc<str>,
     ) -> (Self, AnswerFuture<T>) {
-        /// Longer timeouts are cut to this one, so that every deadline is an instant that the clock
-        /// can show.
-        const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-        let (now, timeout) = (Instant::now(), timeout.min(MAX_TIMEOUT));
-        let deadline = now + timeout;
-        let (sender, answer) = AnswerFuture::new(deadline, timeout, label);
+        let (sender, answer) = AnswerFuture::new(at, timeout, label);
         let question = Self {
             body: body(sender),
             slot,
             timeout,
-            overdue_at: now + timeout / 4,
-            deadline,
+            overdue_at: at - 3 * (timeout / 4),
+            deadline: at,
             resends: 0,
             options: SendOptions::default(),
         };

@@ -1,8 +1,7 @@
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::wrapper::{Answer, Wrapper};
-use super::{MemoryStore, Store, StoreFuture, Take};
+use super::wrapper::{Wrapped, Wrapper};
+use super::{MemoryStore, Store, Take};
 use crate::decision::{Decision, Receipt, Source};
 use crate::error::StoreError;
 use crate::log_on_change::LogOnChange;
@@ -54,33 +53,26 @@ use crate::trace;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Fallback<S> {
-    inner: S,
-    local: Arc<FallbackState>,
+    wrapped: Wrapped<S>,
+    share: Share,
 }
 
-/// The fallback's part of a pending answer.
-#[derive(Debug, Clone)]
-pub(super) struct FallbackState {
+/// Decides while the store inside fails.
+#[derive(Debug)]
+pub(super) struct LocalFallback {
     /// The name of the store inside.
-    name: Arc<str>,
+    name: String,
     share: Share,
-    store: Arc<MemoryStore>,
-    failures: Arc<LogOnChange>,
+    store: MemoryStore,
+    failures: LogOnChange,
 }
 
 impl<S: Store> Fallback<S> {
     /// Answers for `inner` whenever that fails, by this share of each quota.
     #[must_use]
     pub fn new(inner: S, share: Share) -> Self {
-        Self {
-            local: Arc::new(FallbackState {
-                name: inner.name().into(),
-                share,
-                store: Arc::default(),
-                failures: Arc::default(),
-            }),
-            inner,
-        }
+        let wrapped = Wrapped::bare(inner);
+        Self { wrapped, share }.local(MemoryStore::new())
     }
 
     /// How many keys it counts at most. Default: [`MemoryStore::DEFAULT_MAX_KEYS`].
@@ -93,27 +85,67 @@ impl<S: Store> Fallback<S> {
     /// [`MemoryStore::new`].
     #[must_use]
     pub fn local(mut self, local: MemoryStore) -> Self {
-        Arc::make_mut(&mut self.local).store = Arc::new(local);
+        let name = self.wrapped.inner.name();
+        let fallback = LocalFallback::new(name, self.share, local);
+        self.wrapped.fallback = Some(Arc::new(fallback));
         self
-    }
-
-    /// Forgets what was charged here.
-    pub(super) fn reset_here(&self, take: &Take) {
-        self.local.store.forget(take);
-    }
-
-    /// Gives back what was charged here; nothing of what the store inside was charged.
-    pub(super) fn refund_here(
-        &self,
-        take: &Take,
-        receipt: &Receipt,
-    ) -> Option<Result<u64, StoreError>> {
-        let receipt = receipt.as_fallback()?;
-        Some(Ok(self.local.store.give_back(take, &receipt)))
     }
 }
 
-impl FallbackState {
+impl<S: Store> Wrapper for Fallback<S> {
+    type Inner = S;
+
+    fn wrapped(&self) -> &Wrapped<S> {
+        &self.wrapped
+    }
+}
+
+impl LocalFallback {
+    /// Decides by a share of each quota for the store of this name.
+    pub(super) fn new(name: String, share: Share, store: MemoryStore) -> Self {
+        Self {
+            name,
+            share,
+            store,
+            failures: LogOnChange::default(),
+        }
+    }
+
+    /// The answer to the caller, made of the inner store's.
+    pub(super) fn answer(
+        &self,
+        take: &Take,
+        answer: Result<Decision, StoreError>,
+    ) -> Result<Decision, StoreError> {
+        match &answer {
+            Ok(decision) if decision.source() != Source::Cache => self.log_recovery(),
+            Err(failure) if may_fall_back(take) => {
+                self.log_failure(failure);
+                return self.decide(take, failure);
+            }
+            Ok(_) | Err(_) => {}
+        }
+        answer
+    }
+
+    fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
+        let shared = take.under(take.rule().of_share(self.share));
+        let decision = self.store.decide(&shared)?;
+        let receipt = decision.receipt().map(Receipt::of_fallback);
+        Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
+    }
+
+    /// Gives back what was charged here; nothing of what the store inside was charged.
+    pub(super) fn refund(&self, take: &Take, receipt: &Receipt) -> Option<u64> {
+        let receipt = receipt.as_fallback()?;
+        Some(self.store.give_back(take, &receipt))
+    }
+
+    /// Forgets what was charged here.
+    pub(super) fn reset(&self, take: &Take) {
+        self.store.forget(take);
+    }
+
     fn log_recovery(&self) {
         if self.failures.worked() {
             let store = &*self.name;
@@ -127,72 +159,9 @@ impl FallbackState {
             trace::event!(warn: store, error, "the fallback decides, in the memory of this process");
         }
     }
-
-    fn decide(&self, take: &Take, failure: &StoreError) -> Result<Decision, StoreError> {
-        let shared = take.under(take.rule().of_share(self.share));
-        let decision = self.store.decide(&shared)?;
-        let receipt = decision.receipt().map(Receipt::of_fallback);
-        Ok(decision.with_failure(failure.clone()).with_receipt(receipt))
-    }
-
-    /// The answer to the caller, made of the inner store's.
-    fn answer(&self, take: &Take, answer: Answer) -> Answer {
-        match &answer {
-            Ok(decision) if decision.source() != Source::Cache => self.log_recovery(),
-            Err(failure) if may_fall_back(take) => {
-                self.log_failure(failure);
-                return self.decide(take, failure);
-            }
-            Ok(_) | Err(_) => {}
-        }
-        answer
-    }
 }
 
 /// Whether the take's rule lets a fallback decide.
 fn may_fall_back(take: &Take) -> bool {
     matches!(take.rule().on_error(), None | Some(OnError::Fallback))
-}
-
-impl<S> Wrapper for Fallback<S> {
-    type Pending = Arc<FallbackState>;
-
-    fn before(&self, _: &Take) -> Result<Self::Pending, Answer> {
-        Ok(Arc::clone(&self.local))
-    }
-
-    fn after(local: Self::Pending, take: &Take, answer: Answer) -> Answer {
-        local.answer(take, answer)
-    }
-}
-
-impl<S: Store> Store for Fallback<S> {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        self.ask(take, || self.inner.take(take))
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let refunded = self.refund_here(take, receipt);
-        refunded.map_or_else(|| self.inner.refund(take, receipt), StoreFuture::ready)
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
-        self.reset_here(take);
-        self.inner.reset(take)
-    }
-
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-
-    fn give_up_after(self, timeout: Duration) -> Self {
-        Self {
-            inner: self.inner.give_up_after(timeout),
-            ..self
-        }
-    }
-
-    fn has_fallback(&self) -> bool {
-        true
-    }
 }

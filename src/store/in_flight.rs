@@ -1,8 +1,5 @@
-use std::time::Duration;
-
-use super::wrapper::{Answer, Wrapper};
-use super::{Store, StoreFuture, Take};
-use crate::decision::{Decision, Receipt};
+use super::wrapper::{Asked, Wrapped, Wrapper};
+use super::{Store, Take};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlightCounter, Permit};
 
@@ -24,7 +21,13 @@ use crate::in_flight_counter::{InFlightCounter, Permit};
 /// ```
 #[derive(Debug, Clone)]
 pub struct InFlight<S> {
-    inner: S,
+    wrapped: Wrapped<S>,
+    under_way: InFlightCounter,
+}
+
+/// The bound on questions under way.
+#[derive(Debug, Clone)]
+pub(super) struct QuestionLimit {
     max: usize,
     under_way: InFlightCounter,
     overloaded: StoreError,
@@ -38,13 +41,13 @@ impl<S: Store> InFlight<S> {
     /// At max `max` questions under way; with 0 only repeats are asked.
     #[must_use]
     pub fn new(inner: S, max: usize) -> Self {
-        let name = inner.name();
-        let message = format!("{name} was not asked, it still has {max} questions to answer");
+        let limit = QuestionLimit::new(&inner.name(), max);
         Self {
-            inner,
-            max,
-            under_way: InFlightCounter::default(),
-            overloaded: StoreError::new(StoreErrorKind::Overloaded, message),
+            under_way: limit.under_way.clone(),
+            wrapped: Wrapped {
+                in_flight: Some(limit),
+                ..Wrapped::bare(inner)
+            },
         }
     }
 
@@ -53,85 +56,34 @@ impl<S: Store> InFlight<S> {
     pub fn under_way(&self) -> usize {
         self.under_way.number()
     }
+}
 
-    /// Asks the inner store something else than takes, with a permit.
-    pub(super) fn count<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce() -> StoreFuture<T>,
-    ) -> StoreFuture<T> {
-        hold(self.acquire().map(Some), ask)
+impl<S: Store> Wrapper for InFlight<S> {
+    type Inner = S;
+
+    fn wrapped(&self) -> &Wrapped<S> {
+        &self.wrapped
+    }
+}
+
+impl QuestionLimit {
+    /// At max `max` questions under way to the store of this name.
+    pub(super) fn new(name: &str, max: usize) -> Self {
+        let message = format!("{name} was not asked, it still has {max} questions to answer");
+        Self {
+            max,
+            under_way: InFlightCounter::default(),
+            overloaded: StoreError::new(StoreErrorKind::Overloaded, message),
+        }
     }
 
     /// Questions of callers that wait need none, nor do those of shadow rules: no request may be
     /// refused because of them, and the layer bounds their number.
-    fn permit(&self, take: &Take) -> Result<Option<Permit>, StoreError> {
-        if take.is_repeat() || take.rule().is_shadow() {
+    pub(super) fn permit(&self, take: &Take, asked: Asked) -> Result<Option<Permit>, StoreError> {
+        if asked == Asked::Take && (take.is_repeat() || take.rule().is_shadow()) {
             return Ok(None);
         }
-        self.acquire().map(Some)
-    }
-
-    fn acquire(&self) -> Result<Permit, StoreError> {
         let permit = self.under_way.try_acquire(self.max);
-        permit.ok_or_else(|| self.overloaded.clone())
-    }
-}
-
-fn hold<T: Send + 'static>(
-    permit: Result<Option<Permit>, StoreError>,
-    ask: impl FnOnce() -> StoreFuture<T>,
-) -> StoreFuture<T> {
-    let permit = match permit {
-        Ok(permit) => permit,
-        Err(overloaded) => return StoreFuture::ready(Err(overloaded)),
-    };
-    let answer = ask();
-    match answer.answer() {
-        Some(_) => answer,
-        None => StoreFuture::boxed(async move {
-            let _permit = permit;
-            answer.await
-        }),
-    }
-}
-
-impl<S: Store> Wrapper for InFlight<S> {
-    type Pending = Option<Permit>;
-
-    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
-        self.permit(take).map_err(Err)
-    }
-
-    fn after(_: Self::Pending, _: &Take, answer: Answer) -> Answer {
-        answer
-    }
-}
-
-impl<S: Store> Store for InFlight<S> {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        hold(self.permit(take), || self.inner.take(take))
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.count(|| self.inner.refund(take, receipt))
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
-        self.count(|| self.inner.reset(take))
-    }
-
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-
-    fn give_up_after(self, timeout: Duration) -> Self {
-        Self {
-            inner: self.inner.give_up_after(timeout),
-            ..self
-        }
-    }
-
-    fn has_fallback(&self) -> bool {
-        self.inner.has_fallback()
+        permit.map(Some).ok_or_else(|| self.overloaded.clone())
     }
 }

@@ -181,16 +181,16 @@ impl Store for RedisStore {
             cost: take.cost(),
             now: self.now(),
         };
-        StoreFuture::redis(self.connection.take(question))
+        StoreFuture::redis(self.connection.take(question, take.deadline()))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
         let max = take.cost().min(receipt.units());
         let arguments = |command: &mut Cmd| write_refund(command, self.now(), receipt, max);
         let script = refund_script(take.rule().algorithm().algorithm());
-        let reply = self
-            .connection
-            .change_count(script, self.key_of(take), arguments);
+        let reply =
+            self.connection
+                .change_count(script, self.key_of(take), take.deadline(), arguments);
         let address = Arc::clone(self.connection.label());
         StoreFuture::boxed(async move {
             read_refund(&reply.await?, max).ok_or_else(|| {
@@ -204,19 +204,14 @@ impl Store for RedisStore {
         let arguments = |command: &mut Cmd| {
             command.arg(self.now());
         };
-        let reply = self
-            .connection
-            .change_count(&RESET, self.key_of(take), arguments);
+        let reply =
+            self.connection
+                .change_count(&RESET, self.key_of(take), take.deadline(), arguments);
         StoreFuture::boxed(async move { reply.await.map(drop) })
     }
 
     fn name(&self) -> String {
         self.connection.label().to_string()
-    }
-
-    fn give_up_after(self, timeout: Duration) -> Self {
-        let timeout = self.connection.timeout().min(timeout);
-        self.timeout(timeout)
     }
 }
 

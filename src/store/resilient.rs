@@ -1,11 +1,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::wrapper::Wrapper;
-use super::{
-    CircuitBreaker, DenialCache, Fallback, InFlight, MemoryStore, Store, StoreFuture, Take, Timeout,
-};
-use crate::decision::{Decision, Receipt};
+use super::breaker::{Breaker, CircuitBreaker};
+use super::denial_cache::{DenialCache, Denials};
+use super::fallback::LocalFallback;
+use super::in_flight::{InFlight, QuestionLimit};
+use super::wrapper::Wrapped;
+use super::{MemoryStore, Store};
+use crate::clock::Clock;
 use crate::rule::Share;
 
 /// Puts wrappers around a store, so that requests are answered in bounded time, and as declared,
@@ -13,11 +15,11 @@ use crate::rule::Share;
 ///
 /// | from outside in | what it does | default | switched off by |
 /// |---|---|---|---|
-/// | [`Fallback`] | answers from memory while the store fails, by a share of each quota | off | `.fallback(None)` |
+/// | [`Fallback`](crate::store::Fallback) | answers from memory while the store fails, by a share of each quota | off | `.fallback(None)` |
 /// | [`DenialCache`] | answers a denied key until its denial is over, and asks the store again at its max age | 100 ms | `.denial_cache(None)` |
 /// | [`CircuitBreaker`] | leaves a store alone that fails, and finds out when it answers again | after 10 failures, every 100 ms | `.failures(None)` |
 /// | [`InFlight`] | sheds what is too much at once | 1,024 | `.in_flight(None)` |
-/// | [`Timeout`] | bounds the time of an answer | off: a `RedisStore` has its own, of 50 ms | `.timeout(None)` |
+/// | [`Timeout`](crate::store::Timeout) | bounds the time of an answer | off: a `RedisStore` has its own, of 50 ms | `.timeout(None)` |
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,9 +65,8 @@ impl<S: Store> Resilient<S> {
         }
     }
 
-    /// How long an answer of the store may take. A `RedisStore` passes the time on to its server,
-    /// unless it is behind an `Arc`: set `RedisStore::timeout` before you share it. Default: the
-    /// store's own time-out.
+    /// How long an answer of the store may take. A `RedisStore` has its server refuse what is later.
+    /// Default: the store's own time-out.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
         self
@@ -123,100 +124,35 @@ impl<S: Store> Resilient<S> {
     /// The store with its wrappers.
     #[must_use]
     pub fn build(self) -> Arc<dyn Store> {
-        let inner: Inner = match self.timeout {
-            Some(timeout) => Arc::new(Timeout::new(self.store, timeout)),
-            None => Arc::new(self.store),
-        };
-        let denial_cache = self
-            .denial_max_age
-            .map(|max_age| DenialCache::new(Arc::clone(&inner)).max_age(max_age));
+        let bare = Wrapped::bare(self.store);
+        let name = bare.inner.name();
+        let fallback = self.fallback.map(|share| {
+            let store = MemoryStore::with_max_keys(self.fallback_keys);
+            Arc::new(LocalFallback::new(name.clone(), share, store))
+        });
+        #[cfg(not(feature = "test-util"))]
+        let clock = Clock::tokio();
         #[cfg(feature = "test-util")]
-        let denial_cache = denial_cache.map(|cache| match self.clock {
-            Some(clock) => cache.clock(clock),
-            None => cache,
-        });
-        let in_flight = self
-            .in_flight
-            .map(|max| InFlight::new(Arc::clone(&inner), max));
+        let clock = self.clock.map_or_else(Clock::tokio, Clock::Manual);
+        let max_keys = DenialCache::<S>::DEFAULT_MAX_KEYS;
+        let denials = self.denial_max_age;
+        let denials = denials.map(|max_age| Arc::new(Denials::new(max_keys, max_age, clock)));
         let breaker = self.failures.map(|failures| {
-            let breaker = CircuitBreaker::new(Arc::clone(&inner)).failures(failures);
-            breaker.probe_every(self.probe_every)
+            let inner = Arc::clone(&bare.inner);
+            Arc::new(Breaker::new(
+                inner,
+                failures,
+                self.probe_every,
+                self.timeout,
+            ))
         });
-        let fallback = self
-            .fallback
-            .map(|share| Fallback::new(Arc::clone(&inner), share).max_keys(self.fallback_keys));
-        Arc::new(ResilientStore {
-            wrappers: (fallback, (denial_cache, (breaker, in_flight))),
-            inner,
+        Arc::new(Wrapped {
+            fallback,
+            denials,
+            breaker,
+            in_flight: self.in_flight.map(|max| QuestionLimit::new(&name, max)),
+            timeout: self.timeout,
+            ..bare
         })
-    }
-}
-
-type Inner = Arc<dyn Store>;
-type BreakerAndInFlight = (Option<CircuitBreaker<Inner>>, Option<InFlight<Inner>>);
-type CacheAndGuards = (Option<DenialCache<Inner>>, BreakerAndInFlight);
-
-/// A store and the wrappers around it, with one future for each question.
-#[derive(Debug)]
-struct ResilientStore {
-    wrappers: (Option<Fallback<Inner>>, CacheAndGuards),
-    inner: Inner,
-}
-
-impl Store for ResilientStore {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        self.wrappers.ask(take, || self.inner.take(take))
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let (fallback, (denial_cache, guards)) = &self.wrappers;
-        let here = fallback
-            .as_ref()
-            .and_then(|it| it.refund_here(take, receipt));
-        if let Some(given_back) = here {
-            return StoreFuture::ready(given_back);
-        }
-        let refund = || ask_guarded(guards, take, || self.inner.refund(take, receipt));
-        match denial_cache {
-            Some(cache) => cache.change(take, refund),
-            None => refund(),
-        }
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
-        let (fallback, (denial_cache, guards)) = &self.wrappers;
-        if let Some(fallback) = fallback {
-            fallback.reset_here(take);
-        }
-        let reset = || ask_guarded(guards, take, || self.inner.reset(take));
-        match denial_cache {
-            Some(cache) => cache.change(take, reset),
-            None => reset(),
-        }
-    }
-
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-
-    fn has_fallback(&self) -> bool {
-        self.wrappers.0.is_some() || self.inner.has_fallback()
-    }
-}
-
-/// Asks the inner store something else than takes, through its breaker and the bound on questions
-/// in flight.
-fn ask_guarded<T: Send + 'static>(
-    (breaker, in_flight): &BreakerAndInFlight,
-    take: &Take,
-    ask: impl FnOnce() -> StoreFuture<T>,
-) -> StoreFuture<T> {
-    let counted = || match in_flight {
-        Some(in_flight) => in_flight.count(ask),
-        None => ask(),
-    };
-    match breaker {
-        Some(breaker) => breaker.guard(take, counted),
-        None => counted(),
     }
 }

@@ -1,5 +1,4 @@
 use std::fmt::Debug;
-use std::time::Duration;
 
 use super::{StoreFuture, Take};
 use crate::decision::{Decision, Receipt};
@@ -96,18 +95,6 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// The store's name for people: `memory`, or an address without secrets.
     fn name(&self) -> String;
-
-    /// Tells a store that its callers wait no longer than this, so that it can give up by then. It
-    /// never makes the store's own time-out longer. A store around another one passes it on; an
-    /// `Arc` does not, since its store is shared. Default: nothing changes.
-    #[must_use]
-    fn give_up_after(self, timeout: Duration) -> Self
-    where
-        Self: Sized,
-    {
-        let _ = timeout;
-        self
-    }
 
     /// Whether this store has a [`Fallback`](crate::store::Fallback). A store around another one
     /// passes the question on. Default: no.

@@ -62,14 +62,6 @@ impl<T> StoreFuture<T> {
         }
     }
 
-    /// Looks at the answer without moving this, which is large.
-    pub(super) fn answer(&self) -> Option<&Result<T, StoreError>> {
-        match &self.state {
-            State::Ready { answer } => answer.as_ref(),
-            _ => None,
-        }
-    }
-
     /// The answer, if it is there.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use crate::deadline::Deadline;
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::rule::{CountName, Rule};
@@ -10,6 +11,8 @@ pub struct Take {
     name: CountName,
     cost: u64,
     is_repeat: bool,
+    /// The earliest of the time-outs around the store; `None` if only its own counts.
+    deadline: Option<Deadline>,
 }
 
 impl Take {
@@ -20,6 +23,7 @@ impl Take {
             cost: rule.cost(),
             name: CountName::new(rule, key),
             is_repeat: false,
+            deadline: None,
         }
     }
 
@@ -93,12 +97,24 @@ impl Take {
         &self.name
     }
 
-    /// A first question about the same count at this cost, which no caller asks.
+    /// The same for a caller that waits no longer than this.
+    pub(crate) fn within(mut self, deadline: Deadline) -> Self {
+        self.deadline = Some(deadline.or_earlier(self.deadline));
+        self
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) const fn deadline(&self) -> Option<Deadline> {
+        self.deadline
+    }
+
+    /// A first question about the same count at this cost, which no caller waits for.
     pub(crate) fn anew(&self, cost: u64) -> Self {
         Self {
             name: self.name.clone(),
             cost,
             is_repeat: false,
+            deadline: None,
         }
     }
 

@@ -1,78 +1,185 @@
-//! What a store around another store does before and after it asks the inner one. Several wrappers
-//! together need only one future.
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::{StoreFuture, Take};
-use crate::decision::Decision;
-use crate::error::StoreError;
+use super::breaker::Breaker;
+use super::denial_cache::Denials;
+use super::fallback::LocalFallback;
+use super::in_flight::QuestionLimit;
+use super::{Store, StoreFuture, Take};
+use crate::deadline::Deadline;
+use crate::decision::{Decision, Receipt};
+use crate::error::{StoreError, StoreErrorKind};
 
-pub(super) type Answer = Result<Decision, StoreError>;
+/// A store and what is put around it, from outside in. The wrappers are this with one option, and
+/// [`Resilient`](crate::Resilient) makes it with several: a question needs one future.
+#[derive(Debug)]
+pub(super) struct Wrapped<S> {
+    pub(super) fallback: Option<Arc<LocalFallback>>,
+    pub(super) denials: Option<Arc<Denials>>,
+    pub(super) breaker: Option<Arc<Breaker<S>>>,
+    pub(super) in_flight: Option<QuestionLimit>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) inner: Arc<S>,
+}
 
-/// A store around another store, without that store.
-pub(super) trait Wrapper {
-    /// What the wrapper keeps while the inner store is asked.
-    type Pending: Send + 'static;
+/// A store that is made of [`Wrapped`].
+pub(super) trait Wrapper: Debug + Send + Sync + 'static {
+    type Inner: Store;
 
-    /// # Errors
-    ///
-    /// The answer, if the wrapper gives it without asking the inner store.
-    fn before(&self, take: &Take) -> Result<Self::Pending, Answer>;
+    fn wrapped(&self) -> &Wrapped<Self::Inner>;
+}
 
-    /// The wrapper's answer, made of the inner store's.
-    fn after(asking: Self::Pending, take: &Take, answer: Answer) -> Answer;
+impl<S: Store> Wrapper for Wrapped<S> {
+    type Inner = S;
 
-    /// Asks the inner store.
-    fn ask(
+    fn wrapped(&self) -> &Self {
+        self
+    }
+}
+
+impl<W: Wrapper> Store for W {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let wrapped = self.wrapped();
+        let looked = wrapped.denials.as_ref().map(|denials| denials.look(take));
+        let pending = match looked.transpose() {
+            Ok(pending) => pending.flatten(),
+            Err(denial) => return StoreFuture::ready(Ok(denial)),
+        };
+        let fallback = wrapped.fallback.clone();
+        let ask = |inner: &W::Inner, take: &Take| inner.take(take);
+        wrapped.ask(take, Asked::Take, ask, move |take, answer| {
+            if let Some(pending) = pending {
+                pending.answered(take, &answer);
+            }
+            match fallback {
+                Some(fallback) => fallback.answer(take, answer),
+                None => answer,
+            }
+        })
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let fallback = self.wrapped().fallback.as_ref();
+        if let Some(given_back) = fallback.and_then(|it| it.refund(take, receipt)) {
+            return StoreFuture::ready(Ok(given_back));
+        }
+        let refund = |inner: &W::Inner, take: &Take| inner.refund(take, receipt);
+        self.wrapped().change(take, refund)
+    }
+
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        if let Some(fallback) = &self.wrapped().fallback {
+            fallback.reset(take);
+        }
+        let reset = |inner: &W::Inner, take: &Take| inner.reset(take);
+        self.wrapped().change(take, reset)
+    }
+
+    fn name(&self) -> String {
+        self.wrapped().inner.name()
+    }
+
+    fn has_fallback(&self) -> bool {
+        let wrapped = self.wrapped();
+        wrapped.fallback.is_some() || wrapped.inner.has_fallback()
+    }
+}
+
+/// What the store inside is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    Take,
+    /// A refund or a reset.
+    Change,
+}
+
+impl<S: Store> Wrapped<S> {
+    /// The store with nothing around it.
+    pub(super) fn bare(inner: S) -> Self {
+        Self {
+            fallback: None,
+            denials: None,
+            breaker: None,
+            in_flight: None,
+            timeout: None,
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Asks something that may free units: denials of the key are void.
+    fn change<T: Send + 'static>(
         &self,
         take: &Take,
-        ask: impl FnOnce() -> StoreFuture<Decision>,
-    ) -> StoreFuture<Decision> {
-        let asking = match self.before(take) {
-            Ok(asking) => asking,
-            Err(answer) => return StoreFuture::ready(answer),
+        ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
+    ) -> StoreFuture<T> {
+        let denials = self.denials.as_ref();
+        let guard = denials.map(|denials| denials.begin_change(take));
+        self.ask(take, Asked::Change, ask, move |_, answer| {
+            drop(guard);
+            answer
+        })
+    }
+
+    /// Asks the store inside if the breaker and the bound on questions in flight admit it, within
+    /// the time-out. `after` makes the caller's answer of the store's.
+    fn ask<T: Send + 'static>(
+        &self,
+        take: &Take,
+        asked: Asked,
+        ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
+        after: impl FnOnce(&Take, Result<T, StoreError>) -> Result<T, StoreError> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let call = self.breaker.as_ref().map(|breaker| breaker.admit(take));
+        let admitted = call.transpose().and_then(|call| {
+            let permit = self.in_flight.as_ref().map(|it| it.permit(take, asked));
+            Ok((call, permit.transpose()?.flatten()))
+        });
+        let (call, permit) = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => return StoreFuture::ready(after(take, Err(refusal))),
         };
-        let pending = ask();
-        if pending.answer().is_none() {
-            let take = take.clone();
-            return StoreFuture::boxed(async move {
-                let answer = pending.await;
-                Self::after(asking, &take, answer)
-            });
-        }
-        match pending.now() {
-            Ok(answer) => StoreFuture::ready(Self::after(asking, take, answer)),
+        let answered = move |take: &Take, answer: Result<T, StoreError>| {
+            drop(permit);
+            if let Some(call) = call {
+                call.answered(take, asked, &answer);
+            }
+            after(take, answer)
+        };
+        let deadline = self.timeout.map(Deadline::after);
+        let take = deadline.map_or(Cow::Borrowed(take), |deadline| {
+            Cow::Owned(take.clone().within(deadline))
+        });
+        let pending = match ask(&self.inner, &take).now() {
+            Ok(answer) => return StoreFuture::ready(answered(&take, answer)),
             Err(pending) => pending,
-        }
+        };
+        let take = take.into_owned();
+        let Some(bound) = self.timeout else {
+            return StoreFuture::boxed(async move { answered(&take, pending.await) });
+        };
+        let inner = Arc::clone(&self.inner);
+        StoreFuture::boxed(async move {
+            let answer = tokio::time::timeout(bound, pending).await;
+            let answer = answer.unwrap_or_else(|_| {
+                let message = format!("{} did not answer within {bound:?}", inner.name());
+                Err(StoreError::new(StoreErrorKind::Timeout, message))
+            });
+            answered(&take, answer)
+        })
     }
 }
 
-impl<A: Wrapper> Wrapper for Option<A> {
-    type Pending = Option<A::Pending>;
-
-    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
-        self.as_ref().map(|around| around.before(take)).transpose()
-    }
-
-    fn after(asking: Self::Pending, take: &Take, answer: Answer) -> Answer {
-        match asking {
-            Some(asking) => A::after(asking, take, answer),
-            None => answer,
+impl<S> Clone for Wrapped<S> {
+    fn clone(&self) -> Self {
+        Self {
+            fallback: self.fallback.clone(),
+            denials: self.denials.clone(),
+            breaker: self.breaker.clone(),
+            in_flight: self.in_flight.clone(),
+            timeout: self.timeout,
+            inner: Arc::clone(&self.inner),
         }
-    }
-}
-
-/// Two wrappers, the first around the second.
-impl<A: Wrapper, B: Wrapper> Wrapper for (A, B) {
-    type Pending = (A::Pending, B::Pending);
-
-    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
-        let outer = self.0.before(take)?;
-        match self.1.before(take) {
-            Ok(inner) => Ok((outer, inner)),
-            Err(answer) => Err(A::after(outer, take, answer)),
-        }
-    }
-
-    fn after((outer, inner): Self::Pending, take: &Take, answer: Answer) -> Answer {
-        A::after(outer, take, B::after(inner, take, answer))
     }
 }

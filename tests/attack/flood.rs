@@ -199,10 +199,7 @@ async fn takes_dropped_half_way() {
     }
     let began = Instant::now();
     let bystander = store.clone().timeout(millis(2_000));
-    bystander
-        .take(&takes[0])
-        .await
-        .expect("nobody is in front");
+    bystander.take(&takes[0]).await.expect("nobody is in front");
     let took = began.elapsed();
     assert!(took < millis(1_000), "{took:?}");
     let answers = ask_all(&store, &takes).await.expect("decisions");

@@ -154,7 +154,8 @@ const BREAKER: &str = "src/store/breaker/state.rs";
 const BREAKER_CORE: &str = "src/store/breaker/shared_state.rs";
 const IN_FLIGHT: &str = "src/store/in_flight.rs";
 const PERMIT: &str = "src/in_flight_counter.rs";
-const TIMEOUT: &str = "src/store/timeout.rs";
+const WRAPPER: &str = "src/store/wrapper.rs";
+const CONNECTION: &str = "src/connection/connection.rs";
 const FALLBACK: &str = "src/store/fallback.rs";
 const DENIAL: &str = "src/store/denial_cache/denial.rs";
 const DENIAL_SET: &str = "src/store/denial_cache/denial_set.rs";
@@ -754,15 +755,22 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "bounds",
         "a trial that is dropped keeps the others out",
         BREAKER_CORE,
-        "if self.ticket.trial.is_some() {",
-        "if self.ticket.trial.is_some() && self.ticket.generation == 0 {",
+        "if ticket.trial.is_some() {",
+        "if ticket.trial.is_some() && ticket.generation == 0 {",
     ),
     mutant(
         "bounds",
         "a question is asked twice",
-        TIMEOUT,
-        "self.bounded(self.inner.take(take))",
-        "(self.inner.take(take), self.bounded(self.inner.take(take))).1",
+        WRAPPER,
+        "let ask = |inner: &W::Inner, take: &Take| inner.take(take);",
+        "let ask = |inner: &W::Inner, take: &Take| (inner.take(take), inner.take(take)).1;",
+    ),
+    mutant(
+        "bounds",
+        "a wrapper's time-out does not reach the server",
+        CONNECTION,
+        "Deadline::after(self.timeout).or_earlier(sooner)",
+        "Deadline::after(self.timeout).or_earlier(None)",
     ),
     mutant(
         "bounds",

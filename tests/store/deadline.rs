@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use redis::cmd;
 use test_support::Redis;
 use test_support::proxy::{Mode, Proxy};
-use tidegate::store::StoreErrorKind;
-use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, Take};
+use tidegate::store::{CircuitBreaker, InFlight, StoreErrorKind, Timeout};
+use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Resilient, Rule, Store, Take};
 
 use crate::flights::script_calls;
 use crate::{ask, store_on, take};
@@ -191,5 +191,58 @@ async fn the_longest_timeouts_decide() {
         assert!(ask(&store, &take).await.is_allowed(), "{timeout:?}");
         let receipt = ask(&store, &take).await.receipt().expect("charged");
         assert_eq!(store.refund(&take, &receipt).await.expect("answers"), 1);
+    }
+}
+
+/// The server refuses what is later than the earliest of the time-outs around a store, through
+/// every wrapper and behind an `Arc`; a wrapper's longer time-out makes the store's no longer.
+#[tokio::test]
+async fn takes_that_are_late_for_a_wrapper_charge_nothing() {
+    let server = Redis::start();
+    let patient = Arc::new(store_on(&server).await);
+    let resilient = |timeout| {
+        let store = Resilient::around(Arc::clone(&patient)).timeout(timeout);
+        store.failures(None).build()
+    };
+    let short = Duration::from_millis(100);
+    let hasty = Arc::new((*patient).clone().timeout(short));
+    let stores = [
+        resilient(short),
+        Arc::new(Timeout::new(resilient(short), Duration::from_secs(20))),
+        Arc::new(Timeout::new(
+            CircuitBreaker::new(InFlight::new(Arc::clone(&patient), 9)),
+            short,
+        )),
+        Resilient::around(hasty)
+            .timeout(Duration::from_secs(20))
+            .build(),
+    ];
+    let takes: Vec<_> = (0..stores.len())
+        .map(|at| take(&format!("p{at}"), &[Quota::per_hour(1_000)]))
+        .collect();
+    // The first take of a connection learns what the server's clock shows.
+    for take in &takes {
+        ask(&*patient, take).await;
+    }
+    let mut pause = cmd("CLIENT");
+    pause.arg("PAUSE").arg(600);
+    pause.exec(&mut server.connection()).expect("pauses");
+    let began = Instant::now();
+    let answers = stores
+        .iter()
+        .zip(&takes)
+        .map(|(store, take)| store.take(take));
+    for answer in futures_util::future::join_all(answers).await {
+        let error = answer.expect_err("no decision");
+        assert_eq!(error.kind(), StoreErrorKind::Timeout);
+        assert!(
+            error.to_string().ends_with("did not answer within 100ms"),
+            "{error}"
+        );
+    }
+    assert!(began.elapsed() < Duration::from_secs(15));
+    for take in &takes {
+        let now = peek_when_back(&patient, take).await;
+        assert_eq!(now.remaining(), 999, "{}", take.rule().path());
     }
 }

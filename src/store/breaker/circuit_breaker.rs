@@ -1,12 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::prober::{Probe, Prober, bounded};
-use super::shared_state::{AdmittedCall, Health, SharedState};
-use crate::decision::{Decision, Receipt};
+use super::prober::{PROBE_TIMEOUT, Probe, Prober, bounded};
+use super::shared_state::{Health, SharedState};
+use super::state::Ticket;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::store::wrapper::{Answer, Wrapper};
-use crate::store::{Store, StoreFuture, Take};
+use crate::store::wrapper::{Asked, Wrapped, Wrapper};
+use crate::store::{Store, Take};
 
 /// Stops asking a store that keeps failing, so that its failures cost requests no time.
 ///
@@ -46,9 +46,7 @@ use crate::store::{Store, StoreFuture, Take};
 /// ```
 #[derive(Debug)]
 pub struct CircuitBreaker<S> {
-    inner: Arc<S>,
-    state: Arc<SharedState>,
-    prober: Arc<Prober>,
+    wrapped: Wrapped<S>,
     failures: u32,
     probe_every: Duration,
 }
@@ -63,74 +61,131 @@ impl<S: Store> CircuitBreaker<S> {
     /// A closed breaker around `inner`.
     #[must_use]
     pub fn new(inner: S) -> Self {
-        Self {
-            state: Arc::new(SharedState::new(inner.name())),
-            inner: Arc::new(inner),
-            prober: Arc::default(),
+        let breaker = Self {
+            wrapped: Wrapped::bare(inner),
             failures: Self::DEFAULT_FAILURES,
             probe_every: Self::DEFAULT_PROBE_EVERY,
-        }
+        };
+        breaker.closed()
     }
 
-    /// How many failures in a row open the breaker, at least 1. Default: 10.
+    /// How many failures in a row open the breaker, at least 1. The breaker begins anew. Default:
+    /// 10.
     #[must_use]
     pub fn failures(mut self, failures: u32) -> Self {
         self.failures = failures;
-        self
+        self.closed()
     }
 
     /// The pause between two probes, from a millisecond to a day; up to a fifth of it is added at
-    /// random. A probe takes at most a second. Default: 100 ms.
+    /// random. A probe takes at most a second. The breaker begins anew. Default: 100 ms.
     #[must_use]
     pub fn probe_every(mut self, pause: Duration) -> Self {
-        self.probe_every = bounded(pause);
-        self
+        self.probe_every = pause;
+        self.closed()
     }
 
-    /// Asks the store inside something else than a take, unless the breaker is open.
-    pub(in crate::store) fn guard<T: Send + 'static>(
-        &self,
-        take: &Take,
-        ask: impl FnOnce() -> StoreFuture<T>,
-    ) -> StoreFuture<T> {
-        let call = match self.state.admit(take) {
-            Ok(call) => call,
-            Err(refusal) => return StoreFuture::ready(Err(refusal)),
-        };
-        let pending = ask();
-        match pending.answer() {
-            Some(answer) => {
-                self.ended(call, take, false, answer);
-                pending
-            }
-            None => {
-                let (breaker, take) = (self.clone(), take.clone());
-                StoreFuture::boxed(async move {
-                    let answer = pending.await;
-                    breaker.ended(call, &take, false, &answer);
-                    answer
-                })
-            }
+    fn closed(mut self) -> Self {
+        let inner = Arc::clone(&self.wrapped.inner);
+        let breaker = Breaker::new(inner, self.failures, self.probe_every, None);
+        self.wrapped.breaker = Some(Arc::new(breaker));
+        self
+    }
+}
+
+impl<S: Store> Wrapper for CircuitBreaker<S> {
+    type Inner = S;
+
+    fn wrapped(&self) -> &Wrapped<S> {
+        &self.wrapped
+    }
+}
+
+impl<S> Clone for CircuitBreaker<S> {
+    fn clone(&self) -> Self {
+        Self {
+            wrapped: self.wrapped.clone(),
+            ..*self
+        }
+    }
+}
+
+/// The breaker of a store, without that store's other wrappers.
+#[derive(Debug)]
+pub(in crate::store) struct Breaker<S> {
+    inner: Arc<S>,
+    state: Arc<SharedState>,
+    prober: Prober,
+    probe_every: Duration,
+    /// How long one probe may take.
+    patience: Duration,
+}
+
+/// A request that may ask the store. If it is dropped without a result, another one may be tried.
+#[derive(Debug)]
+pub(in crate::store) struct AdmittedCall<S> {
+    breaker: Arc<Breaker<S>>,
+    ticket: Ticket,
+}
+
+impl<S: Store> Breaker<S> {
+    pub(in crate::store) fn new(
+        inner: Arc<S>,
+        max_failures: u32,
+        probe_every: Duration,
+        timeout: Option<Duration>,
+    ) -> Self {
+        Self {
+            state: Arc::new(SharedState::new(inner.name(), max_failures)),
+            inner,
+            prober: Prober::default(),
+            probe_every: bounded(probe_every),
+            patience: timeout.map_or(PROBE_TIMEOUT, |it| it.min(PROBE_TIMEOUT)),
         }
     }
 
-    fn ended<T>(
-        &self,
-        call: AdmittedCall,
+    /// Lets a request ask the store.
+    ///
+    /// # Errors
+    ///
+    /// The error for the request, if the breaker refuses it.
+    pub(in crate::store) fn admit(
+        self: &Arc<Self>,
         take: &Take,
-        charges: bool,
+    ) -> Result<AdmittedCall<S>, StoreError> {
+        let ticket = self.state.admit(take)?;
+        let breaker = Arc::clone(self);
+        Ok(AdmittedCall { breaker, ticket })
+    }
+}
+
+impl<S: Store> AdmittedCall<S> {
+    /// Records the store's answer. A failure that opens the breaker starts the probes.
+    pub(in crate::store) fn answered<T>(
+        self,
+        take: &Take,
+        asked: Asked,
         answer: &Result<T, StoreError>,
     ) {
-        let Some(generation) = call.finish(health(answer, charges), self.failures) else {
-            return;
-        };
-        self.prober.start(Probe {
-            inner: Arc::clone(&self.inner),
-            state: Arc::clone(&self.state),
-            take: take.anew(0),
-            generation,
-            every: self.probe_every,
-        });
+        let charges = asked == Asked::Take && take.cost() > 0;
+        let breaker = &*self.breaker;
+        let opened = breaker.state.record(self.ticket, health(answer, charges));
+        if let Some(generation) = opened {
+            breaker.prober.start(Probe {
+                inner: Arc::clone(&breaker.inner),
+                state: Arc::clone(&breaker.state),
+                take: take.anew(0),
+                generation,
+                every: breaker.probe_every,
+                patience: breaker.patience,
+            });
+        }
+    }
+}
+
+impl<S> Drop for AdmittedCall<S> {
+    fn drop(&mut self) {
+        self.breaker.state.abandon(self.ticket);
     }
 }
 
@@ -154,62 +209,5 @@ fn health<T>(answer: &Result<T, StoreError>, charges: bool) -> Health<'_> {
             | Kind::Configuration
             | Kind::Overloaded => Health::Unknown,
         },
-    }
-}
-
-impl<S: Store> Wrapper for CircuitBreaker<S> {
-    type Pending = (Self, AdmittedCall);
-
-    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
-        let call = self.state.admit(take).map_err(Err)?;
-        Ok((self.clone(), call))
-    }
-
-    fn after((breaker, call): Self::Pending, take: &Take, answer: Answer) -> Answer {
-        breaker.ended(call, take, take.cost() > 0, &answer);
-        answer
-    }
-}
-
-impl<S: Store> Store for CircuitBreaker<S> {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        self.ask(take, || self.inner.take(take))
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.guard(take, || self.inner.refund(take, receipt))
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
-        self.guard(take, || self.inner.reset(take))
-    }
-
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-
-    /// Works before the breaker is cloned: afterwards the store inside is shared.
-    fn give_up_after(mut self, timeout: Duration) -> Self {
-        self.inner = match Arc::try_unwrap(self.inner) {
-            Ok(inner) => Arc::new(inner.give_up_after(timeout)),
-            Err(shared) => shared,
-        };
-        self
-    }
-
-    fn has_fallback(&self) -> bool {
-        self.inner.has_fallback()
-    }
-}
-
-impl<S> Clone for CircuitBreaker<S> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-            state: Arc::clone(&self.state),
-            prober: Arc::clone(&self.prober),
-            failures: self.failures,
-            probe_every: self.probe_every,
-        }
     }
 }

@@ -6,4 +6,5 @@ mod refused_take;
 mod shared_state;
 mod state;
 
+pub(super) use circuit_breaker::Breaker;
 pub use circuit_breaker::CircuitBreaker;

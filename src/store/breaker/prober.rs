@@ -13,7 +13,7 @@ use crate::jitter;
 use crate::store::{Store, Take};
 
 /// How long one probe may take, whatever the store's own time-out is.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bounds of the pause between two probes.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,6 +32,7 @@ pub(super) struct Probe<S> {
     /// The generation at which the breaker opened.
     pub(super) generation: u64,
     pub(super) every: Duration,
+    pub(super) patience: Duration,
 }
 
 impl Prober {
@@ -65,7 +66,7 @@ impl<S: Store> ProbeTask<S> {
         let mut take = self.0.take.clone();
         loop {
             sleep(self.0.every + jitter::up_to(self.0.every / 5)).await;
-            let answer = timeout(PROBE_TIMEOUT, inner.take(&take)).await;
+            let answer = timeout(self.0.patience, inner.take(&take)).await;
             if answer.is_ok_and(|answer| is_answer(&answer)) {
                 return state.store_answered(self.0.generation);
             }

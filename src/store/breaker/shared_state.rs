@@ -15,6 +15,7 @@ use crate::trace;
 #[derive(Debug)]
 pub(super) struct SharedState {
     name: Box<str>,
+    max_failures: u32,
     state: Mutex<State>,
     /// The state's generation and its [`Snapshot`], for requests that take no lock.
     snapshot: AtomicU64,
@@ -57,17 +58,11 @@ pub(super) enum Health<'a> {
     Unknown,
 }
 
-/// A request that may ask the store. If it is dropped without a result, another one may be tried.
-#[derive(Debug)]
-pub(in crate::store) struct AdmittedCall {
-    core: Arc<SharedState>,
-    ticket: Ticket,
-}
-
 impl SharedState {
-    pub(super) fn new(name: String) -> Self {
+    pub(super) fn new(name: String, max_failures: u32) -> Self {
         Self {
             name: name.into(),
+            max_failures,
             state: Mutex::new(State::new()),
             snapshot: AtomicU64::new(Snapshot::Healthy as u64),
             refusal: ArcSwapOption::empty(),
@@ -81,7 +76,7 @@ impl SharedState {
     /// # Errors
     ///
     /// The error for the request, if the breaker refuses it.
-    pub(super) fn admit(self: &Arc<Self>, take: &Take) -> Result<AdmittedCall, StoreError> {
+    pub(super) fn admit(&self, take: &Take) -> Result<Ticket, StoreError> {
         let seen = self.snapshot.load(Ordering::Acquire);
         let ticket = match Snapshot::of(seen) {
             Snapshot::Healthy | Snapshot::Failing => Some(Ticket {
@@ -91,9 +86,7 @@ impl SharedState {
             Snapshot::Open => None,
             Snapshot::AskState => self.change(|state| state.admit(Instant::now())),
         };
-        let core = Arc::clone(self);
-        let call = ticket.map(|ticket| AdmittedCall { core, ticket });
-        call.ok_or_else(|| self.refuse(take))
+        ticket.ok_or_else(|| self.refuse(take))
     }
 
     fn refuse(&self, take: &Take) -> StoreError {
@@ -135,6 +128,24 @@ impl SharedState {
         changed
     }
 
+    /// Records the result of a request. Returns the generation at which it opened the breaker, if it
+    /// did.
+    pub(super) fn record(&self, ticket: Ticket, health: Health<'_>) -> Option<u64> {
+        match health {
+            Health::Unhealthy(failure) => return self.record_failure(ticket, failure),
+            Health::Healthy => self.record_success(ticket),
+            Health::Unknown => {}
+        }
+        None
+    }
+
+    /// A request ended. If it was a trial without a result, another one may be tried.
+    pub(super) fn abandon(&self, ticket: Ticket) {
+        if ticket.trial.is_some() {
+            self.change(|state| state.abandon_trial(ticket));
+        }
+    }
+
     fn record_success(&self, ticket: Ticket) {
         if Snapshot::of(self.snapshot.load(Ordering::Relaxed)) == Snapshot::Healthy {
             return;
@@ -147,14 +158,9 @@ impl SharedState {
     }
 
     /// Returns the generation at which this failure opened the breaker, if it did.
-    fn record_failure(
-        &self,
-        ticket: Ticket,
-        failure: &StoreError,
-        max_failures: u32,
-    ) -> Option<u64> {
+    fn record_failure(&self, ticket: Ticket, failure: &StoreError) -> Option<u64> {
         let opened = self.change(|state| {
-            let opens = state.record_failure(ticket, max_failures);
+            let opens = state.record_failure(ticket, self.max_failures);
             // A request that finds the breaker open needs its error.
             opens.then(|| {
                 self.refusal.store(Some(self.refusal_for(failure)));
@@ -172,29 +178,5 @@ impl SharedState {
         let message = format!("the circuit breaker of {} is open: {failure}", self.name);
         let refusal = StoreError::new(StoreErrorKind::Unavailable, message);
         Arc::new(refusal.with_source(failure.clone()))
-    }
-}
-
-impl AdmittedCall {
-    /// Records the result. Returns the generation at which it opened the breaker, if it did.
-    pub(super) fn finish(self, health: Health<'_>, max_failures: u32) -> Option<u64> {
-        match health {
-            Health::Unhealthy(failure) => {
-                self.core.record_failure(self.ticket, failure, max_failures)
-            }
-            Health::Healthy => {
-                self.core.record_success(self.ticket);
-                None
-            }
-            Health::Unknown => None,
-        }
-    }
-}
-
-impl Drop for AdmittedCall {
-    fn drop(&mut self) {
-        if self.ticket.trial.is_some() {
-            self.core.change(|state| state.abandon_trial(self.ticket));
-        }
     }
 }

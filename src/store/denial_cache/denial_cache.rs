@@ -2,11 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::denials::Denials;
-use super::pending_take::PendingTake;
-use crate::clock::{Clock, nanos};
-use crate::decision::{Decision, Receipt};
-use crate::store::wrapper::{Answer, Wrapper};
-use crate::store::{Store, StoreFuture, Take};
+use crate::clock::Clock;
+use crate::store::Store;
+use crate::store::wrapper::{Wrapped, Wrapper};
 
 /// Remembers denials: while a denial lasts, it answers the same take in the memory of this process,
 /// so that a flood of denied requests costs the store inside nearly nothing.
@@ -80,10 +78,10 @@ use crate::store::{Store, StoreFuture, Take};
 /// ```
 #[derive(Debug, Clone)]
 pub struct DenialCache<S> {
-    inner: S,
-    denials: Arc<Denials>,
-    /// In nanoseconds.
-    max_age: u64,
+    wrapped: Wrapped<S>,
+    max_keys: usize,
+    max_age: Duration,
+    clock: Clock,
 }
 
 impl<S: Store> DenialCache<S> {
@@ -99,23 +97,26 @@ impl<S: Store> DenialCache<S> {
     /// Remembers the denials of `inner`.
     #[must_use]
     pub fn new(inner: S) -> Self {
-        Self {
-            inner,
-            denials: Arc::new(Denials::new(Self::DEFAULT_MAX_KEYS, Clock::tokio())),
-            max_age: nanos(Self::DEFAULT_MAX_AGE),
-        }
+        let cache = Self {
+            wrapped: Wrapped::bare(inner),
+            max_keys: Self::DEFAULT_MAX_KEYS,
+            max_age: Self::DEFAULT_MAX_AGE,
+            clock: Clock::tokio(),
+        };
+        cache.empty()
     }
 
     /// How old a denial may become. One take asks the store again at three quarters of this. The
     /// cache is off with [`Duration::ZERO`]; with [`Duration::MAX`] a denial lasts as long as its
-    /// retry-after. Default: 100 ms.
+    /// retry-after. Those that it remembers are
+    /// forgotten. Default: 100 ms.
     ///
     /// A store whose answers take longer than a quarter of this time is asked more often, and by
     /// every take if they take longer than all of it.
     #[must_use]
     pub fn max_age(mut self, max_age: Duration) -> Self {
-        self.max_age = nanos(max_age);
-        self
+        self.max_age = max_age;
+        self.empty()
     }
 
     /// How many denials it remembers at most; with 0 the cache is off. Those that it remembers are
@@ -123,83 +124,29 @@ impl<S: Store> DenialCache<S> {
     /// [`MAX_KEYS`](Self::MAX_KEYS) become that number.
     #[must_use]
     pub fn max_keys(mut self, max_keys: usize) -> Self {
-        let clock = self.denials.clock.clone();
-        self.denials = Arc::new(Denials::new(max_keys.min(Self::MAX_KEYS), clock));
-        self
+        self.max_keys = max_keys.min(Self::MAX_KEYS);
+        self.empty()
     }
 
     /// Reads the time from a clock that a test moves by hand. The denials are forgotten.
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
-        let max_keys = self.denials.max_keys();
-        self.denials = Arc::new(Denials::new(max_keys, Clock::Manual(clock)));
-        self
+        self.clock = Clock::Manual(clock);
+        self.empty()
     }
 
-    /// Asks the store inside something that may free units of this take's key.
-    pub(in crate::store) fn change<T: Send + 'static>(
-        &self,
-        take: &Take,
-        ask: impl FnOnce() -> StoreFuture<T>,
-    ) -> StoreFuture<T> {
-        let guard = self.denials.begin_change(take);
-        let answer = ask();
-        match answer.answer() {
-            Some(_) => answer,
-            None => StoreFuture::boxed(async move {
-                let _guard = guard;
-                answer.await
-            }),
-        }
+    fn empty(mut self) -> Self {
+        let denials = Denials::new(self.max_keys, self.max_age, self.clock.clone());
+        self.wrapped.denials = Some(Arc::new(denials));
+        self
     }
 }
 
 impl<S: Store> Wrapper for DenialCache<S> {
-    /// `None` if the answer is not remembered.
-    type Pending = Option<PendingTake>;
+    type Inner = S;
 
-    fn before(&self, take: &Take) -> Result<Self::Pending, Answer> {
-        if take.cost() == 0 || take.is_repeat() || self.max_age == 0 {
-            return Ok(None);
-        }
-        let looked = self.denials.look(take, self.max_age);
-        looked.map_or_else(Ok, |denied| Err(Ok(denied)))
-    }
-
-    fn after(pending: Self::Pending, take: &Take, answer: Answer) -> Answer {
-        if let Some(pending) = pending {
-            pending.answered(take, &answer);
-        }
-        answer
-    }
-}
-
-impl<S: Store> Store for DenialCache<S> {
-    fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        self.ask(take, || self.inner.take(take))
-    }
-
-    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        self.change(take, || self.inner.refund(take, receipt))
-    }
-
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
-        self.change(take, || self.inner.reset(take))
-    }
-
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-
-    fn give_up_after(self, timeout: Duration) -> Self {
-        Self {
-            inner: self.inner.give_up_after(timeout),
-            ..self
-        }
-    }
-
-    fn has_fallback(&self) -> bool {
-        self.inner.has_fallback()
+    fn wrapped(&self) -> &Wrapped<S> {
+        &self.wrapped
     }
 }

@@ -29,21 +29,21 @@ pub(super) struct Question {
 }
 
 impl DenialSet {
-    /// The denial that answers this take.
+    /// The question to the store, if the store has to answer.
     ///
     /// # Errors
     ///
-    /// The question to the store, if the store has to answer.
+    /// The denial that answers this take.
     pub(super) fn look(
         &mut self,
         hash: u64,
         take: &Take,
         now: u64,
         max_age: u64,
-    ) -> Result<Decision, Question> {
+    ) -> Result<Question, Decision> {
         let mut denials = self.denials.iter_mut();
         let Some(at) = denials.position(|denial| denial.answers(hash, take)) else {
-            return Err(self.question(now));
+            return Ok(self.question(now));
         };
         let denial = &mut self.denials[at];
         match denial.age(now, max_age) {
@@ -51,7 +51,7 @@ impl DenialSet {
                 self.renewals += 1;
                 denial.renewal = Some(self.renewals);
                 let renewal = denial.renewal;
-                Err(Question {
+                Ok(Question {
                     renewal,
                     ..self.question(now)
                 })
@@ -59,11 +59,11 @@ impl DenialSet {
             Age::Fresh | Age::Due => {
                 self.uses += 1;
                 denial.last_use = self.uses;
-                Ok(denial.told(now))
+                Err(denial.told(now))
             }
             Age::Over => {
                 self.denials.swap_remove(at);
-                Err(self.question(now))
+                Ok(self.question(now))
             }
         }
     }

@@ -1,54 +1,62 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::denial_set::{DenialSet, MAX_DENIALS};
 use super::pending_take::PendingTake;
-use crate::clock::Clock;
+use crate::clock::{Clock, nanos};
 use crate::decision::Decision;
 use crate::store::Take;
 
 /// The denials that are kept. The place of a rule and key is given by their hash, which no client
 /// can choose, so neither the number of keys nor a flood of them makes a look take longer.
-pub(super) struct Denials {
+pub(in crate::store) struct Denials {
     sets: Box<[Mutex<DenialSet>]>,
     max_per_set: usize,
+    /// In nanoseconds.
+    max_age: u64,
     pub(super) clock: Clock,
 }
 
 impl Denials {
     /// For at most `max_keys` denials.
-    pub(super) fn new(max_keys: usize, clock: Clock) -> Self {
+    pub(in crate::store) fn new(max_keys: usize, max_age: Duration, clock: Clock) -> Self {
         let max_per_set = max_keys.clamp(1, MAX_DENIALS);
         Self {
             sets: (0..max_keys / max_per_set)
                 .map(|_| Mutex::default())
                 .collect(),
             max_per_set,
+            max_age: nanos(max_age),
             clock,
         }
     }
 
-    /// The denial that answers this take.
+    /// The take that the store has to answer. `None` if its answer is not remembered.
     ///
     /// # Errors
     ///
-    /// Returns the take that the store has to answer; `None` if there is no room for any denial.
-    pub(super) fn look(
+    /// The denial that answers this take.
+    pub(in crate::store) fn look(
         self: &Arc<Self>,
         take: &Take,
-        max_age: u64,
-    ) -> Result<Decision, Option<PendingTake>> {
+    ) -> Result<Option<PendingTake>, Decision> {
+        if take.cost() == 0 || take.is_repeat() || self.max_age == 0 {
+            return Ok(None);
+        }
         let hash = take.count_name().hash();
-        let mut set = self.set(hash).ok_or(None)?;
+        let Some(mut set) = self.set(hash) else {
+            return Ok(None);
+        };
         // Read under the lock: a thread that waits for the lock would come with an old instant.
         let now = self.clock.nanos();
-        let looked = set.look(hash, take, now, max_age);
-        looked.map_err(|question| Some(PendingTake::new(Arc::clone(self), hash, question)))
+        let question = set.look(hash, take, now, self.max_age)?;
+        Ok(Some(PendingTake::new(Arc::clone(self), hash, question)))
     }
 
     /// Voids what is kept of this take's count. Nothing of it is kept before the guard is
     /// dropped, nor later if it was asked before.
-    pub(super) fn begin_change(self: &Arc<Self>, take: &Take) -> ChangeGuard {
+    pub(in crate::store) fn begin_change(self: &Arc<Self>, take: &Take) -> ChangeGuard {
         let hash = take.count_name().hash();
         if let Some(mut set) = self.set(hash) {
             set.begin_change(hash);
@@ -67,11 +75,6 @@ impl Denials {
         Some(set.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many denials there may be.
-    pub(super) fn max_keys(&self) -> usize {
-        self.sets.len() * self.max_per_set
-    }
-
     pub(super) const fn max_per_set(&self) -> usize {
         self.max_per_set
     }
@@ -80,14 +83,14 @@ impl Denials {
 impl fmt::Debug for Denials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Denials")
-            .field("max_keys", &self.max_keys())
+            .field("max_keys", &(self.sets.len() * self.max_per_set))
             .finish_non_exhaustive()
     }
 }
 
 /// A refund or a reset, until it is answered or dropped.
 #[derive(Debug)]
-pub(super) struct ChangeGuard {
+pub(in crate::store) struct ChangeGuard {
     denials: Arc<Denials>,
     hash: u64,
 }

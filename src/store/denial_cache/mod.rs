@@ -7,3 +7,4 @@ mod denials;
 mod pending_take;
 
 pub use denial_cache::DenialCache;
+pub(super) use denials::Denials;

@@ -26,7 +26,7 @@ impl PendingTake {
     }
 
     /// Keeps the store's answer if it is a denial.
-    pub(super) fn answered(mut self, take: &Take, answer: &Result<Decision, StoreError>) {
+    pub(in crate::store) fn answered(mut self, take: &Take, answer: &Result<Decision, StoreError>) {
         let denial = match answer {
             Ok(decision) if !decision.is_allowed() => {
                 let heard_at = self.denials.clock.nanos();

@@ -268,14 +268,6 @@ impl<S: Store> Store for UnitLeases<S> {
         self.inner.name()
     }
 
-    fn give_up_after(self, timeout: Duration) -> Self {
-        let inner = match Arc::try_unwrap(self.inner) {
-            Ok(inner) => Arc::new(inner.give_up_after(timeout)),
-            Err(shared) => shared,
-        };
-        Self { inner, ..self }
-    }
-
     fn has_fallback(&self) -> bool {
         self.inner.has_fallback()
     }

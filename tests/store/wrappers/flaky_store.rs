@@ -49,7 +49,6 @@ struct Shared {
     looked: AtomicUsize,
     under_way: AtomicUsize,
     held: Semaphore,
-    told: Mutex<Option<Duration>>,
 }
 
 /// A question that is under way, until this is dropped.
@@ -72,7 +71,6 @@ impl FlakyStore {
             looked: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             held: Semaphore::new(0),
-            told: Mutex::new(None),
         }))
     }
 
@@ -101,11 +99,6 @@ impl FlakyStore {
 
     pub(crate) fn under_way(&self) -> usize {
         self.0.under_way.load(Ordering::Relaxed)
-    }
-
-    /// How long it was told to work on an answer.
-    pub(crate) fn told(&self) -> Option<Duration> {
-        *self.0.told.lock().expect("no panic")
     }
 
     pub(crate) fn memory(&self) -> &MemoryStore {
@@ -201,10 +194,5 @@ impl Store for FlakyStore {
 
     fn name(&self) -> String {
         "flaky".to_owned()
-    }
-
-    fn give_up_after(self, timeout: Duration) -> Self {
-        *self.0.told.lock().expect("no panic") = Some(timeout);
-        self
     }
 }
