@@ -7,6 +7,10 @@ use tokio::time::Instant;
 pub(crate) struct Deadline {
     pub(crate) at: Instant,
     /// The time-out that ends then.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "only Redis's errors say it")
+    )]
     pub(crate) timeout: Duration,
 }
 

@@ -139,10 +139,7 @@ mod trace;
 
 pub use algorithm::algorithm::Algorithm;
 pub use callback::degrade_callback::{DegradeCallback, Denied};
-pub use callback::error_callback::{ErrorCallback, Recovery};
-pub use callback::error_callback_chain::ErrorCallbackChain;
-pub use callback::fail_open::FailOpen;
-pub use callback::failed::Failed;
+pub use callback::error_callback::{ErrorCallback, ErrorCallbackChain, FailOpen, Failed, Recovery};
 #[cfg(feature = "redis")]
 pub use connection::redis::Redis;
 pub use decision::decision::Decision;

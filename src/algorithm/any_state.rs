@@ -1,7 +1,6 @@
-use super::algorithm::Algorithm;
-use super::algorithm_state::AlgorithmState;
+use super::algorithm::{Algorithm, AlgorithmState};
 use super::byte_reader::ByteReader;
-use super::count_error::CountError;
+use super::count::CountError;
 use super::fixed_window::WindowTally;
 use super::gcra::Bucket;
 use super::sliding_log::SlidingLog;

@@ -1,11 +1,10 @@
-use super::algorithm::Algorithm;
+use smallvec::SmallVec;
+
+use super::algorithm::{Algorithm, LeaseEnd};
 use super::any_state::AnyState;
-use super::byte_reader::ByteReader;
-use super::byte_writer::ByteWriter;
-use super::count_error::CountError;
-use super::counting::Counting;
-use super::lease_mark::{LeaseMark, lengthened, longer_by};
+use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::refunds::Refunds;
+use super::sliding_window::SlidingWindow;
 use crate::decision::{Decision, Receipt};
 use crate::quota::Quota;
 
@@ -271,4 +270,174 @@ impl Count {
         let longer_until = self.lease.as_ref().map_or(0, |mark| mark.ends_at());
         forgotten_at.max(given_back).max(longer_until)
     }
+}
+
+/// Why bytes are no [`Count`](super::Count).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CountError {
+    /// A later version of this crate wrote them, or they were never written by this crate.
+    #[error("version {0} of the format of counts, expected 1")]
+    UnknownVersion(u8),
+    /// They are the count of an algorithm that this version does not have.
+    #[error("an unknown algorithm, number {0}")]
+    UnknownAlgorithm(u8),
+    /// They end too early.
+    #[error("the count is cut off")]
+    CutOff,
+    /// They do not end where the count does.
+    #[error("{0} bytes behind the count")]
+    TooLong(usize),
+    /// A number in them cannot be.
+    #[error("{0} cannot be as the count says")]
+    Impossible(&'static str),
+}
+
+/// An algorithm with its setting.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Algorithm, Quota};
+/// use tidegate::algorithm::{Count, Counting};
+///
+/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// // Sub-windows of 5 s each, instead of a 64th of the window.
+/// let coarse = Counting::from(Algorithm::SlidingWindow).sub_windows(2);
+/// let mut count = Count::default();
+/// count.take(coarse, 0, &quotas, 1);
+/// count.take(coarse, 4_000_000, &quotas, 1);
+/// let denied = count.take(coarse, 4_000_000, &quotas, 1);
+/// assert_eq!(denied.retry_after(), Some(Duration::from_secs(10)), "both leave together");
+/// # Ok::<(), tidegate::rule::QuotaError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Counting {
+    algorithm: Algorithm,
+    sub_windows: u16,
+    /// In milliseconds; 0 without leases, and where leases end with the window.
+    lease: u32,
+}
+
+impl Counting {
+    /// For [`Algorithm::SlidingWindow`]: how many sub-windows a window has, from 1 to
+    /// [`MAX_SUB_WINDOWS`](SlidingWindow::MAX_SUB_WINDOWS); other numbers become the nearest of
+    /// these. Default: 64.
+    #[must_use]
+    pub fn sub_windows(mut self, sub_windows: u16) -> Self {
+        self.sub_windows = sub_windows.clamp(1, SlidingWindow::MAX_SUB_WINDOWS);
+        self
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// How many sub-windows a window has, at least 1.
+    pub(crate) const fn number_of_sub_windows(&self) -> u16 {
+        self.sub_windows
+    }
+
+    /// The same for a rule that lets processes take units ahead for so many milliseconds.
+    #[must_use]
+    pub(crate) const fn with_lease(mut self, millis: u32) -> Self {
+        self.lease = match self.algorithm.lease_end() {
+            Some(LeaseEnd::AfterItsTime) => millis,
+            Some(LeaseEnd::WithTheWindow) | None => 0,
+        };
+        self
+    }
+
+    /// By how many microseconds a unit counts longer than its window, because it may be used later
+    /// than it was charged.
+    pub(crate) fn lease_micros(&self) -> u64 {
+        u64::from(self.lease) * 1_000
+    }
+}
+
+impl From<Algorithm> for Counting {
+    fn from(algorithm: Algorithm) -> Self {
+        let sub_windows = SlidingWindow::DEFAULT_SUB_WINDOWS;
+        Self {
+            algorithm,
+            sub_windows,
+            lease: 0,
+        }
+    }
+}
+
+/// Says that units of a key may be used later than they were charged, because a rule with a lease
+/// charged them. Until the last of them has ceased to count, units count longer for every taker,
+/// also for one whose rule has no lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeaseMark {
+    /// By how much units count longer than their windows. As all numbers here, in microseconds.
+    lease: u64,
+    /// When a rule with a lease charged something last.
+    stamp: u64,
+    /// How long that counts at most, with the lease.
+    life: u64,
+}
+
+/// One quota, in most cases.
+type Quotas = SmallVec<[Quota; 1]>;
+
+impl LeaseMark {
+    /// The mark after a charge at `now`, under these quotas with this lease, which may be 0.
+    pub(super) fn after_charge(
+        before: Option<Self>,
+        now: u64,
+        quotas: &[Quota],
+        lease: u64,
+    ) -> Option<Self> {
+        let before = before.filter(|mark| mark.ends_at() > now);
+        if lease == 0 {
+            // Units that were charged in the future count as charged now.
+            return before.map(|mark| Self {
+                stamp: mark.stamp.min(now),
+                ..mark
+            });
+        }
+        let lease = longer_by(before, now, lease);
+        let windows = lengthened(quotas, lease);
+        let life = windows.iter().map(Quota::window_micros).max().unwrap_or(0);
+        Some(Self {
+            lease,
+            stamp: now,
+            life: before.map_or(life, |mark| mark.life.max(life)),
+        })
+    }
+
+    /// The instant from which on nothing counts longer.
+    pub(super) const fn ends_at(self) -> u64 {
+        self.stamp.saturating_add(self.life)
+    }
+
+    pub(super) fn write(self, writer: &mut ByteWriter) {
+        writer.window(self.lease);
+        writer.number(self.stamp);
+        writer.window(self.life);
+    }
+
+    pub(super) fn read(reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
+        let mark = Self {
+            lease: reader.window()?,
+            stamp: reader.number()?,
+            life: reader.window()?,
+        };
+        check(mark.lease <= mark.life, "a lease")?;
+        Ok(mark)
+    }
+}
+
+/// By how much units count longer than their windows for a taker with this lease, which may be 0.
+pub(super) fn longer_by(mark: Option<LeaseMark>, now: u64, lease: u64) -> u64 {
+    let mark = mark.filter(|mark| mark.ends_at() > now);
+    mark.map_or(lease, |mark| mark.lease.max(lease))
+}
+
+/// The quotas with longer windows. No window gets longer than the longest that a quota may have.
+pub(super) fn lengthened(quotas: &[Quota], by: u64) -> Quotas {
+    quotas.iter().map(|quota| quota.lengthened(by)).collect()
 }

@@ -1,8 +1,7 @@
 use std::collections::VecDeque;
 
-use super::byte_reader::{ByteReader, check};
-use super::byte_writer::ByteWriter;
-use super::count_error::CountError;
+use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::count::CountError;
 use super::modulus::MODULUS_MASK;
 
 /// A refund that would have to rewrite more entries than this gives nothing back: in Redis all

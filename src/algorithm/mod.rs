@@ -21,33 +21,23 @@
 //! them: what a store keeps for a key. It can be written to bytes and read again.
 
 pub(crate) mod algorithm;
-mod algorithm_state;
 mod any_state;
 mod byte_reader;
-mod byte_writer;
 mod count;
-mod count_error;
-mod counting;
 mod entries;
 mod fixed_window;
 mod gcra;
-mod lease_end;
-mod lease_mark;
 mod modulus;
-mod pace;
 mod quota_use;
 mod refunds;
 mod sliding_log;
 mod sliding_window;
 mod tallies;
 
-pub(crate) use algorithm::Algorithm;
-pub use count::Count;
-pub use count_error::CountError;
-pub use counting::Counting;
+pub(crate) use algorithm::{Algorithm, LeaseEnd};
+pub use count::{Count, CountError, Counting};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
-pub(crate) use lease_end::LeaseEnd;
 #[cfg(feature = "redis")]
 pub(crate) use modulus::MODULUS_MASK;
 pub use sliding_log::SlidingLog;

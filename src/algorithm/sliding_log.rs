@@ -1,7 +1,6 @@
-use super::algorithm_state::AlgorithmState;
-use super::byte_reader::{ByteReader, check};
-use super::byte_writer::ByteWriter;
-use super::count_error::CountError;
+use super::algorithm::AlgorithmState;
+use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::count::CountError;
 use super::entries::Entries;
 use super::modulus::MODULUS_MASK;
 use super::quota_use::{QuotaUse, ruling};

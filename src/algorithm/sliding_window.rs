@@ -1,6 +1,5 @@
-use super::byte_reader::{ByteReader, check};
-use super::byte_writer::ByteWriter;
-use super::count_error::CountError;
+use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::count::CountError;
 use super::entries::Entries;
 use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;

@@ -1,9 +1,9 @@
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum_core::response::{IntoResponse, Response};
 use http::request::Parts;
 
-use super::box_future::BoxFuture;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::rule::Rule;
@@ -75,3 +75,6 @@ impl<T: DegradeCallback + ?Sized> DegradeCallback for Arc<T> {
         T::degrade(self, denied)
     }
 }
+
+/// A boxed future, as callbacks return it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,9 +1,18 @@
+use std::any::{Any, type_name};
+use std::error::Error;
+use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
+use axum_core::body::Body;
 use axum_core::response::{IntoResponse, Response};
+use http::request::Parts;
 
-use super::box_future::BoxFuture;
-use super::failed::Failed;
+use super::degrade_callback::BoxFuture;
+use super::problem_document::{guarded, internal_error};
+use crate::decision::Decision;
+use crate::error::{KeyError, KeyErrorKind, StoreError, StoreErrorKind};
+use crate::rule::Rule;
 
 /// Answers a request for which no decision could be made, or whose handler failed.
 ///
@@ -64,5 +73,299 @@ where
 impl<T: ErrorCallback + ?Sized> ErrorCallback for Arc<T> {
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
         T::recover(self, failed)
+    }
+}
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A request for which no decision could be made, or whose handler failed.
+///
+/// Drop it before the callback returns. An error of the handler that the callback
+/// [propagates](crate::Recovery::Propagate) must have no other owner by then; otherwise the request
+/// is answered with a 500.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Failed {
+    /// The rule that limits the request.
+    pub rule: Arc<Rule>,
+    /// The request without its body.
+    pub head: Parts,
+    cause: Cause,
+}
+
+/// What failed: the store, the key or the handler.
+///
+/// ```
+/// use tidegate::Failed;
+/// use tidegate::callback::FailureKind;
+/// use tidegate::key::KeyErrorKind;
+/// use tidegate::store::StoreErrorKind;
+///
+/// fn status(failed: &Failed) -> u16 {
+///     match failed.kind() {
+///         FailureKind::Key(KeyErrorKind::Client) => 400,
+///         FailureKind::Key(_) => 500,
+///         FailureKind::Store(StoreErrorKind::Timeout) => 504,
+///         _ => 503,
+///     }
+/// }
+/// # let _ = status;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The store could not decide.
+    Store(StoreErrorKind),
+    /// The request has no key, because of a mistake of the client or of the server.
+    Key(KeyErrorKind),
+    /// The handler failed, after the request had been allowed.
+    Inner,
+}
+
+#[derive(Clone)]
+pub(crate) enum Cause {
+    Key(KeyError),
+    /// With the decision that a fallback made in place of the store.
+    Store(StoreError, Option<Decision>),
+    Inner(Arc<dyn Any + Send + Sync>, &'static str),
+}
+
+impl Cause {
+    pub(super) fn inner<E: Send + Sync + 'static>(error: Arc<E>) -> Self {
+        Self::Inner(error, type_name::<E>())
+    }
+}
+
+impl Failed {
+    pub(crate) const fn new(rule: Arc<Rule>, head: Parts, cause: Cause) -> Self {
+        Self { rule, head, cause }
+    }
+
+    /// What failed, and how.
+    #[must_use]
+    pub const fn kind(&self) -> FailureKind {
+        match &self.cause {
+            Cause::Key(error) => FailureKind::Key(error.kind()),
+            Cause::Store(error, _) => FailureKind::Store(error.kind()),
+            Cause::Inner(..) => FailureKind::Inner,
+        }
+    }
+
+    /// The decision that a [`Fallback`](crate::store::Fallback) made in place of the store. It
+    /// applies if the callback [propagates](crate::Recovery::Propagate) the error.
+    #[must_use]
+    pub const fn fallback(&self) -> Option<&Decision> {
+        match &self.cause {
+            Cause::Store(_, fallback) => fallback.as_ref(),
+            Cause::Key(_) | Cause::Inner(..) => None,
+        }
+    }
+
+    /// Whether the handler failed, after the request had been allowed.
+    #[must_use]
+    pub const fn is_inner(&self) -> bool {
+        matches!(self.cause, Cause::Inner(..))
+    }
+
+    /// The error of the type `E`, if the failure is one or was caused by one.
+    ///
+    /// Without a decision the failure is a [`StoreError`] or a [`KeyError`]. An error of the
+    /// handler is found by its own type, also inside of a `Box<dyn Error + Send + Sync>`. Its
+    /// causes are found only if it is boxed.
+    #[must_use]
+    pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
+        match &self.cause {
+            Cause::Key(error) => in_chain(error),
+            Cause::Store(error, _) => in_chain(error),
+            Cause::Inner(error, _) => match error.downcast_ref::<BoxError>() {
+                Some(boxed) => in_chain(&**boxed),
+                None => error.downcast_ref(),
+            },
+        }
+    }
+}
+
+fn in_chain<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.rule.path();
+        match &self.cause {
+            Cause::Key(error) => write!(f, "no key for \"{path}\": {error}"),
+            Cause::Store(error, _) => write!(f, "no decision for \"{path}\": {error}"),
+            Cause::Inner(error, name) => match error.downcast_ref::<BoxError>() {
+                Some(boxed) => write!(f, "\"{path}\" failed: {boxed}"),
+                None => write!(f, "\"{path}\" failed with a {name}"),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failed")
+            .field("cause", &format_args!("{self}"))
+            .field("head", &self.head)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Lets a request through to the handler, unlimited, if the store could not decide.
+///
+/// A request without a key is not let through: it is answered with a 400 or 500.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{FailOpen, RateLimitLayer};
+///
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).on_error(FailOpen);
+/// # let _ = layer;
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FailOpen;
+
+impl ErrorCallback for FailOpen {
+    fn recover(&self, _: Failed) -> BoxFuture<'_, Recovery> {
+        Box::pin(ready(Recovery::Proceed))
+    }
+}
+
+/// Runs an error callback. If it panics, the request is answered with a 500.
+pub(crate) async fn recover(callback: &dyn ErrorCallback, failed: Failed) -> Recovery {
+    let rule = Arc::clone(&failed.rule);
+    let recovery = guarded("error callback", rule.path(), || callback.recover(failed));
+    let recovery = recovery.await;
+    recovery.unwrap_or_else(|panicked| Recovery::Respond(panicked.into()))
+}
+
+/// Runs an error callback because the inner service has failed.
+pub(crate) async fn recover_inner<E: Send + Sync + 'static>(
+    callback: Arc<dyn ErrorCallback>,
+    rule: Arc<Rule>,
+    head: Parts,
+    error: E,
+) -> Result<Response<Body>, E> {
+    let error = Arc::new(error);
+    let failed = Failed::new(rule, head, Cause::inner(Arc::clone(&error)));
+    match recover(&*callback, failed).await {
+        Recovery::Respond(response) => Ok(response),
+        // `try_unwrap` fails if the callback kept a clone of the error, against its contract.
+        Recovery::Proceed | Recovery::Propagate => match Arc::try_unwrap(error) {
+            Ok(error) => Err(error),
+            Err(_) => Ok(internal_error()),
+        },
+    }
+}
+
+/// Error callbacks by type of error and priority.
+///
+/// The callback with the lowest priority number answers, among those whose type matches the error.
+/// If several have the same number, the one that was added first answers. If none matches, the
+/// error is not handled, as with [`Recovery::Propagate`].
+///
+/// ```
+/// use http::StatusCode;
+/// use tidegate::{ErrorCallbackChain, Failed, Recovery, StoreError};
+/// use tidegate::key::KeyError;
+///
+/// let chain = ErrorCallbackChain::new()
+///     .on::<KeyError>(async |_: Failed| (StatusCode::BAD_REQUEST, "who are you?"))
+///     .on::<StoreError>(async |_: Failed| Recovery::Proceed)
+///     .any_with_priority(9, async |_: Failed| StatusCode::BAD_GATEWAY);
+/// # let _ = chain;
+/// ```
+#[derive(Default)]
+pub struct ErrorCallbackChain {
+    /// In the order in which they are tried.
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    priority: i32,
+    matches: fn(&Failed) -> bool,
+    callback: Box<dyn ErrorCallback>,
+}
+
+impl ErrorCallbackChain {
+    /// The priority of callbacks that are added without one: 1.
+    pub const DEFAULT_PRIORITY: i32 = 1;
+
+    /// A chain without callbacks: it handles no error.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a callback for errors of the type `E`, with the priority 1. Its type matches as in
+    /// [`Failed::downcast_ref`].
+    #[must_use]
+    pub fn on<E: Error + 'static>(self, callback: impl ErrorCallback) -> Self {
+        self.on_with_priority::<E>(Self::DEFAULT_PRIORITY, callback)
+    }
+
+    /// Adds a callback for errors of the type `E`.
+    #[must_use]
+    pub fn on_with_priority<E: Error + 'static>(
+        self,
+        priority: i32,
+        callback: impl ErrorCallback,
+    ) -> Self {
+        let matches = |failed: &Failed| failed.downcast_ref::<E>().is_some();
+        self.with(priority, matches, callback)
+    }
+
+    /// Adds a callback for all errors, with the priority 1.
+    #[must_use]
+    pub fn any(self, callback: impl ErrorCallback) -> Self {
+        self.any_with_priority(Self::DEFAULT_PRIORITY, callback)
+    }
+
+    /// Adds a callback for all errors.
+    #[must_use]
+    pub fn any_with_priority(self, priority: i32, callback: impl ErrorCallback) -> Self {
+        self.with(priority, |_| true, callback)
+    }
+
+    fn with(
+        mut self,
+        priority: i32,
+        matches: fn(&Failed) -> bool,
+        callback: impl ErrorCallback,
+    ) -> Self {
+        let callback = Box::new(callback);
+        let entries = &self.entries;
+        let index = entries.partition_point(|entry| entry.priority <= priority);
+        let entry = Entry {
+            priority,
+            matches,
+            callback,
+        };
+        self.entries.insert(index, entry);
+        self
+    }
+}
+
+impl ErrorCallback for ErrorCallbackChain {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+        match self.entries.iter().find(|entry| (entry.matches)(&failed)) {
+            Some(entry) => entry.callback.recover(failed),
+            None => Box::pin(std::future::ready(Recovery::Propagate)),
+        }
+    }
+}
+
+impl fmt::Debug for ErrorCallbackChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let priorities = self.entries.iter().map(|entry| entry.priority);
+        f.debug_list().entries(priorities).finish()
     }
 }

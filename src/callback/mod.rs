@@ -25,23 +25,13 @@
 //! Without callbacks, [`Problem`] answers. Callbacks may be shared by many routes as an `Arc`. A
 //! panic in a callback is logged and answered with a 500.
 
-mod box_future;
 pub(crate) mod degrade_callback;
 pub(crate) mod error_callback;
-pub(crate) mod error_callback_chain;
-pub(crate) mod fail_open;
-pub(crate) mod failed;
-mod panic;
-mod problem;
 mod problem_document;
-mod recover;
 
-pub use box_future::BoxFuture;
+pub use degrade_callback::BoxFuture;
 pub(crate) use degrade_callback::{DegradeCallback, Denied};
-pub(crate) use error_callback::{ErrorCallback, Recovery};
-pub use failed::FailureKind;
-pub(crate) use failed::{Cause, Failed};
-pub(crate) use panic::{caught, guarded};
-pub use problem::Problem;
-pub(crate) use problem_document::{key_refused, quota_exceeded, reduced_capacity};
-pub(crate) use recover::{recover, recover_inner};
+pub use error_callback::FailureKind;
+pub(crate) use error_callback::{Cause, ErrorCallback, Failed, Recovery, recover, recover_inner};
+pub use problem_document::Problem;
+pub(crate) use problem_document::{caught, guarded, key_refused, quota_exceeded, reduced_capacity};

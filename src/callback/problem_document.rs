@@ -1,12 +1,20 @@
 //! Problem documents (RFC 9457) of the types that the draft of the `RateLimit` fields registers.
 
+use std::any::Any;
+use std::future::ready;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use axum_core::body::Body;
 use axum_core::response::Response;
+use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode, header};
 
+use super::degrade_callback::{BoxFuture, DegradeCallback, Denied};
+use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
 use crate::decision::Decision;
 use crate::error::KeyErrorKind;
 use crate::rule::Rule;
+use crate::trace;
 
 /// A 429 with the names of the quotas that denied the take.
 pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision) -> Response {
@@ -59,4 +67,69 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
     let json = HeaderValue::from_static("application/problem+json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
+}
+
+/// Answers with a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). The
+/// default of both callbacks.
+///
+/// | the request | the response |
+/// |---|---|
+/// | was denied | 429, with the names of the quotas that are used up |
+/// | got no decision of the store | 503 |
+/// | has no key | 400 or 500, depending on the [kind](crate::key::KeyErrorKind) of the error |
+/// | was allowed, and its handler failed | none: the handler's error is returned |
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Problem;
+
+impl DegradeCallback for Problem {
+    fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
+        let response = quota_exceeded(&denied.rule, &denied.decision);
+        Box::pin(ready(response))
+    }
+}
+
+impl ErrorCallback for Problem {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+        Box::pin(ready(match failed.kind() {
+            FailureKind::Inner => Recovery::Propagate,
+            FailureKind::Key(kind) => Recovery::Respond(key_refused(kind)),
+            FailureKind::Store(_) => Recovery::Respond(reduced_capacity()),
+        }))
+    }
+}
+
+// Panics of user code are caught, logged and answered with a 500.
+
+/// A panic that was caught and logged.
+#[derive(Debug)]
+pub(crate) struct Panicked;
+
+/// Runs user code, and catches and logs its panic. The code borrows nothing of this crate mutably,
+/// so a panic leaves nothing half changed.
+pub(crate) fn caught<T>(who: &str, path: &str, run: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| logged(who, path, &*panic))
+}
+
+/// Awaits user code, and catches and logs its panic, both when it is called and when it is polled.
+pub(crate) async fn guarded<T, Fut: Future<Output = T>>(
+    who: &str,
+    path: &str,
+    run: impl FnOnce() -> Fut,
+) -> Result<T, Panicked> {
+    let guarded = AssertUnwindSafe(async { run().await }).catch_unwind();
+    guarded.await.map_err(|panic| logged(who, path, &*panic))
+}
+
+fn logged(who: &str, path: &str, panic: &(dyn Any + Send)) -> Panicked {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let message = text.unwrap_or("no message");
+    trace::event!(error: path, who, message, "a panic was answered with a 500");
+    Panicked
+}
+
+impl From<Panicked> for Response {
+    fn from(_: Panicked) -> Self {
+        internal_error()
+    }
 }

@@ -1,7 +1,6 @@
 use std::error::Error;
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use super::shorten;
 use super::table::Mistake;

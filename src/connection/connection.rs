@@ -10,15 +10,13 @@ use super::cluster::{Cluster, slot};
 use super::errors::store_error;
 use super::hash_tag::of_refunds;
 use super::link::Link;
-use super::node::Endpoint;
-use super::node::Node;
-use super::question::{AnswerFuture, AnswerSender};
-use super::question::{CallQuestion, CountKey, Question, QuestionBody, TakeQuestion};
+use super::node::{Endpoint, Node};
+use super::question::{
+    AnswerFuture, AnswerSender, CallQuestion, CountKey, Question, QuestionBody, TakeQuestion,
+};
 use super::queue::Queue;
-use super::reconnector::Target;
-use super::reconnector::within;
-use super::scripts::Preload;
-use super::scripts::Script;
+use super::reconnector::{Target, within};
+use super::scripts::{Preload, Script};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use crate::deadline::Deadline;

@@ -153,8 +153,7 @@ pub use address::{IntoRedisAddress, RedisAddress};
 pub(crate) use connection::Connection;
 #[cfg(feature = "lock")]
 pub(crate) use link::Link;
-pub(crate) use question::AnswerFuture;
-pub(crate) use question::{CountKey, TakeQuestion};
+pub(crate) use question::{AnswerFuture, CountKey, TakeQuestion};
 pub(crate) use redis::Redis;
 #[cfg(any(feature = "limiter", feature = "lock"))]
 pub(crate) use scripts::Script;

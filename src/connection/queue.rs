@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::question::Question;
-use super::question::runtime_ended;
+use super::question::{Question, runtime_ended};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The questions that wait for the next flight to one server.

@@ -7,8 +7,7 @@ use redis::{ConnectionInfo, RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::link::Link;
-use super::link::Role;
+use super::link::{Link, Role};
 use super::node::LinkState;
 use super::scripts::Preload;
 #[cfg(feature = "sentinel")]

@@ -1,4 +1,6 @@
 use std::fmt::{self, Write as _};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 
@@ -135,6 +137,14 @@ const fn is_plain(byte: u8) -> bool {
         b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'/' | b'@' | b'!' | b'$'
             | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b'?'
     )
+}
+
+/// Random in every process, so that no client can choose keys with equal hashes.
+static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The hash of a text, for the maps of this process.
+pub(crate) fn hash(text: &str) -> u64 {
+    SEED.hash_one(text)
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -44,5 +45,71 @@ where
 impl<T: KeyExtractor + ?Sized> KeyExtractor for Arc<T> {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
         T::extract(self, head)
+    }
+}
+
+/// A list of extractors. The parts of their keys, in the order of the list, make one key.
+///
+/// Tuples of two to four extractors do the same. Use this for a list that is known only at run
+/// time.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::{Header, PeerIp};
+/// use tidegate::key::Joined;
+///
+/// let key = Joined::new([
+///     Arc::new(PeerIp) as Arc<dyn tidegate::KeyExtractor>,
+///     Arc::new(Header::new(http::HeaderName::from_static("x-tenant"))),
+/// ]);
+/// # let _ = key;
+/// ```
+#[derive(Clone)]
+pub struct Joined(Box<[Arc<dyn KeyExtractor>]>);
+
+impl Joined {
+    /// An extractor that joins the keys of these.
+    pub fn new(extractors: impl IntoIterator<Item = Arc<dyn KeyExtractor>>) -> Self {
+        Self(extractors.into_iter().collect())
+    }
+}
+
+impl KeyExtractor for Joined {
+    fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
+        self.0.iter().try_fold(Key::default(), |key, extractor| {
+            Ok(key.join(&extractor.extract(head)?))
+        })
+    }
+}
+
+impl fmt::Debug for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Joined({} extractors)", self.0.len())
+    }
+}
+
+macro_rules! impl_for_tuple {
+    ($($extractor:ident),+) => {
+        impl<$($extractor: KeyExtractor),+> KeyExtractor for ($($extractor,)+) {
+            fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
+                #[allow(non_snake_case)]
+                let ($($extractor,)+) = self;
+                Ok(Key::default()$(.join(&$extractor.extract(head)?))+)
+            }
+        }
+    };
+}
+
+impl_for_tuple!(A, B);
+impl_for_tuple!(A, B, C);
+impl_for_tuple!(A, B, C, D);
+
+/// The empty key: all requests of a path are counted together. The default of every rule.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PathOnly;
+
+impl KeyExtractor for PathOnly {
+    fn extract(&self, _: &Parts) -> Result<Key, KeyError> {
+        Ok(Key::default())
     }
 }

@@ -36,21 +36,17 @@
 //! goes to the error callbacks, and without one it is answered with a 400 or a 500, depending on
 //! the [`KeyErrorKind`].
 
-mod hash;
 pub(crate) mod header;
 pub(crate) mod ip;
-mod joined;
 pub(crate) mod key;
 pub(crate) mod key_extractor;
 #[cfg(feature = "axum")]
 pub(crate) mod matched_path;
-mod path_only;
 
-pub(crate) use hash::hash;
 pub use ip::{Forwarding, PeerAddr};
-pub use joined::Joined;
-pub(crate) use key::{Key, escape};
+pub(crate) use key::{Key, escape, hash};
+pub use key_extractor::Joined;
 pub(crate) use key_extractor::KeyExtractor;
-pub use path_only::PathOnly;
+pub use key_extractor::PathOnly;
 
 pub use crate::error::{KeyError, KeyErrorKind};

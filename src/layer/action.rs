@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http_body::Body as HttpBody;
 
-use super::body::PermitBody;
 use super::decide::Verdict;
+use super::response_future::PermitBody;
 use crate::callback::{BoxFuture, DegradeCallback, ErrorCallback, recover_inner};
 use crate::decision::Decision;
 use crate::rule::Rule;

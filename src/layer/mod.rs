@@ -44,16 +44,13 @@
 // The layer of the locks has a `Responder` and a `ResponseFuture`, too. The inner service is called
 // only after the verdict, and only the instance that was polled ready.
 mod action;
-mod body;
 mod decide;
-mod events;
 pub(crate) mod headers;
 mod rate_limit;
 pub(crate) mod rate_limit_layer;
 mod responder;
 mod response_future;
 mod settings;
-mod shadow_take;
 mod waiting;
 
 #[cfg(feature = "lock")]

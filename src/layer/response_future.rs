@@ -1,4 +1,4 @@
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use axum_core::body::Body;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
-use http_body::Body as HttpBody;
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -248,5 +248,48 @@ where
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// A response's body, which holds a permit until it has ended.
+    pub(super) struct PermitBody<B> {
+        #[pin]
+        body: B,
+        permit: Option<Box<dyn Any + Send>>,
+    }
+}
+
+impl<B: HttpBody> PermitBody<B> {
+    pub(super) fn new(body: B, permit: Box<dyn Any + Send>) -> Self {
+        // A server may never poll an empty body.
+        let permit = (!body.is_end_stream()).then_some(permit);
+        Self { body, permit }
+    }
+}
+
+impl<B: HttpBody> HttpBody for PermitBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.body.as_mut().poll_frame(cx));
+        // A server need not poll again after the last frame.
+        if !matches!(frame, Some(Ok(_))) || this.body.is_end_stream() {
+            drop(this.permit.take());
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::acquire_queue::{AcquireAnswer, AcquireQueue, PendingAcquire, PendingBatch};
 use super::error::LimiterError;
-use super::generation::Generation;
 use super::give_back_queue::GiveBackQueue;
 use super::grant_guard::GrantGuard;
+use super::limiter_backend::Generation;
 use super::limiters::{AcquireRequest, Grant, GrantId, Limiters};
 use super::redisson_use::RedissonUse;
 

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
 use super::error::LimiterError;
-use super::generation::Generation;
+use super::limiter_backend::Generation;
 use super::rate::Rate;
 use super::redisson_use::RedissonPermits;
 

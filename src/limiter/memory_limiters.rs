@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use super::client::Client;
 use super::error::LimiterError;
-use super::generation::Generation;
+use super::limiter_backend::Generation;
 use super::limiters::{
     AcquireReply, AcquireRequest, ConfigureMode, Grant, GrantId, LimiterFuture, Limiters,
     RateStatus, Sharing,

@@ -22,22 +22,18 @@
 //! On Redis, a limiter uses the keys of Redisson's `RRateLimiter`, so services in Java can share
 //! it. See [`RateLimiter`] for how callers wait, and for what happens when a future is dropped.
 
-mod acquire;
 mod acquire_queue;
 mod batcher;
 mod client;
 mod error;
-mod generation;
 mod give_back_queue;
 mod grant_guard;
-mod granted_permits;
 mod limiter_backend;
 #[cfg(feature = "redis")]
 mod limiter_keys;
 mod limiters;
 mod memory_limiter;
 mod memory_limiters;
-mod permit;
 mod rate;
 mod rate_limiter;
 #[cfg(feature = "redis")]
@@ -45,9 +41,7 @@ mod redis_limiters;
 mod redisson_use;
 
 pub use error::{LimiterError, LimiterErrorKind};
-pub use generation::Generation;
-pub use limiter_backend::LimiterBackend;
+pub use limiter_backend::{Generation, LimiterBackend};
 pub use memory_limiters::MemoryLimiters;
-pub use permit::Permit;
 pub use rate::{Rate, RateType};
-pub use rate_limiter::RateLimiter;
+pub use rate_limiter::{Permit, RateLimiter};

@@ -2,18 +2,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use super::acquire::acquire;
-use super::error::LimiterError;
+use super::acquire_queue::AcquireAnswer;
+use super::batcher::Batcher;
 #[cfg(doc)]
 use super::error::LimiterErrorKind;
-use super::generation::Generation;
-use super::limiter_backend::LimiterBackend;
-use super::limiters::{AcquireRequest, ConfigureMode, Sharing};
+use super::error::{LimiterError, LimiterErrorKind};
+use super::limiter_backend::{Generation, LimiterBackend};
+use super::limiters::{AcquireRequest, ConfigureMode, Grant, GrantId, Sharing};
 #[cfg(doc)]
 use super::memory_limiters::MemoryLimiters;
-use super::permit::Permit;
 use super::rate::{Rate, RateType};
 
 /// A budget of permits that code acquires and can wait for: at most a [`Rate`] in any interval.
@@ -452,6 +451,135 @@ impl fmt::Debug for RateLimiter {
             .field("generation", &self.generation)
             .field("is_fair", &self.is_fair)
             .field("backend", &self.backend)
+            .finish()
+    }
+}
+
+/// Asks for permits at once, and again whenever they may be granted, until the caller's deadline.
+///
+/// Returns the grant, or how long the caller would have to wait for it.
+pub(super) async fn acquire(
+    batcher: &Arc<Batcher>,
+    id: GrantId,
+    until: Option<Instant>,
+) -> Result<Result<Grant, Duration>, LimiterError> {
+    // The permits may be granted while the reply gets lost, or while this future is dropped.
+    let mut guard = batcher.guard(id, 0);
+    let answer = ask_until(batcher, id, until).await;
+    let is_fair = batcher.request.is_fair;
+    let may_be_granted = match &answer {
+        Ok(AcquireAnswer::Granted(_)) => false,
+        Ok(AcquireAnswer::Denied { retry, .. }) => retry.is_some() || is_fair,
+        Err(error) => error.is_store_error() || is_fair,
+    };
+    if !may_be_granted {
+        guard.disarm();
+    }
+    match answer? {
+        AcquireAnswer::Granted(mut granted) => Ok(Ok(granted.disarm())),
+        AcquireAnswer::Denied { wait, .. } => Ok(Err(wait)),
+    }
+}
+
+/// Returns the last answer. A denial has a `retry` if the caller is still in the queue.
+async fn ask_until(
+    batcher: &Arc<Batcher>,
+    id: GrantId,
+    until: Option<Instant>,
+) -> Result<AcquireAnswer, LimiterError> {
+    let arrival = batcher.next_arrival();
+    loop {
+        let (wait, mut retry) = match batcher.ask(arrival, id, until).await? {
+            AcquireAnswer::Denied {
+                wait,
+                retry: Some(retry),
+            } => (wait, retry),
+            answer => return Ok(answer),
+        };
+        let answer = match until {
+            Some(until) => timeout_at(until, &mut retry).await,
+            None => Ok((&mut retry).await),
+        };
+        match answer {
+            // The runtime that was to ask again has ended.
+            Ok(Ok(Ok(AcquireAnswer::Denied { .. })) | Err(_)) => {}
+            Ok(Ok(answer)) => return answer,
+            Err(_) => {
+                let retry = Some(retry);
+                return Ok(AcquireAnswer::Denied { wait, retry });
+            }
+        }
+    }
+}
+
+/// Permits that were granted, and that can be given back once.
+///
+/// Dropping it gives nothing back: the permits count as used.
+#[must_use = "the permits count as used unless they are released"]
+pub struct Permit {
+    backend: LimiterBackend,
+    name: Arc<str>,
+    grant: Grant,
+}
+
+impl Permit {
+    pub(super) fn new(backend: &LimiterBackend, name: &Arc<str>, grant: Grant) -> Self {
+        Self {
+            backend: backend.clone(),
+            name: Arc::clone(name),
+            grant,
+        }
+    }
+
+    /// The number of permits.
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.grant.permits
+    }
+
+    /// Gives the permits back because they were not used, and returns how many came back.
+    ///
+    /// It returns 0 if the permits no longer count, because the interval is over or because a new
+    /// rate was set. It also returns 0 with an earlier [`Generation`](super::Generation), which
+    /// cannot tell grants apart.
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
+    /// # let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
+    /// limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(60)).await?;
+    /// let permit = limiter.acquire_permit(3).await?;
+    /// // The call turned out not to be needed.
+    /// assert_eq!(permit.release().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(self) -> Result<u64, LimiterError> {
+        let LimiterBackend { limiters, client } = &self.backend;
+        let released = limiters.give_back(Arc::clone(&self.name), vec![self.grant]);
+        let released = released.await;
+        if !matches!(released, Ok(0)) {
+            client.notify_waiters(&self.name);
+        }
+        match released {
+            // The limiter was deleted, so none of its grants count.
+            Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => Ok(0),
+            released => released,
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("name", &self.name)
+            .field("permits", &self.grant.permits)
             .finish()
     }
 }

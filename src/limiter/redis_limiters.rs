@@ -6,7 +6,7 @@ use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 
 use super::error::{LimiterError, LimiterErrorKind};
-use super::generation::Generation;
+use super::limiter_backend::Generation;
 use super::limiter_keys::LimiterKeys;
 use super::limiters::{
     AcquireReply, AcquireRequest, ClientId, ConfigureMode, Grant, GrantId, LimiterFuture, Limiters,

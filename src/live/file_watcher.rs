@@ -1,19 +1,17 @@
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-use super::file_content::FileContent;
-use super::file_state::{FileState, Verdict};
 use super::reloads::{Reloads, absolute, log_applied};
-use super::watch_error::WatchError;
 use crate::config::ConfigError;
-use crate::rule::{Applied, Rules, SharedRules, WeakRules};
+use crate::rule::{Applied, ContentHash, Rules, SharedRules, WeakRules};
 
 /// How long a file is left alone after two readings agreed.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -147,6 +145,148 @@ impl Drop for FileWatcher {
     }
 }
 
+/// What a reading shows: a text by its hash, or a failure by its message.
+type Shown = Result<ContentHash, String>;
+
+/// What a watcher knows of its file. Decides what a reading means.
+#[derive(Debug)]
+pub(super) struct FileState {
+    /// What two readings agreed on last, and what is in force before.
+    settled: Option<Shown>,
+    /// The reading before, with the time of the last write: two writes may each be seen half, and
+    /// show the same half.
+    last: Option<(Shown, Option<SystemTime>)>,
+}
+
+/// What a reading means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The file is as it was when two readings agreed last.
+    Settled,
+    /// Something new: it has to be read once more.
+    Unconfirmed,
+    /// Something new that two readings in a row agree on.
+    Confirmed,
+}
+
+impl FileState {
+    /// While the rules in force are those of this text, or of none.
+    pub(super) fn new(applied: Option<ContentHash>) -> Self {
+        Self {
+            settled: applied.map(Ok),
+            last: None,
+        }
+    }
+
+    /// What this reading means.
+    pub(super) fn judge(&mut self, reading: &Result<FileContent, ConfigError>) -> Verdict {
+        let shown: Shown = match reading {
+            Ok(content) => Ok(content.hash),
+            Err(error) => Err(error.to_string()),
+        };
+        let written = reading.as_ref().ok().and_then(|content| content.modified);
+        let reading = Some((shown.clone(), written));
+        let is_confirmed = self.last == reading;
+        self.last = reading;
+        if self.settled.as_ref() == Some(&shown) {
+            return Verdict::Settled;
+        }
+        if !is_confirmed {
+            return Verdict::Unconfirmed;
+        }
+        self.settled = Some(shown);
+        Verdict::Confirmed
+    }
+}
+
+/// The largest file that is read: many times what 10,000 rules need.
+const MAX_FILE: u64 = 16 * 1024 * 1024;
+
+/// What a file contained when it was read.
+#[derive(Debug)]
+pub(super) struct FileContent {
+    pub(super) text: String,
+    pub(super) hash: ContentHash,
+    /// The time of the last write before the text was read. `None` where files do not have it.
+    pub(super) modified: Option<SystemTime>,
+}
+
+impl FileContent {
+    /// Reads the whole file. Blocks for as long as the file system takes.
+    pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
+        read(path).map_err(|error| ConfigError::unreadable(path, error))
+    }
+}
+
+fn read(path: &Path) -> io::Result<FileContent> {
+    // Opening a named pipe would wait for its writer. What is there may change before it is opened.
+    check(&fs::metadata(path)?)?;
+    let file = open(path)?;
+    let metadata = file.metadata()?;
+    check(&metadata)?;
+    let mut bytes = Vec::new();
+    // The file may grow meanwhile.
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    check_length(bytes.len() as u64)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8"))?;
+    Ok(FileContent {
+        hash: ContentHash::of(&text),
+        text,
+        modified: metadata.modified().ok(),
+    })
+}
+
+/// Opens a file without waiting for a writer, should it be a named pipe. Of regular files, opening
+/// and reading is the same as ever.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn open(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    const NONBLOCK: i32 = if cfg!(target_os = "linux") {
+        0o4000
+    } else {
+        0x4
+    };
+    File::options().read(true).custom_flags(NONBLOCK).open(path)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+fn open(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+fn check(metadata: &Metadata) -> io::Result<()> {
+    match metadata.is_file() {
+        true => check_length(metadata.len()),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
+fn check_length(length: u64) -> io::Result<()> {
+    match length <= MAX_FILE {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "more than 16 MiB",
+        )),
+    }
+}
+
+/// Why [`Limits::watch`](crate::Limits::watch) cannot watch a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// There is no tokio runtime that the watching task could run on.
+    #[error("no tokio runtime here, expected one: call watch inside of an async fn")]
+    NoRuntime,
+    /// The tokio runtime has no timer.
+    #[error(
+        "the tokio runtime has no timer, expected one: build it with enable_time or enable_all"
+    )]
+    NoTimer,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,5 +340,95 @@ mod tests {
         assert!(error.contains("panic"), "{error}");
         let error = watcher.read().await.expect_err("no such file").to_string();
         assert!(error.contains("No such file"), "{error}");
+    }
+
+    use std::io;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A reading of this text, written at this second.
+    fn text(text: &str, second: u64) -> Result<FileContent, ConfigError> {
+        Ok(FileContent {
+            text: text.to_owned(),
+            hash: ContentHash::of(text),
+            modified: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(second)),
+        })
+    }
+
+    fn failure(message: &str) -> Result<FileContent, ConfigError> {
+        let error = io::Error::other(message);
+        Err(ConfigError::unreadable(Path::new("limits.toml"), error))
+    }
+
+    /// The state of a file that contains the text "a", whose rules are in force.
+    fn of_a() -> FileState {
+        FileState::new(Some(ContentHash::of("a")))
+    }
+
+    #[test]
+    fn a_change_is_confirmed_by_the_next_reading() {
+        let mut state = of_a();
+        assert_eq!(state.judge(&text("a", 0)), Verdict::Settled);
+        assert_eq!(
+            state.judge(&text("a", 9)),
+            Verdict::Settled,
+            "written again"
+        );
+        assert_eq!(state.judge(&text("b", 1)), Verdict::Unconfirmed);
+        assert_eq!(state.judge(&text("b", 1)), Verdict::Confirmed);
+        assert_eq!(state.judge(&text("b", 1)), Verdict::Settled);
+        assert_eq!(state.judge(&text("a", 1)), Verdict::Unconfirmed);
+    }
+
+    #[test]
+    fn nothing_is_confirmed_while_readings_differ() {
+        let mut state = of_a();
+        for (reading, verdict) in [
+            (text("b", 1), Verdict::Unconfirmed),
+            (text("c", 1), Verdict::Unconfirmed),
+            (failure("gone"), Verdict::Unconfirmed),
+            (text("c", 1), Verdict::Unconfirmed),
+            // Another write, which shows the same half.
+            (text("c", 2), Verdict::Unconfirmed),
+            (text("a", 3), Verdict::Settled),
+            (text("c", 2), Verdict::Unconfirmed),
+            (text("c", 2), Verdict::Confirmed),
+        ] {
+            assert_eq!(state.judge(&reading), verdict);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_reported_once() {
+        let mut state = of_a();
+        for wrong in [text("b", 1), failure("gone"), failure("denied")] {
+            assert_eq!(state.judge(&wrong), Verdict::Unconfirmed);
+            assert_eq!(state.judge(&wrong), Verdict::Confirmed);
+            assert_eq!(state.judge(&wrong), Verdict::Settled);
+            // A moment of something else changes nothing.
+            assert_eq!(state.judge(&text("c", 1)), Verdict::Unconfirmed);
+            assert_eq!(state.judge(&wrong), Verdict::Settled);
+            assert_eq!(state.judge(&text("c", 1)), Verdict::Unconfirmed);
+            assert_eq!(state.judge(&wrong), Verdict::Settled);
+        }
+        assert_eq!(state.judge(&text("a", 1)), Verdict::Unconfirmed);
+        assert_eq!(state.judge(&text("a", 1)), Verdict::Confirmed);
+        assert_eq!(state.judge(&failure("denied")), Verdict::Unconfirmed);
+        assert_eq!(
+            state.judge(&failure("denied")),
+            Verdict::Confirmed,
+            "it is new again"
+        );
+    }
+
+    #[test]
+    fn rules_of_no_text_are_replaced_by_any() {
+        let mut state = FileState::new(None);
+        assert_eq!(state.judge(&failure("gone")), Verdict::Unconfirmed);
+        assert_eq!(state.judge(&failure("gone")), Verdict::Confirmed);
+        assert_eq!(state.judge(&text("", 0)), Verdict::Unconfirmed);
+        assert_eq!(state.judge(&text("", 0)), Verdict::Confirmed);
     }
 }

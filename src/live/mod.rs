@@ -53,14 +53,10 @@
 //! ten seconds it is reported. A runtime that shuts down waits for it, unless it is told
 //! [how long](tokio::runtime::Runtime::shutdown_timeout).
 
-mod file_content;
-mod file_state;
 mod file_watcher;
-mod reload_status;
 mod reloads;
-mod watch_error;
 
 pub(crate) use file_watcher::FileWatcher;
-pub use reload_status::ReloadStatus;
+pub use file_watcher::WatchError;
+pub use reloads::ReloadStatus;
 pub(crate) use reloads::Reloads;
-pub use watch_error::WatchError;

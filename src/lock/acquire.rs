@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::attempt::{Attempt, Attempted};
 use super::background_tasks::BackgroundTasks;
 use super::error::is_transient;
+use super::hold::{Attempt, Attempted};
 use super::lease_request::LeaseRequest;
-use super::lock_guard::LockGuard;
+use super::lock::LockGuard;
 use super::subscriber::{QueuedWaiter, WaiterInfo};
 use crate::connection::Redis;
 use crate::error::StoreError;

@@ -1,3 +1,4 @@
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -5,13 +6,11 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::hold::{Hold, OtherHolds};
-use super::owner::Owner;
-use super::reply::{LeaseReply, ReleaseReply, read_bool};
-use super::resource::{Resource, ResourceKind};
-use super::unique_number::unique_number;
+use super::owner::{Owner, unique_number};
+use crate::connection::hash_tag::tagged;
 use crate::connection::{
-    AnswerFuture, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, SEMAPHORE_ACQUIRE, SEMAPHORE_RELEASE,
-    SEMAPHORE_RENEW,
+    AnswerFuture, Connection, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, SEMAPHORE_ACQUIRE,
+    SEMAPHORE_RELEASE, SEMAPHORE_RENEW,
 };
 use crate::error::StoreError;
 
@@ -194,4 +193,185 @@ impl LeaseRequest {
 fn millis(duration: Duration) -> u64 {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     u64::try_from(millis).unwrap_or(u64::MAX).max(1)
+}
+
+// The replies of the scripts. A reply that no script gives is read as `None`.
+
+/// The reply to a request for a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeaseReply {
+    /// The request was granted. The fencing token of a semaphore is 0.
+    Granted { token: u64 },
+    /// Another holder has the lock. Its lease ends after this time; `None` if it never ends.
+    Held { ends_after: Option<Duration> },
+    /// The request was given up before Redis received it.
+    GivenUp,
+}
+
+impl LeaseReply {
+    pub(super) fn read(reply: &Value) -> Option<Self> {
+        let Value::Array(items) = reply else {
+            return None;
+        };
+        match items[..] {
+            [Value::Int(1), Value::Int(token)] => {
+                let token = u64::try_from(token).ok()?;
+                Some(Self::Granted { token })
+            }
+            [Value::Int(0), Value::Int(millis)] => {
+                let ends_after = u64::try_from(millis).ok().map(Duration::from_millis);
+                Some(Self::Held { ends_after })
+            }
+            [Value::Int(-1), Value::Int(_)] => Some(Self::GivenUp),
+            _ => None,
+        }
+    }
+}
+
+/// The reply to a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReleaseReply {
+    pub(super) was_held: bool,
+    /// How many clients received the message that the lock is free; `None` if this call did not
+    /// free it.
+    pub(super) listeners: Option<u32>,
+}
+
+impl ReleaseReply {
+    pub(super) fn read(reply: &Value) -> Option<Self> {
+        let Value::Int(reply) = *reply else {
+            return None;
+        };
+        let reply = u32::try_from(reply).ok()?;
+        Some(Self {
+            was_held: reply > 0,
+            listeners: reply.checked_sub(2),
+        })
+    }
+}
+
+/// The state of a lock.
+pub(super) struct LockStatus {
+    pub(super) is_held: bool,
+    pub(super) remaining: Option<Duration>,
+    pub(super) holds: u64,
+}
+
+impl LockStatus {
+    pub(super) fn read(reply: &Value) -> Option<Self> {
+        let Value::Array(items) = reply else {
+            return None;
+        };
+        let [Value::Int(is_held), Value::Int(millis), Value::Int(holds)] = items[..] else {
+            return None;
+        };
+        let millis = u64::try_from(millis).ok();
+        Some(Self {
+            is_held: is_held == 1,
+            remaining: millis.filter(|_| is_held == 1).map(Duration::from_millis),
+            holds: u64::try_from(holds).ok()?,
+        })
+    }
+}
+
+/// A reply of 0 or 1.
+pub(super) fn read_bool(reply: &Value) -> Option<bool> {
+    match reply {
+        Value::Int(0) => Some(false),
+        Value::Int(1) => Some(true),
+        _ => None,
+    }
+}
+
+/// A lock or a semaphore: its keys, and the connection to its server.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) connection: Connection,
+    pub(super) keys: LockKeys,
+    pub(super) kind: ResourceKind,
+    /// The id of this process, in the fields of a lock's hash.
+    pub(super) process: Box<str>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ResourceKind {
+    Lock,
+    /// At most this many holders at a time.
+    Semaphore {
+        permits: u32,
+    },
+}
+
+impl Resource {
+    pub(super) fn new(redis: &Redis, kind: ResourceKind, name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            connection: redis.connection().clone(),
+            keys: LockKeys::new(name),
+            kind,
+            process: redis.id().into(),
+        })
+    }
+
+    /// The field of this owner in a lock's hash.
+    pub(super) fn holder(&self, owner: &Owner) -> String {
+        format!("{}:{}", self.process, owner.number())
+    }
+
+    /// Reads a script's reply.
+    pub(super) fn read<T>(
+        &self,
+        reply: &Value,
+        read: fn(&Value) -> Option<T>,
+    ) -> Result<T, StoreError> {
+        read(reply).ok_or_else(|| self.connection.protocol_error(reply))
+    }
+}
+
+/// The keys and the channel of one lock in Redis: named as Redisson names them, and in one slot of
+/// a cluster.
+#[derive(Debug)]
+pub(super) struct LockKeys {
+    /// The key of the lock itself: its name.
+    pub(super) name: Box<str>,
+    /// The channel on which releases are announced.
+    pub(super) channel: Box<str>,
+    /// The key of the latest fencing token.
+    pub(super) token: Box<str>,
+    latch_prefix: Box<str>,
+}
+
+impl LockKeys {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            channel: prefixed("redisson_lock__channel", name),
+            token: prefixed("redisson_lock_token", name),
+            latch_prefix: prefixed("redisson_unlock_latch", name),
+        }
+    }
+
+    /// The key of a request's latch: for a while it says whether the request was granted, released
+    /// or given up, so that a repeated call counts once.
+    pub(super) fn latch(&self, request: impl Display) -> String {
+        format!("{}:{request}", self.latch_prefix)
+    }
+}
+
+fn prefixed(prefix: &str, name: &str) -> Box<str> {
+    format!("{prefix}:{}", tagged(name)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_redisson() {
+        let keys = LockKeys::new("report");
+        assert_eq!(&*keys.channel, "redisson_lock__channel:{report}");
+        assert_eq!(&*keys.token, "redisson_lock_token:{report}");
+        assert_eq!(keys.latch("7"), "redisson_unlock_latch:{report}:7");
+        let keys = LockKeys::new("{eu}:report");
+        assert_eq!(&*keys.channel, "redisson_lock__channel:{eu}:report");
+    }
 }

@@ -122,7 +122,6 @@
 //! locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 
 mod acquire;
-mod attempt;
 mod background_tasks;
 mod error;
 mod exclusive;
@@ -130,16 +129,10 @@ mod held_lease;
 mod hold;
 mod lease_request;
 mod lock;
-mod lock_guard;
-mod lock_keys;
 mod owner;
-mod reply;
-mod resource;
 mod subscriber;
-mod unique_number;
 
 pub use error::{LockError, LockErrorKind};
 pub use exclusive::{Exclusive, ExclusiveLayer};
-pub use lock::Lock;
-pub use lock_guard::LockGuard;
+pub use lock::{Lock, LockGuard};
 pub use owner::Owner;

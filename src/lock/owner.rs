@@ -1,9 +1,9 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::hold::OwnerHolds;
-use super::unique_number::unique_number;
 
 /// An owner that may hold a lock more than once: see [`Lock::by`](super::Lock::by).
 ///
@@ -69,4 +69,10 @@ impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Owner").field(&self.number).finish()
     }
+}
+
+/// Returns a number that this process has not used before: for an owner, a hold or a request.
+pub(super) fn unique_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use super::counter::Counter;
-use super::latency_snapshot::{LatencyBucket, LatencySnapshot};
+use super::rule_counters::Counter;
+use super::rule_snapshot::{LatencyBucket, LatencySnapshot};
 
 /// How long a store took to answer: a histogram with fixed buckets.
 #[derive(Debug, Default)]

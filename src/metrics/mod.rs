@@ -36,32 +36,18 @@
 //! A request that waits is counted once, by what became of it in the end. A request whose client
 //! went away before the store had answered is not counted.
 
-mod counter;
-mod decision_outcome;
 #[cfg(feature = "tracing")]
 mod denial_summary;
 mod latency;
-mod latency_snapshot;
-#[cfg(feature = "metrics")]
-mod metric;
-mod near_limit;
-#[cfg(feature = "metrics")]
-mod published_latency;
 #[cfg(feature = "metrics")]
 mod publisher;
-mod quota_denials;
 mod rule_counters;
 mod rule_snapshot;
-mod snapshot;
 
-pub use decision_outcome::DecisionOutcome;
 pub use latency::LATENCY_BUCKETS;
-pub use latency_snapshot::{LatencyBucket, LatencySnapshot};
 #[cfg(all(feature = "config", feature = "metrics"))]
-pub(crate) use metric::Metric;
-pub(crate) use near_limit::NearLimit;
+pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]
 pub(crate) use publisher::Publisher;
-pub(crate) use rule_counters::RuleCounters;
-pub use rule_snapshot::RuleSnapshot;
-pub use snapshot::Snapshot;
+pub(crate) use rule_counters::{NearLimit, RuleCounters};
+pub use rule_snapshot::{DecisionOutcome, LatencyBucket, LatencySnapshot, RuleSnapshot, Snapshot};

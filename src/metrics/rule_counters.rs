@@ -1,17 +1,17 @@
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::counter::Counter;
-use super::decision_outcome::DecisionOutcome;
+use arc_swap::ArcSwapOption;
+
 #[cfg(feature = "tracing")]
 use super::denial_summary::{DenialSummaries, DenialSummary};
 use super::latency::Latency;
-use super::near_limit::NearLimit;
-use super::quota_denials::QuotaDenials;
-use super::rule_snapshot::RuleSnapshot;
+use super::rule_snapshot::{DecisionOutcome, RuleSnapshot};
 use crate::decision::{Decision, Source};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 use crate::rule::Rule;
+use crate::sync::lock;
 
 /// What all layers of one path count.
 ///
@@ -178,6 +178,143 @@ impl RuleCounters {
     }
 }
 
+/// A number that many threads add to. Its readers see every addition, in no particular order.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(super) fn add(&self, number: u64) {
+        // What counting costs is measured against a build with this flag: `benches/counters.sh`.
+        if !cfg!(tidegate_uncounted) {
+            self.0.fetch_add(number, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(super) fn subtract(&self, number: u64) {
+        if !cfg!(tidegate_uncounted) {
+            self.0.fetch_sub(number, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// From which part of a quota on an allowed request counts as near the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NearLimit {
+    /// What may remain of a quota near its limit, in thousandths.
+    free_permille: u64,
+}
+
+impl NearLimit {
+    /// The ratio in thousandths is at most the whole; others become the nearest that is possible.
+    pub(crate) fn new(ratio: f64) -> Self {
+        // A cast of a float saturates, and makes 0 of what is no number.
+        let used = ((ratio * 1_000.0).round() as u64).min(1_000);
+        Self {
+            free_permille: 1_000 - used,
+        }
+    }
+
+    /// Whether so much of a quota is used. For a leased unit the store says that, as of the lease:
+    /// little of a lease may be left although much of the quota is. Quotas have at most 15 digits:
+    /// nothing overflows.
+    #[inline]
+    pub(super) fn is_near(self, rule: &Rule, decision: &Decision) -> bool {
+        let algorithm = rule.algorithm().algorithm();
+        let mut quotas = rule.quotas().iter().zip(decision.quotas());
+        quotas.any(|(quota, state)| {
+            state.remaining_in_store() * 1_000 <= algorithm.limit(quota) * self.free_permille
+        })
+    }
+}
+
+impl Default for NearLimit {
+    fn default() -> Self {
+        Self { free_permille: 200 }
+    }
+}
+
+/// Beyond this number of names, those that the rule does not have any more are forgotten. A rule
+/// that is changed back continues with its numbers, and ever new names take no memory.
+const MAX_NAMES: usize = 64;
+
+/// Denials by the quotas that had no room, by the quotas' names. A quota keeps its number when the
+/// rule changes.
+#[derive(Debug, Default)]
+pub(super) struct QuotaDenials {
+    /// The counters of the rule that denied last, in the order of its quotas.
+    last: ArcSwapOption<RuleDenials>,
+    by_name: Mutex<Vec<(Box<str>, Arc<Counter>)>>,
+}
+
+#[derive(Debug)]
+struct RuleDenials {
+    rule: Arc<Rule>,
+    counters: Box<[Arc<Counter>]>,
+}
+
+impl QuotaDenials {
+    /// Counts a denial for each quota that denied the take.
+    pub(super) fn add(&self, rule: &Arc<Rule>, decision: &Decision) {
+        let last = self.last.load();
+        match &*last {
+            Some(last) if Arc::ptr_eq(&last.rule, rule) => last.add(decision),
+            _ => {
+                let denials = Arc::new(self.denials_of(rule));
+                denials.add(decision);
+                self.last.store(Some(denials));
+            }
+        }
+    }
+
+    fn denials_of(&self, rule: &Arc<Rule>) -> RuleDenials {
+        let mut by_name = lock(&self.by_name);
+        let policies = rule.policies();
+        if by_name.len() > MAX_NAMES {
+            by_name.retain(|(name, _)| policies.iter().any(|policy| policy.name() == &**name));
+        }
+        let counters = policies.iter().map(|policy| {
+            let known = by_name.iter().find(|(name, _)| **name == *policy.name());
+            let known = known.map(|(_, counter)| Arc::clone(counter));
+            known.unwrap_or_else(|| {
+                let counter = Arc::<Counter>::default();
+                by_name.push((policy.name().into(), Arc::clone(&counter)));
+                counter
+            })
+        });
+        RuleDenials {
+            counters: counters.collect(),
+            rule: Arc::clone(rule),
+        }
+    }
+
+    /// The name of each quota of the rule, and its denials.
+    pub(super) fn snapshot(&self, rule: &Rule) -> Vec<(String, u64)> {
+        let by_name = lock(&self.by_name);
+        let names = rule.policies().iter().map(|policy| policy.name());
+        let denials = names.map(|name| {
+            let known = by_name.iter().find(|(known, _)| **known == *name);
+            (
+                name.to_owned(),
+                known.map_or(0, |(_, counter)| counter.get()),
+            )
+        });
+        denials.collect()
+    }
+}
+
+impl RuleDenials {
+    fn add(&self, decision: &Decision) {
+        let counters = decision.denied_by(&self.counters);
+        counters.for_each(|counter| counter.add(1));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,5 +331,38 @@ mod tests {
         assert_eq!(counters.snapshot(&rule).units(), 0);
         counters.count(DecisionOutcome::Allowed, Source::Local);
         assert_eq!(counters.snapshot(&rule).units(), 1);
+    }
+
+    use crate::decision::{QuotaState, Source, Verdict};
+    use crate::quota::Quota;
+    use crate::rule::Policy;
+
+    /// A rule with one quota of this name, which denies one request.
+    fn deny(denials: &QuotaDenials, name: &str) -> Vec<(String, u64)> {
+        let policy = Policy::new(name, Quota::per_second(1));
+        let rule = Rule::with_policies("search", [policy]).expect("valid");
+        let state = QuotaState::from_micros(0, 0);
+        let decision = Decision::new(Verdict::Never, Source::Local, 1, [state].into_iter());
+        let rule = Arc::new(rule);
+        denials.add(&rule, &decision);
+        denials.snapshot(&rule)
+    }
+
+    #[test]
+    fn a_name_that_comes_back_goes_on_counting() {
+        let denials = QuotaDenials::default();
+        assert_eq!(deny(&denials, "quick"), [("quick".to_owned(), 1)]);
+        assert_eq!(deny(&denials, "renamed"), [("renamed".to_owned(), 1)]);
+        assert_eq!(deny(&denials, "quick"), [("quick".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let denials = QuotaDenials::default();
+        for number in 0..10 * MAX_NAMES {
+            deny(&denials, &number.to_string());
+            let names = denials.by_name.lock().expect("no panic").len();
+            assert!(names <= MAX_NAMES + 1, "{names}");
+        }
     }
 }

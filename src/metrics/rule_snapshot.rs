@@ -1,6 +1,6 @@
-use super::decision_outcome::DecisionOutcome;
-use super::latency_snapshot::LatencySnapshot;
-use crate::decision::Source;
+use std::time::Duration;
+
+use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 
 /// What the layers of one path have counted since they were made.
@@ -134,5 +134,119 @@ impl RuleSnapshot {
     #[must_use]
     pub fn latency(&self) -> &LatencySnapshot {
         &self.latency
+    }
+}
+
+/// What the layers of [`Limits`](crate::Limits) have counted since they were made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    pub(crate) rules: Vec<RuleSnapshot>,
+    pub(crate) unmatched: u64,
+}
+
+impl Snapshot {
+    /// The rules that a layer was made for, in alphabetical order of their paths. Rules that no
+    /// layer uses are not among them, nor are rules that were removed.
+    #[must_use]
+    pub fn rules(&self) -> &[RuleSnapshot] {
+        &self.rules
+    }
+
+    /// The rule of this path; `None` if there is none, or no layer was made for it.
+    #[must_use]
+    pub fn rule(&self, path: &str) -> Option<&RuleSnapshot> {
+        let at = self.rules.binary_search_by(|rule| rule.path().cmp(path));
+        at.ok().map(|at| &self.rules[at])
+    }
+
+    /// Requests that no rule matched: they passed without being limited. Those of a rule that is
+    /// switched off are not among them.
+    #[must_use]
+    pub fn unmatched(&self) -> u64 {
+        self.unmatched
+    }
+}
+
+/// What became of a request that a store decided about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DecisionOutcome {
+    /// The request was admitted, and charged.
+    Allowed,
+    /// The request was denied, at the end of its wait if it waited.
+    Denied,
+    /// The request was denied because it costs more than a quota's max: no wait helps.
+    Never,
+    /// A [shadow rule](crate::Rule::with_shadow) would have denied the request.
+    ShadowDenied,
+}
+
+impl DecisionOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 4] = [Self::Allowed, Self::Denied, Self::Never, Self::ShadowDenied];
+
+    pub(crate) fn of(decision: &Decision) -> Self {
+        match decision.verdict() {
+            Verdict::Allowed => Self::Allowed,
+            Verdict::Denied { .. } => Self::Denied,
+            Verdict::Never => Self::Never,
+        }
+    }
+
+    /// The outcome in metrics: `allowed`, `denied`, `never`, `shadow_denied`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Never => "never",
+            Self::ShadowDenied => "shadow_denied",
+        }
+    }
+}
+
+/// How long a store took to answer, as a histogram.
+///
+/// Only answers that a request had to wait for are in it. A memory store has its answers at once,
+/// and the clock is not read for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LatencySnapshot(Vec<LatencyBucket>);
+
+/// The answers of a [`LatencySnapshot`] that took longer than the bucket before says, and at most
+/// as long as this one says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LatencyBucket {
+    /// The longest time in this bucket; `None` for the last one, which has no bound.
+    pub at_most: Option<Duration>,
+    /// How many answers took so long. Answers in shorter buckets are not in it.
+    pub count: u64,
+    /// How long these answers took together.
+    pub sum: Duration,
+}
+
+impl LatencySnapshot {
+    pub(super) const fn new(buckets: Vec<LatencyBucket>) -> Self {
+        Self(buckets)
+    }
+
+    /// The buckets, the shortest latencies first: 100 µs, 250 µs, 500 µs, and so on up to 1 s, and
+    /// one without a bound.
+    #[must_use]
+    pub fn buckets(&self) -> &[LatencyBucket] {
+        &self.0
+    }
+
+    /// How many answers there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|bucket| bucket.count).sum()
+    }
+
+    /// How long all of them took together.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        let micros = self.0.iter().map(|bucket| bucket.sum.as_micros() as u64);
+        Duration::from_micros(micros.fold(0, u64::saturating_add))
     }
 }

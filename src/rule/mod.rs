@@ -24,29 +24,22 @@
 // Without a file, nothing tells where rules come from.
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
-mod applied;
-mod content_hash;
 mod count_name;
-mod on_error;
-mod policy;
 pub(crate) mod rule;
-mod rule_error;
 pub(crate) mod rules;
 mod share;
 mod shared_rules;
-mod used_paths;
 
-#[cfg(feature = "config")]
-pub(crate) use applied::Applied;
-#[cfg(feature = "config")]
-pub(crate) use content_hash::ContentHash;
 pub(crate) use count_name::CountName;
-pub use on_error::OnError;
-pub use policy::Policy;
+#[cfg(feature = "config")]
+pub(crate) use rule::ContentHash;
 pub(crate) use rule::Rule;
-pub use rule_error::RuleError;
+pub use rule::RuleError;
+pub use rule::{OnError, Policy};
 pub(crate) use rules::Rules;
 pub use share::Share;
+#[cfg(feature = "config")]
+pub(crate) use shared_rules::Applied;
 pub use shared_rules::SharedRules;
 #[cfg(feature = "config")]
 pub(crate) use shared_rules::WeakRules;

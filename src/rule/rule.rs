@@ -2,13 +2,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::on_error::OnError;
-use super::policy::Policy;
-use super::rule_error::RuleError;
+use sha2::{Digest, Sha256};
+
 use super::share::Share;
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
-use crate::quota::{MAX_QUOTAS, Quota};
+use crate::quota::{MAX_QUOTAS, Quota, ShortWindow};
 
 /// A lease is at most this part of the shortest window: so at least 98 % of a quota can be used.
 const LEASES_IN_WINDOW: u32 = 50;
@@ -455,5 +454,133 @@ impl fmt::Debug for Rule {
             .field("is_shadow", &self.is_shadow)
             .field("shadow", &self.shadow)
             .finish()
+    }
+}
+
+/// Why a [`Rule`](crate::Rule) cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// The path is the empty string.
+    #[error("the path is empty, expected the name of what is limited")]
+    EmptyPath,
+    /// There are no quotas, or more than 16.
+    #[error("{0} quotas, expected 1 to {MAX_QUOTAS}")]
+    NumberOfQuotas(usize),
+    /// Two quotas have the same name.
+    #[error("two quotas are named \"{0}\", expected a name of its own for each")]
+    SameName(String),
+    /// A lease under an algorithm that has none.
+    #[error("no leases under {0}, expected sliding-log, sliding-window or fixed-window")]
+    NoLeases(&'static str),
+    /// A window with a lease is longer than a window may be.
+    #[error("a window of ten years cannot be longer by a lease")]
+    LeaseTooLong,
+}
+
+/// What happens to a request for which the store could not decide, unless an error callback answers
+/// it.
+///
+/// A rule without a [choice](crate::Rule::with_on_error) behaves as [`OnError::Fallback`] if its
+/// store has a [`Fallback`](crate::store::Fallback), and as [`OnError::Respond`] if it has none.
+///
+/// ```
+/// use tidegate::rule::OnError;
+/// use tidegate::{Quota, Rule};
+///
+/// // Searching goes on, unlimited, while Redis cannot be reached.
+/// let search = Rule::new("search", [Quota::per_second(100)])?.with_on_error(OnError::Proceed);
+/// assert_eq!(search.on_error(), Some(OnError::Proceed));
+/// # Ok::<(), tidegate::rule::RuleError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnError {
+    /// The request is answered with a 503, even if the store has a fallback.
+    Respond,
+    /// The handler runs, unlimited, even if the store has a fallback.
+    Proceed,
+    /// A [`Fallback`](crate::store::Fallback) decides, by this process's share of the quotas. If
+    /// the store has none, the request is answered with a 503, and the log says so.
+    Fallback,
+}
+
+/// A quota with the name that clients see in the `RateLimit` fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    name: String,
+    quota: Quota,
+}
+
+impl Policy {
+    /// A quota with a name. Characters of the name that a header field cannot contain are
+    /// percent-encoded.
+    #[must_use]
+    pub fn new(name: &str, quota: Quota) -> Self {
+        let mut safe = String::with_capacity(name.len());
+        for char in name.chars() {
+            if matches!(char, ' '..='~') && !matches!(char, '"' | '\\') {
+                safe.push(char);
+            } else {
+                escape(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut safe);
+            }
+        }
+        Self { name: safe, quota }
+    }
+
+    /// A quota without a name: the only quota of a path is named like the path, one of several like
+    /// the path and its window.
+    pub(crate) fn unnamed(path: &str, quota: Quota, only: bool) -> Self {
+        match only {
+            true => Self::new(path, quota),
+            false => Self::new(&format!("{path}-{}", ShortWindow(&quota)), quota),
+        }
+    }
+
+    /// The same name with another quota.
+    pub(super) fn with_quota(&self, quota: Quota) -> Self {
+        let name = self.name.clone();
+        Self { name, quota }
+    }
+
+    /// The name: printable ASCII without quotes and backslashes.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The quota.
+    #[must_use]
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+}
+
+/// The SHA-256 of a configuration's text, to tell whether two texts are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ContentHash([u8; 32]);
+
+impl ContentHash {
+    pub(crate) fn of(text: &str) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+}
+
+/// The first 16 of the digits that `sha256sum` prints.
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..8]
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_digits_are_those_of_sha256sum() {
+        assert_eq!(ContentHash::of("abc").to_string(), "ba7816bf8f01cfea");
     }
 }

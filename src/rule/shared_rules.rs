@@ -1,12 +1,12 @@
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::task::AbortHandle;
 
-use super::applied::Applied;
-use super::content_hash::ContentHash;
+use super::rule::ContentHash;
 use super::rules::Rules;
-use super::used_paths::UsedPaths;
 use crate::sync::lock;
 
 /// Rules that all layers of a service share, and that can be replaced at any time.
@@ -155,6 +155,73 @@ impl Drop for Updater {
     }
 }
 
+/// Describes the rules in force: their version, and where they come from.
+#[derive(Debug, Clone)]
+pub(crate) struct Applied {
+    /// 1 for the rules that the service began with, and one more for each change.
+    pub(crate) version: u64,
+    pub(crate) at: SystemTime,
+    /// The text that the rules were read from. `None` if code made them.
+    pub(crate) hash: Option<ContentHash>,
+    /// The paths whose rules are not in the text: they are in use, and were kept.
+    pub(crate) kept: Arc<[String]>,
+}
+
+impl Applied {
+    /// The first rules.
+    pub(super) fn first(hash: Option<ContentHash>) -> Self {
+        Self {
+            version: 1,
+            at: SystemTime::now(),
+            hash,
+            kept: Arc::default(),
+        }
+    }
+
+    /// The rules that replace these.
+    pub(super) fn next(&self, hash: Option<ContentHash>, kept: Vec<String>) -> Self {
+        Self {
+            version: self.version + 1,
+            at: SystemTime::now(),
+            hash,
+            kept: kept.into(),
+        }
+    }
+}
+
+/// More paths than an application has routes; paths beyond it are not remembered one by one.
+const MAX_PATHS: usize = 10_000;
+
+/// The paths that layers limit.
+#[derive(Debug, Default)]
+pub(super) struct UsedPaths {
+    paths: BTreeSet<Box<str>>,
+    /// Whether there were more paths than are remembered.
+    is_exceeded: bool,
+}
+
+impl UsedPaths {
+    pub(super) fn add(&mut self, path: &str) {
+        if self.paths.contains(path) {
+            return;
+        }
+        match self.paths.len() < MAX_PATHS {
+            true => _ = self.paths.insert(path.into()),
+            false => self.is_exceeded = true,
+        }
+    }
+
+    /// Whether a layer limits this path. Beyond the bound any path may be such a one.
+    pub(super) fn contains(&self, path: &str) -> bool {
+        self.is_exceeded || self.paths.contains(path)
+    }
+
+    /// Those that are remembered, in alphabetical order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(|path| &**path)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::pending;
@@ -182,5 +249,17 @@ mod tests {
             tokio::task::yield_now().await;
             assert!(tasks.iter().all(|(_, task)| task.is_finished()));
         }
+    }
+
+    #[test]
+    fn beyond_the_bound_every_path_counts_as_used() {
+        let mut used = UsedPaths::default();
+        let add = |used: &mut UsedPaths, number: usize| used.add(&number.to_string());
+        (0..MAX_PATHS).for_each(|number| add(&mut used, number));
+        add(&mut used, 0);
+        assert!(used.contains("0") && !used.contains("other"));
+        add(&mut used, MAX_PATHS);
+        assert!(used.contains("other"));
+        assert_eq!(used.paths.len(), MAX_PATHS);
     }
 }

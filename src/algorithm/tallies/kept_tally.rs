@@ -1,7 +1,6 @@
 use super::tally::Tally;
-use crate::algorithm::byte_reader::{ByteReader, check};
-use crate::algorithm::byte_writer::ByteWriter;
-use crate::algorithm::count_error::CountError;
+use crate::algorithm::byte_reader::{ByteReader, ByteWriter, check};
+use crate::algorithm::count::CountError;
 use crate::quota::Quota;
 
 /// One of the tallies that are kept for a key.

@@ -1,8 +1,7 @@
 use std::fmt;
 
-use crate::algorithm::byte_reader::ByteReader;
-use crate::algorithm::byte_writer::ByteWriter;
-use crate::algorithm::count_error::CountError;
+use crate::algorithm::byte_reader::{ByteReader, ByteWriter};
+use crate::algorithm::count::CountError;
 use crate::quota::Quota;
 
 /// No tally holds more units: a rule with large costs may charge the tally of an earlier one beyond

@@ -7,10 +7,8 @@
 #[cfg(feature = "tls")]
 mod certificates;
 mod from_url;
-mod into_redis_address;
 mod redis_address;
 mod server_url;
 
-pub use into_redis_address::IntoRedisAddress;
-pub use redis_address::RedisAddress;
 pub(super) use redis_address::Topology;
+pub use redis_address::{IntoRedisAddress, RedisAddress};

@@ -23,13 +23,11 @@
 
 mod cluster;
 mod layout;
-mod node_address;
 mod redirect;
 mod router;
 mod slot_map;
-mod slots;
 mod watcher;
 
 pub(super) use cluster::Cluster;
 pub(super) use redirect::Redirects;
-pub(super) use slots::slot;
+pub(super) use slot_map::slot;

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::node_address::NodeAddress;
+use super::layout::NodeAddress;
 use crate::connection::question::Question;
 use crate::connection::queue::Queue;
 use crate::error::{StoreError, StoreErrorKind};

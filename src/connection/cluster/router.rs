@@ -8,14 +8,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::layout::Layout;
-use super::node_address::NodeAddress;
+use super::layout::{Layout, NodeAddress};
 use super::redirect::{Redirects, Route};
 use super::slot_map::SlotMap;
 use crate::connection::address::RedisAddress;
 use crate::connection::errors::store_error;
-use crate::connection::node::Endpoint;
-use crate::connection::node::Node;
+use crate::connection::node::{Endpoint, Node};
 use crate::connection::question::Question;
 use crate::connection::queue::Queue;
 use crate::connection::reconnector::Target;

@@ -13,8 +13,7 @@ use super::layout::Layout;
 use super::router::{Router, RouterState};
 use super::slot_map::SlotMap;
 use crate::connection::link::{client, unbounded};
-use crate::connection::reconnector::ATTEMPT_INTERVAL;
-use crate::connection::reconnector::within;
+use crate::connection::reconnector::{ATTEMPT_INTERVAL, within};
 use crate::jitter;
 
 /// How long the nodes may take to report the layout.

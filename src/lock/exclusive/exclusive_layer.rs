@@ -1,15 +1,31 @@
+use std::iter::once;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum_core::BoxError;
+use axum_core::body::Body;
+use axum_core::response::Response;
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Request};
+use http_body::Body as HttpBody;
 use tower_layer::Layer;
+use tower_service::Service;
 
-use super::exclusive::Exclusive;
-use super::exclusive_settings::ExclusiveSettings;
-use crate::callback::{DegradeCallback, ErrorCallback};
+use crate::callback::{Cause, DegradeCallback, ErrorCallback};
 use crate::connection::Redis;
-use crate::key::KeyExtractor;
-use crate::layer::Responder;
+use crate::decision::{self, Decision, QuotaState, Source};
+use crate::error::StoreError;
+use crate::key::{Key, KeyExtractor};
+use crate::layer::{Action, Responder, ResponseFuture, Verdict};
+use crate::lock::LockGuard;
+use crate::lock::acquire::acquire;
+use crate::lock::lease_request::{LeaseRequest, Resource, ResourceKind};
 use crate::lock::lock::Lock;
+use crate::quota::Quota;
+use crate::rule::Rule;
+use crate::store::Take;
 
 /// Limits the requests in flight to one, or to [another number](ExclusiveLayer::permits), in all
 /// processes that use the same Redis: an export that must not run twice, a report that each user
@@ -150,4 +166,152 @@ impl<S> Layer<S> for ExclusiveLayer {
     fn layer(&self, inner: S) -> Exclusive<S> {
         Exclusive::new(inner, Arc::clone(&self.settings))
     }
+}
+
+/// The service that an [`ExclusiveLayer`](super::ExclusiveLayer) makes.
+///
+/// Its error type is the inner service's. Its responses have axum's body, whatever the inner
+/// service's body is.
+#[derive(Debug, Clone)]
+pub struct Exclusive<S> {
+    inner: S,
+    settings: Arc<ExclusiveSettings>,
+}
+
+impl<S> Exclusive<S> {
+    pub(super) fn new(inner: S, settings: Arc<ExclusiveSettings>) -> Self {
+        Self { inner, settings }
+    }
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Exclusive<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    S::Error: Send + Sync + 'static,
+    ResBody: HttpBody<Data = Bytes> + Send + 'static,
+    ResBody::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, ReqBody>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
+        let (settings, responder) = (&self.settings, &self.settings.responder);
+        let (head, body) = request.into_parts();
+        let key = responder.extract(&settings.rule, &head);
+        let request = Request::from_parts(head, body);
+        let action = match key {
+            Ok(key) => Action::Wait(Box::pin(Arc::clone(settings).decide(key))),
+            Err(action) => *action,
+        };
+        ResponseFuture::new(action, &mut self.inner, request, responder)
+    }
+}
+
+/// The settings of an [`ExclusiveLayer`](super::ExclusiveLayer), shared by all its services.
+#[derive(Debug, Clone)]
+pub(super) struct ExclusiveSettings {
+    pub(super) redis: Redis,
+    /// The rule that callbacks and problem documents see.
+    pub(super) rule: Arc<Rule>,
+    pub(super) prefix: Arc<str>,
+    pub(super) permits: u32,
+    pub(super) lease: Duration,
+    pub(super) wait: Duration,
+    pub(super) responder: Arc<Responder>,
+}
+
+impl ExclusiveSettings {
+    /// # Panics
+    ///
+    /// If the path is empty.
+    pub(super) fn new(redis: &Redis, path: &str, prefix: &str, lease: Duration) -> Self {
+        let permits = 1;
+        Self {
+            redis: redis.clone(),
+            rule: rule(path, permits, lease),
+            prefix: prefix.into(),
+            permits,
+            lease,
+            wait: Duration::ZERO,
+            responder: Arc::new(Responder::new(Arc::new(write_retry_after))),
+        }
+    }
+
+    /// Adapts the rule to the permits and the lease.
+    pub(super) fn update_rule(&mut self) {
+        self.rule = rule(self.rule.path(), self.permits, self.lease);
+    }
+
+    /// Acquires a permit for a request with this key, and says what becomes of the request.
+    pub(super) async fn decide(self: Arc<Self>, key: Key) -> Action {
+        let rule = Arc::clone(&self.rule);
+        match self.acquire(&key).await {
+            Ok(Some(permit)) => {
+                let mut admitted = self.responder.admit(rule, None, None);
+                admitted.permit = Some(Box::new(permit));
+                Action::Admit(admitted)
+            }
+            Ok(None) => {
+                let denied = Verdict::Denied(Take::new(rule, key), self.denial());
+                self.responder.act(denied)
+            }
+            Err(error) => {
+                let failed = Verdict::Failed(rule, Cause::Store(error, None));
+                self.responder.act(failed)
+            }
+        }
+    }
+
+    async fn acquire(&self, key: &Key) -> Result<Option<LockGuard>, StoreError> {
+        let (permits, prefix, id) = (self.permits, &self.prefix, self.rule.id());
+        let name = match key.is_empty() {
+            true => format!("{prefix}{id}"),
+            false => format!("{prefix}{id}:{key}"),
+        };
+        let resource = Resource::new(&self.redis, ResourceKind::Semaphore { permits }, &name);
+        let request = LeaseRequest::new(&resource, None, self.lease);
+        let wait = match permits {
+            // No permit is ever released, so waiting would be in vain.
+            0 => Duration::ZERO,
+            _ => self.wait,
+        };
+        let lease = acquire(&self.redis, request, Some(wait)).await?;
+        Ok(lease.map(LockGuard::with_renewal))
+    }
+
+    /// A permit is free after one lease, even if the process that holds it has just died.
+    fn denial(&self) -> Decision {
+        let retry_after = self.lease;
+        let verdict = match self.permits {
+            0 => decision::Verdict::Never,
+            _ => decision::Verdict::Denied { retry_after },
+        };
+        let state = QuotaState::new(0, retry_after);
+        Decision::new(verdict, Source::Redis, 1, once(state))
+    }
+}
+
+/// One second is an estimate, because nobody knows how long the requests in flight will take.
+fn write_retry_after(_: &Arc<Rule>, decision: Decision, response: &mut Response) {
+    if decision.retry_after().is_some() {
+        let second = HeaderValue::from_static("1");
+        response.headers_mut().entry(RETRY_AFTER).or_insert(second);
+    }
+}
+
+/// A rule with one quota of the permits over one lease.
+///
+/// # Panics
+///
+/// If the path is empty.
+fn rule(path: &str, permits: u32, lease: Duration) -> Arc<Rule> {
+    let quota = Quota::new(permits.into(), lease.min(Quota::MAX_WINDOW));
+    let quota = quota.expect("the lease is checked, and a quota may have more units than u32::MAX");
+    let rule = Rule::new(path, [quota]).unwrap_or_else(|error| panic!("{error}"));
+    Arc::new(rule)
 }

@@ -40,11 +40,10 @@
 //! ```
 
 mod check;
-mod context;
 mod decisions;
 mod leases;
 mod refunds;
 mod subject;
 
 pub use check::check;
-pub use context::Context;
+pub use subject::Context;

@@ -2,7 +2,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::Context;
 use crate::algorithm::Algorithm;
 use crate::decision::Decision;
 use crate::key::Key;
@@ -77,4 +76,15 @@ pub(super) async fn allowed(store: &dyn Store, take: &Take, times: usize) -> usi
 
 pub(super) fn quota(max: u64, window: Duration) -> Quota {
     Quota::new(max, window).expect("a valid quota")
+}
+
+/// A store under test and its clock.
+pub trait Context: Send + Sync {
+    /// The store. It is empty when the context is new, and the same in every call.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Moves the store's clock forward. Nothing else moves it, and all decisions read it.
+    ///
+    /// The suite moves it by some days altogether. It needs a resolution of one microsecond.
+    fn advance(&self, by: Duration);
 }
