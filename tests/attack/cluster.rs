@@ -85,8 +85,8 @@ async fn one_node_hangs() {
     let began = Instant::now();
     while !is_allowed(&hasty.take(&dead[0]).await) {
         assert!(
-            began.elapsed() < Duration::from_secs(1),
-            "back within a second"
+            began.elapsed() < PATIENT / 2,
+            "it does not come back"
         );
     }
 }
