@@ -21,6 +21,16 @@ impl<K> KindError<K> {
         }
     }
 
+    /// The same error with a kind that is made of its own.
+    #[cfg(feature = "limiter")]
+    pub(crate) fn map_kind<L>(self, kind: impl FnOnce(K) -> L) -> KindError<L> {
+        KindError {
+            kind: kind(self.kind),
+            message: self.message,
+            source: self.source,
+        }
+    }
+
     /// The same error with its cause, by which an [`ErrorCallbackChain`](crate::ErrorCallbackChain)
     /// can choose a callback.
     #[must_use]

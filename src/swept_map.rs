@@ -11,7 +11,7 @@ pub(crate) struct SweptMap<K, V> {
 }
 
 impl<K: Eq + Hash, V> SweptMap<K, V> {
-    const MIN_SWEEP: usize = 64;
+    pub(crate) const MIN_SWEEP: usize = 64;
 
     /// Drops entries that are not needed, whenever their number has doubled: looking at all of them
     /// for each new one would take too long.

@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::question::{Question, runtime_ended};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::sync::lock;
 
 /// The questions that wait for the next flight to one server.
 ///
@@ -68,7 +69,7 @@ impl Queue {
 
     /// Adds a question, or answers it with an error if the queue is closed or full.
     pub(super) fn push(&self, question: Question) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let refusal = match state.is_closed {
             true => Some(runtime_ended(&self.label)),
             false => (!state.has_room()).then(|| self.overloaded()),
@@ -94,7 +95,7 @@ impl Queue {
     /// Dropping the future loses nothing: it only looks, and takes no question out. The dispatcher
     /// relies on that, since it races this against its flights.
     pub(super) async fn has_questions(&self) {
-        while self.state().questions.is_empty() {
+        while lock(&self.state).questions.is_empty() {
             self.changed.notified().await;
         }
     }
@@ -105,7 +106,7 @@ impl Queue {
     /// queue: timeouts differ.
     pub(super) async fn is_overdue(&self) {
         loop {
-            let overdue_at = self.state().overdue_at;
+            let overdue_at = lock(&self.state).overdue_at;
             let is_overdue = async {
                 match overdue_at {
                     Some(overdue_at) => sleep_until(overdue_at).await,
@@ -126,7 +127,7 @@ impl Queue {
     /// caller's own timer has ended its future.
     pub(super) fn take(&self, max: usize) -> Vec<Question> {
         let now = Instant::now();
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let mut taken = Vec::with_capacity(max.min(state.questions.len()));
         while taken.len() < max
             && let Some(question) = state.questions.pop_front()
@@ -152,7 +153,7 @@ impl Queue {
     /// It is called from a drop guard of the dispatcher, also when that panics or its runtime ends.
     /// A question that is pushed afterwards fails at once instead of waiting for its timeout.
     pub(super) fn close(&self) {
-        self.state().is_closed = true;
+        lock(&self.state).is_closed = true;
         self.fail(&runtime_ended(&self.label));
     }
 
@@ -161,12 +162,6 @@ impl Queue {
         let label = &self.label;
         let message = format!("{label} was not asked: {MAX_QUEUED} questions wait for it");
         StoreError::new(StoreErrorKind::Overloaded, message)
-    }
-
-    /// Locks the state.
-    fn state(&self) -> MutexGuard<'_, QueueState> {
-        // Every statement leaves the state consistent, so a panic while it was locked is harmless.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests that ask again later instead of being denied.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use crate::decision::Decision;
 use crate::jitter;
 use crate::metrics::RuleCounters;
 use crate::store::Take;
+use crate::sync::lock;
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
@@ -124,9 +125,4 @@ impl Drop for Waiter {
             }
         }
     }
-}
-
-/// Nothing panics while the counts are locked.
-fn lock(waiters: &Mutex<WaiterCounts>) -> MutexGuard<'_, WaiterCounts> {
-    waiters.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -12,6 +12,7 @@ use super::grant_guard::GrantGuard;
 use super::limiter_backend::Generation;
 use super::limiters::{AcquireRequest, Grant, GrantId, Limiters};
 use super::redisson_use::RedissonUse;
+use crate::sync::lock;
 
 /// Asks for permits on behalf of all callers of this process with the same request, up to 64
 /// callers in one call.
@@ -44,7 +45,7 @@ impl Batcher {
 
     /// Returns the number of a new caller.
     pub(super) fn next_arrival(&self) -> u64 {
-        self.queue().next_arrival()
+        lock(&self.queue).next_arrival()
     }
 
     /// Asks for this caller's permits.
@@ -58,7 +59,7 @@ impl Batcher {
         const MAX_ATTEMPTS: usize = 4;
         for _ in 0..MAX_ATTEMPTS {
             let (pending, answer) = PendingAcquire::new(id, until);
-            self.queue().add(arrival, pending);
+            lock(&self.queue).add(arrival, pending);
             self.send_pending();
             match answer.await {
                 Ok(answer) => return answer,
@@ -70,7 +71,7 @@ impl Batcher {
 
     /// Lets all waiting callers ask again: the rate has changed, or permits were given back.
     pub(super) fn limiter_changed(self: &Arc<Self>) {
-        self.queue().limiter_changed();
+        lock(&self.queue).limiter_changed();
         self.send_pending();
     }
 
@@ -97,18 +98,18 @@ impl Batcher {
             None => Handle::try_current(),
         };
         let Ok(runtime) = runtime else {
-            drop(self.queue().take_all());
+            drop(lock(&self.queue).take_all());
             return;
         };
         loop {
-            let next = self.queue().next_batch(self.request.is_fair);
+            let next = lock(&self.queue).next_batch(self.request.is_fair);
             let Some((batch, changes)) = next else {
                 break;
             };
             let task = Task::new(self, AcquireQueue::call_ended);
             runtime.spawn(task.run(Arc::clone(self).call(batch, changes)));
         }
-        let needs_timer = self.queue().needs_timer();
+        let needs_timer = lock(&self.queue).needs_timer();
         if needs_timer {
             let task = Task::new(self, AcquireQueue::timer_ended);
             runtime.spawn(task.run(Arc::clone(self).sleep_until_retry()));
@@ -118,14 +119,14 @@ impl Batcher {
     /// Makes one call. `changes` comes from [`AcquireQueue::next_batch`].
     async fn call(self: Arc<Self>, batch: PendingBatch, changes: u64) {
         let ids = batch.iter().map(|(_, pending)| pending.id).collect();
-        let average = self.redisson().average(Instant::now());
+        let average = lock(&self.redisson).average(Instant::now());
         let acquire = self.limiters.acquire(self.request.clone(), ids, average);
         let reply = match acquire.await {
             Ok(reply) => reply,
             Err(error) => {
                 // All pending callers get the error at once. Otherwise thousands of callers would
                 // run into a timeout one batch after the other.
-                let others = self.queue().take_all();
+                let others = lock(&self.queue).take_all();
                 for (_, pending) in batch.into_iter().chain(others) {
                     pending.answer(Err(error.clone()));
                 }
@@ -133,7 +134,7 @@ impl Batcher {
             }
         };
         if let Some(counted) = reply.redisson {
-            self.redisson().add(counted, Instant::now());
+            lock(&self.redisson).add(counted, Instant::now());
         }
         let mut denied = Vec::new();
         for (index, (arrival, pending)) in batch.into_iter().enumerate() {
@@ -151,7 +152,7 @@ impl Batcher {
 
     fn deny(&self, batch: PendingBatch, wait: Duration, changes: u64) {
         let is_fair = self.request.is_fair;
-        let have_left = self.queue().deny(batch, wait, changes, is_fair);
+        let have_left = lock(&self.queue).deny(batch, wait, changes, is_fair);
         // The call may have put a caller into the fair queue after that caller had left.
         if is_fair {
             have_left.into_iter().for_each(|id| drop(self.guard(id, 0)));
@@ -161,7 +162,7 @@ impl Batcher {
 
     async fn sleep_until_retry(self: Arc<Self>) {
         loop {
-            let retry_at = self.queue().retry_at();
+            let retry_at = lock(&self.queue).retry_at();
             let Some(retry_at) = retry_at else {
                 return;
             };
@@ -170,15 +171,6 @@ impl Batcher {
                 () = self.retry_changed.notified() => {}
             }
         }
-    }
-
-    fn redisson(&self) -> MutexGuard<'_, RedissonUse> {
-        self.redisson.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn queue(&self) -> MutexGuard<'_, AcquireQueue> {
-        // The queue is consistent between any two statements.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,7 +204,7 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        let mut queue = self.batcher.queue();
+        let mut queue = lock(&self.batcher.queue);
         (self.tell_queue)(&mut queue);
         let dropped = (!self.is_complete).then(|| queue.take_all());
         drop(queue);

@@ -1,24 +1,18 @@
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::batcher::Batcher;
 use super::give_back_queue::GiveBackQueue;
 use super::limiters::{AcquireRequest, ClientId, GrantId, Limiters};
 use super::redisson_use::RedissonUse;
+use crate::swept_map::SweptMap;
+use crate::sync::lock;
 
 /// One client of the limiters: its id, and the batchers of its callers.
 pub(super) struct Client {
     id: ClientId,
     next_number: AtomicU64,
-    batchers: Mutex<BatcherMap>,
-}
-
-#[derive(Default)]
-struct BatcherMap {
-    by_name: HashMap<Arc<str>, NamedBatchers>,
-    /// At this number of names, names without callers are dropped.
-    sweep_at: usize,
+    batchers: Mutex<SweptMap<Arc<str>, NamedBatchers>>,
 }
 
 /// The batchers of one limiter, and what they know together.
@@ -29,8 +23,6 @@ struct NamedBatchers {
 }
 
 impl Client {
-    const MIN_SWEEP: usize = 64;
-
     pub(super) fn new(id: ClientId) -> Self {
         Self {
             id,
@@ -65,14 +57,9 @@ impl Client {
         request: &AcquireRequest,
         limiters: &Arc<dyn Limiters>,
     ) -> Arc<Batcher> {
-        let mut map = self.batchers();
-        if map.by_name.len() >= map.sweep_at {
-            map.by_name.retain(|_, named| named.have_callers());
-            map.sweep_at = Self::MIN_SWEEP.max(2 * map.by_name.len());
-            let capacity = map.sweep_at;
-            map.by_name.shrink_to(capacity);
-        }
-        let named = map.by_name.entry(Arc::clone(&request.name)).or_default();
+        let mut map = lock(&self.batchers);
+        map.sweep(NamedBatchers::have_callers);
+        let named = map.entry(Arc::clone(&request.name)).or_default();
         let NamedBatchers { batchers, redisson } = named;
         let mut in_use = batchers.iter().filter_map(Weak::upgrade);
         if let Some(batcher) = in_use.find(|batcher| batcher.request == *request) {
@@ -94,16 +81,12 @@ impl Client {
     /// Lets all waiting callers of this limiter ask again: its rate has changed, or permits were
     /// given back.
     pub(super) fn notify_waiters(&self, name: &str) {
-        let named = self.batchers();
-        let batchers = named.by_name.get(name).map(|named| named.batchers.clone());
+        let named = lock(&self.batchers);
+        let batchers = named.get(name).map(|named| named.batchers.clone());
         drop(named);
         for batcher in batchers.iter().flatten().filter_map(Weak::upgrade) {
             batcher.limiter_changed();
         }
-    }
-
-    fn batchers(&self) -> MutexGuard<'_, BatcherMap> {
-        self.batchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

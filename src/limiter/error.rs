@@ -1,18 +1,11 @@
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::{KindError, StoreError, StoreErrorKind};
 
 /// Why a call of a [`RateLimiter`](super::RateLimiter) failed. Too few permits are not an error.
 ///
 /// Nothing was granted and nothing was written, unless the kind is [`LimiterErrorKind::Store`].
-#[derive(Debug, Clone)]
-pub struct LimiterError {
-    kind: LimiterErrorKind,
-    message: Arc<str>,
-    source: Option<StoreError>,
-}
+pub type LimiterError = KindError<LimiterErrorKind>;
 
 /// The kinds of [`LimiterError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,11 +32,7 @@ pub enum LimiterErrorKind {
 
 impl LimiterError {
     pub(super) fn new(kind: LimiterErrorKind, message: impl Into<Arc<str>>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            source: None,
-        }
+        Self::of(kind, message)
     }
 
     pub(super) fn no_permits() -> Self {
@@ -70,35 +59,12 @@ impl LimiterError {
     }
 
     pub(super) const fn is_store_error(&self) -> bool {
-        self.source.is_some()
-    }
-
-    /// The kind of the error, for code to branch on.
-    #[must_use]
-    pub const fn kind(&self) -> LimiterErrorKind {
-        self.kind
+        matches!(self.kind(), LimiterErrorKind::Store(_))
     }
 }
 
 impl From<StoreError> for LimiterError {
     fn from(error: StoreError) -> Self {
-        Self {
-            kind: LimiterErrorKind::Store(error.kind()),
-            message: error.to_string().into(),
-            source: Some(error),
-        }
-    }
-}
-
-impl fmt::Display for LimiterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for LimiterError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The message is the store error's own, so the next error in the chain is its source.
-        self.source.as_ref().and_then(Error::source)
+        error.map_kind(LimiterErrorKind::Store)
     }
 }

@@ -1,9 +1,10 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
 use super::limiters::{AcquireRequest, Grant, Limiters};
+use crate::sync::lock;
 
 /// The largest number of grants in one call.
 const MAX_BATCH: usize = 64;
@@ -48,7 +49,7 @@ impl GiveBackQueue {
 
     /// Adds a grant, and starts the task if none runs.
     pub(super) fn add(self: &Arc<Self>, grant: Grant) {
-        let mut unused = self.unused();
+        let mut unused = lock(&self.grants);
         unused.grants.push(grant);
         let has_task = std::mem::replace(&mut unused.has_task, true);
         drop(unused);
@@ -87,15 +88,10 @@ impl GiveBackQueue {
     /// The grants of the task's next call. `None` ends the task; a grant that is added later starts
     /// another one.
     fn next_batch(&self) -> Option<Vec<Grant>> {
-        let mut unused = self.unused();
+        let mut unused = lock(&self.grants);
         let from = unused.grants.len().saturating_sub(MAX_BATCH);
         let batch = unused.grants.split_off(from);
         unused.has_task = !batch.is_empty();
         unused.has_task.then_some(batch)
-    }
-
-    fn unused(&self) -> MutexGuard<'_, UnusedGrants> {
-        // The state is consistent between any two statements.
-        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

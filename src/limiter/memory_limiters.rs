@@ -3,7 +3,7 @@ use std::fmt;
 use std::future::ready;
 #[cfg(feature = "test-util")]
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -18,6 +18,7 @@ use super::limiters::{
 use super::memory_limiter::MemoryLimiter;
 use super::rate::Rate;
 use crate::clock::Clock;
+use crate::sync::lock;
 
 /// Rate limiters in the memory of this process, for development and tests without Redis.
 ///
@@ -93,14 +94,9 @@ impl MemoryLimiters {
         &self.client
     }
 
-    fn map(&self) -> MutexGuard<'_, LimiterMap> {
-        // A limiter is consistent between any two statements.
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Calls `run` with the time and the limiter, if the limiter exists.
     fn find<T>(&self, name: &str, run: impl FnOnce(u64, &mut MemoryLimiter) -> T) -> Option<T> {
-        let mut map = self.map();
+        let mut map = lock(&self.map);
         let now = map.clock.now();
         let limiter = map.by_name.get_mut(name)?;
         (!limiter.has_expired(now)).then(|| run(now, limiter))
@@ -117,7 +113,7 @@ impl MemoryLimiters {
     }
 
     fn configure_now(&self, name: &str, rate: Rate, mode: ConfigureMode) -> bool {
-        let mut map = self.map();
+        let mut map = lock(&self.map);
         let now = map.clock.now();
         map.sweep_if_large(now);
         let has_rate = |limiter: &MemoryLimiter| !limiter.has_expired(now);
@@ -235,7 +231,7 @@ impl Limiters for MemoryLimiters {
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, bool> {
-        let mut map = self.map();
+        let mut map = lock(&self.map);
         let now = map.clock.now();
         let deleted = map.by_name.remove(name);
         let existed = deleted.is_some_and(|limiter| !limiter.has_expired(now));

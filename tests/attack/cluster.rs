@@ -84,10 +84,7 @@ async fn one_node_hangs() {
     cluster.nodes[1].signal("CONT");
     let began = Instant::now();
     while !is_allowed(&hasty.take(&dead[0]).await) {
-        assert!(
-            began.elapsed() < PATIENT / 2,
-            "it does not come back"
-        );
+        assert!(began.elapsed() < PATIENT / 2, "it does not come back");
     }
 }
 

@@ -1,5 +1,5 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -19,6 +19,7 @@ use crate::connection::queue::Queue;
 use crate::connection::reconnector::Target;
 use crate::connection::scripts::Preload;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::sync::lock;
 
 /// How long a node that serves no slot is kept after its last use: a slot may be moving to it.
 const MAX_UNUSED: Duration = Duration::from_secs(30);
@@ -174,9 +175,4 @@ impl Router {
             format!("{label} is not available: no node of the cluster serves slot {slot}");
         StoreError::new(StoreErrorKind::Unavailable, message)
     }
-}
-
-/// Locks the nodes. A panic while they were locked is harmless: every statement leaves them whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
