@@ -159,6 +159,9 @@ async fn serve(mut client: UnixStream, shared: Arc<Mutex<Shared>>) -> Option<()>
 }
 
 fn reply(words: &Words, shared: &Mutex<Shared>) -> Reply {
+    if let Some(reply) = checked(words) {
+        return Reply::Bytes(reply);
+    }
     let bytes: &[u8] = match &*words[0] {
         b"HELLO" => b"%1\r\n+proto\r\n:3\r\n",
         b"CLIENT" => b"+OK\r\n",
@@ -208,10 +211,19 @@ pub fn arguments(words: &Words) -> &Words {
     words.get(3 + keys(words).len()..).unwrap_or_default()
 }
 
+/// Whether a script call gives back: its second key has the refunds of the first.
 pub fn is_refund(words: &Words) -> bool {
-    arguments(words)
-        .first()
-        .is_some_and(|word| word == b"refund")
+    let is_of_refunds = |key: &Vec<u8>| key.ends_with(b":refunds") || key.ends_with(b"{refunds}");
+    keys(words).get(1).is_some_and(is_of_refunds)
+}
+
+/// The reply to a check, which has no keys and repeats its argument. `None` for other commands.
+fn checked(words: &Words) -> Option<Vec<u8>> {
+    let is_check = words[0] == b"EVAL" && words.get(2).is_some_and(|number| number == b"0");
+    let number = words.get(3).filter(|_| is_check)?;
+    let mut reply = b"*3\r\n$10\r\n1800000000\r\n$1\r\n0\r\n".to_vec();
+    reply.extend(encoded(&Value::BulkString(number.clone())));
+    Some(reply)
 }
 
 /// Puts the mark of a call, which its reply repeats, where the reply has it.

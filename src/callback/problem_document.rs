@@ -23,7 +23,12 @@ pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision) -> Response {
         \"status\":429,\"violated-policies\":[";
     const END: &str = "]}";
 
-    let mut body = START.to_owned();
+    let names = decision.denied_by(rule.policies());
+    let names = names.map(|policy| policy.name().len() + "\"\",".len());
+    // Exactly as long as needed: such a string becomes a body without being copied.
+    let length = START.len() + names.sum::<usize>().saturating_sub(1) + END.len();
+    let mut body = String::with_capacity(length);
+    body.push_str(START);
     for (at, policy) in decision.denied_by(rule.policies()).enumerate() {
         body.push_str(if at == 0 { "\"" } else { ",\"" });
         // A policy's name has no quotes, backslashes or control characters.

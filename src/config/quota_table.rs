@@ -70,6 +70,7 @@ fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, Mistake> {
     let Some(max) = table.get("max-count") else {
         return Err(table.mistake("a window without max-count, expected both"));
     };
+    let units = max.number()?;
     let of_window = ["window", "window-time", "window-time-unit"].map(|name| table.get(name));
     let (window, at) = match of_window {
         [Some(window), None, None] => (duration(&window)?, window),
@@ -90,7 +91,7 @@ fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, Mistake> {
             return Err(max.mistake("a max-count without a window, expected both"));
         }
     };
-    let quota = Quota::new(max.number()?, window).map_err(|error| match error {
+    let quota = Quota::new(units, window).map_err(|error| match error {
         QuotaError::MaxTooLarge => max.mistake(error),
         _ => at.mistake(error),
     })?;

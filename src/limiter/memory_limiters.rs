@@ -277,7 +277,7 @@ mod tests {
         for number in 0..100_000 {
             assert!(set(&number.to_string(), rate));
             tokio::time::advance(Duration::from_millis(1)).await;
-            let map = limiters.map();
+            let map = lock(&limiters.map);
             assert!(map.by_name.len() <= 2 * 1_001, "after {number}");
             assert!(map.by_name.capacity() <= 8 * 1_001, "after {number}");
         }
@@ -286,7 +286,7 @@ mod tests {
             set(&format!("name {number}"), rate);
             tokio::time::advance(second).await;
         }
-        let map = limiters.map();
+        let map = lock(&limiters.map);
         assert!(map.by_name.len() <= LimiterMap::MIN_SWEEP);
         assert!(map.by_name.capacity() <= 4 * LimiterMap::MIN_SWEEP);
     }

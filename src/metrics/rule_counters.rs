@@ -334,7 +334,6 @@ mod tests {
     }
 
     use crate::decision::{QuotaState, Source, Verdict};
-    use crate::quota::Quota;
     use crate::rule::Policy;
 
     /// A rule with one quota of this name, which denies one request.

@@ -63,7 +63,7 @@ fn a_denial_costs_no_allocation_but_its_response() {
 }
 
 #[test]
-fn a_pending_answer_costs_no_allocation_but_the_stores() {
+fn a_pending_answer_costs_one_allocation_beside_the_stores() {
     let layer = RateLimitLayer::new("p", WINDOW, 1_000_000);
     let near = allocations(
         layer
@@ -72,7 +72,7 @@ fn a_pending_answer_costs_no_allocation_but_the_stores() {
             .layer(service_fn(ok)),
     );
     let far = Far::new(std::time::Duration::ZERO);
-    // The store's future.
+    // The store's future, and that of what becomes of the request.
     let far = allocations(layer.store(far).layer(service_fn(ok)));
-    assert_eq!(far - near, 1);
+    assert_eq!(far - near, 2);
 }

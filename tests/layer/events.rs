@@ -137,7 +137,7 @@ async fn a_denial_is_a_debug_event() {
 
 fn denials(log: &Log) -> Vec<String> {
     let mut lines = log.lines_with_debug();
-    lines.retain(|line| line.contains("events: denied"));
+    lines.retain(|line| line.contains(": denied "));
     lines
 }
 

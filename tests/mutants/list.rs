@@ -578,13 +578,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "limiter",
-        "a reply is taken for that to another call",
-        FLIGHT,
-        "                    is_in_step = false;\n                    link.close();",
-        "                    link.close();",
-    ),
-    mutant(
-        "limiter",
         "sleepers hear of no change",
         PENDING,
         "        self.changes += 1;\n        self.retry_at = None;\n",
