@@ -106,7 +106,7 @@ fn ask(store: &dyn Store, asked: &Asked, which: usize) -> BoxFuture<'static, Sai
             Box::pin(async { Said::Units(answer.await.expect("a number")) })
         }
         Asked::Reset(take) => {
-            let answer = store.reset(&take);
+            let answer = store.reset(take);
             Box::pin(async {
                 answer.await.expect("a reset");
                 Said::Done

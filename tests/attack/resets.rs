@@ -286,7 +286,7 @@ async fn odd_names() {
             assert_eq!(again.refund().await.expect("an answer"), 2, "{take:?}");
         }
         for (at, take) in takes.iter().enumerate() {
-            let reset = clocked.store.reset(&take).await;
+            let reset = clocked.store.reset(take).await;
             reset.unwrap_or_else(|error| panic!("{take:?}: {error}"));
             assert_eq!(clocked.remaining(take).await, 5, "{take:?}");
             if let Some(next) = takes.get(at + 1) {
@@ -771,7 +771,7 @@ async fn a_cluster() {
     }
     let (first, second) = takes.split_at(takes.len() / 2);
     let reset = |takes: &[Take]| {
-        let resets = takes.iter().map(|take| store.reset(&take));
+        let resets = takes.iter().map(|take| store.reset(take));
         join_all(resets.collect::<Vec<_>>())
     };
     assert!(reset(first).await.iter().all(Result::is_ok));
@@ -855,7 +855,7 @@ async fn servers_that_do_not_write() {
             .await
             .expect_err("it is full");
         assert_eq!(error.kind(), StoreErrorKind::OutOfMemory);
-        store.reset(&take).await.expect("it frees memory");
+        store.reset(take).await.expect("it frees memory");
     }
     run(&server, "CONFIG SET maxmemory 0");
     for take in &takes {
@@ -864,7 +864,7 @@ async fn servers_that_do_not_write() {
     }
     run(&server, "REPLICAOF 127.0.0.1 1");
     for take in &takes {
-        let error = store.reset(&take).await;
+        let error = store.reset(take).await;
         let error = error.expect_err("it is a replica");
         assert_eq!(error.kind(), StoreErrorKind::ReadOnly, "{error}");
     }

@@ -232,10 +232,10 @@ impl Three {
             charged.reset(now);
         }
         if let Some(memory) = &self.memory {
-            let reset = memory.reset(&take).await;
+            let reset = memory.reset(take).await;
             reset.expect("memory answers");
         }
-        let reset = self.redis.reset(&take).await;
+        let reset = self.redis.reset(take).await;
         reset.expect("redis answers");
         self.clock.set(now + 1);
     }
