@@ -1,4 +1,6 @@
-use crate::decision::{QuotaState, Ruling};
+use std::time::Duration;
+
+use crate::decision::{QuotaState, Verdict};
 
 /// How much of a quota is used.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,19 +28,19 @@ impl QuotaUse {
 
 /// Whether the cost fits into all quotas. For each quota that it does not fit into, `wait` is
 /// called with the quota's index, and returns the microseconds until the cost fits.
-pub(super) fn ruling(cost: u64, uses: &[QuotaUse], wait: impl Fn(usize) -> u64) -> Ruling {
+pub(super) fn verdict(cost: u64, uses: &[QuotaUse], wait: impl Fn(usize) -> u64) -> Verdict {
     if cost == 0 {
-        return Ruling::Allowed;
+        return Verdict::Allowed;
     }
     if uses.iter().any(|quota| cost > quota.limit) {
-        return Ruling::Never;
+        return Verdict::Never;
     }
     let lacking = uses
         .iter()
         .enumerate()
         .filter(|(_, quota)| quota.lacks(cost));
     let longest = lacking.map(|(index, _)| wait(index)).max();
-    longest.map_or(Ruling::Allowed, |retry_after| Ruling::Denied {
-        retry_after,
+    longest.map_or(Verdict::Allowed, |micros| Verdict::Denied {
+        retry_after: Duration::from_micros(micros),
     })
 }

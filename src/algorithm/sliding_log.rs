@@ -3,9 +3,9 @@ use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
 use super::entries::Entries;
 use super::modulus::MODULUS_MASK;
-use super::quota_use::{QuotaUse, ruling};
+use super::quota_use::{QuotaUse, verdict};
 use super::refunds::Refunds;
-use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The millisecond, in the clock's unit: takes within the same one share an entry.
@@ -219,15 +219,15 @@ impl SlidingLog {
             used: self.used_in(now, window),
         };
         let wait = |_| self.entries.wait(now, window, quota_use.limit, cost);
-        let ruling = ruling(cost, &[quota_use], wait);
+        let verdict = verdict(cost, &[quota_use], wait);
         let mut receipt = None;
-        if ruling == Ruling::Allowed && cost > 0 {
+        if verdict == Verdict::Allowed && cost > 0 {
             self.charge(now, std::slice::from_ref(quota), cost);
             quota_use.used += cost;
             receipt = Some(Receipt::new(now, self.serial, cost));
         }
         let state = self.state(now, quota, quota_use);
-        Decision::from_state(ruling, Source::Local, cost, state, receipt)
+        Decision::from_state(verdict, Source::Local, cost, state, receipt)
     }
 
     fn take_from_all(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
@@ -237,14 +237,14 @@ impl SlidingLog {
             quota_use.limit = quota.max();
             quota_use.used = self.used_in(now, quota.window_micros());
         }
-        let ruling = ruling(cost, uses, |index| {
+        let verdict = verdict(cost, uses, |index| {
             let quota = &quotas[index];
             let window = quota.window_micros();
             self.entries.wait(now, window, quota.max(), cost)
         });
 
         let mut receipt = None;
-        if ruling == Ruling::Allowed && cost > 0 {
+        if verdict == Verdict::Allowed && cost > 0 {
             self.charge(now, quotas, cost);
             uses.iter_mut().for_each(|quota_use| quota_use.used += cost);
             receipt = Some(Receipt::new(now, self.serial, cost));
@@ -252,7 +252,7 @@ impl SlidingLog {
 
         let states = quotas.iter().zip(&*uses);
         let states = states.map(|(quota, quota_use)| self.state(now, quota, *quota_use));
-        Decision::from_states(ruling, Source::Local, cost, states, receipt)
+        Decision::from_states(verdict, Source::Local, cost, states, receipt)
     }
 
     fn state(&self, now: u64, quota: &Quota, quota_use: QuotaUse) -> QuotaState {

@@ -16,16 +16,8 @@ pub struct Decision {
     states: States,
     /// `None` as a cost of 0.
     receipt: Receipt,
-    ruling: Ruling,
+    verdict: Verdict,
     source: Source,
-}
-
-/// A [`Verdict`] with its time in microseconds, as stores compute it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ruling {
-    Allowed,
-    Denied { retry_after: u64 },
-    Never,
 }
 
 /// What a store found.
@@ -41,18 +33,6 @@ pub enum Verdict {
     },
     /// It costs more than a quota's max: no wait helps.
     Never,
-}
-
-impl From<Verdict> for Ruling {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Allowed => Self::Allowed,
-            Verdict::Denied { retry_after } => Self::Denied {
-                retry_after: micros(retry_after),
-            },
-            Verdict::Never => Self::Never,
-        }
-    }
 }
 
 /// Rounded up: a promise is not broken by a part of a microsecond.
@@ -171,8 +151,8 @@ impl QuotaState {
     }
 
     /// The same after a take of this cost was decided.
-    fn ruled(mut self, ruling: Ruling, cost: u64) -> Self {
-        self.is_exceeded = ruling != Ruling::Allowed && self.remaining < cost;
+    fn after(mut self, verdict: Verdict, cost: u64) -> Self {
+        self.is_exceeded = verdict != Verdict::Allowed && self.remaining < cost;
         self
     }
 
@@ -219,40 +199,46 @@ impl Decision {
         cost: u64,
         states: impl ExactSizeIterator<Item = QuotaState>,
     ) -> Self {
-        Self::from_states(verdict.into(), source, cost, states, None)
+        let verdict = match verdict {
+            Verdict::Denied { retry_after } => Verdict::Denied {
+                retry_after: Duration::from_micros(micros(retry_after)),
+            },
+            Verdict::Allowed | Verdict::Never => verdict,
+        };
+        Self::from_states(verdict, source, cost, states, None)
     }
 
     pub(crate) fn from_states(
-        ruling: Ruling,
+        verdict: Verdict,
         source: Source,
         cost: u64,
         mut states: impl ExactSizeIterator<Item = QuotaState>,
         receipt: Option<Receipt>,
     ) -> Self {
         let states = match (states.len(), states.next()) {
-            (1, Some(state)) => return Self::from_state(ruling, source, cost, state, receipt),
+            (1, Some(state)) => return Self::from_state(verdict, source, cost, state, receipt),
             (_, first) => first.into_iter().chain(states),
         };
-        let states = states.map(|state| state.ruled(ruling, cost)).collect();
+        let states = states.map(|state| state.after(verdict, cost)).collect();
         Self {
             states: States::Many(states),
             receipt: receipt.unwrap_or(Receipt::NONE),
-            ruling,
+            verdict,
             source,
         }
     }
 
     pub(crate) fn from_state(
-        ruling: Ruling,
+        verdict: Verdict,
         source: Source,
         cost: u64,
         state: QuotaState,
         receipt: Option<Receipt>,
     ) -> Self {
         Self {
-            states: States::One(state.ruled(ruling, cost)),
+            states: States::One(state.after(verdict, cost)),
             receipt: receipt.unwrap_or(Receipt::NONE),
-            ruling,
+            verdict,
             source,
         }
     }
@@ -281,7 +267,7 @@ impl Decision {
     /// Whether the request may go on. It was charged then, and only then.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
-        matches!(self.ruling, Ruling::Allowed)
+        matches!(self.verdict, Verdict::Allowed)
     }
 
     /// When the same take would be allowed if nobody else asks: exactly then, not a microsecond
@@ -290,7 +276,7 @@ impl Decision {
     /// `None` if it was allowed, and if it can never be, because it costs more than a quota's max.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
-        match self.verdict() {
+        match self.verdict {
             Verdict::Denied { retry_after } => Some(retry_after),
             Verdict::Allowed | Verdict::Never => None,
         }
@@ -331,13 +317,7 @@ impl Decision {
     /// What the store found.
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
-        match self.ruling {
-            Ruling::Allowed => Verdict::Allowed,
-            Ruling::Denied { retry_after } => Verdict::Denied {
-                retry_after: Duration::from_micros(retry_after),
-            },
-            Ruling::Never => Verdict::Never,
-        }
+        self.verdict
     }
 
     /// Which store decided.
@@ -360,8 +340,8 @@ impl Decision {
     pub(crate) fn told_later(&self, micros: u64) -> Self {
         let mut told = self.clone();
         told.source = Source::Cache;
-        if let Ruling::Denied { retry_after } = &mut told.ruling {
-            *retry_after = retry_after.saturating_sub(micros);
+        if let Verdict::Denied { retry_after } = &mut told.verdict {
+            *retry_after = retry_after.saturating_sub(Duration::from_micros(micros));
         }
         if let States::One(state) = &mut told.states {
             state.reset_after = state.reset_after.saturating_sub(micros);
@@ -385,7 +365,7 @@ impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut decision = f.debug_struct("Decision");
         decision
-            .field("verdict", &self.verdict())
+            .field("verdict", &self.verdict)
             .field("source", &self.source)
             .field("quotas", &self.quotas())
             .field("receipt", &self.receipt());

@@ -24,6 +24,6 @@
 pub(crate) mod decision;
 mod receipt;
 
-pub(crate) use decision::{Decision, Ruling};
+pub(crate) use decision::Decision;
 pub use decision::{QuotaState, Source, Verdict};
 pub use receipt::Receipt;

@@ -152,21 +152,21 @@ const REDIRECT: &str = "src/connection/cluster/redirect.rs";
 const RECONNECTOR: &str = "src/connection/reconnector.rs";
 const BREAKER: &str = "src/store/breaker/state.rs";
 const BREAKER_CORE: &str = "src/store/breaker/shared_state.rs";
-const IN_FLIGHT: &str = "src/store/in_flight.rs";
+const IN_FLIGHT: &str = "src/store/wrapper.rs";
 const PERMIT: &str = "src/in_flight_counter.rs";
 const WRAPPER: &str = "src/store/wrapper.rs";
 const CONNECTION: &str = "src/connection/connection.rs";
 const FALLBACK: &str = "src/store/fallback.rs";
-const DENIAL: &str = "src/store/denial_cache/denial.rs";
+const DENIAL: &str = "src/store/denial_cache/denial_set.rs";
 const DENIAL_SET: &str = "src/store/denial_cache/denial_set.rs";
 const MARK: &str = "src/algorithm/lease_mark.rs";
 const LONGER_LUA: &str = "lua/include/longer.lua";
 const MARK_LUA: &str = "lua/include/mark_lease.lua";
 const HELD_LEASE: &str = "src/store/unit_leases/held_lease.rs";
 const KEY_LEASES: &str = "src/store/unit_leases/key_leases.rs";
-const UNIT_LEASES: &str = "src/store/unit_leases/unit_leases.rs";
+const UNIT_LEASES: &str = "src/store/unit_leases/mod.rs";
 const MOMENT: &str = "src/store/unit_leases/moment.rs";
-const PENDING_TAKE: &str = "src/store/denial_cache/pending_take.rs";
+const PENDING_TAKE: &str = "src/store/denial_cache/denials.rs";
 const SHARE: &str = "src/rule/share.rs";
 
 pub(crate) const MUTANTS: &[Mutant] = &[
@@ -349,8 +349,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "tallies",
         "a denial while the clock is back writes",
         "src/algorithm/tallies/tallies.rs",
-        "        if ruling != Ruling::Allowed || cost == 0 {\n            let states = states(",
-        "        if ruling != Ruling::Allowed || cost == 0 {\n            if now < self.last_charge { self.last_charge = now; }\n            let states = states(",
+        "        if verdict != Verdict::Allowed || cost == 0 {\n            let states = states(",
+        "        if verdict != Verdict::Allowed || cost == 0 {\n            if now < self.last_charge { self.last_charge = now; }\n            let states = states(",
     ),
     mutant(
         "counts",
@@ -804,8 +804,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "cache",
         "a denial answers takes of any cost",
         DENIAL,
-        "self.hash == hash\n            && self.cost == take.cost()\n            &&",
-        "self.hash == hash\n            &&",
+        "self.hash == take.count_name().hash()\n            && self.cost == take.cost()\n            &&",
+        "self.hash == take.count_name().hash()\n            &&",
     ),
     mutant(
         "cache",
@@ -839,8 +839,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "cache",
         "an earlier denial replaces a later one",
         DENIAL_SET,
-        "if kept.is_older_than(&denial) {",
-        "if !kept.is_older_than(&denial) {",
+        "if kept.asked_at < denial.asked_at {",
+        "if kept.asked_at >= denial.asked_at {",
     ),
     mutant(
         "cache",

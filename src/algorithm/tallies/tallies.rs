@@ -3,8 +3,8 @@ use smallvec::SmallVec;
 use super::kept_tally::KeptTally;
 use super::tally::{Level, Tally};
 use crate::algorithm::modulus::MODULUS_MASK;
-use crate::algorithm::quota_use::{QuotaUse, ruling};
-use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
+use crate::algorithm::quota_use::{QuotaUse, verdict};
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The most tallies of earlier quotas that are kept beside those of the rule.
@@ -69,9 +69,9 @@ impl<T: Tally> Tallies<T> {
             used: level.used,
         };
         let wait = |_| tally.wait(now, quota_use.limit, cost);
-        let ruling = ruling(cost, &[quota_use], wait);
+        let verdict = verdict(cost, &[quota_use], wait);
         let mut receipt = None;
-        if ruling == Ruling::Allowed && cost > 0 {
+        if verdict == Verdict::Allowed && cost > 0 {
             tally.serve(quota);
             tally.charge(now, level, cost);
             *needed_until = now.saturating_add(tally.life());
@@ -84,7 +84,7 @@ impl<T: Tally> Tallies<T> {
             receipt = Some(Receipt::new(now, self.serial, cost));
         }
         let state = quota_use.state(now, || self.kept[0].tally.ends_at());
-        Decision::from_state(ruling, Source::Local, cost, state, receipt)
+        Decision::from_state(verdict, Source::Local, cost, state, receipt)
     }
 
     fn take_from_any(
@@ -124,12 +124,12 @@ impl<T: Tally> Tallies<T> {
             None => &known[place].tally,
             Some(place) => &new[place],
         };
-        let ruling = ruling(cost, uses, |index| {
+        let verdict = verdict(cost, uses, |index| {
             tally_at(places[index]).wait(now, uses[index].limit, cost)
         });
-        if ruling != Ruling::Allowed || cost == 0 {
+        if verdict != Verdict::Allowed || cost == 0 {
             let states = states(uses, now, |index| tally_at(places[index]).ends_at());
-            return Decision::from_states(ruling, Source::Local, cost, states, None);
+            return Decision::from_states(verdict, Source::Local, cost, states, None);
         }
         if now < self.last_charge {
             // Only a charge may change anything. The take is allowed then, too: the same units
@@ -143,7 +143,7 @@ impl<T: Tally> Tallies<T> {
         let ends_at = |index: usize| self.kept[places[index]].tally.ends_at();
         let states = states(uses, now, ends_at);
         let receipt = Some(Receipt::new(now, self.serial, cost));
-        Decision::from_states(ruling, Source::Local, cost, states, receipt)
+        Decision::from_states(verdict, Source::Local, cost, states, receipt)
     }
 
     fn charge(

@@ -1,9 +1,11 @@
+use std::time::Duration;
+
 use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
 use crate::algorithm::{Algorithm, MODULUS_MASK};
 use crate::connection::take_call::{KeyTakes, Row};
-use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
 use crate::rule::Rule;
 
@@ -115,7 +117,7 @@ impl<'a> Fields<'a> {
 struct AnswerGroup<'a> {
     rule: &'a Rule,
     cost: u64,
-    ruling: Ruling,
+    verdict: Verdict,
     /// The last take's, if it was charged.
     receipt: Option<Receipt>,
     /// How each quota stands after the last take.
@@ -136,19 +138,19 @@ impl<'a> AnswerGroup<'a> {
         now: u64,
         rule: &'a Rule,
         row: &Row,
-        verdict: u64,
+        code: u64,
         takes: u64,
     ) -> Option<Self> {
         let number = fields.number()?;
-        let ruling = match verdict {
-            0 => Ruling::Denied {
-                retry_after: number,
+        let verdict = match code {
+            0 => Verdict::Denied {
+                retry_after: Duration::from_micros(number),
             },
-            1 => Ruling::Allowed,
-            2 => Ruling::Never,
+            1 => Verdict::Allowed,
+            2 => Verdict::Never,
             _ => return None,
         };
-        let is_charged = ruling == Ruling::Allowed && row.cost > 0;
+        let is_charged = verdict == Verdict::Allowed && row.cost > 0;
         let quotas = rule.quotas().iter();
         let states = quotas.map(|_| {
             Some(QuotaReply {
@@ -166,7 +168,7 @@ impl<'a> AnswerGroup<'a> {
         Some(Self {
             rule,
             cost: row.cost,
-            ruling,
+            verdict,
             receipt: is_charged.then(|| Receipt::new(now, number, row.cost)),
             states,
         })
@@ -185,7 +187,7 @@ impl<'a> AnswerGroup<'a> {
             let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
             Receipt::new(last.stamp(), serial, self.cost)
         });
-        Decision::from_states(self.ruling, Source::Redis, self.cost, states, receipt)
+        Decision::from_states(self.verdict, Source::Redis, self.cost, states, receipt)
     }
 }
 

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::moment::{Moment, nanos};
 use crate::algorithm::LeaseEnd;
-use crate::decision::{Decision, QuotaState, Receipt, Ruling, Source};
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::rule::Rule;
 
 /// Units that were charged ahead, until their lease ends.
@@ -83,8 +83,10 @@ impl HeldLease {
         // This process has these units for sure; what the store has left, others may have taken.
         let left = self.left();
         let states = self.states.iter().map(|state| state.for_lease(left));
-        let (ruling, source) = (Ruling::Allowed, Source::Lease);
-        Some(Decision::from_states(ruling, source, cost, states, receipt))
+        let (verdict, source) = (Verdict::Allowed, Source::Lease);
+        Some(Decision::from_states(
+            verdict, source, cost, states, receipt,
+        ))
     }
 
     /// The receipt of the units that are left, to give them back; `None` if there are none.
@@ -114,7 +116,7 @@ mod tests {
         let rule = Arc::new(rule.with_lease(LEASE).expect("leases"));
         let state = QuotaState::from_micros(90, 1_020_000);
         let receipt = Some(Receipt::new(5, 30, 10));
-        let decision = Decision::from_state(Ruling::Allowed, Source::Redis, 10, state, receipt);
+        let decision = Decision::from_state(Verdict::Allowed, Source::Redis, 10, state, receipt);
         HeldLease::new(&rule, &decision, asked_at).expect("charged")
     }
 
@@ -144,7 +146,7 @@ mod tests {
         let rule = Arc::new(rule.with_lease(LEASE).expect("leases"));
         let state = QuotaState::from_micros(90, u64::MAX);
         let receipt = Some(Receipt::new(5, 30, 10));
-        let decision = Decision::from_state(Ruling::Allowed, Source::Redis, 10, state, receipt);
+        let decision = Decision::from_state(Verdict::Allowed, Source::Redis, 10, state, receipt);
         let now = Clocks::both().now();
         let lease = HeldLease::new(&rule, &decision, now).expect("charged");
         assert_eq!(lease.time_left(now), nanos(LEASE));
