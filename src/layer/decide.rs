@@ -208,7 +208,7 @@ impl Decider {
             let (rule, cost) = (Arc::clone(asked.take.rule()), asked.take.cost());
             let charge = decision.receipt().map(|receipt| {
                 let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
-                Charge::of_layer(store, asked.take, receipt, counters)
+                Charge::counted(store, asked.take, receipt, Some(counters))
             });
             return Break(Verdict::Allowed {
                 rule,

@@ -42,22 +42,14 @@ impl CountName {
 
     /// Whether `name` is joined of these pieces.
     pub(crate) fn is(&self, name: &str, default_prefix: &str) -> bool {
-        let pieces = self.pieces(default_prefix);
-        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if name.len() != length {
-            return false;
-        }
-        let mut rest = name.as_bytes();
-        pieces
-            .into_iter()
-            // Comparing nothing is not free: the C library's way to do it is slow where there is no
-            // memory behind the pointer.
-            .filter(|piece| !piece.is_empty())
-            .all(|piece| {
-                let (start, left) = rest.split_at(piece.len());
-                rest = left;
-                *start == *piece.as_bytes()
-            })
+        // Comparing nothing is not free: the C library's way to do it is slow where there is no
+        // memory behind the pointer.
+        let mut pieces = self.pieces(default_prefix).into_iter();
+        let rest = pieces.try_fold(name, |rest, piece| match piece {
+            "" => Some(rest),
+            piece => rest.strip_prefix(piece),
+        });
+        rest.is_some_and(str::is_empty)
     }
 }
 

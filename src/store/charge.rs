@@ -49,20 +49,11 @@ impl Charge {
     /// The charge of this take, with the receipt that the store gave for it.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, take: Take, receipt: Receipt) -> Self {
-        Self::of(store, take, receipt, None)
+        Self::counted(store, take, receipt, None)
     }
 
-    /// The charge of a layer, which counts refunds.
-    pub(crate) fn of_layer(
-        store: Arc<dyn Store>,
-        take: Take,
-        receipt: Receipt,
-        counters: Arc<RuleCounters>,
-    ) -> Self {
-        Self::of(store, take, receipt, Some(counters))
-    }
-
-    fn of(
+    /// The same. A layer counts refunds.
+    pub(crate) fn counted(
         store: Arc<dyn Store>,
         take: Take,
         receipt: Receipt,

@@ -28,12 +28,10 @@
 //! your own implements [`Store`], may count by [`Count`](crate::algorithm::Count) under the name
 //! [`Take::name`](crate::Take::name), and is tested by the suite in `test_util::conformance` (feature `test-util`).
 
-mod arc;
 mod breaker;
 mod charge;
 mod denial_cache;
 mod fallback;
-mod in_flight;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -41,7 +39,6 @@ pub(crate) mod resilient;
 pub(crate) mod store;
 mod store_future;
 pub(crate) mod take;
-mod timeout;
 mod unit_leases;
 mod wrapper;
 
@@ -49,14 +46,12 @@ pub use breaker::CircuitBreaker;
 pub use charge::{Charge, Charges};
 pub use denial_cache::DenialCache;
 pub use fallback::Fallback;
-pub use in_flight::InFlight;
 pub use store_future::StoreFuture;
-pub use timeout::Timeout;
 pub use unit_leases::UnitLeases;
+pub use wrapper::{InFlight, Timeout};
 
 pub use crate::error::StoreErrorKind;
 
-pub(crate) use arc::shared;
 pub(crate) use memory::MemoryStore;
-pub(crate) use store::Store;
+pub(crate) use store::{Store, shared};
 pub(crate) use take::Take;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::breaker::Breaker;
 use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
-use super::in_flight::QuestionLimit;
 use super::{Store, StoreFuture, Take};
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::in_flight_counter::{InFlightCounter, Permit};
 
 /// A store and what is put around it, from outside in. The wrappers are this with one option, and
 /// [`Resilient`](crate::Resilient) makes it with several: a question needs one future.
@@ -181,5 +181,128 @@ impl<S> Clone for Wrapped<S> {
             timeout: self.timeout,
             inner: Arc::clone(&self.inner),
         }
+    }
+}
+
+/// Bounds the time of a store's answers.
+///
+/// After that time the answer is a [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout).
+/// A `RedisStore` inside, through whatever other wrappers, has its server refuse what is later. It
+/// has a time-out of its own, too; the earlier one counts.
+///
+/// It needs a tokio runtime with its timer enabled, unless the store inside answers immediately.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{MemoryStore, Store};
+/// use tidegate::store::Timeout;
+///
+/// let store = Timeout::new(MemoryStore::new(), Duration::from_millis(20));
+/// assert_eq!(store.name(), "memory");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Timeout<S>(Wrapped<S>);
+
+impl<S: Store> Timeout<S> {
+    /// Answers of `inner` within `bound`, or an error.
+    #[must_use]
+    pub fn new(inner: S, bound: Duration) -> Self {
+        Self(Wrapped {
+            timeout: Some(bound),
+            ..Wrapped::bare(inner)
+        })
+    }
+}
+
+impl<S: Store> Wrapper for Timeout<S> {
+    type Inner = S;
+
+    fn wrapped(&self) -> &Wrapped<S> {
+        &self.0
+    }
+}
+
+/// Bounds how many questions wait for a store's answer at once: it does not ask more.
+///
+/// They are answered immediately with a [`StoreError`] of the kind
+/// [`Overloaded`](StoreErrorKind::Overloaded), so that a store that has become slow does not gather
+/// requests that would all be too late. A question is a take, a refund or a reset. Each
+/// needs a permit, also where the store inside answers immediately, except [repeats](Take::repeat)
+/// of callers that wait and takes of [shadow rules](crate::Rule::into_shadow). A future that is
+/// dropped gives its permit back. Clones share the permits.
+///
+/// ```
+/// use tidegate::MemoryStore;
+/// use tidegate::store::InFlight;
+///
+/// let store = InFlight::new(MemoryStore::new(), 1_024);
+/// # let _ = store;
+/// ```
+#[derive(Debug, Clone)]
+pub struct InFlight<S> {
+    wrapped: Wrapped<S>,
+    under_way: InFlightCounter,
+}
+
+/// The bound on questions under way.
+#[derive(Debug, Clone)]
+pub(super) struct QuestionLimit {
+    max: usize,
+    under_way: InFlightCounter,
+    overloaded: StoreError,
+}
+
+impl<S: Store> InFlight<S> {
+    /// The default of [`Resilient`](crate::Resilient): 1,024. At a time-out of 50 ms, a store that
+    /// answers in the last moment still gives 20,000 answers a second.
+    pub const DEFAULT_MAX: usize = 1_024;
+
+    /// At max `max` questions under way; with 0 only repeats are asked.
+    #[must_use]
+    pub fn new(inner: S, max: usize) -> Self {
+        let limit = QuestionLimit::new(&inner.name(), max);
+        Self {
+            under_way: limit.under_way.clone(),
+            wrapped: Wrapped {
+                in_flight: Some(limit),
+                ..Wrapped::bare(inner)
+            },
+        }
+    }
+
+    /// How many questions wait for an answer now.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.under_way.number()
+    }
+}
+
+impl<S: Store> Wrapper for InFlight<S> {
+    type Inner = S;
+
+    fn wrapped(&self) -> &Wrapped<S> {
+        &self.wrapped
+    }
+}
+
+impl QuestionLimit {
+    /// At max `max` questions under way to the store of this name.
+    pub(super) fn new(name: &str, max: usize) -> Self {
+        let message = format!("{name} was not asked, it still has {max} questions to answer");
+        Self {
+            max,
+            under_way: InFlightCounter::default(),
+            overloaded: StoreError::new(StoreErrorKind::Overloaded, message),
+        }
+    }
+
+    /// Questions of callers that wait need none, nor do those of shadow rules: no request may be
+    /// refused because of them, and the layer bounds their number.
+    fn permit(&self, take: &Take, asked: Asked) -> Result<Option<Permit>, StoreError> {
+        if asked == Asked::Take && (take.is_repeat() || take.rule().is_shadow()) {
+            return Ok(None);
+        }
+        let permit = self.under_way.try_acquire(self.max);
+        permit.map(Some).ok_or_else(|| self.overloaded.clone())
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Probe<S> {
     pub(super) inner: Arc<S>,
     pub(super) state: Arc<SharedState>,
     /// The take that failed last, at a cost of 0.
-    pub(super) take: Take,
+    pub(super) take: Arc<Take>,
     /// The generation at which the breaker opened.
     pub(super) generation: u64,
     pub(super) every: Duration,
@@ -63,7 +63,7 @@ struct ProbeTask<S>(Probe<S>);
 impl<S: Store> ProbeTask<S> {
     async fn run(self) {
         let Probe { inner, state, .. } = &self.0;
-        let mut take = self.0.take.clone();
+        let mut take = Arc::clone(&self.0.take);
         loop {
             sleep(self.0.every + jitter::up_to(self.0.every / 5)).await;
             let answer = timeout(self.0.patience, inner.take(&take)).await;

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
-use super::refused_take::RefusedTake;
 use super::state::{Phase, State, Ticket};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::log_on_change::LogOnChange;
@@ -21,7 +20,9 @@ pub(super) struct SharedState {
     snapshot: AtomicU64,
     /// The error of requests that are refused. It is set before the breaker opens.
     refusal: ArcSwapOption<StoreError>,
-    refused: RefusedTake,
+    /// One of the takes that were refused, for the next probe: the take that failed last may be of
+    /// one broken key or node, which must not keep the breaker open for all others.
+    refused: ArcSwapOption<Take>,
     failures: LogOnChange,
 }
 
@@ -66,7 +67,7 @@ impl SharedState {
             state: Mutex::new(State::new()),
             snapshot: AtomicU64::new(Snapshot::Healthy as u64),
             refusal: ArcSwapOption::empty(),
-            refused: RefusedTake::default(),
+            refused: ArcSwapOption::empty(),
             failures: LogOnChange::default(),
         }
     }
@@ -90,7 +91,10 @@ impl SharedState {
     }
 
     fn refuse(&self, take: &Take) -> StoreError {
-        self.refused.note(take);
+        // Most threads only read.
+        if self.refused.load().is_none() {
+            self.refused.store(Some(Arc::new(take.anew(0))));
+        }
         let refusal = self.refusal.load();
         refusal.as_ref().map_or_else(
             || StoreError::new(StoreErrorKind::Unavailable, "the circuit breaker is open"),
@@ -99,8 +103,8 @@ impl SharedState {
     }
 
     /// A take that was refused since the last call, at a cost of 0, if there was one.
-    pub(super) fn refused(&self) -> Option<Take> {
-        self.refused.take()
+    pub(super) fn refused(&self) -> Option<Arc<Take>> {
+        self.refused.swap(None)
     }
 
     /// The store answered a probe. The breaker had opened at this generation.

@@ -2,10 +2,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::denial_set::{DenialSet, MAX_DENIALS};
-use super::pending_take::PendingTake;
+use super::denial_set::{Denial, DenialSet, MAX_DENIALS, Question};
 use crate::clock::{Clock, nanos};
 use crate::decision::Decision;
+use crate::error::StoreError;
 use crate::store::Take;
 
 /// The denials that are kept. The place of a rule and key is given by their hash, which no client
@@ -15,7 +15,7 @@ pub(in crate::store) struct Denials {
     max_per_set: usize,
     /// In nanoseconds.
     max_age: u64,
-    pub(super) clock: Clock,
+    clock: Clock,
 }
 
 impl Denials {
@@ -50,8 +50,13 @@ impl Denials {
         };
         // Read under the lock: a thread that waits for the lock would come with an old instant.
         let now = self.clock.nanos();
-        let question = set.look(hash, take, now, self.max_age)?;
-        Ok(Some(PendingTake::new(Arc::clone(self), hash, question)))
+        let question = set.look(take, now, self.max_age)?;
+        let denials = Arc::clone(self);
+        Ok(Some(PendingTake {
+            denials,
+            hash,
+            question,
+        }))
     }
 
     /// Voids what is kept of this take's count. Nothing of it is kept before the guard is
@@ -68,15 +73,11 @@ impl Denials {
     }
 
     /// The set of this hash; `None` if there is no room for any denial.
-    pub(super) fn set(&self, hash: u64) -> Option<MutexGuard<'_, DenialSet>> {
+    fn set(&self, hash: u64) -> Option<MutexGuard<'_, DenialSet>> {
         // The upper half of the hash, as a fraction of the number of sets.
         let at = (u128::from(hash) * self.sets.len() as u128) >> 64;
         let set = self.sets.get(usize::try_from(at).ok()?)?;
         Some(set.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(super) const fn max_per_set(&self) -> usize {
-        self.max_per_set
     }
 }
 
@@ -100,5 +101,41 @@ impl Drop for ChangeGuard {
         if let Some(mut set) = self.denials.set(self.hash) {
             set.end_change();
         }
+    }
+}
+
+/// A take that the store has to answer. If it is dropped without an answer, the denial that it was
+/// to renew is void.
+#[derive(Debug)]
+pub(in crate::store) struct PendingTake {
+    denials: Arc<Denials>,
+    hash: u64,
+    question: Question,
+}
+
+impl PendingTake {
+    /// Keeps the store's answer if it is a denial.
+    pub(in crate::store) fn answered(mut self, take: &Take, answer: &Result<Decision, StoreError>) {
+        let denial = answer.as_ref().ok().and_then(|decision| {
+            let now = || self.denials.clock.nanos();
+            Denial::new(take, decision, self.question.asked_at, now)
+        });
+        self.end(denial.map(|denial| (take, denial)));
+    }
+
+    fn end(&mut self, denial: Option<(&Take, Denial)>) {
+        if denial.is_none() && self.question.renewal.is_none() {
+            return;
+        }
+        if let Some(mut set) = self.denials.set(self.hash) {
+            set.answered(&self.question, denial, self.denials.max_per_set);
+        }
+        self.question.renewal = None;
+    }
+}
+
+impl Drop for PendingTake {
+    fn drop(&mut self) {
+        self.end(None);
     }
 }
