@@ -7,10 +7,7 @@ use tokio::time::Instant;
 pub(crate) struct Deadline {
     pub(crate) at: Instant,
     /// The time-out that ends then.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(dead_code, reason = "only Redis's errors say it")
-    )]
+    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
     pub(crate) timeout: Duration,
 }
 

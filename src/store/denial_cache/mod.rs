@@ -51,7 +51,8 @@ use crate::clock::Clock;
 ///
 /// # What it does not answer
 ///
-/// Looks, at a cost of 0, and [repeats](Take::repeat) of callers that wait always ask the store.
+/// Looks, at a cost of 0, and [repeats](crate::Take::repeat) of callers that wait always ask the
+/// store.
 ///
 /// The memory is bounded: it remembers [at most 10,000](Self::max_keys) denials, each a rule, a key
 /// and a cost. Where there is no room, a new denial takes the place of one of the eight others that

@@ -19,8 +19,8 @@ use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 
-/// Takes units ahead for rules with a [lease](Rule::with_lease), and hands them out without asking
-/// the store: for a hot key with a large quota.
+/// Takes units ahead for rules with a [lease](crate::Rule::with_lease), and hands them out without
+/// asking the store: for a hot key with a large quota.
 ///
 /// A process leases a share of the quota for a short time. The store charges the whole share at
 /// once; takes of this process are answered from it immediately, with
