@@ -21,6 +21,9 @@ local number = ARGV[3] + 0
 -- The fast path, with as few commands as possible: one caller, complete keys or none, and at most
 -- one expired grant.
 --
+-- Without it a call takes the server 1.25 to 1.4 times as long, whether allowed or denied, of one key
+-- or of many. For several callers in a call there is no difference.
+--
 -- While no grant has expired, the expiry of the keys stays as it is: all grants since it was set
 -- are within one interval of each other, and `store` sets it long enough for that.
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire')
