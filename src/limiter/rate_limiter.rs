@@ -6,8 +6,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::acquire_queue::AcquireAnswer;
 use super::batcher::Batcher;
-#[cfg(doc)]
-use super::error::LimiterErrorKind;
 use super::error::{LimiterError, LimiterErrorKind};
 use super::limiter_backend::{Generation, LimiterBackend};
 use super::limiters::{AcquireRequest, ConfigureMode, Grant, GrantId, Sharing};

@@ -289,8 +289,6 @@ pub enum WatchError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     /// A file system that does not answer is asked once, and waited for.
     #[tokio::test(start_paused = true)]
     async fn a_reading_that_hangs_is_not_repeated() {
