@@ -353,10 +353,10 @@ fn the_lines_name_what_the_scripts_call() {
         commands.map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let scripts = ["eval", "evalsha", "script|load"];
-    let of_primitives = ["permits.lua", "permits_wait.lua", "lock.lua"];
+    let of_primitives = ["permits.lua", "permits_wait.lua", "give_way.lua", "lock.lua"];
     assert_eq!(
         named("takes", &scripts),
-        called(&["", "include"], &of_primitives)
+        called(&["", "include", "refund"], &of_primitives)
     );
 
     let includes = std::fs::read_dir(root.join("include")).expect("a folder");

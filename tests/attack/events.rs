@@ -204,7 +204,7 @@ async fn replaced_rules_bring_no_further_summary() {
     assert_eq!(infos.count(), 1, "in 8 s");
     // There was no rule for a while, which is told once for each path.
     assert!(warnings.count() <= 1, "{lines:?}");
-    let denials = lines.iter().filter(|line| line.contains("events: denied"));
+    let denials = lines.iter().filter(|line| line.contains(": denied "));
     assert_eq!(denials.count(), 100, "one event for each denial");
 }
 

@@ -332,7 +332,7 @@ async fn a_replica_takes_nothing() {
 #[tokio::test]
 async fn a_full_server_writes_nothing_in_part() {
     let server = test_support::Redis::start();
-    let redis = connect(&server.url).await;
+    let redis = crate::connect(&server).await;
     let mut connection = server.connection();
     let fill = |connection: &mut redis::Connection, limit: u64| {
         for (name, value) in [
