@@ -52,7 +52,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Handlers behind the layer use [`Charges`](crate::store::Charges).
     ///
     /// ```
-    ///     /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
+    /// use std::sync::Arc;
+    /// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
