@@ -57,7 +57,8 @@ impl<T: Tally> Tallies<T> {
         self.take_from_any(now, quotas, sub_windows, cost)
     }
 
-    /// The usual case, without a list: one quota, and no tally but its own.
+    /// The fast path, without lists: one quota, and no tally but its own. Without it a take takes 3
+    /// to 4 times as long, a denied one twice: 29 to 33 ns in place of 6 to 10.
     fn take_from_only(&mut self, now: u64, quota: &Quota, cost: u64, level: Level) -> Decision {
         let KeptTally {
             tally,

@@ -79,6 +79,10 @@ fn read_key(
     Some(())
 }
 
+// The verdicts, as `lua/include/reply_format.lua` has them.
+const DENIED: u64 = 0;
+const ALLOWED: u64 = 1;
+const NEVER: u64 = 2;
 const LATE: u64 = 3;
 const ERROR: u64 = 4;
 
@@ -143,11 +147,11 @@ impl<'a> AnswerGroup<'a> {
     ) -> Option<Self> {
         let number = fields.number()?;
         let verdict = match code {
-            0 => Verdict::Denied {
+            DENIED => Verdict::Denied {
                 retry_after: Duration::from_micros(number),
             },
-            1 => Verdict::Allowed,
-            2 => Verdict::Never,
+            ALLOWED => Verdict::Allowed,
+            NEVER => Verdict::Never,
             _ => return None,
         };
         let is_charged = verdict == Verdict::Allowed && row.cost > 0;
