@@ -353,7 +353,12 @@ fn the_lines_name_what_the_scripts_call() {
         commands.map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let scripts = ["eval", "evalsha", "script|load"];
-    let of_primitives = ["permits.lua", "permits_wait.lua", "give_way.lua", "lock.lua"];
+    let of_primitives = [
+        "permits.lua",
+        "permits_wait.lua",
+        "give_way.lua",
+        "lock.lua",
+    ];
     assert_eq!(
         named("takes", &scripts),
         called(&["", "include", "refund"], &of_primitives)
