@@ -23,7 +23,7 @@ local function is_redisson(member)
   return #member == 21 and not (first == 0 and second == 0 or first == 109 and second == 105)
 end
 
--- Of more grants than that, 8 runs are read, evenly spread over the set.
+-- If there are more grants than this, 8 runs of them are read, evenly spread over the set.
 local MAX_READ = 64
 
 local function count_redisson()

@@ -20,7 +20,7 @@ use super::take_call::{CallKind, TakeCall};
 ///
 /// ```text
 /// questions in order of arrival
-///    -> calls, in rounds (sort_key.rs)
+///    -> calls, in the order of arrival for each count
 ///    -> [ASKING] call, [ASKING] call, ... [check]    one pipeline
 ///    <- reply, reply, ...
 ///    -> is the last reply that of the last call?     if not: errors, and the link is closed

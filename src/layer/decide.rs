@@ -50,7 +50,7 @@ struct StoreLog {
     is_missing_fallback_logged: OnceLock<()>,
 }
 
-/// What was decided.
+/// What the store's answer means for a take.
 ///
 /// A decision with a [failure](Decision::failure) was made by a fallback.
 pub(crate) enum Verdict {
@@ -262,8 +262,8 @@ pub(crate) struct ShadowTake {
     _permit: Permit,
 }
 
-/// The most takes of shadow rules that wait for an answer in one layer. Of more, the store is not
-/// asked.
+/// The most takes of shadow rules that wait for an answer in one layer. Beyond that, the store is
+/// not asked.
 const MAX_PENDING: usize = 4_096;
 
 /// After this time nobody waits for an answer any more: a store without a time-out of its own may

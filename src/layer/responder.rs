@@ -18,8 +18,7 @@ use crate::metrics::{DecisionOutcome, RuleCounters};
 use crate::rule::Policy;
 use crate::rule::{OnError, Rule};
 use crate::store::{Charge, Take};
-use crate::trace;
-use crate::trace::TakeSpan;
+use crate::trace::{self, TakeSpan};
 
 /// Turns verdicts into what becomes of requests, by the callbacks of a layer. Both layers of this
 /// crate have one.
