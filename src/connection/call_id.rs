@@ -1,21 +1,26 @@
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::{Cmd, Value};
-
-use super::link::{micros, text};
-
-/// Reads the server's clock and repeats the number. It travels as text with each call, so no server
-/// can answer that it does not know the script.
-const CHECK: &str = "local t = redis.call('TIME') return {t[1], t[2], ARGV[1]}";
 
 /// A number that a reply repeats, so that the reply is known to be that of its own call.
 ///
 /// Replies have no names: the client gives the next reply to the request that waits longest. If a
 /// proxy loses one reply, each later reply goes to the request before its own, often in a form that
-/// fits. So the last command of each flight is a script call whose reply repeats a number, and no
-/// reply is believed before that one has come.
+/// fits. So every script repeats a number that its call was sent with, the last command of each
+/// flight is a script call, and no reply is believed before the last one has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallId(u64);
+
+/// A script whose reply is the number of its call, the server's clock in microseconds, and what
+/// `source` returns. The number is its last argument, which `source` does not see.
+pub(super) fn numbered(source: &str) -> String {
+    format!(
+        "local id, time = table.remove(ARGV), redis.call('TIME')\n\
+         local function script()\n{source}end\n\
+         return {{ id + 0, time[1] * 1000000 + time[2], script() }}\n"
+    )
+}
 
 impl CallId {
     /// The next number. No two calls in progress have the same.
@@ -30,22 +35,32 @@ impl CallId {
         self.0
     }
 
-    /// A script call that does nothing but repeat the number.
+    /// A script call that does nothing but repeat the number. It travels with its text, so no server
+    /// can answer that it does not know the script.
     pub(super) fn check(self) -> Cmd {
+        static CHECK: LazyLock<String> = LazyLock::new(|| numbered(""));
         let mut check = redis::cmd("EVAL");
-        check.arg(CHECK).arg(0).arg(self.0);
+        check.arg(&*CHECK).arg(0).arg(self.0);
         check
     }
 
-    /// The server's clock in microseconds, if this is the reply to [`check`](Self::check). `None`
-    /// if the reply belongs to another call, or is an error.
-    pub(super) fn read_check(self, reply: &Value) -> Option<u64> {
+    /// Whether this is the reply of the script that was called with this number.
+    pub(super) fn is_in(self, reply: &Value) -> bool {
+        matches!(reply, Value::Array(parts)
+            if matches!(parts[..], [Value::Int(id), Value::Int(0..), ..] if id.cast_unsigned() == self.0))
+    }
+
+    /// The server's clock in microseconds, and what the script returned, if this is the reply of the
+    /// script that was called with this number. `None` if it belongs to another call, or is an error.
+    pub(super) fn read(self, reply: Value) -> Option<(u64, Value)> {
+        let is_own = self.is_in(&reply);
         let Value::Array(parts) = reply else {
             return None;
         };
-        let (number, time) = parts.split_last()?;
-        let is_own = text(number)?.parse() == Ok(self.0);
-        micros(time).filter(|_| is_own)
+        let mut parts = parts.into_iter().skip(1);
+        let time = parts.next().filter(|_| is_own)?;
+        let Value::Int(now) = time else { return None };
+        Some((now.cast_unsigned(), parts.next().unwrap_or(Value::Nil)))
     }
 }
 
@@ -56,16 +71,18 @@ mod tests {
     #[test]
     fn only_the_own_reply_is_read() {
         let id = CallId::next();
-        let text = |number: u64| Value::BulkString(number.to_string().into_bytes());
-        let reply = |number| Value::Array(vec![text(7), text(8), text(number)]);
-        assert_eq!(id.read_check(&reply(id.number())), Some(7_000_008));
-        assert_eq!(id.read_check(&reply(CallId::next().number())), None);
+        let int = |number: u64| Value::Int(number.cast_signed());
+        let reply =
+            |id: CallId, rest: &[Value]| Value::Array([&[int(id.number()), int(7)], rest].concat());
+        assert_eq!(id.read(reply(id, &[int(5)])), Some((7, int(5))));
+        // A script that returns nothing.
+        assert_eq!(id.read(reply(id, &[])), Some((7, Value::Nil)));
+        assert_eq!(id.read(reply(CallId::next(), &[])), None);
+        assert_eq!(id.read(int(id.number())), None);
+        assert_eq!(id.read(Value::Array(vec![int(id.number())])), None);
         // The reply to `TIME`, whatever its number.
-        assert_eq!(
-            id.read_check(&Value::Array(vec![text(7), text(id.0)])),
-            None
-        );
-        assert_eq!(id.read_check(&text(id.0)), None);
-        assert_eq!(id.read_check(&Value::Array(vec![])), None);
+        let text = |number: u64| Value::BulkString(number.to_string().into_bytes());
+        assert_eq!(id.read(Value::Array(vec![text(id.0), text(7)])), None);
+        assert_eq!(id.read(Value::Array(vec![])), None);
     }
 }

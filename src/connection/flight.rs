@@ -77,11 +77,11 @@ impl Flight {
         }
     }
 
-    /// Whether there is a call whose reply does not repeat its id. A check is then sent behind all
-    /// calls. Without such a call, the last call is the check.
+    /// Whether there is a command whose reply does not repeat a number. A check is then sent behind
+    /// all calls. Without such a command, the last call is the check.
     fn needs_check(&self) -> bool {
-        let is_other = |call| matches!(call, &FlightCall::One(_));
-        self.calls.iter().any(is_other)
+        let mut calls = self.calls.iter();
+        calls.any(|call| matches!(call, FlightCall::One(question, _) if !question.is_script()))
     }
 
     /// Answers each question by its reply, if the last reply proves that the replies are those of
@@ -90,9 +90,9 @@ impl Flight {
     ///
     /// If the last reply is an error of the server, it proves nothing, and condemns nothing: the
     /// server may refuse one call, or all while it loads its data. Then errors are handed out, and
-    /// decisions that repeat their call's id; the other calls get the error of the check.
+    /// the replies that repeat the number of their own call; commands get the error of the check.
     fn hand_out(self, mut replies: Vec<Value>, check: Option<CallId>, asked: Instant) {
-        let is_in_step = self.is_in_step(&mut replies, check, asked);
+        let is_in_step = self.is_in_step(&mut replies, check);
         if matches!(is_in_step, Ok(false)) {
             return self.condemn();
         }
@@ -103,19 +103,22 @@ impl Flight {
         } = self;
         let mut replies = replies.into_iter();
         for call in calls {
-            let mut next = || replies.next().unwrap_or(Value::Nil).extract_error();
+            let mut next = || replies.next().unwrap_or(Value::Nil);
             // `ASKING` has a reply of its own. Where it is forbidden, the call is refused, too.
-            let asking = call.options().is_asking.then(&mut next);
-            let reply = next();
+            let asking = call.options().is_asking.then(|| next().extract_error());
+            let reply = match next() {
+                Value::ServerError(error) => Err(error.into()),
+                reply => Ok(reply),
+            };
             match (asking.transpose().and(reply), call) {
-                (Err(error), FlightCall::One(question)) if error.code() == Some(LATE) => {
-                    retry_if_time_is_left(question, &endpoint);
-                }
                 (Err(error), call) => handle_refusal(call, &error, &link, &endpoint),
                 (Ok(reply), FlightCall::Takes(call)) => {
                     call.hand_out(&reply, asked, &link, &endpoint);
                 }
-                (Ok(reply), FlightCall::One(question)) => {
+                (Ok(reply), FlightCall::One(question, id)) if question.is_script() => {
+                    hand_out_numbered(question, id, reply, asked, &link, &endpoint);
+                }
+                (Ok(reply), FlightCall::One(question, _)) => {
                     let error = |error: &RedisError| store_error(&endpoint.label, error.clone());
                     question.answer(is_in_step.as_ref().map(|_| reply).map_err(error));
                 }
@@ -124,23 +127,15 @@ impl Flight {
     }
 
     /// Whether the last reply is that of the last command. An error if the check was refused.
-    fn is_in_step(
-        &self,
-        replies: &mut Vec<Value>,
-        check: Option<CallId>,
-        asked: Instant,
-    ) -> RedisResult<bool> {
+    fn is_in_step(&self, replies: &mut Vec<Value>, check: Option<CallId>) -> RedisResult<bool> {
         if let Some(id) = check {
             let reply = replies.pop().unwrap_or(Value::Nil).extract_error()?;
-            let now = id.read_check(&reply);
-            if let Some(now) = now {
-                self.link.inner.clock.learn(now, asked, Instant::now());
-            }
-            return Ok(now.is_some());
+            return Ok(id.is_in(&reply));
         }
         Ok(match (self.calls.last(), replies.last()) {
             (_, Some(Value::ServerError(_))) => true,
             (Some(FlightCall::Takes(call)), Some(reply)) => call.is_answered_by(reply),
+            (Some(FlightCall::One(_, id)), Some(reply)) => id.is_in(reply),
             _ => false,
         })
     }
@@ -167,15 +162,32 @@ impl Flight {
     }
 }
 
-/// Sends a question again whose deadline is over by the server's clock, unless it is also over by
-/// this process's.
+/// Answers the question by the reply of the script that was called with this number.
 ///
-/// The reply that said `LATE` has no clock in it. The clock's estimate has been corrected by then:
-/// by the replies to takes in the same flight, or by the check at its end.
-fn retry_if_time_is_left(question: Question, endpoint: &Endpoint) {
-    match question.deadline.into_std() > Instant::now() {
-        true => endpoint.send_again(question),
-        false => question.fail(endpoint.deadline_over()),
+/// If the script was called after the deadline by the server's clock, but not by this process's,
+/// the question is sent again, with the clock that came with the reply. If the reply belongs to
+/// another call, the question fails, and the connection is closed.
+fn hand_out_numbered(
+    question: Question,
+    id: CallId,
+    reply: Value,
+    asked: Instant,
+    link: &Link,
+    endpoint: &Endpoint,
+) {
+    let Some((now, reply)) = id.read(reply) else {
+        link.close();
+        return question.fail(endpoint.mismatched_reply());
+    };
+    link.inner.clock.learn(now, asked, Instant::now());
+    match reply.extract_error() {
+        Err(error) if error.code() == Some(LATE) => {
+            match question.deadline.into_std() > Instant::now() {
+                true => endpoint.send_again(question),
+                false => question.fail(endpoint.deadline_over()),
+            }
+        }
+        reply => question.answer(reply.map_err(|error| store_error(&endpoint.label, error))),
     }
 }
 
@@ -218,7 +230,8 @@ fn handle_refusal(call: FlightCall, error: &RedisError, link: &Link, endpoint: &
 /// between many takes that share a call and one question that has a call of its own.
 pub(super) enum FlightCall {
     Takes(TakeCall),
-    One(Question),
+    /// A script repeats the number. A command does not know it.
+    One(Question, CallId),
 }
 
 /// Groups questions into calls, in the order in which the calls are sent.
@@ -323,7 +336,7 @@ impl Grouping<'_> {
                 hash,
             });
         }
-        self.calls.push(FlightCall::One(question));
+        self.calls.push(FlightCall::One(question, CallId::next()));
     }
 
     /// Adds the only question of a flight.
@@ -334,7 +347,7 @@ impl Grouping<'_> {
                 call.push_key(question, self.clock);
                 FlightCall::Takes(call)
             }
-            QuestionBody::Call(..) => FlightCall::One(question),
+            QuestionBody::Call(..) => FlightCall::One(question, CallId::next()),
         });
     }
 }
@@ -344,15 +357,15 @@ impl FlightCall {
     fn count(&self, key: usize) -> Option<&CountKey> {
         match self {
             Self::Takes(call) => Some(call.count(key)),
-            Self::One(question) => question.changed_count(),
+            Self::One(question, _) => question.changed_count(),
         }
     }
 
     /// The command of the call, with the deadline by the server's clock where the script takes one.
     pub(super) fn command(&self, clock: &ServerClock) -> Cmd {
-        let question = match self {
+        let (question, id) = match self {
             Self::Takes(call) => return call.command(),
-            Self::One(question) => question,
+            Self::One(question, id) => (question, id),
         };
         let QuestionBody::Call(call, _) = &question.body else {
             return Cmd::new();
@@ -362,8 +375,11 @@ impl FlightCall {
             true => with_text(call),
             false => call.command.clone(),
         };
-        if call.script.is_some_and(|script| script.has_deadline) {
-            command.arg(clock.at(question.deadline.into_std()));
+        if let Some(script) = call.script {
+            if script.has_deadline {
+                command.arg(clock.at(question.deadline.into_std()));
+            }
+            command.arg(id.number());
         }
         command
     }
@@ -372,7 +388,7 @@ impl FlightCall {
     pub(super) fn options(&self) -> SendOptions {
         match self {
             Self::Takes(call) => call.options(),
-            Self::One(question) => question.options,
+            Self::One(question, _) => question.options,
         }
     }
 
@@ -382,7 +398,7 @@ impl FlightCall {
     pub(super) fn number_of_keys(&self) -> usize {
         match self {
             Self::Takes(call) => call.number_of_keys(),
-            Self::One(_) => 1,
+            Self::One(..) => 1,
         }
     }
 
@@ -390,7 +406,7 @@ impl FlightCall {
     pub(super) fn into_questions(self) -> Vec<Question> {
         match self {
             Self::Takes(call) => call.into_questions(),
-            Self::One(question) => vec![question],
+            Self::One(question, _) => vec![question],
         }
     }
 }

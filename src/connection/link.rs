@@ -152,9 +152,9 @@ impl Link {
     /// the reply to another call.
     fn expect_check(&self, id: CallId, reply: Option<Value>) -> RedisResult<()> {
         let reply = reply.unwrap_or(Value::Nil).extract_error()?;
-        match id.read_check(&reply) {
-            Some(_) => Ok(()),
-            None => {
+        match id.is_in(&reply) {
+            true => Ok(()),
+            false => {
                 self.close();
                 Err(RedisError::from((
                     ErrorKind::Parse,

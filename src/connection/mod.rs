@@ -110,12 +110,13 @@
 //!
 //! Replies have no names: the client gives each to the request that waits longest. A proxy that
 //! loses or adds a reply shifts all that follow on that connection. So nothing is believed because
-//! of its form alone. A *check* is a script call that repeats a number (`call_id.rs`).
+//! of its form alone: every script repeats the number of its call (`call_id.rs`). A *check* is a
+//! script that does nothing else.
 //!
 //! | question | proof |
 //! |---|---|
-//! | takes | each reply repeats its call's number; the last one stands for the flight |
-//! | refunds, resets, calls of limiters and locks, single commands | the check at the end of their flight |
+//! | takes, refunds, resets, calls of limiters and locks | each reply repeats its call's number; the last one stands for the flight |
+//! | commands without a script | the check at the end of their flight |
 //! | whether a new link executes scripts | the question is a check |
 //! | the layout of a cluster, over a link in use | a check behind it |
 //! | `SUBSCRIBE` and `UNSUBSCRIBE` | a check behind them |
@@ -123,9 +124,10 @@
 //! | the handshake of a link | the connection is new, so no earlier reply can be lost. One that is lost ends the attempt by its time limit, one that is added makes the clock or the role unreadable |
 //! | sentinels, and the layout over a connection of its own | likewise; then the server must say itself that it is a master |
 //!
-//! If a check does not fit, no answer of the flight is handed out and the link is replaced. If the
-//! check is itself refused by the server, it condemns nothing: errors are handed out as they are,
-//! and so are decisions, which prove themselves. Other replies become the error of the check.
+//! If the last reply of a flight does not fit, no answer of the flight is handed out and the link is
+//! replaced. If it is an error of the server, it condemns nothing: errors are handed out as they
+//! are, and so are the replies of scripts, which prove themselves. The replies to commands become
+//! the error of the check.
 
 mod address;
 mod call_id;

@@ -147,6 +147,11 @@ impl Question {
         }
     }
 
+    /// Whether it is a call of a script that repeats its call's number.
+    pub(super) const fn is_script(&self) -> bool {
+        matches!(&self.body, QuestionBody::Call(call, _) if call.script.is_some())
+    }
+
     /// Whether its caller still waits for the answer.
     ///
     /// It may leave right after this was asked; then what was sent is executed, and the answer is

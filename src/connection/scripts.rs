@@ -2,12 +2,13 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, cmd};
 
+use super::call_id::numbered;
 use crate::algorithm::Algorithm;
 
 /// The script that decides by this algorithm.
 pub(crate) fn algorithm_script(algorithm: Algorithm) -> &'static Script {
     static SCRIPTS: LazyLock<[Script; Algorithm::ALL.len()]> =
-        LazyLock::new(|| Algorithm::ALL.map(|algorithm| Script::new(algorithm.script())));
+        LazyLock::new(|| Algorithm::ALL.map(|algorithm| Script::of_takes(algorithm.script())));
     // `ALL` is in the order of the variants.
     &SCRIPTS[algorithm as usize]
 }
@@ -126,8 +127,8 @@ scripts! {
 pub(crate) struct Script {
     pub(super) source: String,
     sha: String,
-    /// Whether its last argument is a deadline by the server's clock, in microseconds. After that
-    /// the script does nothing, and answers with the error `LATE`.
+    /// Whether its last argument but the number of the call is a deadline by the server's clock, in
+    /// microseconds. After that the script does nothing, and returns the error `LATE`.
     pub(super) has_deadline: bool,
     /// Whether it is called so rarely that every call carries its text. Then the server never
     /// answers that it does not know the script, and no call loses its place in the order.
@@ -135,8 +136,17 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// A script whose reply is read by [`CallId::read`](super::call_id::CallId::read).
     pub(super) fn new(source: &str) -> Self {
-        let source = with_includes(source);
+        Self::with_source(numbered(&with_includes(source)))
+    }
+
+    /// A script that decides takes. It repeats the number of its call itself.
+    fn of_takes(source: &str) -> Self {
+        Self::with_source(with_includes(source))
+    }
+
+    fn with_source(source: String) -> Self {
         let sha = redis::Script::new(&source).get_hash().to_owned();
         Self {
             source,
@@ -146,7 +156,7 @@ impl Script {
         }
     }
 
-    /// The same, with a deadline as its last argument.
+    /// The same, with a deadline.
     #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
     pub(super) fn with_deadline(mut self) -> Self {
         self.has_deadline = true;
