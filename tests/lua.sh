@@ -37,5 +37,5 @@ for script in lua/*.lua lua/refund/*.lua lua/limiter/*.lua lua/lock/*.lua lua/se
     expanded="$folder/$(echo "$script" | tr / _)"
     expand "$script" >"$expanded"
 done
-luacheck --std lua51 --globals redis struct cjson bit KEYS ARGV --max-line-length 125 --ignore 211 221 231 311 411 --quiet \
+luacheck --std lua51 --globals redis struct cjson bit KEYS ARGV server_now --max-line-length 125 --ignore 211 221 231 311 411 --quiet \
     "$folder"/*.lua

@@ -7,8 +7,6 @@
 -- No caller is told to wait more than a tick of Redisson's timer for what Redisson used lately:
 -- Redisson may not come back.
 
-local MAX_TICK = 100
-
 local function expire_at(permits, average)
   local from, redisson_left = 0, redisson
   while true do

@@ -7,12 +7,10 @@
 -- ARGV[3]  the number of callers, at most 64
 -- ARGV[4]  the grants of the callers, one after the other: members of KEYS[3], 21 bytes each
 -- ARGV[5]  how many permits of Redisson counted lately; empty: there were none a moment ago
--- ARGV[6]  the deadline by the server's clock, in microseconds
 --
 -- Reply: {how many callers were granted their permits, the microseconds until the next caller's
---         permits can be granted, or 0}; if permits of Redisson were counted, also how many count
---         now, and the interval in milliseconds; a negative number as in lua/include/permits.lua;
---         the error LATE after the deadline
+--         permits can be granted, or 0}; if permits of Redisson were counted, also how many counted
+--         lately, and the interval in milliseconds; a negative number as in lua/include/permits.lua
 
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
 local test_now = ARGV[1] ~= '' and ARGV[1]
@@ -38,12 +36,7 @@ if number == 1 and is_current and not config[4] and rate and interval and reques
   and interval >= 1 then
   local value = call('GET', value_key)
   local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
-  local now = test_now
-  if not now then
-    local time = call('TIME')
-    now = time[1] * 1000000 + time[2]
-    if now > ARGV[6] + 0 then return redis.error_reply('LATE the deadline is over') end
-  end
+  local now = test_now or server_now
   local rest = now % 1000
   local ms = (now - rest) / 1000
   local ms_up = rest == 0 and ms or ms + 1
@@ -61,9 +54,10 @@ if number == 1 and is_current and not config[4] and rate and interval and reques
   elseif oldest[1] and #oldest[1] == 21 then
     local remaining, expires_at = tonumber(value), oldest[2] + interval
     local oldest_permits = struct.unpack('<I4', oldest[1], 18)
-    -- Of a limiter that is shared with Redisson, the last half is left to the slow path.
-    if remaining and remaining + oldest_permits <= rate and (ARGV[5] == '' or config[3] == '1'
-      or config[5] == counts_expire_for or remaining - requested >= rate / 2) then
+    -- What may be left to Redisson is left to the slow path.
+    local may_be_held = ARGV[5] == '' and 1 or rate / 2
+    if remaining and remaining + oldest_permits <= rate and (config[3] == '1'
+      or config[5] == counts_expire_for or remaining - requested >= may_be_held) then
       if expires_at > ms then
         if remaining >= requested then
           -- DECRBY fails before anything is written if the value is not an integer.
@@ -96,9 +90,6 @@ if number == 1 and is_current and not config[4] and rate and interval and reques
 end
 
 -- include: permits
-if not test_now and now > ARGV[6] + 0 then
-  return redis.error_reply('LATE the deadline is over')
-end
 
 local redisson_average = tonumber(ARGV[5])
 -- include: give_way
@@ -114,7 +105,7 @@ if granted > 0 then
   call('ZADD', permits_key, unpack(members))
   store(true)
 end
-if granted == number then return { granted, 0, redisson, interval } end
+if granted == number then return { granted, 0, redisson_lately, interval } end
 
 -- include: permits_wait
-return { granted, wait_for(requested - remaining + held), redisson, interval }
+return { granted, wait_for(requested - remaining + held), redisson_lately, interval }

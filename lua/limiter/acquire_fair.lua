@@ -8,7 +8,6 @@
 -- ARGV[4]  the grants of the callers in the order of their arrival: members of KEYS[3], 21 bytes
 --          each; bytes 2 to 9 are the id of the client
 -- ARGV[5]  as in acquire.lua
--- ARGV[6]  the deadline by the server's clock, in microseconds
 --
 -- Reply: {the positions of the callers that were granted their permits, from 1, the microseconds
 --         until the next caller's permits can be granted, or 0}; the rest as in acquire.lua
@@ -16,9 +15,6 @@
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
-if not test_now and now > ARGV[6] + 0 then
-  return redis.error_reply('LATE the deadline is over')
-end
 
 local redisson_average = tonumber(ARGV[5])
 -- include: give_way
@@ -79,10 +75,10 @@ while not is_done and looked_at < MAX_LOOKED_AT do
 end
 if #granted > 0 then store(true) end
 if call('EXISTS', KEYS[7]) == 0 then call('DEL', clients) end
-if #granted == number then return { granted, 0, redisson, interval } end
+if #granted == number then return { granted, 0, redisson_lately, interval } end
 
 -- The next call goes on behind MAX_LOOKED_AT callers.
-if unreserved >= 0 then return { granted, 1, redisson, interval } end
+if unreserved >= 0 then return { granted, 1, redisson_lately, interval } end
 
 -- include: permits_wait
-return { granted, wait_for(math.min(-unreserved, rate)), redisson, interval }
+return { granted, wait_for(math.min(-unreserved, rate)), redisson_lately, interval }

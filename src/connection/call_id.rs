@@ -12,14 +12,37 @@ use redis::{Cmd, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CallId(u64);
 
-/// A script whose reply is the number of its call, the server's clock in microseconds, and what
-/// `source` returns. The number is its last argument, which `source` does not see.
+/// A script that returns the number of its call, and what `source` returns. The number is its last
+/// argument, which `source` does not see.
 pub(super) fn numbered(source: &str) -> String {
     format!(
-        "local id, time = table.remove(ARGV), redis.call('TIME')\n\
+        "local id = table.remove(ARGV) + 0\n\
          local function script()\n{source}end\n\
-         return {{ id + 0, time[1] * 1000000 + time[2], script() }}\n"
+         return {{ id, script() }}\n"
     )
+}
+
+/// A numbered script that also returns the server's clock in microseconds, which `source` knows as
+/// `server_now`. Its last argument but one is a deadline by that clock: after it nothing is done,
+/// and the error `LATE` is in the place of what `source` returns.
+pub(super) fn numbered_with_deadline(source: &str) -> String {
+    format!(
+        "local id, deadline, time = table.remove(ARGV) + 0, table.remove(ARGV) + 0, redis.call('TIME')\n\
+         local server_now = time[1] * 1000000 + time[2]\n\
+         if server_now > deadline then\n\
+         return {{ id, redis.error_reply('LATE the deadline is over'), server_now }}\n\
+         end\n\
+         local function script()\n{source}end\n\
+         return {{ id, script(), server_now }}\n"
+    )
+}
+
+/// What a numbered script returned.
+#[derive(Debug, PartialEq)]
+pub(super) struct NumberedReply {
+    pub(super) reply: Value,
+    /// The server's clock in microseconds, if the script has a deadline.
+    pub(super) now: Option<u64>,
 }
 
 impl CallId {
@@ -47,20 +70,24 @@ impl CallId {
     /// Whether this is the reply of the script that was called with this number.
     pub(super) fn is_in(self, reply: &Value) -> bool {
         matches!(reply, Value::Array(parts)
-            if matches!(parts[..], [Value::Int(id), Value::Int(0..), ..] if id.cast_unsigned() == self.0))
+            if matches!(parts[..], [Value::Int(id), ..] if id.cast_unsigned() == self.0))
     }
 
-    /// The server's clock in microseconds, and what the script returned, if this is the reply of the
-    /// script that was called with this number. `None` if it belongs to another call, or is an error.
-    pub(super) fn read(self, reply: Value) -> Option<(u64, Value)> {
+    /// Reads the reply of the script that was called with this number. `None` if it belongs to
+    /// another call, or is an error.
+    pub(super) fn read(self, reply: Value) -> Option<NumberedReply> {
         let is_own = self.is_in(&reply);
         let Value::Array(parts) = reply else {
             return None;
         };
         let mut parts = parts.into_iter().skip(1);
-        let time = parts.next().filter(|_| is_own)?;
-        let Value::Int(now) = time else { return None };
-        Some((now.cast_unsigned(), parts.next().unwrap_or(Value::Nil)))
+        is_own.then(|| NumberedReply {
+            reply: parts.next().unwrap_or(Value::Nil),
+            now: match parts.next() {
+                Some(Value::Int(now)) => Some(now.cast_unsigned()),
+                _ => None,
+            },
+        })
     }
 }
 
@@ -72,14 +99,16 @@ mod tests {
     fn only_the_own_reply_is_read() {
         let id = CallId::next();
         let int = |number: u64| Value::Int(number.cast_signed());
-        let reply =
-            |id: CallId, rest: &[Value]| Value::Array([&[int(id.number()), int(7)], rest].concat());
-        assert_eq!(id.read(reply(id, &[int(5)])), Some((7, int(5))));
+        let read = |of: CallId, rest: &[Value]| {
+            id.read(Value::Array([&[int(of.number())], rest].concat()))
+        };
+        let some = |reply, now| Some(NumberedReply { reply, now });
+        assert_eq!(read(id, &[int(5)]), some(int(5), None));
+        assert_eq!(read(id, &[int(5), int(7)]), some(int(5), Some(7)));
         // A script that returns nothing.
-        assert_eq!(id.read(reply(id, &[])), Some((7, Value::Nil)));
-        assert_eq!(id.read(reply(CallId::next(), &[])), None);
+        assert_eq!(read(id, &[]), some(Value::Nil, None));
+        assert_eq!(read(CallId::next(), &[int(5)]), None);
         assert_eq!(id.read(int(id.number())), None);
-        assert_eq!(id.read(Value::Array(vec![int(id.number())])), None);
         // The reply to `TIME`, whatever its number.
         let text = |number: u64| Value::BulkString(number.to_string().into_bytes());
         assert_eq!(id.read(Value::Array(vec![text(id.0), text(7)])), None);

@@ -5,7 +5,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use redis::{Arg, Cmd, Pipeline, RedisError, RedisResult, Value};
 
-use super::call_id::CallId;
+use super::call_id::{CallId, NumberedReply};
 use super::errors::{is_about_a_key, is_unknown_script, needs_another_connection, store_error};
 use super::link::Link;
 use super::node::Endpoint;
@@ -175,11 +175,13 @@ fn hand_out_numbered(
     link: &Link,
     endpoint: &Endpoint,
 ) {
-    let Some((now, reply)) = id.read(reply) else {
+    let Some(NumberedReply { reply, now }) = id.read(reply) else {
         link.close();
         return question.fail(endpoint.mismatched_reply());
     };
-    link.inner.clock.learn(now, asked, Instant::now());
+    if let Some(now) = now {
+        link.inner.clock.learn(now, asked, Instant::now());
+    }
     match reply.extract_error() {
         Err(error) if error.code() == Some(LATE) => {
             match question.deadline.into_std() > Instant::now() {

@@ -2,7 +2,7 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, cmd};
 
-use super::call_id::numbered;
+use super::call_id::{numbered, numbered_with_deadline};
 use crate::algorithm::Algorithm;
 
 /// The script that decides by this algorithm.
@@ -27,10 +27,10 @@ pub(crate) fn refund_script(algorithm: Algorithm) -> &'static Script {
 
 #[cfg(any(feature = "limiter", feature = "lock"))]
 macro_rules! scripts {
-    ($list:ident: $($(#[$doc:meta])* $name:ident = $file:literal $(, $with:ident)?;)+) => {
+    ($list:ident: $($(#[$doc:meta])* $name:ident = $new:ident($file:literal);)+) => {
         $($(#[$doc])*
         pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(include_str!(concat!("../../lua/", $file)))$(.$with())?
+            Script::$new(include_str!(concat!("../../lua/", $file)))
         });)+
 
         const $list: &[&LazyLock<Script>] = &[$(&$name),+];
@@ -74,48 +74,48 @@ pub(crate) static RESET: LazyLock<Script> =
 scripts! {
     OF_LIMITERS:
     /// Grants permits of a rate limiter.
-    LIMITER_ACQUIRE = "limiter/acquire.lua", with_deadline;
+    LIMITER_ACQUIRE = with_deadline("limiter/acquire.lua");
     /// Grants permits in the order in which callers came.
-    LIMITER_ACQUIRE_FAIR = "limiter/acquire_fair.lua", with_deadline;
+    LIMITER_ACQUIRE_FAIR = with_deadline("limiter/acquire_fair.lua");
     /// Gives back grants, and ends fair waiting.
-    LIMITER_GIVE_BACK = "limiter/give_back.lua";
+    LIMITER_GIVE_BACK = new("limiter/give_back.lua");
     /// Gives back permits.
-    LIMITER_RELEASE = "limiter/release.lua";
+    LIMITER_RELEASE = new("limiter/release.lua");
     /// How many permits there are.
-    LIMITER_AVAILABLE = "limiter/available.lua";
+    LIMITER_AVAILABLE = new("limiter/available.lua");
     /// Sets a rate.
-    LIMITER_CONFIGURE = "limiter/configure.lua";
+    LIMITER_CONFIGURE = new("limiter/configure.lua");
     /// Lets a rate be forgotten.
-    LIMITER_EXPIRE = "limiter/expire.lua";
+    LIMITER_EXPIRE = new("limiter/expire.lua");
     /// Forgets a rate.
-    LIMITER_DELETE = "limiter/delete.lua";
+    LIMITER_DELETE = new("limiter/delete.lua");
     /// How many permits a fixed window has.
-    LIMITER_AVAILABLE_FIRST = "limiter/available_first.lua";
+    LIMITER_AVAILABLE_FIRST = new("limiter/available_first.lua");
     /// Grants permits of a fixed window.
-    LIMITER_FIRST = "limiter/first.lua";
+    LIMITER_FIRST = new("limiter/first.lua");
     /// Grants permits, and sends who is denied back too early.
-    LIMITER_SECOND = "limiter/second.lua";
+    LIMITER_SECOND = new("limiter/second.lua");
 }
 
 #[cfg(feature = "lock")]
 scripts! {
     OF_LOCKS:
     /// Takes a lock.
-    LOCK_ACQUIRE = "lock/acquire.lua";
+    LOCK_ACQUIRE = new("lock/acquire.lua");
     /// Makes a lock's lease last longer.
-    LOCK_RENEW = "lock/renew.lua";
+    LOCK_RENEW = new("lock/renew.lua");
     /// Gives a lock back.
-    LOCK_RELEASE = "lock/release.lua";
+    LOCK_RELEASE = new("lock/release.lua");
     /// Takes a lock away from its holder.
-    LOCK_FORCE = "lock/force.lua";
+    LOCK_FORCE = new("lock/force.lua");
     /// Looks at a lock.
-    LOCK_LOOK = "lock/look.lua";
+    LOCK_LOOK = new("lock/look.lua");
     /// Takes one of several permits.
-    SEMAPHORE_ACQUIRE = "semaphore/acquire.lua";
+    SEMAPHORE_ACQUIRE = new("semaphore/acquire.lua");
     /// Makes a permit's lease last longer.
-    SEMAPHORE_RENEW = "semaphore/renew.lua";
+    SEMAPHORE_RENEW = new("semaphore/renew.lua");
     /// Gives a permit back.
-    SEMAPHORE_RELEASE = "semaphore/release.lua";
+    SEMAPHORE_RELEASE = new("semaphore/release.lua");
 }
 
 /// A script of the folder `lua/`, called by its hash.
@@ -127,8 +127,7 @@ scripts! {
 pub(crate) struct Script {
     pub(super) source: String,
     sha: String,
-    /// Whether its last argument but the number of the call is a deadline by the server's clock, in
-    /// microseconds. After that the script does nothing, and returns the error `LATE`.
+    /// Whether it gets a deadline: see [`numbered_with_deadline`].
     pub(super) has_deadline: bool,
     /// Whether it is called so rarely that every call carries its text. Then the server never
     /// answers that it does not know the script, and no call loses its place in the order.
@@ -139,6 +138,15 @@ impl Script {
     /// A script whose reply is read by [`CallId::read`](super::call_id::CallId::read).
     pub(super) fn new(source: &str) -> Self {
         Self::with_source(numbered(&with_includes(source)))
+    }
+
+    /// The same, with a deadline.
+    #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
+    pub(super) fn with_deadline(source: &str) -> Self {
+        Self {
+            has_deadline: true,
+            ..Self::with_source(numbered_with_deadline(&with_includes(source)))
+        }
     }
 
     /// A script that decides takes. It repeats the number of its call itself.
@@ -154,13 +162,6 @@ impl Script {
             has_deadline: false,
             is_rare: false,
         }
-    }
-
-    /// The same, with a deadline.
-    #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
-    pub(super) fn with_deadline(mut self) -> Self {
-        self.has_deadline = true;
-        self
     }
 
     /// A script that is called by its text.
@@ -262,14 +263,6 @@ mod tests {
     fn nothing_is_left_to_be_included() {
         for script in Preload::All.scripts() {
             assert!(!script.source.contains("include:"), "{}", script.source);
-        }
-    }
-
-    #[test]
-    fn scripts_that_refuse_late_calls_get_a_deadline() {
-        for script in Preload::All.scripts() {
-            let refuses = script.source.contains("redis.error_reply('LATE");
-            assert_eq!(script.has_deadline, refuses, "{}", script.source);
         }
     }
 }

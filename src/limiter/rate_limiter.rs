@@ -111,8 +111,8 @@ impl RateLimiter {
     /// crate leave them what they used lately and a little more, up to a third of the rate. Their
     /// callers come back up to 0.1 s after a permit is free, and would find nothing. So a request
     /// may be denied although enough permits are available, and a caller may wait up to 0.1 s longer
-    /// than it was told. Two intervals after the last grant of Redisson, all permits are free for
-    /// all.
+    /// than it was told. Two intervals after the last grant of Redisson, nothing is left to it but one
+    /// permit now and then, at most half a percent of the rate, by which it can begin again.
     #[must_use]
     pub fn shared_with_redisson(mut self) -> Self {
         self.sharing = Sharing::WithRedisson;

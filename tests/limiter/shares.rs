@@ -236,7 +236,8 @@ async fn nothing_is_left_to_redisson_once_it_is_gone() {
     sleep_until(began + 3 * interval).await;
     // A machine that is so slow that permits come back meanwhile says nothing.
     let (began, granted) = (Instant::now(), take_all(&limiter).await);
-    assert!(granted == 50 || began.elapsed() > interval / 2, "{granted}");
+    // One is left to a client of Redisson that was granted nothing yet.
+    assert!(granted >= 49 || began.elapsed() > interval / 2, "{granted}");
 }
 
 /// A denied caller is told when it can be granted its permits, which is not when the first permit
@@ -272,6 +273,32 @@ async fn a_wait_counts_what_is_left_to_redisson() {
     assert!(process().await.try_acquire(1).await.expect("an answer"));
 }
 
+/// Who was granted nothing is not seen. So one permit in four times 50 is left to clients of
+/// Redisson, at the same time by all processes.
+#[tokio::test]
+async fn a_client_of_redisson_that_has_nothing_gets_its_first_permit() {
+    let server = Redis::start();
+    let clock = ManualClock::default();
+    let redis = connect(&server).await;
+    let limiter = || {
+        let backend = LimiterBackend::redis_with_clock(&redis, clock.clone());
+        RateLimiter::new(backend, "partner").shared_with_redisson()
+    };
+    for minute in 0..8 {
+        clock.set((28_000_000 + minute) * 60_000_000);
+        set(&limiter()).await;
+        let left = if minute % 4 == 0 { 1 } else { 0 };
+        assert_eq!(take_all(&limiter()).await, 50 - left, "{minute}");
+        let available = limiter().available_permits().await.expect("an answer");
+        assert_eq!(available, left);
+    }
+    // A rate so low that a permit would be much of it.
+    clock.set(28_000_000 * 60_000_000);
+    let rate = limiter().set_rate(RateType::Overall, 2, MINUTE).await;
+    rate.expect("an answer");
+    assert_eq!(take_all(&limiter()).await, 2);
+}
+
 /// Neither another process nor a fair caller is taken for Redisson, nor is a loss.
 #[tokio::test]
 async fn a_fleet_of_this_crate_alone_leaves_nothing() {
@@ -291,7 +318,8 @@ async fn a_fleet_of_this_crate_alone_leaves_nothing() {
     let mut connection = server.connection();
     let _: () = redis::Commands::decr(&mut connection, "{partner}:value", 10).expect("a number");
     let granted = take_all(&limiters[0]).await + take_all(&limiters[1]).await;
-    assert_eq!(granted, 10);
+    // One in every fourth minute.
+    assert!((9..=10).contains(&granted), "{granted}");
 }
 
 /// Of a limiter that does not say that it is shared, nothing is left.

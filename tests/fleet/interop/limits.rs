@@ -143,5 +143,10 @@ fn each_language_has_a_share() {
     share(&[Rust, Rust]);
     share(&[Java]);
     let [rust, java, _] = share(&[Rust, Java]);
-    assert!(rust >= 20 && java >= 20, "Rust {rust} %, Java {java} %");
+    // In the short form, the first seconds of a JVM are a large part.
+    let least = if is_long() { 25 } else { 10 };
+    assert!(
+        rust >= least && java >= least,
+        "Rust {rust} %, Java {java} %"
+    );
 }
