@@ -96,9 +96,14 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         let state = match action {
             Action::Pass => return Self::unlimited(service.call(request)),
             Action::Admit(admitted) => State::call(service, request, Some(admitted)),
+            // No ready instance is left behind unused: it would keep what it has reserved, such as a
+            // permit of a `ConcurrencyLimit`.
+            Action::Respond(response) => {
+                *service = service.clone();
+                let response = Some(response);
+                State::Responding { response }
+            }
             action => {
-                // The ready instance goes along: one that is left behind unused keeps what it has
-                // reserved, such as a permit of a `ConcurrencyLimit`.
                 let fresh = service.clone();
                 let held = Held {
                     service: std::mem::replace(service, fresh),

@@ -50,7 +50,7 @@ impl Row {
 
     /// The operations that are counted, and twice as many for a difference.
     pub(crate) fn counted(self) -> u64 {
-        if self.asks_redis() { 500 } else { 5_000 }
+        if self.asks_redis() { 500 } else { 20_000 }
     }
 }
 
