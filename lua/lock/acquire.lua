@@ -18,7 +18,7 @@ local lock, token_key, latch, holder = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local lease, is_reentrant = ARGV[2] + 0, ARGV[3] == '1'
 local held = call('HGET', lock, holder)
 local latch_state = call('GET', latch)
-local token = token_of(call('GET', token_key))
+local token = to_integer(call('GET', token_key), 0)
 
 local was_granted = latch_state and string.sub(latch_state, 1, 1) == 't'
 if latch_state and not was_granted then return { -1, 0 } end
@@ -32,8 +32,9 @@ end
 if not held then
   call('HSET', lock, holder, '1')
 elseif is_reentrant and not was_granted then
-  call('HSET', lock, holder, text(count_of(held) + 1))
+  call('HSET', lock, holder, text(to_integer(held, 1) + 1))
 end
-extend(lock, lease)
-if is_reentrant then call('SET', latch, 't' .. text(token), 'PX', latch_expiry(lease)) end
+if not held or call('PTTL', lock) < lease then call('PEXPIRE', lock, text(lease)) end
+-- The latch lives at least as long as the same call may be repeated: 10 s.
+if is_reentrant then call('SET', latch, 't' .. text(token), 'PX', text(math.max(lease, 10000))) end
 return { 1, token }

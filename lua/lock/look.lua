@@ -11,4 +11,4 @@
 local lock = KEYS[1]
 if call('HLEN', lock) == 0 then return { 0, 0, 0 } end
 local held = call('HGET', lock, ARGV[1])
-return { 1, call('PTTL', lock), held and count_of(held) or 0 }
+return { 1, call('PTTL', lock), held and to_integer(held, 1) or 0 }

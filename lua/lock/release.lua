@@ -30,16 +30,16 @@ local have_same_token, may_latch_be_expired = ARGV[6] == '1', ARGV[7] == '1'
 local needed_for = ARGV[8]
 local held = call('HGET', lock, holder)
 local latch_state = call('GET', latch)
-local latest = token_of(call('GET', token_key))
+local latest = to_integer(call('GET', token_key), 0)
 if latch_state == '0' or latch_state == '1' then return 1 end
 if latch_state == 'gone' then return 0 end
 
 local is_ours = held
 if is_reentrant or not gives_up then
-  local token = token_of(ARGV[2])
+  local token = to_integer(ARGV[2], 0)
   -- If the holder has several holds, only the latch says that this one was not released before.
   if is_reentrant and not may_latch_be_expired then
-    token = token_of(string.sub(latch_state or '', 2))
+    token = to_integer(string.sub(latch_state or '', 2), 0)
   end
   is_ours = held and token > 0 and (latest == token or latest == 0 and have_same_token)
 end
@@ -48,7 +48,7 @@ if not is_ours then
   return 0
 end
 
-local count = is_reentrant and count_of(held) - 1 or 0
+local count = is_reentrant and to_integer(held, 1) - 1 or 0
 if count > 0 then
   call('HSET', lock, holder, text(count))
   if needed_for ~= '' then call('PEXPIRE', lock, needed_for) end

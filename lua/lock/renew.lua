@@ -17,11 +17,11 @@ local lock, token_key, latch, is_reentrant = KEYS[1], KEYS[2], KEYS[3], ARGV[4] 
 local token, lease = ARGV[2] + 0, ARGV[3] + 0
 local held = call('HGET', lock, ARGV[1])
 local latch_state = is_reentrant and call('GET', latch)
-local latest = token_of(call('GET', token_key))
+local latest = to_integer(call('GET', token_key), 0)
 if not held or latch_state and string.sub(latch_state, 1, 1) ~= 't' then return 0 end
 if latest ~= token and (latest ~= 0 or ARGV[5] ~= '1') then return 0 end
 
-extend(lock, lease)
+if call('PTTL', lock) < lease then call('PEXPIRE', lock, text(lease)) end
 -- A server without free memory refuses new keys. The lease was renewed all the same.
 if latest == 0 then
   redis.pcall('SET', token_key, text(token), 'PX', TOKEN_EXPIRY)
@@ -29,8 +29,8 @@ else
   call('PEXPIRE', token_key, TOKEN_EXPIRY)
 end
 if latch_state then
-  call('PEXPIRE', latch, latch_expiry(lease))
+  call('PEXPIRE', latch, text(math.max(lease, 10000)))
 elseif is_reentrant then
-  redis.pcall('SET', latch, 't' .. text(token), 'PX', latch_expiry(lease))
+  redis.pcall('SET', latch, 't' .. text(token), 'PX', text(math.max(lease, 10000)))
 end
 return 1

@@ -29,5 +29,5 @@ if not held then
 end
 call('ZADD', set, text(now + 1 + lease), holder)
 call('ZREMRANGEBYSCORE', set, '-inf', text(now))
-extend(set, lease)
+if call('PTTL', set) < lease then call('PEXPIRE', set, text(lease)) end
 return { 1, 0 }
