@@ -45,13 +45,12 @@ async fn show_changes(limits: Limits) {
     let mut shown = (0, None);
     loop {
         let status = limits.status();
-        let now = (status.version(), status.error().map(str::to_owned));
+        let now = (status.version, status.error.clone());
         if now != shown {
-            let hash = status.content_hash().unwrap_or_default();
+            let hash = status.content_hash.unwrap_or_default();
             println!(
                 "version {}, content {hash}, kept {:?}",
-                now.0,
-                status.kept_rules()
+                now.0, status.kept_rules
             );
             now.1.iter().for_each(|error| println!("refused: {error}"));
             shown = now;

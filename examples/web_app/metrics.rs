@@ -31,7 +31,7 @@ fn text(snapshot: &Snapshot) -> Response {
 
 fn families(snapshot: &Snapshot) -> Vec<MetricFamily> {
     let counter = |name: &str, help: &str, read: fn(&RuleSnapshot) -> Vec<Metric>| {
-        let metrics = snapshot.rules().iter().flat_map(read).collect();
+        let metrics = snapshot.rules.iter().flat_map(read).collect();
         family(name, help, MetricType::COUNTER, metrics)
     };
     vec![
@@ -43,32 +43,32 @@ fn families(snapshot: &Snapshot) -> Vec<MetricFamily> {
         counter(
             "tidegate_denials_total",
             "Denied requests by the quota that had no room for them.",
-            |rule| by_quota(rule, rule.denials()),
+            |rule| by_quota(rule, &rule.denials),
         ),
         counter(
             "tidegate_shadow_denials_total",
             "Requests that a quota of a shadow rule would have denied.",
-            |rule| by_quota(rule, rule.shadow_denials()),
+            |rule| by_quota(rule, &rule.shadow_denials),
         ),
         counter(
             "tidegate_units_total",
             "Units that allowed requests were charged.",
-            |rule| of_rule(rule, rule.units()),
+            |rule| of_rule(rule, rule.units),
         ),
         counter(
             "tidegate_near_limit_total",
             "Allowed requests after which a quota was nearly used up.",
-            |rule| of_rule(rule, rule.near_limit()),
+            |rule| of_rule(rule, rule.near_limit),
         ),
         counter(
             "tidegate_refunds_total",
             "Charges that were given back, wholly or in part.",
-            |rule| of_rule(rule, rule.refunds()),
+            |rule| of_rule(rule, rule.refunds),
         ),
         counter(
             "tidegate_refunded_units_total",
             "Units that were given back.",
-            |rule| of_rule(rule, rule.refunded_units()),
+            |rule| of_rule(rule, rule.refunded_units),
         ),
         counter(
             "tidegate_errors_total",
@@ -78,30 +78,30 @@ fn families(snapshot: &Snapshot) -> Vec<MetricFamily> {
         counter(
             "tidegate_admitted_without_decision_total",
             "Requests that were admitted although no store decided.",
-            |rule| of_rule(rule, rule.proceeded()),
+            |rule| of_rule(rule, rule.proceeded),
         ),
         counter(
             "tidegate_waited_requests_total",
             "Requests that waited for units, or still do.",
-            |rule| of_rule(rule, rule.waited()),
+            |rule| of_rule(rule, rule.waited),
         ),
         family(
             "tidegate_waiting_requests",
             "Requests that wait for units now.",
             MetricType::GAUGE,
-            snapshot.rules().iter().map(waiting).collect(),
+            snapshot.rules.iter().map(waiting).collect(),
         ),
         family(
             "tidegate_unmatched_requests_total",
             "Requests of layers whose path has no rule.",
             MetricType::COUNTER,
-            vec![count(&[], snapshot.unmatched())],
+            vec![count(&[], snapshot.unmatched)],
         ),
         family(
             "tidegate_store_duration_seconds",
             "How long the store took to answer.",
             MetricType::HISTOGRAM,
-            snapshot.rules().iter().map(latency).collect(),
+            snapshot.rules.iter().map(latency).collect(),
         ),
     ]
 }
@@ -116,7 +116,7 @@ fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> Met
 }
 
 fn of_rule(rule: &RuleSnapshot, number: u64) -> Vec<Metric> {
-    vec![count(&[("rule", rule.path())], number)]
+    vec![count(&[("rule", rule.path.as_str())], number)]
 }
 
 fn decisions(rule: &RuleSnapshot) -> Vec<Metric> {
@@ -125,7 +125,7 @@ fn decisions(rule: &RuleSnapshot) -> Vec<Metric> {
         .flat_map(|outcome| Source::ALL.map(|source| (outcome, source)));
     let counts = each.map(|(outcome, source)| {
         let labels = [
-            ("rule", rule.path()),
+            ("rule", rule.path.as_str()),
             ("outcome", outcome.name()),
             ("source", source.name()),
         ];
@@ -137,14 +137,14 @@ fn decisions(rule: &RuleSnapshot) -> Vec<Metric> {
 fn by_quota(rule: &RuleSnapshot, denials: &[(String, u64)]) -> Vec<Metric> {
     let counts = denials
         .iter()
-        .map(|(quota, number)| count(&[("rule", rule.path()), ("quota", quota)], *number));
+        .map(|(quota, number)| count(&[("rule", rule.path.as_str()), ("quota", quota)], *number));
     counts.collect()
 }
 
 fn errors(rule: &RuleSnapshot) -> Vec<Metric> {
     let counts = rule
         .errors()
-        .map(|(kind, number)| count(&[("rule", rule.path()), ("kind", kind)], number));
+        .map(|(kind, number)| count(&[("rule", rule.path.as_str()), ("kind", kind)], number));
     counts.collect()
 }
 
@@ -158,18 +158,18 @@ fn count(labels: &[(&str, &str)], number: u64) -> Metric {
 
 fn waiting(rule: &RuleSnapshot) -> Metric {
     let mut gauge = Gauge::default();
-    gauge.set_value(rule.waiting() as f64);
-    let mut metric = metric(&[("rule", rule.path())]);
+    gauge.set_value(rule.waiting as f64);
+    let mut metric = metric(&[("rule", rule.path.as_str())]);
     metric.set_gauge(gauge);
     metric
 }
 
 fn latency(rule: &RuleSnapshot) -> Metric {
     let mut histogram = Histogram::default();
-    histogram.set_sample_count(rule.latency().count());
-    histogram.set_sample_sum(rule.latency().sum().as_secs_f64());
-    histogram.set_bucket(buckets(rule.latency()));
-    let mut metric = metric(&[("rule", rule.path())]);
+    histogram.set_sample_count(rule.latency.count());
+    histogram.set_sample_sum(rule.latency.sum().as_secs_f64());
+    histogram.set_bucket(buckets(&rule.latency));
+    let mut metric = metric(&[("rule", rule.path.as_str())]);
     metric.set_histogram(histogram);
     metric
 }

@@ -34,13 +34,13 @@ pub(crate) fn route(limits: Limits, routes: Arc<RuleRoutes>, store: String) -> M
 fn reload(status: &ReloadStatus) -> Value {
     let ago = |time: SystemTime| millis(time.elapsed().unwrap_or_default());
     json!({
-        "file": status.watched().map(in_short),
-        "version": status.version(),
-        "content_hash": status.content_hash(),
-        "applied_ms_ago": ago(status.applied_at()),
-        "error": status.error(),
-        "failing_ms_ago": status.failing_since().map(ago),
-        "kept_rules": status.kept_rules(),
+        "file": status.watched.as_deref().map(in_short),
+        "version": status.version,
+        "content_hash": status.content_hash,
+        "applied_ms_ago": ago(status.applied_at),
+        "error": status.error,
+        "failing_ms_ago": status.failing_since.map(ago),
+        "kept_rules": status.kept_rules,
     })
 }
 
@@ -67,8 +67,8 @@ fn rule(rule: &Rule, is_enabled: bool, url: &str, counted: &RuleSnapshot) -> Val
     let decisions = DecisionOutcome::ALL.map(|it| (it.name(), counted.decisions(it)));
     let errors = counted.errors().filter(|(_, number)| *number > 0);
     let denials = match rule.is_shadow() {
-        true => counted.shadow_denials(),
-        false => counted.denials(),
+        true => &counted.shadow_denials,
+        false => &counted.denials,
     };
     let candidate = rule.shadow();
     json!({
@@ -78,16 +78,16 @@ fn rule(rule: &Rule, is_enabled: bool, url: &str, counted: &RuleSnapshot) -> Val
         "cost": rule.cost(),
         "policies": policies(rule, denials),
         "shadow": rule.is_shadow(),
-        "candidate": candidate.map(|it| policies(it, counted.shadow_denials())),
+        "candidate": candidate.map(|it| policies(it, &counted.shadow_denials)),
         "decisions": decisions.into_iter().collect::<BTreeMap<_, _>>(),
-        "units": counted.units(),
-        "near_limit": counted.near_limit(),
+        "units": counted.units,
+        "near_limit": counted.near_limit,
         "errors": errors.collect::<BTreeMap<_, _>>(),
-        "proceeded": counted.proceeded(),
-        "waiting": counted.waiting(),
-        "waited": counted.waited(),
-        "refunded_units": counted.refunded_units(),
-        "latency": latency(counted.latency()),
+        "proceeded": counted.proceeded,
+        "waiting": counted.waiting,
+        "waited": counted.waited,
+        "refunded_units": counted.refunded_units,
+        "latency": latency(&counted.latency),
     })
 }
 

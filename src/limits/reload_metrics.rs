@@ -26,10 +26,10 @@ pub(super) fn publish_reloads(status: &ReloadStatus) {
         for metric in [VERSION, FAILING, RELOADS, ERRORS] {
             metric.describe(recorder);
         }
-        VERSION.set(recorder, Vec::new(), status.version() as f64);
-        let is_failing = status.error().is_some();
+        VERSION.set(recorder, Vec::new(), status.version as f64);
+        let is_failing = status.error.is_some();
         FAILING.set(recorder, Vec::new(), f64::from(u8::from(is_failing)));
-        RELOADS.count(recorder, Vec::new(), status.reloads());
-        ERRORS.count(recorder, Vec::new(), status.failures());
+        RELOADS.count(recorder, Vec::new(), status.reloads);
+        ERRORS.count(recorder, Vec::new(), status.failures);
     });
 }

@@ -19,12 +19,12 @@
 //!
 //! std::fs::write(&path, "[rules.getId]\nmax-count = 7\nwindow = \"10s\"")?;
 //! tokio::time::sleep(Duration::from_secs(3)).await;
-//! assert_eq!(limits.status().version(), 2);
+//! assert_eq!(limits.status().version, 2);
 //!
 //! std::fs::write(&path, "[rules.getId]\nmax-count = many\nwindow = \"10s\"")?;
 //! tokio::time::sleep(Duration::from_secs(3)).await;
-//! assert_eq!(limits.status().version(), 2);
-//! let error = limits.status().error().map(str::to_owned).unwrap_or_default();
+//! assert_eq!(limits.status().version, 2);
+//! let error = limits.status().error.unwrap_or_default();
 //! assert!(error.contains("limits.toml:2"), "{error}");
 //! # Ok(())
 //! # }

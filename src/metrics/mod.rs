@@ -24,7 +24,7 @@
 //! let rule = snapshot.rule("getId").expect("a layer uses it");
 //! assert_eq!(rule.decisions(DecisionOutcome::Allowed), 2);
 //! assert_eq!(rule.decisions(DecisionOutcome::Denied), 3);
-//! assert_eq!(rule.denials(), [("getId".to_owned(), 3)]);
+//! assert_eq!(rule.denials, [("getId".to_owned(), 3)]);
 //! # Ok(())
 //! # }
 //! ```

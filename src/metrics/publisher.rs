@@ -111,13 +111,14 @@ impl Publisher {
         with_recorder(|recorder| {
             // The recorder may have been installed since the last publication.
             ALL.iter().for_each(|metric| metric.describe(recorder));
-            UNMATCHED.count(recorder, Vec::new(), snapshot.unmatched());
+            UNMATCHED.count(recorder, Vec::new(), snapshot.unmatched);
             let mut remaining = MAX_LATENCIES;
-            for rule in snapshot.rules() {
-                let label = Label::new("rule", SharedString::from_shared(rule.path().into()));
+            for rule in &snapshot.rules {
+                let label =
+                    Label::new("rule", SharedString::from_shared(rule.path.as_str().into()));
                 publish_counters(recorder, &label, rule);
-                if rule.latency().count() > 0 {
-                    let published = latencies.entry(rule.path().into()).or_default();
+                if rule.latency.count() > 0 {
+                    let published = latencies.entry(rule.path.as_str().into()).or_default();
                     remaining -= publish_latency(recorder, label, rule, published, remaining);
                 }
             }
@@ -142,8 +143,8 @@ fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapsho
         }
     }
     let by_quota = [
-        (DENIALS, counted.denials()),
-        (SHADOW_DENIALS, counted.shadow_denials()),
+        (DENIALS, &counted.denials),
+        (SHADOW_DENIALS, &counted.shadow_denials),
     ];
     for (metric, denials) in by_quota {
         for (quota, number) in denials {
@@ -156,18 +157,18 @@ fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapsho
         ERRORS.count(recorder, labels, number);
     }
     let by_rule = [
-        (SHADOW_ERRORS, counted.shadow_errors()),
-        (UNITS, counted.units()),
-        (NEAR_LIMIT, counted.near_limit()),
-        (REFUNDS, counted.refunds()),
-        (REFUNDED_UNITS, counted.refunded_units()),
-        (WITHOUT_DECISION, counted.proceeded()),
-        (WAITED, counted.waited()),
+        (SHADOW_ERRORS, counted.shadow_errors),
+        (UNITS, counted.units),
+        (NEAR_LIMIT, counted.near_limit),
+        (REFUNDS, counted.refunds),
+        (REFUNDED_UNITS, counted.refunded_units),
+        (WITHOUT_DECISION, counted.proceeded),
+        (WAITED, counted.waited),
     ];
     for (metric, number) in by_rule {
         metric.count(recorder, vec![rule.clone()], number);
     }
-    WAITING.set(recorder, vec![rule.clone()], counted.waiting() as f64);
+    WAITING.set(recorder, vec![rule.clone()], counted.waiting as f64);
 }
 
 /// Returns how many latencies were recorded, at most `max`.
@@ -179,7 +180,7 @@ fn publish_latency(
     max: u64,
 ) -> u64 {
     let histogram = STORE_DURATION.histogram_of(recorder, vec![rule]);
-    published.record_new(counted.latency(), max, |seconds, number| {
+    published.record_new(&counted.latency, max, |seconds, number| {
         histogram.record_many(seconds, number);
     })
 }

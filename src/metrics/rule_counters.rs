@@ -326,11 +326,11 @@ mod tests {
         let counters = RuleCounters::default();
         let rule = Rule::new("free", [Quota::per_second(1)]).expect("valid");
         counters.units_beyond_one.add(0_u64.wrapping_sub(1));
-        assert_eq!(counters.snapshot(&rule).units(), 0);
+        assert_eq!(counters.snapshot(&rule).units, 0);
         counters.count(DecisionOutcome::Allowed, Source::Local);
-        assert_eq!(counters.snapshot(&rule).units(), 0);
+        assert_eq!(counters.snapshot(&rule).units, 0);
         counters.count(DecisionOutcome::Allowed, Source::Local);
-        assert_eq!(counters.snapshot(&rule).units(), 1);
+        assert_eq!(counters.snapshot(&rule).units, 1);
     }
 
     use crate::decision::{QuotaState, Source, Verdict};

@@ -8,31 +8,43 @@ use crate::error::{KeyErrorKind, StoreErrorKind};
 /// The numbers only grow, except for [`waiting`](Self::waiting). Each is read by itself: a request
 /// may be in one of them and not in another yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RuleSnapshot {
-    pub(super) path: String,
+    /// The path of the rule.
+    pub path: String,
     pub(super) decisions: [[u64; Source::ALL.len()]; DecisionOutcome::ALL.len()],
-    pub(super) denials: Vec<(String, u64)>,
-    pub(super) shadow_denials: Vec<(String, u64)>,
-    pub(super) units: u64,
-    pub(super) near_limit: u64,
-    pub(super) refunds: u64,
-    pub(super) refunded_units: u64,
+    /// The name of each quota of the rule, and how many denied requests it had no room for. A
+    /// request may be denied by several quotas.
+    pub denials: Vec<(String, u64)>,
+    /// The same for the quotas of the rule's [shadow](crate::Rule::with_shadow).
+    pub shadow_denials: Vec<(String, u64)>,
+    /// Units that allowed requests were charged.
+    pub units: u64,
+    /// Allowed requests after which a quota was used to 80 %, or
+    /// [another part](crate::Limits::near_limit_ratio).
+    pub near_limit: u64,
+    /// Charges that were [given back](crate::store::Charge::refund), wholly or in part.
+    pub refunds: u64,
+    /// Units that were given back.
+    pub refunded_units: u64,
     pub(super) store_errors: [u64; StoreErrorKind::ALL.len()],
     pub(super) key_errors: [u64; KeyErrorKind::ALL.len()],
-    pub(super) shadow_errors: u64,
-    pub(super) proceeded: u64,
-    pub(super) waiting: u64,
-    pub(super) waited: u64,
-    pub(super) latency: LatencySnapshot,
+    /// Takes of a shadow rule that got no answer. They are not among the
+    /// [errors](Self::store_errors) of the store, and their times are not in the
+    /// [latency](Self::latency).
+    pub shadow_errors: u64,
+    /// Requests that were admitted without a decision, because the rule or an error callback says
+    /// so, as [`FailOpen`](crate::FailOpen) does.
+    pub proceeded: u64,
+    /// Requests that wait for units now.
+    pub waiting: u64,
+    /// Requests that waited for units, or still do.
+    pub waited: u64,
+    /// How long the store took to answer.
+    pub latency: LatencySnapshot,
 }
 
 impl RuleSnapshot {
-    /// The path of the rule.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
     /// Requests with this outcome, whichever store decided.
     #[must_use]
     pub fn decisions(&self, outcome: DecisionOutcome) -> u64 {
@@ -43,44 +55,6 @@ impl RuleSnapshot {
     #[must_use]
     pub fn decisions_by(&self, outcome: DecisionOutcome, source: Source) -> u64 {
         self.decisions[outcome as usize][source as usize]
-    }
-
-    /// The name of each quota of the rule, and how many denied requests it had no room for. A
-    /// request may be denied by several quotas.
-    #[must_use]
-    pub fn denials(&self) -> &[(String, u64)] {
-        &self.denials
-    }
-
-    /// The same for the quotas of the rule's [shadow](crate::Rule::with_shadow).
-    #[must_use]
-    pub fn shadow_denials(&self) -> &[(String, u64)] {
-        &self.shadow_denials
-    }
-
-    /// Units that allowed requests were charged.
-    #[must_use]
-    pub fn units(&self) -> u64 {
-        self.units
-    }
-
-    /// Allowed requests after which a quota was used to 80 %, or
-    /// [another part](crate::Limits::near_limit_ratio).
-    #[must_use]
-    pub fn near_limit(&self) -> u64 {
-        self.near_limit
-    }
-
-    /// Charges that were [given back](crate::store::Charge::refund), wholly or in part.
-    #[must_use]
-    pub fn refunds(&self) -> u64 {
-        self.refunds
-    }
-
-    /// Units that were given back.
-    #[must_use]
-    pub fn refunded_units(&self) -> u64 {
-        self.refunded_units
     }
 
     /// Failures of the store by their kinds, also where a fallback decided.
@@ -102,68 +76,26 @@ impl RuleSnapshot {
         let key = KeyErrorKind::ALL.map(|kind| (kind.name(), self.key_errors(kind)));
         store.into_iter().chain(key)
     }
-
-    /// Takes of a shadow rule that got no answer. They are not among the
-    /// [errors](Self::store_errors) of the store, and their times are not in the
-    /// [latency](Self::latency).
-    #[must_use]
-    pub fn shadow_errors(&self) -> u64 {
-        self.shadow_errors
-    }
-
-    /// Requests that were admitted without a decision, because the rule or an error callback says
-    /// so, as [`FailOpen`](crate::FailOpen) does.
-    #[must_use]
-    pub fn proceeded(&self) -> u64 {
-        self.proceeded
-    }
-
-    /// Requests that wait for units now.
-    #[must_use]
-    pub fn waiting(&self) -> u64 {
-        self.waiting
-    }
-
-    /// Requests that waited for units, or still do.
-    #[must_use]
-    pub fn waited(&self) -> u64 {
-        self.waited
-    }
-
-    /// How long the store took to answer.
-    #[must_use]
-    pub fn latency(&self) -> &LatencySnapshot {
-        &self.latency
-    }
 }
 
 /// What the layers of [`Limits`](crate::Limits) have counted since they were made.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Snapshot {
-    pub(crate) rules: Vec<RuleSnapshot>,
-    pub(crate) unmatched: u64,
+    /// The rules that a layer was made for, in alphabetical order of their paths. Rules that no
+    /// layer uses are not among them, nor are rules that were removed.
+    pub rules: Vec<RuleSnapshot>,
+    /// Requests that no rule matched: they passed without being limited. Those of a rule that is
+    /// switched off are not among them.
+    pub unmatched: u64,
 }
 
 impl Snapshot {
-    /// The rules that a layer was made for, in alphabetical order of their paths. Rules that no
-    /// layer uses are not among them, nor are rules that were removed.
-    #[must_use]
-    pub fn rules(&self) -> &[RuleSnapshot] {
-        &self.rules
-    }
-
     /// The rule of this path; `None` if there is none, or no layer was made for it.
     #[must_use]
     pub fn rule(&self, path: &str) -> Option<&RuleSnapshot> {
-        let at = self.rules.binary_search_by(|rule| rule.path().cmp(path));
+        let at = self.rules.binary_search_by(|rule| (*rule.path).cmp(path));
         at.ok().map(|at| &self.rules[at])
-    }
-
-    /// Requests that no rule matched: they passed without being limited. Those of a rule that is
-    /// switched off are not among them.
-    #[must_use]
-    pub fn unmatched(&self) -> u64 {
-        self.unmatched
     }
 }
 

@@ -157,29 +157,25 @@ async fn strange_things_in_the_place_of_the_file() {
         make(&service);
         let began = Instant::now();
         let called = service.limits.reload(&service.file);
-        let failures = service.status().failures();
+        let failures = service.status().failures;
         assert!(called.is_err(), "{name}");
         settle().await;
         settle().await;
         assert!(began.elapsed() < PATIENT, "{name}: {:?}", began.elapsed());
         let status = service.status();
-        let error = status.error().unwrap_or_default();
+        let error = status.error.clone().unwrap_or_default();
         assert!(error.contains("limits.toml"), "{name}: {error}");
         assert!(error.len() < 1_000, "{name}: {error}");
-        assert!(status.failures() <= failures + 1, "{name}: {status:?}");
-        assert_eq!((status.version(), service.max().is_some()), (version, true));
+        assert!(status.failures <= failures + 1, "{name}: {status:?}");
+        assert_eq!((status.version, service.max().is_some()), (version, true));
         service.remove();
         service.write(table("a", 6 + number as u64));
         settle().await;
         version += 1;
         let status = service.status();
-        assert_eq!(
-            (status.version(), status.error()),
-            (version, None),
-            "{name}"
-        );
+        assert_eq!((status.version, status.error), (version, None), "{name}");
         assert_eq!(service.max(), Some(6 + number as u64), "{name}");
-        assert!(status.watched().is_some(), "{name}");
+        assert!(status.watched.is_some(), "{name}");
     }
 }
 
@@ -229,14 +225,14 @@ async fn odd_bytes() {
             began.elapsed()
         );
         let status = service.status();
-        let error = status.error().unwrap_or_default();
+        let error = status.error.clone().unwrap_or_default();
         assert!(error.contains("limits.toml"), "{name}: {error}");
         assert!(
             error.len() < 2_000,
             "{name}: {} bytes of an error",
             error.len()
         );
-        assert_eq!((status.version(), service.max()), (1, Some(5)), "{name}");
+        assert_eq!((status.version, service.max()), (1, Some(5)), "{name}");
     }
     let applied = [
         ("CRLF", good.replace('\n', "\r\n").into_bytes()),
@@ -252,7 +248,7 @@ async fn odd_bytes() {
         settle().await;
         let status = service.status();
         assert_eq!(
-            (status.version(), status.error()),
+            (status.version, status.error),
             (number as u64 + 2, None),
             "{name}"
         );
@@ -262,8 +258,8 @@ async fn odd_bytes() {
     service.write(with(b"\xef\xbb\xbf", b"").as_slice());
     settle().await;
     let status = service.status();
-    let versions = if status.error().is_none() { 6 } else { 5 };
-    assert_eq!((status.version(), service.max()), (versions, Some(9)));
+    let versions = if status.error.is_none() { 6 } else { 5 };
+    assert_eq!((status.version, service.max()), (versions, Some(9)));
 }
 
 /// One thread puts a named pipe and a file in turns into the place: no reading hangs, whichever it
@@ -343,7 +339,7 @@ fn a_call_that_hangs_holds_up_no_watcher() {
     runtime.shutdown_background();
     holder.kill().expect("is ours");
     holder.wait().expect("has ended");
-    let is_seen = max == Some(7) || status.error().is_some();
+    let is_seen = max == Some(7) || status.error.is_some();
     assert!(is_seen, "{status:?}");
 }
 
@@ -368,7 +364,7 @@ async fn two_contents_in_turns() {
         }
         settle().await;
         assert_eq!(
-            (service.max(), service.status().error()),
+            (service.max(), service.status().error),
             (Some(8), None),
             "{pause}"
         );
@@ -404,7 +400,7 @@ async fn times_of_writes_that_mean_nothing() {
         set(&service, time);
         settle().await;
         assert_eq!(service.max(), Some(wanted), "{number}");
-        let version = service.status().version();
+        let version = service.status().version;
         for other in times {
             set(&service, other);
             sleep(millis(700)).await;
@@ -412,7 +408,7 @@ async fn times_of_writes_that_mean_nothing() {
         settle().await;
         let status = service.status();
         assert_eq!(
-            (status.version(), status.error()),
+            (status.version, status.error),
             (version, None),
             "only the time"
         );
@@ -420,7 +416,7 @@ async fn times_of_writes_that_mean_nothing() {
     // A time before 1970, where the file system has it.
     set(&service, SystemTime::UNIX_EPOCH - HOUR);
     settle().await;
-    assert_eq!(service.status().error(), None);
+    assert_eq!(service.status().error, None);
 }
 
 /// A write in three parts within 200 ms, each part valid by itself, begun at every point between
@@ -452,11 +448,7 @@ async fn no_part_of_a_write_applies() {
                 "{:?}",
                 all()
             );
-            assert_eq!(
-                service.status().kept_rules(),
-                &[] as &[String],
-                "at {offset}"
-            );
+            assert_eq!(service.status().kept_rules, &[] as &[String], "at {offset}");
         }
         assert_eq!(all(), [Some(next); 3], "at {offset}");
         now = next;
@@ -506,8 +498,8 @@ impl Model {
             );
         }
         let status = limits.status();
-        assert_eq!(status.version(), self.version, "{case}: {status:?}");
-        assert_eq!(status.kept_rules(), self.kept, "{case}: {status:?}");
+        assert_eq!(status.version, self.version, "{case}: {status:?}");
+        assert_eq!(status.kept_rules, self.kept, "{case}: {status:?}");
     }
 }
 
@@ -540,7 +532,7 @@ async fn a_story(seed: u64) {
                 settle().await;
                 let case = format!("seed {seed}, step {step}, again");
                 model.check(&service.limits, &case);
-                assert_eq!(service.status().error(), None, "{case}");
+                assert_eq!(service.status().error, None, "{case}");
                 continue;
             }
             _ => {
@@ -563,17 +555,17 @@ async fn a_story(seed: u64) {
                 settle().await;
                 let case = format!("seed {seed}, step {step}");
                 model.check(&service.limits, &case);
-                assert_eq!(service.status().error(), None, "{case}");
+                assert_eq!(service.status().error, None, "{case}");
                 continue;
             }
         }
         settle().await;
         let case = format!("seed {seed}, step {step}, broken");
         model.check(&service.limits, &case);
-        assert!(service.status().error().is_some(), "{case}");
+        assert!(service.status().error.is_some(), "{case}");
     }
     let status = service.status();
-    assert_eq!(status.reloads() + 1, status.version());
+    assert_eq!(status.reloads + 1, status.version);
 }
 
 #[tokio::test(start_paused = true)]
@@ -593,14 +585,14 @@ async fn gone_for_a_day() {
         assert_eq!(service.max(), Some(5));
     }
     let status = service.status();
-    assert_eq!((status.failures(), status.version()), (1, 1), "{status:?}");
+    assert_eq!((status.failures, status.version), (1, 1), "{status:?}");
     service.write(table("a", 5) + "enabled = false");
     settle().await;
-    assert_eq!((service.max(), service.status().version()), (None, 2));
+    assert_eq!((service.max(), service.status().version), (None, 2));
     service.write(table("a", 6));
     settle().await;
-    assert_eq!((service.max(), service.status().version()), (Some(6), 3));
-    assert_eq!(service.status().error(), None);
+    assert_eq!((service.max(), service.status().version), (Some(6), 3));
+    assert_eq!(service.status().error, None);
 }
 
 /// More layers than paths are remembered elsewhere: a rule in use stays, whichever it is.
@@ -625,7 +617,7 @@ async fn every_one_of_many_rules_in_use_stays() {
         gone.len(),
         gone.first()
     );
-    assert_eq!(service.status().kept_rules().len(), paths.len() + 1);
+    assert_eq!(service.status().kept_rules.len(), paths.len() + 1);
     drop(layers);
 }
 
@@ -643,22 +635,23 @@ async fn watched_a_thousand_times() {
     settle().await;
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 1);
     let status = service.status();
-    assert_eq!((status.version(), service.max()), (1, Some(5)));
+    assert_eq!((status.version, service.max()), (1, Some(5)));
     assert!(
         status
-            .error()
+            .error
+            .as_ref()
             .is_some_and(|error| error.contains("999.toml")),
         "{status:?}"
     );
     assert!(
         status
-            .watched()
+            .watched
             .is_some_and(|file| file.ends_with("999.toml"))
     );
     fs::write(service.beside("998.toml"), table("a", 8)).expect("is written");
     fs::write(service.beside("999.toml"), table("a", 9)).expect("is written");
     settle().await;
-    assert_eq!((service.max(), service.status().version()), (Some(9), 2));
+    assert_eq!((service.max(), service.status().version), (Some(9), 2));
 }
 
 /// Limits that are dropped while their watchers read, apply or sleep: no task is left.
@@ -708,7 +701,7 @@ fn runtimes_end_under_watchers() {
         assert!(began.elapsed() < PATIENT);
         assert!(matches!(service.max(), Some(5 | 6)));
     }
-    assert_eq!(service.status().watched(), None);
+    assert_eq!(service.status().watched, None);
     let runtime = Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -717,7 +710,7 @@ fn runtimes_end_under_watchers() {
         service.write(table("a", 9));
         service.limits.watch(&service.file).expect("a runtime");
         settle().await;
-        assert_eq!((service.max(), service.status().error()), (Some(9), None));
+        assert_eq!((service.max(), service.status().error), (Some(9), None));
     });
 }
 
@@ -754,11 +747,11 @@ async fn everybody_replaces_rules_at_once() {
                 let mut last = service.status();
                 while !is_over.load(Ordering::Relaxed) {
                     let now = service.status();
-                    assert!(now.version() >= last.version(), "{last:?} then {now:?}");
-                    assert!(now.reloads() >= last.reloads(), "{last:?} then {now:?}");
-                    if now.version() == last.version() {
-                        assert_eq!(now.content_hash(), last.content_hash());
-                        assert_eq!(now.applied_at(), last.applied_at());
+                    assert!(now.version >= last.version, "{last:?} then {now:?}");
+                    assert!(now.reloads >= last.reloads, "{last:?} then {now:?}");
+                    if now.version == last.version {
+                        assert_eq!(now.content_hash, last.content_hash);
+                        assert_eq!(now.applied_at, last.applied_at);
                     }
                     assert!(matches!(service.max(), Some(5 | 7 | 8 | 9)));
                     last = now;
@@ -773,14 +766,14 @@ async fn everybody_replaces_rules_at_once() {
     service.rename_over(table("a", 3));
     service.limits.reload(&service.file).expect("valid");
     let status = service.status();
-    assert_eq!((service.max(), status.error()), (Some(3), None));
+    assert_eq!((service.max(), &status.error), (Some(3), &None));
     // The watcher finds what is in force.
     sleep(2 * SETTLED).await;
     assert_eq!(
-        (service.max(), service.status().version()),
-        (Some(3), status.version())
+        (service.max(), service.status().version),
+        (Some(3), status.version)
     );
-    assert!(status.version() > 400, "{status:?}");
+    assert!(status.version > 400, "{status:?}");
 }
 
 /// A file that is just as large as may be, and one byte more.
@@ -808,25 +801,21 @@ async fn what_code_replaced_is_not_what_the_file_says() {
     let rule = |max| Rule::new("a", [Quota::new(max, HOUR).expect("valid")]).expect("valid");
     service.limits.rules().replace(Rules::from_iter([rule(7)]));
     settle().await;
-    assert_eq!((service.max(), service.status().version()), (Some(7), 2));
+    assert_eq!((service.max(), service.status().version), (Some(7), 2));
     // Called, the file says 5 again: the rules in force are not those of this file.
     service.limits.reload(&service.file).expect("valid");
     let status = service.status();
-    assert_eq!(
-        (service.max(), status.version()),
-        (Some(5), 3),
-        "{status:?}"
-    );
-    assert!(status.content_hash().is_some());
+    assert_eq!((service.max(), status.version), (Some(5), 3), "{status:?}");
+    assert!(status.content_hash.is_some());
     // The same for the watcher, once the file has changed and is back.
     service.limits.rules().replace(Rules::from_iter([rule(7)]));
     service.write("[rules.a]");
     settle().await;
     assert_eq!(service.max(), Some(7));
-    assert!(service.status().error().is_some());
+    assert!(service.status().error.is_some());
     service.write(table("a", 6));
     settle().await;
-    assert_eq!((service.max(), service.status().error()), (Some(6), None));
+    assert_eq!((service.max(), service.status().error), (Some(6), None));
 }
 
 /// A rule that was kept has the key, the prefix and the candidate that it had, also if the tables
@@ -840,7 +829,7 @@ async fn a_kept_rule_is_whole() {
     let before = service.limits.rules().load().get("a").cloned();
     service.write("shadow = true\nprefix = \"q:\"\n".to_owned() + &table("b", 1));
     settle().await;
-    assert_eq!(service.status().kept_rules(), ["a"]);
+    assert_eq!(service.status().kept_rules, ["a"]);
     let after = service
         .limits
         .rules()
@@ -906,7 +895,7 @@ fn worker_in_another_directory() {
         fs::write(folder.join("limits.toml"), table("a", 7)).expect("is written");
         settle().await;
         assert_eq!(max(&limits, "a"), Some(7));
-        let watched = limits.status().watched().map(Path::to_owned);
+        let watched = limits.status().watched;
         assert!(watched.is_some_and(|file| file.is_absolute()));
     });
 }

@@ -193,10 +193,10 @@ async fn equal_histories(seeds: std::ops::Range<u64>, redis: Option<&Redis>) {
             );
         }
         assert_eq!(
-            (one.units(), one.refunded_units()),
-            (two.units(), two.refunded_units())
+            (one.units, one.refunded_units),
+            (two.units, two.refunded_units)
         );
-        assert_eq!(one.denials(), two.denials(), "seed {seed}");
+        assert_eq!(one.denials, two.denials, "seed {seed}");
         assert!(two.decisions(ShadowDenied) <= asked, "seed {seed}");
     }
 }
@@ -241,14 +241,14 @@ async fn a_shadow_rule_counts_what_it_would_have_denied() {
             clock.set(clock.now() + random.u64(0..700_000));
         }
         let names = |denials: &[(String, u64)]| denials.to_vec();
-        let expected = names(counted(&enforced).denials());
+        let expected = names(&counted(&enforced).denials);
         assert_eq!(
-            names(counted(&alone).shadow_denials()),
+            names(&counted(&alone).shadow_denials),
             expected,
             "seed {seed}"
         );
         assert_eq!(
-            names(counted(&beside).shadow_denials()),
+            names(&counted(&beside).shadow_denials),
             expected,
             "seed {seed}"
         );
@@ -297,7 +297,7 @@ async fn bad_answers(name: &str, answer: Answer) {
             assert_eq!(began.elapsed(), Duration::ZERO, "{name}: nobody waits");
         }
         let a = counted(&limits);
-        assert_eq!((a.waiting(), a.proceeded()), (0, 0), "{name}: {a:?}");
+        assert_eq!((a.waiting, a.proceeded), (0, 0), "{name}: {a:?}");
     }
 }
 
@@ -494,14 +494,14 @@ async fn no_task_outlives_a_hanging_server() {
     assert!(began.elapsed() < PATIENT / 2, "{:?}", began.elapsed());
     assert!(statuses.iter().all(|status| *status == 200));
     eventually("all questions failed", || {
-        counted(&limits).shadow_errors() == 500
+        counted(&limits).shadow_errors == 500
     })
     .await;
     proxy.all(Mode::Pass);
     // The connection has been made anew meanwhile.
     eventually("all tasks have ended", || tasks() <= before + 12).await;
     let a = counted(&limits);
-    assert_eq!((a.proceeded(), a.decisions(ShadowDenied)), (0, 0), "{a:?}");
+    assert_eq!((a.proceeded, a.decisions(ShadowDenied)), (0, 0), "{a:?}");
 }
 
 /// Values of another type under the keys of all shadows: the enforced answers do not change.
@@ -541,7 +541,7 @@ async fn wrong_types_under_the_keys_of_shadows() {
         let denied = statuses.iter().filter(|status| **status == 429).count();
         assert_eq!((ok, denied), (140, 140), "{algorithm:?}");
         eventually("the candidates' answers are counted", || {
-            counted(&limits).shadow_errors() == 280
+            counted(&limits).shadow_errors == 280
         })
         .await;
         assert_eq!(counted(&limits).decisions(ShadowDenied), 0);
@@ -669,7 +669,7 @@ async fn switched_between_shadow_and_enforced() {
         outcomes.map(|outcome| a.decisions(outcome)),
         [60, 70, 0, 70]
     );
-    assert_eq!((a.denials()[0].1, a.shadow_denials()[0].1), (70, 70));
+    assert_eq!((a.denials[0].1, a.shadow_denials[0].1), (70, 70));
 }
 
 /// A request that waits under an enforced rule, which becomes a shadow rule or goes: it keeps the
@@ -694,7 +694,7 @@ async fn a_candidate_comes_while_a_request_waits() {
     }
     assert_eq!(waiter.await.expect("no panic"), 200);
     assert!(store.asked(is_of_shadow) <= 1);
-    assert_eq!(counted(&limits).waiting(), 0);
+    assert_eq!(counted(&limits).waiting, 0);
 }
 
 /// The candidate is asked with the rule's key and cost, not with its own, and not at all beside a

@@ -77,9 +77,9 @@ async fn a_shadow_rule_changes_nothing_and_counts_what_it_would_deny() {
         }
         let a = counted(&limits);
         assert_eq!((a.decisions(Allowed), a.decisions(ShadowDenied)), (3, 5));
-        assert_eq!((a.units(), a.waited()), (3, 0));
-        assert_eq!(a.shadow_denials(), [("a".to_owned(), 5)]);
-        assert_eq!(a.denials(), [("a".to_owned(), 0)]);
+        assert_eq!((a.units, a.waited), (3, 0));
+        assert_eq!(a.shadow_denials, [("a".to_owned(), 5)]);
+        assert_eq!(a.denials, [("a".to_owned(), 0)]);
     }
 }
 
@@ -114,7 +114,7 @@ async fn a_candidate_beside_a_rule_has_keys_of_its_own() {
             6,
             "asked for every request, also a denied one"
         );
-        assert_eq!((a.denials()[0].1, a.shadow_denials()[0].1), (3, 6));
+        assert_eq!((a.denials[0].1, a.shadow_denials[0].1), (3, 6));
     }
 }
 

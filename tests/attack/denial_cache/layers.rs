@@ -183,7 +183,7 @@ async fn a_shadow_rule_counts_what_is_told() {
     assert_eq!(allowed, 5, "law 1 and 14");
     let snapshot = limits.snapshot();
     let counted = snapshot.rule("enforced").expect("a layer");
-    let denials: Vec<_> = counted.shadow_denials().to_vec();
+    let denials: Vec<_> = counted.shadow_denials.to_vec();
     println!("{denials:?}");
     assert!(denials[0].1 >= 3, "{denials:?}");
 }
@@ -228,7 +228,7 @@ async fn reloads_under_a_flood() {
         let reloaded = Instant::now();
         // One of the flood, or this one, gets the unit that is free.
         loop {
-            let used = limits.snapshot().rule("feed").expect("a layer").units();
+            let used = limits.snapshot().rule("feed").expect("a layer").units;
             assert!(used <= max, "law 1: {used} of {max}");
             if used == max {
                 break;

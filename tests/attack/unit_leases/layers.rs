@@ -182,7 +182,7 @@ async fn shadow_rules() {
     let denials = snapshot
         .rule("both")
         .expect("a layer")
-        .shadow_denials()
+        .shadow_denials
         .to_vec();
     assert!(
         denials[0].1 >= 390,
@@ -232,7 +232,7 @@ async fn reloads_under_load() {
         largest = largest.max(max);
         let reloaded = Instant::now();
         loop {
-            let used = limits.snapshot().rule("feed").expect("a layer").units();
+            let used = limits.snapshot().rule("feed").expect("a layer").units;
             assert!(used <= largest, "law 1: {used} of {largest}");
             if used >= max {
                 break;
@@ -246,7 +246,7 @@ async fn reloads_under_load() {
     }
     load.iter().for_each(tokio::task::JoinHandle::abort);
     sleep(millis(500)).await;
-    let used = limits.snapshot().rule("feed").expect("a layer").units();
+    let used = limits.snapshot().rule("feed").expect("a layer").units;
     assert_eq!(used, largest, "law 14");
     assert_eq!(
         charged(&memory, &of("feed", 5_000, HOUR)).await,

@@ -26,7 +26,7 @@ async fn the_exporter_has_the_buckets_of_the_snapshot() {
 
     let text = published(&limits);
     let snapshot = limits.snapshot();
-    let latency = snapshot.rule("getId").expect("a layer uses it").latency();
+    let latency = &snapshot.rule("getId").expect("a layer uses it").latency;
     assert_eq!(latency.count(), 50);
     let mut below = 0;
     for (at, of_snapshot) in latency.buckets().iter().enumerate() {

@@ -16,11 +16,8 @@ async fn written_in_place() {
         service.check(max).await;
     }
     let status = service.limits.status();
-    assert_eq!(
-        (status.version(), status.reloads(), status.failures()),
-        (4, 3, 0)
-    );
-    assert_eq!(status.watched(), Some(&*service.file));
+    assert_eq!((status.version, status.reloads, status.failures), (4, 3, 0));
+    assert_eq!(status.watched.as_deref(), Some(&*service.file));
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,7 +28,7 @@ async fn renamed() {
         settle().await;
         service.check(max).await;
     }
-    assert_eq!(service.limits.status().failures(), 0);
+    assert_eq!(service.limits.status().failures, 0);
 }
 
 /// As the kubelet does: `..data` leads to a folder of its own, and is replaced as a whole.
@@ -70,7 +67,7 @@ async fn deleted_and_back() {
     let service = Service::watched().await;
     remove(&service.file);
     service.check_refused(5, "No such file").await;
-    let since = service.limits.status().failing_since();
+    let since = service.limits.status().failing_since;
     assert!(since.is_some());
 
     // As it was: nothing is applied, and the error is over.
@@ -81,7 +78,7 @@ async fn deleted_and_back() {
     remove(&service.file);
     service.check_refused(5, "No such file").await;
     assert!(
-        service.limits.status().failing_since() > since,
+        service.limits.status().failing_since > since,
         "another failure"
     );
     service.write(rules(7));
@@ -104,7 +101,7 @@ async fn a_moment_without_the_file_is_no_failure() {
         settle().await;
         service.check(max).await;
     }
-    assert_eq!(service.limits.status().failures(), 0);
+    assert_eq!(service.limits.status().failures, 0);
 }
 
 fn service_max(service: &Service) -> u64 {
@@ -189,7 +186,7 @@ async fn empty() {
         let error = service.limits.reload(&service.file).expect_err("no rules");
         assert_eq!((error.line(), error.key()), (None, None));
         service.check(5).await;
-        assert_eq!(service.limits.status().failures(), 2 * (at as u64 + 1));
+        assert_eq!(service.limits.status().failures, 2 * (at as u64 + 1));
     }
     // This says what it means.
     service.write("enabled = false");
@@ -221,7 +218,7 @@ async fn broken_and_mended() {
     settle().await;
     let status = service.limits.status();
     assert_eq!(
-        (status.version(), status.error(), status.failing_since()),
+        (status.version, status.error, status.failing_since),
         (1, None, None)
     );
 

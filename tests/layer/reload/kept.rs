@@ -17,8 +17,8 @@ async fn a_rule_in_use_stays_and_is_listed() {
     assert_eq!(quota(&service.app, "/search").await, Some(7));
     let status = service.limits.status();
     assert_eq!(
-        (status.kept_rules(), status.error()),
-        (&["getId".to_owned()][..], None)
+        (status.kept_rules, status.error),
+        (vec!["getId".to_owned()], None)
     );
     let now = service.limits.rules().load();
     assert!(now.get("unused").is_none(), "nobody uses it");
@@ -29,12 +29,12 @@ async fn a_rule_in_use_stays_and_is_listed() {
     settle().await;
     service.check_one("/getId", Some(5)).await;
     service.check_one("/search", Some(7)).await;
-    assert_eq!(service.limits.status().kept_rules(), ["getId", "search"]);
+    assert_eq!(service.limits.status().kept_rules, ["getId", "search"]);
 
     service.write(rules(9));
     settle().await;
     service.check(9).await;
-    assert!(service.limits.status().kept_rules().is_empty());
+    assert!(service.limits.status().kept_rules.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,13 +46,13 @@ async fn a_rule_is_switched_off_in_its_table() {
     service.check_one("/getId", None).await;
     service.check_one("/search", Some(7)).await;
     let status = service.limits.status();
-    assert!(status.kept_rules().is_empty() && service.limits.paths_without_rule().is_empty());
+    assert!(status.kept_rules.is_empty() && service.limits.paths_without_rule().is_empty());
 
     // Gone from the file, it stays what it was: switched off.
     service.write(only("search", 9));
     settle().await;
     service.check_one("/getId", None).await;
-    assert_eq!(service.limits.status().kept_rules(), ["getId"]);
+    assert_eq!(service.limits.status().kept_rules, ["getId"]);
 
     service.write(rules(3));
     settle().await;
@@ -67,30 +67,23 @@ async fn a_reload_that_is_called_keeps_them_too() {
     service.limits.reload(&service.file).expect("valid");
     service.check_one("/getId", Some(5)).await;
     let status = service.limits.status();
-    assert_eq!(status.kept_rules(), ["getId"]);
-    assert_eq!(
-        (status.version(), status.reloads(), status.failures()),
-        (2, 1, 0)
-    );
+    assert_eq!(status.kept_rules, ["getId"]);
+    assert_eq!((status.version, status.reloads, status.failures), (2, 1, 0));
 
     service.write("[rules.a]");
     service.limits.reload(&service.file).expect_err("no quota");
     let first = service.limits.status();
-    assert_eq!(
-        (first.version(), first.reloads(), first.failures()),
-        (2, 1, 1)
-    );
+    assert_eq!((first.version, first.reloads, first.failures), (2, 1, 1));
     assert!(
         first
-            .error()
+            .error
             .is_some_and(|error| error.contains("limits.toml:1: rules.a"))
     );
     service.limits.reload(&service.file).expect_err("still");
     let second = service.limits.status();
-    assert_eq!(second.failures(), 2);
+    assert_eq!(second.failures, 2);
     assert_eq!(
-        second.failing_since(),
-        first.failing_since(),
+        second.failing_since, first.failing_since,
         "the same failure"
     );
 
@@ -98,10 +91,7 @@ async fn a_reload_that_is_called_keeps_them_too() {
     service.write(only("search", 7));
     service.limits.reload(&service.file).expect("valid");
     let status = service.limits.status();
-    assert_eq!(
-        (status.version(), status.reloads(), status.error()),
-        (2, 1, None)
-    );
+    assert_eq!((status.version, status.reloads, status.error), (2, 1, None));
 }
 
 /// Layers that were made from the shared rules count, and those that are gone do, too.
@@ -117,7 +107,7 @@ async fn every_layer_counts() {
     service.write(only("other", 7));
     service.limits.reload(&service.file).expect("valid");
     assert_eq!(
-        service.limits.status().kept_rules(),
+        service.limits.status().kept_rules,
         ["getId", "search", "unused"]
     );
 }
@@ -145,7 +135,7 @@ fn a_layer_made_meanwhile_keeps_its_rule() {
         });
         let rules = limits.rules().load();
         assert!(early.iter().all(|path| rules.get(path).is_some()));
-        assert_eq!(rules.iter().count(), 1 + limits.status().kept_rules().len());
+        assert_eq!(rules.iter().count(), 1 + limits.status().kept_rules.len());
         kept += early.len();
         gone += paths.len() - early.len();
     }
@@ -162,7 +152,7 @@ async fn rules_that_code_replaced_stay_until_the_file_changes() {
     service.check_one("/getId", Some(9)).await;
     service.check_one("/search", None).await;
     let status = service.limits.status();
-    assert_eq!((status.version(), status.content_hash()), (2, None));
+    assert_eq!((status.version, status.content_hash), (2, None));
 
     service.write(rules(7));
     settle().await;
@@ -208,7 +198,7 @@ async fn what_the_log_says() {
 
     service.write(rules(7));
     settle().await;
-    let hash = service.limits.status().content_hash().expect("of the file");
+    let hash = service.limits.status().content_hash.expect("of the file");
     one_line(&["INFO", "limits.toml", "version=2", &hash]);
 
     service.write("[rules.a]");

@@ -94,11 +94,11 @@ impl Service {
     }
 
     fn error(&self) -> String {
-        self.limits.status().error().unwrap_or_default().to_owned()
+        self.limits.status().error.unwrap_or_default().to_owned()
     }
 
     fn version(&self) -> u64 {
-        self.limits.status().version()
+        self.limits.status().version
     }
 
     /// Checks that both routes are limited to this maximum.
@@ -110,7 +110,7 @@ impl Service {
 
     /// Checks that a file is refused, with an error that contains this, and that the rules stay.
     async fn check_refused(&self, max: u64, error: &str) {
-        let failures = self.limits.status().failures();
+        let failures = self.limits.status().failures;
         self.check(max).await;
         settle().await;
         self.check(max).await;
@@ -120,7 +120,7 @@ impl Service {
         settle().await;
         settle().await;
         let status = self.limits.status();
-        assert_eq!(status.failures(), failures + 1, "{:?}", status.error());
+        assert_eq!(status.failures, failures + 1, "{:?}", status.error);
     }
 }
 

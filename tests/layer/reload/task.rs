@@ -48,7 +48,7 @@ async fn the_next_watch_replaces_it() {
     settle().await;
     assert_eq!(tasks(), 1);
     service.check(7).await;
-    assert_eq!(service.limits.status().watched(), Some(&*other));
+    assert_eq!(service.limits.status().watched.as_deref(), Some(&*other));
     service.write(rules(3));
     settle().await;
     service.check(7).await;
@@ -78,10 +78,7 @@ async fn a_reload_beside_the_watch() {
     service.limits.reload(&service.file).expect("valid");
     settle().await;
     settle().await;
-    assert_eq!(
-        (service.version(), service.limits.status().reloads()),
-        (2, 1)
-    );
+    assert_eq!((service.version(), service.limits.status().reloads), (2, 1));
     service.write("[rules.a]");
     service.limits.reload(&service.file).expect_err("no quota");
     service.write(rules(7));
@@ -97,7 +94,7 @@ fn without_a_runtime_it_is_an_error() {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     let error = runtime.block_on(async { service.limits.watch(&service.file) });
     assert_eq!(error, Err(WatchError::NoTimer));
-    assert_eq!(service.limits.status().watched(), None);
+    assert_eq!(service.limits.status().watched, None);
 }
 
 #[test]
@@ -113,9 +110,12 @@ fn the_status_shows_that_its_runtime_is_gone() {
     };
     let first = runtime();
     first.block_on(service.watch());
-    assert_eq!(service.limits.status().watched(), Some(&*service.file));
+    assert_eq!(
+        service.limits.status().watched.as_deref(),
+        Some(&*service.file)
+    );
     drop(first);
-    assert_eq!(service.limits.status().watched(), None);
+    assert_eq!(service.limits.status().watched, None);
     assert!(service.error().contains("no longer watched"));
     service.write(rules(7));
     runtime().block_on(async {
@@ -143,7 +143,7 @@ async fn in_real_time() {
 async fn rules_of_code_are_replaced_by_the_file() {
     let limits = Limits::new(tidegate::Rules::default());
     let status = limits.status();
-    assert_eq!((status.version(), status.content_hash()), (1, None));
+    assert_eq!((status.version, status.content_hash), (1, None));
     let service = Service::start();
     let app = app(&limits);
     assert_eq!(quota(&app, "/getId").await, None);
@@ -151,7 +151,7 @@ async fn rules_of_code_are_replaced_by_the_file() {
     settle().await;
     assert_eq!(quota(&app, "/getId").await, Some(5));
     assert_eq!(
-        limits.status().content_hash(),
-        service.limits.status().content_hash()
+        limits.status().content_hash,
+        service.limits.status().content_hash
     );
 }
