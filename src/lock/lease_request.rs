@@ -5,8 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use super::hold::{Hold, OtherHolds};
-use super::owner::{Owner, unique_number};
+use super::owner::{Hold, OtherHolds, Owner, unique_number};
 use crate::connection::hash_tag::tagged;
 use crate::connection::{
     AnswerFuture, Connection, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, SEMAPHORE_ACQUIRE,
@@ -44,7 +43,7 @@ impl LeaseRequest {
             resource: Arc::clone(resource),
             lease,
             latch: resource.keys.latch(&request),
-            owned: owner.map(|owner| (owner.clone(), Hold::new(owner.holds(), lock(), lease))),
+            owned: owner.map(|owner| (owner.clone(), Hold::new(owner, lock(), lease))),
             holder: owner.map_or(request, |owner| resource.holder(owner)),
         }
     }
