@@ -141,7 +141,7 @@ pub use algorithm::algorithm::Algorithm;
 pub use callback::degrade_callback::{DegradeCallback, Denied};
 pub use callback::error_callback::{ErrorCallback, ErrorCallbackChain, FailOpen, Failed, Recovery};
 #[cfg(feature = "redis")]
-pub use connection::redis::Redis;
+pub use connection::Redis;
 pub use decision::decision::Decision;
 pub use error::{KindError, StoreError};
 pub use key::header::Header;

@@ -1,4 +1,4 @@
-use crate::connection::hash_tag::tagged;
+use crate::connection::tagged;
 
 /// The Redis keys of one limiter, in the order of `KEYS` in `lua/include/permits.lua`.
 pub(super) struct LimiterKeys([String; 10]);

@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::owner::{Hold, OtherHolds, Owner, unique_number};
-use crate::connection::hash_tag::tagged;
+use crate::connection::tagged;
 use crate::connection::{
     AnswerFuture, Connection, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, SEMAPHORE_ACQUIRE,
     SEMAPHORE_RELEASE, SEMAPHORE_RENEW,

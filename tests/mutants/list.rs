@@ -144,7 +144,7 @@ const WAITERS: &str = "src/lock/subscriber/wait_queue.rs";
 
 const CLOCK: &str = "src/connection/server_clock.rs";
 const TAKE_CALL: &str = "src/connection/take_call.rs";
-const ANSWERS: &str = "src/connection/take_script/answers.rs";
+const ANSWERS: &str = "src/connection/take_script.rs";
 const FLIGHT: &str = "src/connection/flight.rs";
 const QUEUE: &str = "src/connection/queue.rs";
 const NODE: &str = "src/connection/node.rs";
