@@ -157,7 +157,7 @@ pub use limits::Limits;
 pub use quota::Quota;
 pub use rule::rule::Rule;
 pub use rule::rules::Rules;
-pub use store::memory::memory_store::MemoryStore;
+pub use store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use store::redis::RedisStore;
 pub use store::resilient::Resilient;

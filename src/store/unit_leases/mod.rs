@@ -1,6 +1,5 @@
 //! A store that takes units ahead.
 
-mod held_lease;
 mod key_leases;
 mod moment;
 
