@@ -142,11 +142,10 @@ pub use callback::degrade_callback::{DegradeCallback, Denied};
 pub use callback::error_callback::{ErrorCallback, ErrorCallbackChain, FailOpen, Failed, Recovery};
 #[cfg(feature = "redis")]
 pub use connection::Redis;
-pub use decision::decision::Decision;
+pub use decision::Decision;
 pub use error::{KindError, StoreError};
 pub use key::header::Header;
-pub use key::ip::client_ip::ClientIp;
-pub use key::ip::peer_ip::PeerIp;
+pub use key::ip::{ClientIp, PeerIp};
 pub use key::key::Key;
 pub use key::key_extractor::KeyExtractor;
 #[cfg(feature = "axum")]

@@ -115,8 +115,8 @@ const ENTRIES: &str = "src/algorithm/entries.rs";
 const WINDOW: &str = "src/algorithm/sliding_window.rs";
 const GCRA: &str = "src/algorithm/gcra.rs";
 const FIXED: &str = "src/algorithm/fixed_window.rs";
-const TALLIES: &str = "src/algorithm/tallies/mod.rs";
-const RULING: &str = "src/algorithm/quota_use.rs";
+const TALLIES: &str = "src/algorithm/tallies.rs";
+const RULING: &str = "src/algorithm/tallies.rs";
 const COUNT: &str = "src/algorithm/count.rs";
 const LOG_LUA: &str = "lua/sliding_log.lua";
 const WINDOW_LUA: &str = "lua/sliding_window.lua";
@@ -334,21 +334,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "tallies",
         "earlier quotas are not charged",
-        "src/algorithm/tallies/tallies.rs",
+        "src/algorithm/tallies.rs",
         "for kept in &mut self.kept {\n            let lost",
         "for kept in self.kept.iter_mut().take(1) {\n            let lost",
     ),
     mutant(
         "tallies",
         "earlier quotas are dropped",
-        "src/algorithm/tallies/tallies.rs",
+        "src/algorithm/tallies.rs",
         "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;",
         "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now + 60_000_000;",
     ),
     mutant(
         "tallies",
         "a denial while the clock is back writes",
-        "src/algorithm/tallies/tallies.rs",
+        "src/algorithm/tallies.rs",
         "        if verdict != Verdict::Allowed || cost == 0 {\n            let states = states(",
         "        if verdict != Verdict::Allowed || cost == 0 {\n            if now < self.last_charge { self.last_charge = now; }\n            let states = states(",
     ),
@@ -383,7 +383,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "refunds",
         "a reset leaves the receipts of its own instant",
-        "src/algorithm/tallies/tallies_state.rs",
+        "src/algorithm/tallies.rs",
         "needed_until: now,\n                refundable_since: now.saturating_add(1),",
         "needed_until: now,\n                refundable_since: now,",
     ),
