@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::error::{LimiterError, LimiterErrorKind};
+use super::rate_limiter::{LimiterError, LimiterErrorKind};
 
 /// Whether all processes share one budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

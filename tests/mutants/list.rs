@@ -558,7 +558,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "limiter",
         "a dropped future keeps what it was granted",
-        "src/limiter/grant_guard.rs",
+        "src/limiter/batcher.rs",
         "        if self.is_armed {",
         "        if self.is_armed && self.grant.permits == 0 {",
     ),
