@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, RedisResult, Value};
@@ -23,6 +23,7 @@ use super::sentinel::Sentinels;
 use crate::deadline::Deadline;
 use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::sync::lock;
 
 /// The connections to an address: to one server, to the master that sentinels name, or to every
 /// master of a cluster.
@@ -433,8 +434,7 @@ impl Redis {
         &self,
         make: impl FnOnce(&Connection) -> T,
     ) -> Arc<T> {
-        let kept = self.process.kept.lock();
-        let mut kept = kept.unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.process.kept);
         if kept.get::<Arc<T>>().is_none() {
             kept.insert(Arc::new(make(&self.connection)));
         }

@@ -1,7 +1,7 @@
 //! A store that answers a denied key by itself until the denial is over.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::wrapper::{Wrapped, Wrapper};
@@ -11,6 +11,7 @@ use crate::decision::{Decision, Verdict};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::rule::Rule;
+use crate::sync::lock;
 
 /// Remembers denials: while a denial lasts, it answers the same take in the memory of this process,
 /// so that a flood of denied requests costs the store inside nearly nothing.
@@ -224,7 +225,7 @@ impl Denials {
         // The upper half of the hash, as a fraction of the number of sets.
         let at = (u128::from(hash) * self.sets.len() as u128) >> 64;
         let set = self.sets.get(usize::try_from(at).ok()?)?;
-        Some(set.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock(set))
     }
 }
 

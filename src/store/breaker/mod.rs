@@ -4,7 +4,7 @@ mod prober;
 mod state;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -16,6 +16,7 @@ use super::wrapper::{Asked, Wrapped, Wrapper};
 use super::{Store, Take};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::log_on_change::LogOnChange;
+use crate::sync::lock;
 use crate::trace;
 
 /// Stops asking a store that keeps failing, so that its failures cost requests no time.
@@ -323,7 +324,7 @@ impl SharedState {
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         // A state is whole between any two statements, so a panic elsewhere does not harm it.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let changed = change(&mut state);
         let snapshot = match state.phase() {
             Phase::Closed { failures: 0 } => Snapshot::Healthy,
