@@ -32,6 +32,15 @@ use crate::jitter;
 /// How long further sentinels are waited for once one has answered: they may know of a later
 /// failover.
 const MAX_WAIT_FOR_OTHERS: Duration = Duration::from_millis(50);
+/// How long subscribing at a sentinel may take.
+const MAX_SUBSCRIBE: Duration = Duration::from_secs(1);
+/// The pause from the loss of a sentinel to the next attempt to subscribe. Up to the same time is
+/// added at random.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A sentinel publishes on the first channel when a failover is complete, and on the second one
+/// when the new master has been promoted, before the other replicas follow it.
+const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
 
 /// The sentinels of one master.
 ///
@@ -151,26 +160,7 @@ impl Sentinels {
             detail,
         ))
     }
-}
 
-/// A client for a sentinel: old sentinels do not know RESP3, and sentinels have no databases.
-fn sentinel_client(sentinel: &ConnectionInfo) -> RedisResult<Client> {
-    let settings = sentinel.redis_settings().clone().set_db(0);
-    let settings = settings.set_protocol(ProtocolVersion::RESP2);
-    client_as_is(sentinel.clone().set_redis_settings(settings))
-}
-
-/// How long subscribing at a sentinel may take.
-const MAX_SUBSCRIBE: Duration = Duration::from_secs(1);
-/// The pause from the loss of a sentinel to the next attempt to subscribe. Up to the same time is
-/// added at random.
-const PAUSE: Duration = Duration::from_millis(500);
-
-/// A sentinel publishes on the first channel when a failover is complete, and on the second one
-/// when the new master has been promoted, before the other replicas follow it.
-const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
-
-impl Sentinels {
     /// Completes when a sentinel says that the master is not at `from` any more. `epoch` is the
     /// number of the failover that led there. All sentinels are listened to: the one that leads a
     /// failover knows of it two seconds before the others.
@@ -244,6 +234,13 @@ impl Sentinels {
     fn is_other(&self, host: &str, port: u16, from: &str) -> bool {
         self.address.server(host, port).addr().to_string() != from
     }
+}
+
+/// A client for a sentinel: old sentinels do not know RESP3, and sentinels have no databases.
+fn sentinel_client(sentinel: &ConnectionInfo) -> RedisResult<Client> {
+    let settings = sentinel.redis_settings().clone().set_db(0);
+    let settings = settings.set_protocol(ProtocolVersion::RESP2);
+    client_as_is(sentinel.clone().set_redis_settings(settings))
 }
 
 #[cfg(test)]
