@@ -47,7 +47,8 @@ pub(super) fn write_questions(keys: &[KeyTakes], into: &mut Vec<u8>) {
             quotas += WITH_LEASE;
         }
         into.push(u8::try_from(quotas).expect("a rule has at most 16 quotas"));
-        write_count(key.rows.len(), into);
+        let rows = u16::try_from(key.rows.len()).expect("a call has at most 512 takes");
+        into.extend_from_slice(&rows.to_le_bytes());
         write_row(first, into);
         if !is_known {
             into.extend_from_slice(rule.question(encode));
@@ -83,11 +84,6 @@ fn write_row(row: &Row, into: &mut Vec<u8>) {
     write(&[row.cost], into);
     into.extend_from_slice(&row.takes.to_le_bytes());
     write(&[row.deadline], into);
-}
-
-fn write_count(number: usize, into: &mut Vec<u8>) {
-    let number = u16::try_from(number).expect("a call has at most 512 takes");
-    into.extend_from_slice(&number.to_le_bytes());
 }
 
 /// Writes numbers in 7 bytes, which hold every quota's numbers. A cost above [`MAX_NUMBER`] never
