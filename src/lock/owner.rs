@@ -32,7 +32,9 @@ use crate::sync::lock;
 #[derive(Clone)]
 pub struct Owner {
     number: u64,
-    holds: Arc<OwnerHolds>,
+    /// The holds on all locks, by number, including those that it has asked for. Redis stores only
+    /// their count and one expiry.
+    holds: Arc<Mutex<BTreeMap<u64, HoldEntry>>>,
 }
 
 impl Owner {
@@ -77,11 +79,6 @@ pub(super) fn unique_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The holds of one owner on all locks, by number, including those that it has asked for. Redis
-/// stores only their count and one expiry.
-#[derive(Debug, Default)]
-struct OwnerHolds(Mutex<BTreeMap<u64, HoldEntry>>);
-
 #[derive(Debug)]
 struct HoldEntry {
     lock: Arc<str>,
@@ -97,7 +94,7 @@ struct HoldEntry {
 pub(super) struct Hold {
     number: u64,
     lock: Arc<str>,
-    holds: Arc<OwnerHolds>,
+    pub(super) owner: Owner,
 }
 
 /// The other holds that an owner has on the same lock when one hold is renewed or released.
@@ -123,7 +120,7 @@ impl Hold {
         let hold = Self {
             number: unique_number(),
             lock: Arc::clone(&name),
-            holds: Arc::clone(&owner.holds),
+            owner: owner.clone(),
         };
         let entry = HoldEntry {
             lock: name,
@@ -131,27 +128,27 @@ impl Hold {
             token: None,
             until: None,
         };
-        lock(&owner.holds.0).insert(hold.number, entry);
+        lock(&owner.holds).insert(hold.number, entry);
         hold
     }
 
     /// Whether the owner has other holds on the same lock.
     pub(super) fn is_nested(&self) -> bool {
-        let entries = lock(&self.holds.0);
+        let entries = lock(&self.owner.holds);
         let mut others = entries.iter().filter(|(number, _)| **number != self.number);
         others.any(|(_, other)| other.lock == self.lock && other.token.is_some())
     }
 
     /// Notes that Redis has granted the hold, until an instant or for as long as it is renewed.
     pub(super) fn granted(&self, token: u64, until: Option<Instant>) {
-        if let Some(entry) = lock(&self.holds.0).get_mut(&self.number) {
+        if let Some(entry) = lock(&self.owner.holds).get_mut(&self.number) {
             (entry.token, entry.until) = (Some(token), until);
         }
     }
 
     /// Notes that the hold is being released. Returns whether this is the first release.
     pub(super) fn end(&self) -> bool {
-        lock(&self.holds.0).remove(&self.number).is_some()
+        lock(&self.owner.holds).remove(&self.number).is_some()
     }
 
     /// Sends a call about this hold, which has this token if it was granted.
@@ -163,7 +160,7 @@ impl Hold {
         token: Option<u64>,
         send: impl FnOnce(OtherHolds) -> T,
     ) -> T {
-        let entries = lock(&self.holds.0);
+        let entries = lock(&self.owner.holds);
         let others = entries.iter().filter(|(number, other)| {
             let counts = token.is_none() || other.token.is_none() || other.token >= token;
             **number != self.number && other.lock == self.lock && counts
@@ -187,6 +184,6 @@ impl HoldEntry {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        lock(&self.holds.0).remove(&self.number);
+        lock(&self.owner.holds).remove(&self.number);
     }
 }
