@@ -47,8 +47,7 @@ pub(crate) mod matched_path;
 pub use forwarding::Forwarding;
 pub use ip::PeerAddr;
 pub(crate) use key::{Key, escape, hash};
-pub use key_extractor::Joined;
 pub(crate) use key_extractor::KeyExtractor;
-pub use key_extractor::PathOnly;
+pub use key_extractor::{Joined, PathOnly};
 
 pub use crate::error::{KeyError, KeyErrorKind};

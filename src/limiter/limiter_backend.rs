@@ -26,7 +26,7 @@ pub struct LimiterBackend {
 impl From<MemoryLimiters> for LimiterBackend {
     fn from(limiters: MemoryLimiters) -> Self {
         Self {
-            client: Arc::clone(limiters.client()),
+            client: Arc::clone(&limiters.client),
             limiters: Arc::new(limiters),
         }
     }

@@ -46,7 +46,7 @@ use crate::sync::lock;
 #[derive(Clone)]
 pub struct MemoryLimiters {
     map: Arc<Mutex<LimiterMap>>,
-    client: Arc<Client>,
+    pub(super) client: Arc<Client>,
 }
 
 struct LimiterMap {
@@ -87,10 +87,6 @@ impl MemoryLimiters {
             map: Arc::clone(&self.map),
             client: Arc::new(Client::new(id)),
         }
-    }
-
-    pub(super) const fn client(&self) -> &Arc<Client> {
-        &self.client
     }
 
     /// Calls `run` with the time and the limiter, if the limiter exists.

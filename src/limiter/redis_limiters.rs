@@ -265,7 +265,7 @@ impl Limiters for RedisLimiters {
             let arguments = |command: &mut Cmd| {
                 command.arg(mode).arg(rate.permits());
                 command.arg(rate.interval_millis()).arg(rate_type);
-                command.arg(rate.keep_alive_millis());
+                command.arg(rate.keep_alive);
                 command.arg(u8::from(sharing == Sharing::WithRedisson));
             };
             let is_set = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);

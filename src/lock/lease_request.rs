@@ -54,7 +54,7 @@ impl LeaseRequest {
     }
 
     pub(super) fn owner_number(&self) -> Option<u64> {
-        self.hold.as_ref().map(|hold| hold.owner.number())
+        self.hold.as_ref().map(|hold| hold.owner.number)
     }
 
     pub(super) fn channel(&self) -> &str {
@@ -311,7 +311,7 @@ impl Resource {
 
     /// The field of this owner in a lock's hash.
     pub(super) fn holder(&self, owner: &Owner) -> String {
-        format!("{}:{}", self.process, owner.number())
+        format!("{}:{}", self.process, owner.number)
     }
 
     /// Reads a script's reply.

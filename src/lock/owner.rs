@@ -31,7 +31,7 @@ use crate::sync::lock;
 /// ```
 #[derive(Clone)]
 pub struct Owner {
-    number: u64,
+    pub(super) number: u64,
     /// The holds on all locks, by number, including those that it has asked for. Redis stores only
     /// their count and one expiry.
     holds: Arc<Mutex<BTreeMap<u64, HoldEntry>>>,
@@ -46,10 +46,6 @@ impl Owner {
             number: unique_number(),
             holds: Arc::default(),
         }
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
     }
 }
 

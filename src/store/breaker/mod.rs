@@ -326,13 +326,13 @@ impl SharedState {
         // A state is whole between any two statements, so a panic elsewhere does not harm it.
         let mut state = lock(&self.state);
         let changed = change(&mut state);
-        let snapshot = match state.phase() {
+        let snapshot = match state.phase {
             Phase::Closed { failures: 0 } => Snapshot::Healthy,
             Phase::Closed { .. } => Snapshot::Failing,
             Phase::Open { try_at: None } => Snapshot::Open,
             Phase::Open { .. } | Phase::HalfOpen { .. } => Snapshot::AskState,
         };
-        let seen = state.generation() << 2 | snapshot as u64;
+        let seen = state.generation << 2 | snapshot as u64;
         self.snapshot.store(seen, Ordering::Release);
         changed
     }
@@ -373,7 +373,7 @@ impl SharedState {
             // A request that finds the breaker open needs its error.
             opens.then(|| {
                 self.refusal.store(Some(self.refusal_for(failure)));
-                state.generation()
+                state.generation
             })
         })?;
         if self.failures.failed() {
