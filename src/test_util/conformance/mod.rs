@@ -1,4 +1,4 @@
-//! The laws that every [`Store`](crate::Store) keeps, as a suite for stores of your own.
+//! The laws that every [`Store`] keeps, as a suite for stores of your own.
 //!
 //! [`check`] runs all laws of an algorithm, each on a new store that reads a clock which the suite
 //! moves. A store that takes its decisions from [`Count`](crate::algorithm::Count) passes if it
