@@ -141,12 +141,11 @@ pub use algorithm::algorithm::Algorithm;
 pub use callback::degrade_callback::{DegradeCallback, Denied};
 pub use callback::error_callback::{ErrorCallback, ErrorCallbackChain, FailOpen, Failed, Recovery};
 #[cfg(feature = "redis")]
-pub use connection::redis::Redis;
-pub use decision::decision::Decision;
+pub use connection::Redis;
+pub use decision::Decision;
 pub use error::{KindError, StoreError};
 pub use key::header::Header;
-pub use key::ip::client_ip::ClientIp;
-pub use key::ip::peer_ip::PeerIp;
+pub use key::ip::{ClientIp, PeerIp};
 pub use key::key::Key;
 pub use key::key_extractor::KeyExtractor;
 #[cfg(feature = "axum")]
@@ -157,7 +156,7 @@ pub use limits::Limits;
 pub use quota::Quota;
 pub use rule::rule::Rule;
 pub use rule::rules::Rules;
-pub use store::memory::memory_store::MemoryStore;
+pub use store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use store::redis::RedisStore;
 pub use store::resilient::Resilient;

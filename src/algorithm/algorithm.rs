@@ -1,9 +1,12 @@
 use super::byte_reader::{ByteReader, ByteWriter};
 use super::count::CountError;
+use super::fixed_window::WindowTally;
 use super::gcra::{Bucket, Pace};
 use super::refunds::Refunds;
-use super::tallies::Tally;
-use crate::decision::Receipt;
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SubWindows;
+use super::tallies::{Tallies, Tally};
+use crate::decision::{Decision, Receipt};
 use crate::quota::Quota;
 
 /// How a rule's takes are counted.
@@ -226,6 +229,91 @@ pub(crate) enum LeaseEnd {
     /// For the time of the lease, but not beyond the window to which they were charged.
     WithTheWindow,
 }
+
+/// The state of one of the algorithms.
+#[derive(Debug, Clone)]
+pub(super) enum AnyState {
+    SlidingLog(SlidingLog),
+    SlidingWindow(Tallies<SubWindows>),
+    Gcra(Tallies<Bucket>),
+    FixedWindow(Tallies<WindowTally>),
+}
+
+impl AnyState {
+    /// With nothing charged.
+    pub(super) fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::default()),
+            Algorithm::SlidingWindow => Self::SlidingWindow(Tallies::default()),
+            Algorithm::Gcra => Self::Gcra(Tallies::default()),
+            Algorithm::FixedWindow => Self::FixedWindow(Tallies::default()),
+        }
+    }
+
+    /// The state of the algorithm with this number.
+    pub(super) fn read(number: u8, reader: &mut ByteReader<'_>) -> Result<Self, CountError> {
+        let mut algorithms = Algorithm::ALL.into_iter();
+        let algorithm = algorithms.find(|algorithm| algorithm.number() == number);
+        let mut any = Self::new(algorithm.ok_or(CountError::UnknownAlgorithm(number))?);
+        any.state_mut().read(reader)?;
+        Ok(any)
+    }
+
+    /// The algorithm whose state it is.
+    pub(super) const fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::SlidingLog(_) => Algorithm::SlidingLog,
+            Self::SlidingWindow(_) => Algorithm::SlidingWindow,
+            Self::Gcra(_) => Algorithm::Gcra,
+            Self::FixedWindow(_) => Algorithm::FixedWindow,
+        }
+    }
+
+    /// By its own algorithm, and without a virtual call.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        now: u64,
+        quotas: &[Quota],
+        sub_windows: u16,
+        cost: u64,
+    ) -> Decision {
+        match self {
+            Self::SlidingLog(state) => state.take(now, quotas, cost),
+            Self::SlidingWindow(state) => state.decide(now, quotas, sub_windows, cost),
+            Self::Gcra(state) => state.decide(now, quotas, sub_windows, cost),
+            Self::FixedWindow(state) => state.decide(now, quotas, sub_windows, cost),
+        }
+    }
+
+    pub(super) fn state(&self) -> &dyn AlgorithmState {
+        match self {
+            Self::SlidingLog(state) => state,
+            Self::SlidingWindow(state) => state,
+            Self::Gcra(state) => state,
+            Self::FixedWindow(state) => state,
+        }
+    }
+
+    pub(super) fn state_mut(&mut self) -> &mut dyn AlgorithmState {
+        match self {
+            Self::SlidingLog(state) => state,
+            Self::SlidingWindow(state) => state,
+            Self::Gcra(state) => state,
+            Self::FixedWindow(state) => state,
+        }
+    }
+}
+
+impl Default for AnyState {
+    fn default() -> Self {
+        Self::new(Algorithm::default())
+    }
+}
+
+/// Running totals and serial numbers count modulo 2^52, so that the doubles of the Lua scripts hold
+/// them, and the sum of any two of them, exactly.
+pub(crate) const MODULUS_MASK: u64 = (1 << 52) - 1;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 use smallvec::SmallVec;
 
-use super::algorithm::{Algorithm, LeaseEnd};
-use super::any_state::AnyState;
+use super::algorithm::{Algorithm, AnyState, LeaseEnd};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::refunds::Refunds;
 use super::sliding_window::SlidingWindow;

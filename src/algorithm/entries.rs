@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
 
+use super::algorithm::MODULUS_MASK;
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::modulus::MODULUS_MASK;
 
 /// A refund that would have to rewrite more entries than this gives nothing back: in Redis all
 /// other callers would wait meanwhile.

@@ -21,24 +21,21 @@
 //! them: what a store keeps for a key. It can be written to bytes and read again.
 
 pub(crate) mod algorithm;
-mod any_state;
 mod byte_reader;
 mod count;
 mod entries;
 mod fixed_window;
 mod gcra;
-mod modulus;
-mod quota_use;
 mod refunds;
 mod sliding_log;
 mod sliding_window;
 mod tallies;
 
+#[cfg(feature = "redis")]
+pub(crate) use algorithm::MODULUS_MASK;
 pub(crate) use algorithm::{Algorithm, LeaseEnd};
 pub use count::{Count, CountError, Counting};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
-#[cfg(feature = "redis")]
-pub(crate) use modulus::MODULUS_MASK;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;

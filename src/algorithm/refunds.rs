@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
 
+use super::algorithm::MODULUS_MASK;
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::modulus::MODULUS_MASK;
 use crate::decision::Receipt;
 
 /// Takes that were given back, the oldest first: remembered for as long as a caller could give them

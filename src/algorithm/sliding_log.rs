@@ -1,10 +1,9 @@
-use super::algorithm::AlgorithmState;
+use super::algorithm::{AlgorithmState, MODULUS_MASK};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
 use super::entries::Entries;
-use super::modulus::MODULUS_MASK;
-use super::quota_use::{QuotaUse, verdict};
 use super::refunds::Refunds;
+use super::tallies::{QuotaUse, verdict};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota};
 

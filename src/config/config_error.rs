@@ -2,7 +2,6 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use super::shorten;
 use super::table::Mistake;
 
 /// The most characters of a key in a message.
@@ -84,7 +83,7 @@ impl ConfigError {
             file: None,
             line,
             key: None,
-            message: shorten::middle(&message.replace('\n', " "), MAX_MESSAGE),
+            message: shorten_middle(&message.replace('\n', " "), MAX_MESSAGE),
             source: None,
         }
     }
@@ -126,7 +125,7 @@ impl fmt::Display for ConfigError {
             (None, None) => {}
         }
         if let Some(key) = &self.key {
-            write!(f, "{}: ", shorten::middle(key, MAX_KEY))?;
+            write!(f, "{}: ", shorten_middle(key, MAX_KEY))?;
         }
         f.write_str(&self.message)
     }
@@ -142,4 +141,53 @@ impl Error for ConfigError {
 fn line_at(text: &str, at: usize) -> usize {
     let before = &text.as_bytes()[..at.min(text.len())];
     1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// The most characters of a value in a message.
+const MAX_VALUE: usize = 100;
+
+/// The first 100 characters of a value, on one line: enough to find it, however long the values in
+/// a file are.
+pub(super) fn shorten_value(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(MAX_VALUE)
+        .flat_map(char::escape_debug)
+        .collect();
+    if text.chars().nth(MAX_VALUE).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A text of at most `max` characters. A longer one loses its middle: the beginning of a message
+/// says what is wrong, and its end what was expected.
+fn shorten_middle(text: &str, max: usize) -> String {
+    let number = text.chars().count();
+    if number <= max {
+        return text.to_owned();
+    }
+    let start = text.chars().take(max / 2);
+    let end = text.chars().skip(number - max / 2);
+    start.chain(['…']).chain(end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_shortened_to_100_characters() {
+        let of = |length| "ä".repeat(length);
+        assert_eq!(shorten_value(&of(100)), of(100));
+        assert_eq!(shorten_value(&of(101)), of(100) + "…");
+        assert_eq!(shorten_value("a\n\u{1b}\"b\""), "a\\n\\u{1b}\\\"b\\\"");
+    }
+
+    #[test]
+    fn a_long_text_loses_its_middle() {
+        assert_eq!(shorten_middle("abcd", 4), "abcd");
+        assert_eq!(shorten_middle("abcde", 4), "ab…de");
+        assert_eq!(shorten_middle("ääääääää", 6), "äää…äää");
+    }
 }

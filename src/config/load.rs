@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::client_ip_table::client_ip;
 use super::config_error::ConfigError;
+use super::key_names::client_ip;
 use super::rule_table::rule;
 use super::table::{Mistake, Value};
 use crate::rule::Rules;

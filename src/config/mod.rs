@@ -228,13 +228,10 @@
 //! A mistake anywhere in the file is a [`ConfigError`]. It names the file, the line, the key and
 //! what was expected. Nothing of such a file is used.
 
-mod client_ip_table;
 mod config_error;
 mod key_names;
 mod load;
-mod quota_table;
 mod rule_table;
-mod shorten;
 mod table;
 
 pub use config_error::ConfigError;

@@ -1,10 +1,11 @@
+use std::time::Duration;
+
 use super::key_names::key_extractor;
-use super::quota_table::{QUOTAS_KEYS, duration, rule_with_quotas};
 use super::table::{Mistake, Table, Value};
-use crate::algorithm::Algorithm;
-use crate::key::ip::client_ip::ClientIp;
-use crate::quota::Quota;
-use crate::rule::{OnError, Rule};
+use crate::algorithm::{Algorithm, Counting, SlidingWindow};
+use crate::key::ip::ClientIp;
+use crate::quota::{Quota, QuotaError};
+use crate::rule::{OnError, Policy, Rule};
 
 /// The keys of a rule's table beside those of its quotas.
 const KEYS: [&str; 6] = ["enabled", "key", "cost", "on-error", "lease", "shadow"];
@@ -82,4 +83,185 @@ fn with_shadow(rule: Rule, shadow: Value<'_>) -> Result<Rule, Mistake> {
     table.only(&QUOTAS_KEYS)?;
     let candidate = rule_with_quotas(rule.path(), &table, rule.algorithm().algorithm())?;
     Ok(rule.with_shadow(candidate))
+}
+
+/// The keys of a rule's table, and of a candidate's, that say how requests are counted.
+const QUOTAS_KEYS: [&str; 8] = [
+    "max-count",
+    "window",
+    "window-time",
+    "window-time-unit",
+    "burst",
+    "quotas",
+    "algorithm",
+    "sub-windows",
+];
+
+/// The keys among them that describe one quota.
+const QUOTA_KEYS: &[&str] = QUOTAS_KEYS.split_at(5).0;
+
+/// What messages about missing or contradictory quotas expect.
+const EXPECTED: &str = "either max-count and window, or quotas";
+
+/// The rule of a path with the quotas and the algorithm of this table.
+fn rule_with_quotas(path: &str, table: &Table<'_>, default: Algorithm) -> Result<Rule, Mistake> {
+    let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
+    let describes_one = QUOTA_KEYS.iter().any(|name| table.get(name).is_some());
+    let quotas = match (table.get("quotas"), describes_one) {
+        (None, true) => vec![(None, quota(table, algorithm)?)],
+        (Some(list), false) => quota_list(&list, algorithm)?,
+        (None, false) => return Err(table.mistake(format!("no quota, expected {EXPECTED}"))),
+        (Some(list), true) => {
+            return Err(list.mistake(format!("two ways at once, expected {EXPECTED}")));
+        }
+    };
+    // Quotas without a name get the names that they have in code.
+    let only = quotas.len() == 1;
+    let policies = quotas.into_iter().map(|(name, quota)| match name {
+        Some(name) => Policy::new(name, quota),
+        None => Policy::unnamed(path, quota, only),
+    });
+    let rule = Rule::with_policies(path, policies).map_err(|error| table.mistake(error))?;
+    Ok(rule.with_algorithm(counting(algorithm, table.get("sub-windows"))?))
+}
+
+/// The quotas of a list, with the names that the file gives them.
+fn quota_list<'a>(
+    list: &Value<'a>,
+    algorithm: Algorithm,
+) -> Result<Vec<(Option<&'a str>, Quota)>, Mistake> {
+    let expected = "a list of quotas: { max-count = 5, window = \"1m\" }";
+    let items = list.list().ok_or_else(|| list.not(expected))?;
+    let quotas = items.map(|item| {
+        let table = item.table("a quota: { max-count = 5, window = \"1m\" }")?;
+        table.only(&[QUOTA_KEYS, &["name"]].concat())?;
+        let name = table.read("name", |name| name.text("a name", Some))?;
+        Ok((name, quota(&table, algorithm)?))
+    });
+    quotas.collect()
+}
+
+/// The one quota that a table describes.
+fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, Mistake> {
+    let Some(max) = table.get("max-count") else {
+        return Err(table.mistake("a window without max-count, expected both"));
+    };
+    let units = max.number()?;
+    let of_window = ["window", "window-time", "window-time-unit"].map(|name| table.get(name));
+    let (window, at) = match of_window {
+        [Some(window), None, None] => (duration(&window)?, window),
+        [None, Some(time), Some(unit)] => {
+            let millis = unit_millis(&unit)?.saturating_mul(time.number()?);
+            (Duration::from_millis(millis), time)
+        }
+        [None, Some(time), None] => {
+            return Err(time.mistake("a time without its unit, expected window-time-unit"));
+        }
+        [None, None, Some(unit)] => {
+            return Err(unit.mistake("a unit without its time, expected window-time"));
+        }
+        [Some(window), _, _] => {
+            return Err(window.mistake("both window and window-time, expected one of them"));
+        }
+        [None, None, None] => {
+            return Err(max.mistake("a max-count without a window, expected both"));
+        }
+    };
+    let quota = Quota::new(units, window).map_err(|error| match error {
+        QuotaError::MaxTooLarge => max.mistake(error),
+        _ => at.mistake(error),
+    })?;
+    match table.get("burst") {
+        None => Ok(quota),
+        Some(burst) if !algorithm.has_burst() => {
+            Err(only_with(&burst, Algorithm::has_burst, "a burst"))
+        }
+        Some(burst) => {
+            let with_burst = quota.with_burst(burst.number()?);
+            with_burst.map_err(|error| burst.mistake(error))
+        }
+    }
+}
+
+/// A duration as people write it.
+pub(super) fn duration(value: &Value<'_>) -> Result<Duration, Mistake> {
+    let expected = "a duration such as \"10s\", \"500ms\" or \"1h 30m\"";
+    value.text(expected, |text| {
+        // The parser panics on sums that are too large. They have longer numbers, or more of them.
+        let mut numbers = text.split(|char: char| !char.is_ascii_digit());
+        let is_short = text.len() <= 60 && numbers.all(|number| number.len() <= 11);
+        is_short.then(|| humantime::parse_duration(text).ok())?
+    })
+}
+
+/// The milliseconds of a unit of time that is named as in Java's `TimeUnit`.
+fn unit_millis(value: &Value<'_>) -> Result<u64, Mistake> {
+    let expected = "\"MILLISECONDS\", \"SECONDS\", \"MINUTES\", \"HOURS\" or \"DAYS\"";
+    value.text(expected, |name| match &*name.to_ascii_uppercase() {
+        "MILLISECONDS" => Some(1),
+        "SECONDS" => Some(1_000),
+        "MINUTES" => Some(60_000),
+        "HOURS" => Some(3_600_000),
+        "DAYS" => Some(86_400_000),
+        _ => None,
+    })
+}
+
+fn algorithm(value: &Value<'_>) -> Result<Algorithm, Mistake> {
+    let expected = Algorithm::ALL.map(|known| format!("\"{}\"", known.name()));
+    value.text(&format!("one of {}", expected.join(", ")), |text| {
+        Algorithm::ALL
+            .into_iter()
+            .find(|known| known.name() == text)
+    })
+}
+
+/// The algorithm with its sub-windows.
+fn counting(algorithm: Algorithm, sub_windows: Option<Value<'_>>) -> Result<Counting, Mistake> {
+    let Some(sub_windows) = sub_windows else {
+        return Ok(algorithm.into());
+    };
+    if !algorithm.has_sub_windows() {
+        let mistake = only_with(&sub_windows, Algorithm::has_sub_windows, "sub-windows");
+        return Err(mistake);
+    }
+    const MAX: u16 = SlidingWindow::MAX_SUB_WINDOWS;
+    match u16::try_from(sub_windows.number()?) {
+        Ok(number @ 1..=MAX) => Ok(Counting::from(algorithm).sub_windows(number)),
+        _ => Err(sub_windows.mistake(format!("expected 1 to {MAX} sub-windows"))),
+    }
+}
+
+/// The mistake of a setting that only one algorithm has.
+fn only_with(value: &Value<'_>, has: fn(Algorithm) -> bool, what: &str) -> Mistake {
+    let algorithm = Algorithm::ALL.into_iter().find(|known| has(*known));
+    let name = algorithm.map_or("", Algorithm::name);
+    value.mistake(format!("only algorithm = \"{name}\" has {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use toml::de::DeValue;
+
+    use super::*;
+
+    #[test]
+    fn a_sum_is_the_sum_of_its_terms() {
+        let millis = |text: &str| {
+            let value = DeValue::String(text.into());
+            let sum = duration(&Value::file(&value));
+            sum.ok().map(|sum| sum.as_millis())
+        };
+        assert_eq!(millis("1h 30m"), Some(5_400_000));
+        assert_eq!(millis("1h30m 1 s500ms"), Some(5_401_500));
+        assert_eq!(millis("1.5s 1ms"), Some(1_501));
+        assert_eq!(millis("2000µs"), Some(2));
+        assert_eq!(millis("3650d"), Some(315_360_000_000));
+        for wrong in ["", " ", "1h 30", "h", "1m m", "-1s"] {
+            assert_eq!(millis(wrong), None);
+        }
+        assert_eq!(millis("18446744073709551615s 1000ms"), None);
+        assert!(millis(&"99999999999y".repeat(5)).is_some());
+        assert_eq!(millis(&"9y".repeat(31)), None);
+    }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::shorten;
+use super::config_error::shorten_value;
 
 /// A table of a file.
 pub(super) struct Table<'a> {
@@ -61,7 +61,7 @@ impl<'a> Table<'a> {
     pub(super) fn only(&self, known: &[&str]) -> Result<(), Mistake> {
         match self.iter().find(|(name, _)| !known.contains(name)) {
             Some((name, value)) => {
-                let (name, known) = (shorten::value(name), known.join("`, `"));
+                let (name, known) = (shorten_value(name), known.join("`, `"));
                 let message = format!("unknown field `{name}`, expected one of `{known}`");
                 Err(value.mistake(message))
             }
@@ -140,9 +140,9 @@ impl<'a> Value<'a> {
     /// The mistake that the value is not what is expected.
     pub(super) fn not(&self, expected: &str) -> Mistake {
         let found = match self.value {
-            DeValue::String(text) => format!("\"{}\"", shorten::value(text)),
-            DeValue::Integer(number) => shorten::value(&number.to_string()),
-            DeValue::Float(number) => shorten::value(number.as_str()),
+            DeValue::String(text) => format!("\"{}\"", shorten_value(text)),
+            DeValue::Integer(number) => shorten_value(&number.to_string()),
+            DeValue::Float(number) => shorten_value(number.as_str()),
             DeValue::Boolean(value) => value.to_string(),
             DeValue::Datetime(time) => time.to_string(),
             DeValue::Array(_) => "a list".to_owned(),

@@ -15,7 +15,7 @@
 //!    |                     question.rs               Question: what waits and travels,
 //!    |                                               AnswerFuture: what the caller polls
 //!    |
-//! Node::ask                node.rs                   in a cluster, cluster/router.rs finds it
+//! Node::ask                node.rs                   in a cluster, cluster/mod.rs finds it
 //!    |
 //! Queue::push              queue.rs                  at most 16,384 wait for a server
 //!    |
@@ -28,14 +28,14 @@
 //!    |   flight_calls                                groups the questions into calls, and keeps
 //!    |                                               the order of arrival for each key
 //!    |   TakeCall          take_call.rs              up to 64 keys and 512 takes a script call
-//!    |   write_questions   take_script/questions.rs  the bytes that the script reads
+//!    |   write_questions   take_script.rs            the bytes that the script reads
 //!    |
 //! Link::ask                link.rs                   one pipeline over one TCP connection
 //!    |
 //! the server               ../../lua/                one script for each algorithm
 //!    |
 //! Flight::hand_out         flight.rs                 one reply for each call
-//!    |   read_answers      take_script/answers.rs    the bytes that the script has written
+//!    |   read_answers      take_script.rs            the bytes that the script has written
 //!    |   TakeCall::hand_out                          one answer for each take
 //!    |
 //! AnswerSender::send       question.rs               wakes the caller
@@ -55,7 +55,7 @@
 //! | converts deadlines into the server's time | `server_clock.rs` |
 //! | proves that replies are not shifted | `call_id.rs` |
 //! | what a flight needs to send a question again | `Endpoint` in `node.rs` |
-//! | the server to connect to, or the sentinels that know it | `Target` in `reconnector.rs`, `sentinel/` |
+//! | the server to connect to, or the sentinels that know it | `Target` in `reconnector.rs`, `sentinel.rs` |
 //! | the nodes of a cluster, and its redirections | `cluster/` |
 //! | URLs, logins and certificates | `address/` |
 //! | the texts of the scripts | `scripts.rs` |
@@ -136,13 +136,11 @@ mod cluster;
 mod connection;
 mod errors;
 mod flight;
-pub(crate) mod hash_tag;
 mod link;
 mod node;
 mod question;
 mod queue;
 mod reconnector;
-pub(crate) mod redis;
 mod scripts;
 #[cfg(feature = "sentinel")]
 mod sentinel;
@@ -153,10 +151,10 @@ mod take_script;
 
 pub use address::{IntoRedisAddress, RedisAddress};
 pub(crate) use connection::Connection;
+pub use connection::Redis;
 #[cfg(feature = "lock")]
 pub(crate) use link::Link;
 pub(crate) use question::{AnswerFuture, CountKey, TakeQuestion};
-pub(crate) use redis::Redis;
 #[cfg(any(feature = "limiter", feature = "lock"))]
 pub(crate) use scripts::Script;
 pub(crate) use scripts::*;

@@ -142,7 +142,7 @@ impl Script {
 
     /// The same, with a deadline.
     #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
-    pub(super) fn with_deadline(source: &str) -> Self {
+    fn with_deadline(source: &str) -> Self {
         Self {
             has_deadline: true,
             ..Self::with_source(numbered_with_deadline(&with_includes(source)))
@@ -165,7 +165,7 @@ impl Script {
     }
 
     /// A script that is called by its text.
-    pub(super) fn rare(source: &str) -> Self {
+    fn rare(source: &str) -> Self {
         Self {
             is_rare: true,
             ..Self::new(source)
@@ -223,7 +223,7 @@ macro_rules! includes {
 ///
 /// A new file has to be listed here. A name that is not listed leaves its line in the script, where
 /// Lua takes it for a comment; a test of `scripts.rs` finds such lines.
-pub(super) const INCLUDES: &[(&str, &str)] = includes![
+const INCLUDES: &[(&str, &str)] = includes![
     "setup",
     "reply_format",
     "read_question",
@@ -254,6 +254,30 @@ pub(super) const INCLUDES: &[(&str, &str)] = includes![
     "permits_wait",
     "lock",
 ];
+
+/// The name in braces. A name that contains `{` is left as it is, as Redisson leaves it.
+///
+/// A cluster chooses the slot of a key by the text between the first braces in its name, and one
+/// script call uses keys of one slot only.
+#[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
+pub(crate) fn tagged(name: &str) -> String {
+    match name.contains('{') {
+        true => name.to_owned(),
+        false => format!("{{{name}}}"),
+    }
+}
+
+/// The name of the key with the refunds of the count `name`. It differs from the names of all
+/// counts: paths and keys are encoded without braces.
+pub(super) fn of_refunds(name: &str) -> String {
+    let has_tag = name
+        .split_once('{')
+        .is_some_and(|(_, rest)| rest.contains('}'));
+    match has_tag {
+        true => format!("{name}{{refunds}}"),
+        false => format!("{{{name}}}:refunds"),
+    }
+}
 
 #[cfg(test)]
 mod tests {

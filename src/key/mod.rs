@@ -36,6 +36,7 @@
 //! goes to the error callbacks, and without one it is answered with a 400 or a 500, depending on
 //! the [`KeyErrorKind`].
 
+mod forwarding;
 pub(crate) mod header;
 pub(crate) mod ip;
 pub(crate) mod key;
@@ -43,10 +44,10 @@ pub(crate) mod key_extractor;
 #[cfg(feature = "axum")]
 pub(crate) mod matched_path;
 
-pub use ip::{Forwarding, PeerAddr};
+pub use forwarding::Forwarding;
+pub use ip::PeerAddr;
 pub(crate) use key::{Key, escape, hash};
-pub use key_extractor::Joined;
 pub(crate) use key_extractor::KeyExtractor;
-pub use key_extractor::PathOnly;
+pub use key_extractor::{Joined, PathOnly};
 
 pub use crate::error::{KeyError, KeyErrorKind};

@@ -4,9 +4,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::error::LimiterError;
-use super::grant_guard::GrantGuard;
-use super::limiters::GrantId;
+use super::batcher::GrantGuard;
+use super::limiter_backend::GrantId;
+use super::rate_limiter::LimiterError;
 use crate::jitter;
 
 /// The largest number of callers in one call, which then takes the server about 100 us.

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::limiters::{AcquireRequest, Grant, Limiters};
+use super::limiter_backend::{AcquireRequest, Grant, Limiters};
 use crate::sync::lock;
 
 /// The largest number of grants in one call.

@@ -24,15 +24,8 @@
 
 mod acquire_queue;
 mod batcher;
-mod client;
-mod error;
 mod give_back_queue;
-mod grant_guard;
 mod limiter_backend;
-#[cfg(feature = "redis")]
-mod limiter_keys;
-mod limiters;
-mod memory_limiter;
 mod memory_limiters;
 mod rate;
 mod rate_limiter;
@@ -40,8 +33,7 @@ mod rate_limiter;
 mod redis_limiters;
 mod redisson_use;
 
-pub use error::{LimiterError, LimiterErrorKind};
 pub use limiter_backend::{Generation, LimiterBackend};
 pub use memory_limiters::MemoryLimiters;
 pub use rate::{Rate, RateType};
-pub use rate_limiter::{Permit, RateLimiter};
+pub use rate_limiter::{LimiterError, LimiterErrorKind, Permit, RateLimiter};

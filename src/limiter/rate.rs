@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::error::{LimiterError, LimiterErrorKind};
+use super::rate_limiter::{LimiterError, LimiterErrorKind};
 
 /// Whether all processes share one budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -34,7 +34,7 @@ pub struct Rate {
     /// In milliseconds.
     interval: u64,
     /// In milliseconds; 0 if the rate is kept until it is deleted.
-    keep_alive: u64,
+    pub(super) keep_alive: u64,
 }
 
 impl Rate {
@@ -139,11 +139,6 @@ impl Rate {
 
     pub(super) const fn interval_millis(&self) -> u64 {
         self.interval
-    }
-
-    #[cfg(feature = "redis")]
-    pub(super) const fn keep_alive_millis(&self) -> u64 {
-        self.keep_alive
     }
 
     /// A rate as it is stored in Redis, perhaps by another program.

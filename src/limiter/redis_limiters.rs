@@ -5,20 +5,18 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 
-use super::error::{LimiterError, LimiterErrorKind};
-use super::limiter_backend::Generation;
-use super::limiter_keys::LimiterKeys;
-use super::limiters::{
-    AcquireReply, AcquireRequest, ClientId, ConfigureMode, Grant, GrantId, LimiterFuture, Limiters,
-    RateStatus, Sharing,
+use super::limiter_backend::{
+    AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
+    LimiterFuture, Limiters, RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
+use super::rate_limiter::{LimiterError, LimiterErrorKind};
 use super::redisson_use::RedissonPermits;
 use crate::clock::Clock;
 use crate::connection::{
     Connection, LIMITER_ACQUIRE, LIMITER_ACQUIRE_FAIR, LIMITER_AVAILABLE, LIMITER_AVAILABLE_FIRST,
     LIMITER_CONFIGURE, LIMITER_DELETE, LIMITER_EXPIRE, LIMITER_FIRST, LIMITER_GIVE_BACK,
-    LIMITER_RELEASE, LIMITER_SECOND, Redis, Script,
+    LIMITER_RELEASE, LIMITER_SECOND, Redis, Script, tagged,
 };
 
 /// Rate limiters on Redis, under the keys of Redisson.
@@ -267,7 +265,7 @@ impl Limiters for RedisLimiters {
             let arguments = |command: &mut Cmd| {
                 command.arg(mode).arg(rate.permits());
                 command.arg(rate.interval_millis()).arg(rate_type);
-                command.arg(rate.keep_alive_millis());
+                command.arg(rate.keep_alive);
                 command.arg(u8::from(sharing == Sharing::WithRedisson));
             };
             let is_set = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);
@@ -365,5 +363,32 @@ impl Limiters for RedisLimiters {
 impl fmt::Debug for RedisLimiters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.redis.fmt(f)
+    }
+}
+
+/// The Redis keys of one limiter, in the order of `KEYS` in `lua/include/permits.lua`.
+pub(super) struct LimiterKeys([String; 10]);
+
+impl LimiterKeys {
+    pub(super) fn new(name: &str, client: &str) -> Self {
+        let tagged = tagged(name);
+        let key = |suffix: &str| format!("{tagged}:{suffix}");
+        let client_key = |suffix: &str| format!("{tagged}:{suffix}:{client}");
+        Self([
+            name.to_owned(),
+            key("value"),
+            key("permits"),
+            client_key("value"),
+            client_key("permits"),
+            client_key("epoch"),
+            key("waiting"),
+            key("waiting_clients"),
+            client_key("waiting"),
+            key("forgotten"),
+        ])
+    }
+
+    pub(super) fn all(&self) -> [&str; 10] {
+        self.0.each_ref().map(String::as_str)
     }
 }

@@ -1,13 +1,16 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::Value;
-use tokio::sync::watch;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::lease_request::LeaseRequest;
-use super::subscriber::Channels;
-use crate::connection::AnswerFuture;
-use crate::error::StoreError;
+use super::subscriber::{Channels, listen};
+use crate::connection::{AnswerFuture, Redis};
+use crate::error::{StoreError, StoreErrorKind};
 
 /// A lease that was granted, shared by its guard and the watchdog.
 #[derive(Debug)]
@@ -89,7 +92,7 @@ impl HeldLease {
 
     /// When to renew the lease next: a third of the lease after the last call. `None` if the lease
     /// is over.
-    pub(super) fn next_renewal(&self) -> Option<Instant> {
+    fn next_renewal(&self) -> Option<Instant> {
         Some(self.until()? - self.request.lease * 2 / 3)
     }
 
@@ -146,5 +149,151 @@ impl HeldLease {
             }
             is_active
         });
+    }
+}
+
+/// The number of renewals and releases in progress: enough to renew ten thousand leases in a
+/// fraction of a second, and few beside the other calls on the connection.
+const MAX_CALLS: usize = 64;
+/// The number of releases that are sent when their guards are dropped. The rest wait for their
+/// turn, because other calls need room in the connection's queue.
+const MAX_SENT: usize = 1_024;
+/// From the first attempt to release to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// The tasks that serve all locks of one `Redis` handle and its clones. They run in the runtime of
+/// the connection.
+#[derive(Debug)]
+pub(super) struct BackgroundTasks {
+    runtime: Handle,
+    pub(super) channels: Arc<Channels>,
+    /// The task that listens for releases.
+    listener: AbortHandle,
+    /// Permits for [`MAX_CALLS`] calls.
+    calls: Arc<Semaphore>,
+    /// Permits for [`MAX_SENT`] releases.
+    may_send: Arc<Semaphore>,
+}
+
+impl BackgroundTasks {
+    /// The tasks of this handle. The first call starts the one that listens.
+    pub(super) fn of(redis: &Redis) -> Arc<Self> {
+        redis.keep(|connection| {
+            let (runtime, channels) = (connection.runtime().clone(), Arc::<Channels>::default());
+            let listener = runtime.spawn(listen(connection.clone(), Arc::clone(&channels)));
+            Self {
+                runtime,
+                channels,
+                listener: listener.abort_handle(),
+                calls: Arc::new(Semaphore::new(MAX_CALLS)),
+                may_send: Arc::new(Semaphore::new(MAX_SENT)),
+            }
+        })
+    }
+
+    /// Renews the lease until it is over, or until the task is aborted.
+    pub(super) fn renew(&self, held: &Arc<HeldLease>) -> AbortHandle {
+        let (held, calls) = (Arc::clone(held), Arc::clone(&self.calls));
+        let renewals = async move {
+            let mut due = held.next_renewal();
+            while let Some(at) = due {
+                sleep_until(at).await;
+                let _permit = calls.acquire().await;
+                due = held.renew().await;
+            }
+        };
+        self.runtime.spawn(renewals).abort_handle()
+    }
+
+    /// Releases the lease, with repeated attempts until it runs out. The first call is sent at
+    /// once, before all later calls of this process.
+    pub(super) fn release(&self, held: Arc<HeldLease>, until: Instant) {
+        let sent = self.send(&held);
+        self.run(Release::Held(held, sent), until);
+    }
+
+    /// Returns `None` if the thread ends, or if too many releases have been sent.
+    fn send(&self, held: &HeldLease) -> Option<(AnswerFuture<Value>, OwnedSemaphorePermit)> {
+        let current = Handle::try_current();
+        if current.is_err_and(|error| error.is_thread_local_destroyed()) {
+            return None;
+        }
+        let permit = Arc::clone(&self.may_send).try_acquire_owned().ok()?;
+        let _runtime = self.runtime.enter();
+        Some((held.release(), permit))
+    }
+
+    /// Gives up a request that may have been granted.
+    pub(super) fn give_up(&self, request: LeaseRequest) {
+        // The request may still arrive. Its lease begins when Redis receives it.
+        let until = Instant::now() + request.lease;
+        self.run(Release::MayBeGranted(request), until);
+    }
+
+    fn run(&self, release: Release, until: Instant) {
+        let calls = Arc::clone(&self.calls);
+        self.runtime.spawn(release.repeat(until, calls));
+    }
+}
+
+impl Drop for BackgroundTasks {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+/// A release that no caller waits for.
+enum Release {
+    /// Of a lease, with the first call and its permit if it was sent already.
+    Held(
+        Arc<HeldLease>,
+        Option<(AnswerFuture<Value>, OwnedSemaphorePermit)>,
+    ),
+    /// Of a request that may have been granted without a reply.
+    MayBeGranted(LeaseRequest),
+}
+
+impl Release {
+    /// Calls until Redis has answered, or until the lease runs out by itself.
+    async fn repeat(mut self, until: Instant, calls: Arc<Semaphore>) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let permit = match &self {
+                Self::Held(_, Some(_)) => None,
+                Self::Held(..) | Self::MayBeGranted(_) => Some(calls.acquire().await),
+            };
+            // A late call is still made: the lease in Redis ends a bit later than here.
+            let give_up_at = until.max(Instant::now() + MAX_PAUSE);
+            let done = timeout_at(give_up_at, self.call()).await;
+            drop(permit);
+            let next_attempt = Instant::now() + pause;
+            let is_done = done.is_ok_and(|done| match done {
+                Ok(_) => true,
+                // The key holds something else by now.
+                Err(error) => error.kind() == StoreErrorKind::WrongType,
+            });
+            if is_done || next_attempt >= until {
+                return;
+            }
+            sleep_until(next_attempt).await;
+            pause = (2 * pause).min(MAX_PAUSE);
+        }
+    }
+
+    async fn call(&mut self) -> Result<bool, StoreError> {
+        match self {
+            Self::Held(held, sent) => {
+                let reply = match sent.take() {
+                    Some((reply, _permit)) => reply.await?,
+                    None => held.release().await?,
+                };
+                held.read(&reply)
+            }
+            Self::MayBeGranted(request) => {
+                let reply = request.give_up().await?;
+                request.read_release(&reply).map(|reply| reply.was_held)
+            }
+        }
     }
 }

@@ -5,12 +5,10 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use super::hold::{Hold, OtherHolds};
-use super::owner::{Owner, unique_number};
-use crate::connection::hash_tag::tagged;
+use super::owner::{Hold, OtherHolds, Owner, unique_number};
 use crate::connection::{
     AnswerFuture, Connection, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, SEMAPHORE_ACQUIRE,
-    SEMAPHORE_RELEASE, SEMAPHORE_RENEW,
+    SEMAPHORE_RELEASE, SEMAPHORE_RENEW, tagged,
 };
 use crate::error::StoreError;
 
@@ -26,8 +24,8 @@ pub(super) struct LeaseRequest {
     holder: String,
     /// The key of the request's latch.
     latch: String,
-    /// The owner and its hold, if the request has an owner that may hold the lock several times.
-    owned: Option<(Owner, Hold)>,
+    /// The hold of the owner, if the request has one that may hold the lock several times.
+    hold: Option<Hold>,
 }
 
 impl LeaseRequest {
@@ -44,19 +42,19 @@ impl LeaseRequest {
             resource: Arc::clone(resource),
             lease,
             latch: resource.keys.latch(&request),
-            owned: owner.map(|owner| (owner.clone(), Hold::new(owner.holds(), lock(), lease))),
+            hold: owner.map(|owner| Hold::new(owner, lock(), lease)),
             holder: owner.map_or(request, |owner| resource.holder(owner)),
         }
     }
 
     /// Another request for the same lease.
     pub(super) fn new_request(&self) -> Self {
-        let owner = self.owned.as_ref().map(|(owner, _)| owner);
+        let owner = self.hold.as_ref().map(|hold| &hold.owner);
         Self::new(&self.resource, owner, self.lease)
     }
 
     pub(super) fn owner_number(&self) -> Option<u64> {
-        self.owned.as_ref().map(|(owner, _)| owner.number())
+        self.hold.as_ref().map(|hold| hold.owner.number)
     }
 
     pub(super) fn channel(&self) -> &str {
@@ -65,13 +63,12 @@ impl LeaseRequest {
 
     /// Whether its owner holds the lock by other requests.
     pub(super) fn is_nested(&self) -> bool {
-        let hold = self.owned.as_ref().map(|(_, hold)| hold);
-        hold.is_some_and(Hold::is_nested)
+        self.hold.as_ref().is_some_and(Hold::is_nested)
     }
 
     /// Notes that Redis has granted the request, until an instant or for as long as it is renewed.
     pub(super) fn granted(&self, token: u64, until: Option<Instant>) {
-        if let Some((_, hold)) = &self.owned {
+        if let Some(hold) = &self.hold {
             hold.granted(token, until);
         }
     }
@@ -85,7 +82,7 @@ impl LeaseRequest {
                 let keys = [&*keys.name, &*keys.token, &*self.latch];
                 connection.call(&LOCK_ACQUIRE, &keys, |cmd: &mut Cmd| {
                     cmd.arg(&self.holder).arg(millis(self.lease));
-                    cmd.arg(u8::from(self.owned.is_some()));
+                    cmd.arg(u8::from(self.hold.is_some()));
                 })
             }
             ResourceKind::Semaphore { permits } => {
@@ -108,7 +105,7 @@ impl LeaseRequest {
                 let keys = [&*keys.name, &*keys.token, &*self.latch];
                 connection.call(&LOCK_RENEW, &keys, |cmd: &mut Cmd| {
                     cmd.arg(&self.holder).arg(token).arg(millis(self.lease));
-                    cmd.arg(u8::from(self.owned.is_some()));
+                    cmd.arg(u8::from(self.hold.is_some()));
                     cmd.arg(u8::from(others.have_same_token));
                 })
             }),
@@ -140,14 +137,14 @@ impl LeaseRequest {
         let Resource {
             connection, keys, ..
         } = &*self.resource;
-        let is_first = self.owned.as_ref().is_some_and(|(_, hold)| hold.end());
+        let is_first = self.hold.as_ref().is_some_and(Hold::end);
         self.with_other_holds(token, |others| match self.resource.kind {
             ResourceKind::Lock => {
                 let needed_for = others.needed_for.map(|need| millis(need).to_string());
                 let token_text = token.map(|token| token.to_string());
                 let arguments = |cmd: &mut Cmd| {
                     cmd.arg(&self.holder).arg(token_text.unwrap_or_default());
-                    cmd.arg(u8::from(self.owned.is_some()));
+                    cmd.arg(u8::from(self.hold.is_some()));
                     cmd.arg(millis(self.latch_expiry(token)))
                         .arg(&*keys.channel);
                     cmd.arg(u8::from(others.have_same_token));
@@ -169,8 +166,8 @@ impl LeaseRequest {
     }
 
     fn with_other_holds<T>(&self, token: Option<u64>, send: impl FnOnce(OtherHolds) -> T) -> T {
-        match &self.owned {
-            Some((_, hold)) => hold.with_others(token, send),
+        match &self.hold {
+            Some(hold) => hold.with_others(token, send),
             None => send(OtherHolds::NONE),
         }
     }
@@ -314,7 +311,7 @@ impl Resource {
 
     /// The field of this owner in a lock's hash.
     pub(super) fn holder(&self, owner: &Owner) -> String {
-        format!("{}:{}", self.process, owner.number())
+        format!("{}:{}", self.process, owner.number)
     }
 
     /// Reads a script's reply.

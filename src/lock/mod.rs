@@ -122,17 +122,13 @@
 //! locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 
 mod acquire;
-mod background_tasks;
-mod error;
 mod exclusive;
 mod held_lease;
-mod hold;
 mod lease_request;
 mod lock;
 mod owner;
 mod subscriber;
 
-pub use error::{LockError, LockErrorKind};
 pub use exclusive::{Exclusive, ExclusiveLayer};
-pub use lock::{Lock, LockGuard};
+pub use lock::{Lock, LockError, LockErrorKind, LockGuard};
 pub use owner::Owner;

@@ -1,9 +1,13 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::hold::OwnerHolds;
+use tokio::time::Instant;
+
+use crate::sync::lock;
 
 /// An owner that may hold a lock more than once: see [`Lock::by`](super::Lock::by).
 ///
@@ -27,8 +31,10 @@ use super::hold::OwnerHolds;
 /// ```
 #[derive(Clone)]
 pub struct Owner {
-    number: u64,
-    holds: Arc<OwnerHolds>,
+    pub(super) number: u64,
+    /// The holds on all locks, by number, including those that it has asked for. Redis stores only
+    /// their count and one expiry.
+    holds: Arc<Mutex<BTreeMap<u64, HoldEntry>>>,
 }
 
 impl Owner {
@@ -40,14 +46,6 @@ impl Owner {
             number: unique_number(),
             holds: Arc::default(),
         }
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(super) fn holds(&self) -> &Arc<OwnerHolds> {
-        &self.holds
     }
 }
 
@@ -75,4 +73,113 @@ impl fmt::Debug for Owner {
 pub(super) fn unique_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+#[derive(Debug)]
+struct HoldEntry {
+    lock: Arc<str>,
+    lease: Duration,
+    /// `None` until Redis has granted the hold.
+    token: Option<u64>,
+    /// When the lease ends; `None` if it is renewed.
+    until: Option<Instant>,
+}
+
+/// One hold of an owner, from before it is asked for until it is released or dropped.
+#[derive(Debug)]
+pub(super) struct Hold {
+    number: u64,
+    lock: Arc<str>,
+    pub(super) owner: Owner,
+}
+
+/// The other holds that an owner has on the same lock when one hold is renewed or released.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OtherHolds {
+    /// Whether all of them have the fencing token of this hold. If not, the lock was lost and
+    /// acquired again, or may have been.
+    pub(super) have_same_token: bool,
+    /// How long they need the lock; `None` if there are none.
+    pub(super) needed_for: Option<Duration>,
+}
+
+impl OtherHolds {
+    pub(super) const NONE: Self = Self {
+        have_same_token: true,
+        needed_for: None,
+    };
+}
+
+impl Hold {
+    /// `name` is that of the lock, distinct in this process.
+    pub(super) fn new(owner: &Owner, name: Arc<str>, lease: Duration) -> Self {
+        let hold = Self {
+            number: unique_number(),
+            lock: Arc::clone(&name),
+            owner: owner.clone(),
+        };
+        let entry = HoldEntry {
+            lock: name,
+            lease,
+            token: None,
+            until: None,
+        };
+        lock(&owner.holds).insert(hold.number, entry);
+        hold
+    }
+
+    /// Whether the owner has other holds on the same lock.
+    pub(super) fn is_nested(&self) -> bool {
+        let entries = lock(&self.owner.holds);
+        let mut others = entries.iter().filter(|(number, _)| **number != self.number);
+        others.any(|(_, other)| other.lock == self.lock && other.token.is_some())
+    }
+
+    /// Notes that Redis has granted the hold, until an instant or for as long as it is renewed.
+    pub(super) fn granted(&self, token: u64, until: Option<Instant>) {
+        if let Some(entry) = lock(&self.owner.holds).get_mut(&self.number) {
+            (entry.token, entry.until) = (Some(token), until);
+        }
+    }
+
+    /// Notes that the hold is being released. Returns whether this is the first release.
+    pub(super) fn end(&self) -> bool {
+        lock(&self.owner.holds).remove(&self.number).is_some()
+    }
+
+    /// Sends a call about this hold, which has this token if it was granted.
+    ///
+    /// The owner cannot begin another request meanwhile. So Redis never receives the call after a
+    /// request that `send` did not know of.
+    pub(super) fn with_others<T>(
+        &self,
+        token: Option<u64>,
+        send: impl FnOnce(OtherHolds) -> T,
+    ) -> T {
+        let entries = lock(&self.owner.holds);
+        let others = entries.iter().filter(|(number, other)| {
+            let counts = token.is_none() || other.token.is_none() || other.token >= token;
+            **number != self.number && other.lock == self.lock && counts
+        });
+        let mut all = OtherHolds::NONE;
+        for (_, other) in others {
+            all.have_same_token &= token.is_some() && other.token == token;
+            all.needed_for = all.needed_for.max(Some(other.needed_for()));
+        }
+        send(all)
+    }
+}
+
+impl HoldEntry {
+    /// How long the hold needs the lock from now on.
+    fn needed_for(&self) -> Duration {
+        let remaining = |until: Instant| until.saturating_duration_since(Instant::now());
+        self.until.map_or(self.lease, remaining)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        lock(&self.owner.holds).remove(&self.number);
+    }
 }

@@ -34,8 +34,7 @@ pub(crate) use count_name::CountName;
 #[cfg(feature = "config")]
 pub(crate) use rule::ContentHash;
 pub(crate) use rule::Rule;
-pub use rule::RuleError;
-pub use rule::{OnError, Policy};
+pub use rule::{OnError, Policy, RuleError};
 pub(crate) use rules::Rules;
 pub use share::Share;
 #[cfg(feature = "config")]

@@ -30,7 +30,8 @@ pub struct Rule {
     path: Arc<str>,
     /// The path and the algorithm, as the names of a store's keys contain them.
     id: Box<str>,
-    id_hash: u64,
+    /// The hash of the id, computed once.
+    pub(super) id_hash: u64,
     prefix: Option<Arc<str>>,
     policies: Box<[Policy]>,
     /// The policies' quotas, as a slice for the algorithms.
@@ -288,11 +289,6 @@ impl Rule {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
-    }
-
-    /// The hash of the id, computed once.
-    pub(crate) const fn id_hash(&self) -> u64 {
-        self.id_hash
     }
 
     /// The [prefix](Rule::with_prefix) of this rule's keys; `None` if the store's own applies.

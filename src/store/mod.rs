@@ -37,7 +37,6 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod resilient;
 pub(crate) mod store;
-mod store_future;
 pub(crate) mod take;
 mod unit_leases;
 mod wrapper;
@@ -46,7 +45,7 @@ pub use breaker::CircuitBreaker;
 pub use charge::{Charge, Charges};
 pub use denial_cache::DenialCache;
 pub use fallback::Fallback;
-pub use store_future::StoreFuture;
+pub use store::StoreFuture;
 pub use unit_leases::UnitLeases;
 pub use wrapper::{InFlight, Timeout};
 

@@ -115,8 +115,7 @@ const ENTRIES: &str = "src/algorithm/entries.rs";
 const WINDOW: &str = "src/algorithm/sliding_window.rs";
 const GCRA: &str = "src/algorithm/gcra.rs";
 const FIXED: &str = "src/algorithm/fixed_window.rs";
-const TALLIES: &str = "src/algorithm/tallies/mod.rs";
-const RULING: &str = "src/algorithm/quota_use.rs";
+const TALLIES: &str = "src/algorithm/tallies.rs";
 const COUNT: &str = "src/algorithm/count.rs";
 const LOG_LUA: &str = "lua/sliding_log.lua";
 const WINDOW_LUA: &str = "lua/sliding_window.lua";
@@ -144,57 +143,53 @@ const WAITERS: &str = "src/lock/subscriber/wait_queue.rs";
 
 const CLOCK: &str = "src/connection/server_clock.rs";
 const TAKE_CALL: &str = "src/connection/take_call.rs";
-const ANSWERS: &str = "src/connection/take_script/answers.rs";
+const ANSWERS: &str = "src/connection/take_script.rs";
 const FLIGHT: &str = "src/connection/flight.rs";
 const QUEUE: &str = "src/connection/queue.rs";
 const NODE: &str = "src/connection/node.rs";
 const REDIRECT: &str = "src/connection/cluster/redirect.rs";
 const RECONNECTOR: &str = "src/connection/reconnector.rs";
 const BREAKER: &str = "src/store/breaker/state.rs";
-const BREAKER_CORE: &str = "src/store/breaker/shared_state.rs";
-const IN_FLIGHT: &str = "src/store/wrapper.rs";
-const PERMIT: &str = "src/in_flight_counter.rs";
+const BREAKER_CORE: &str = "src/store/breaker/mod.rs";
 const WRAPPER: &str = "src/store/wrapper.rs";
+const PERMIT: &str = "src/in_flight_counter.rs";
 const CONNECTION: &str = "src/connection/connection.rs";
 const FALLBACK: &str = "src/store/fallback.rs";
-const DENIAL: &str = "src/store/denial_cache/denial_set.rs";
-const DENIAL_SET: &str = "src/store/denial_cache/denial_set.rs";
+const DENIAL: &str = "src/store/denial_cache.rs";
 const MARK: &str = "src/algorithm/lease_mark.rs";
 const LONGER_LUA: &str = "lua/include/longer.lua";
 const MARK_LUA: &str = "lua/include/mark_lease.lua";
-const HELD_LEASE: &str = "src/store/unit_leases/held_lease.rs";
 const KEY_LEASES: &str = "src/store/unit_leases/key_leases.rs";
 const UNIT_LEASES: &str = "src/store/unit_leases/mod.rs";
 const MOMENT: &str = "src/store/unit_leases/moment.rs";
-const PENDING_TAKE: &str = "src/store/denial_cache/denials.rs";
 const SHARE: &str = "src/rule/share.rs";
 
 pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "all",
         "one too many",
-        RULING,
+        TALLIES,
         "self.used + cost > self.limit",
         "self.used + cost > self.limit + 1",
     ),
     mutant(
         "all",
         "`>=` for `>`",
-        RULING,
+        TALLIES,
         "self.used + cost > self.limit",
         "self.used + cost >= self.limit",
     ),
     mutant(
         "all",
         "a peek may be denied",
-        RULING,
+        TALLIES,
         "if cost == 0 {",
         "if cost == 0 && uses.is_empty() {",
     ),
     mutant(
         "all",
         "the shortest of several waits",
-        RULING,
+        TALLIES,
         "wait(index)).max()",
         "wait(index)).min()",
     ),
@@ -334,21 +329,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "tallies",
         "earlier quotas are not charged",
-        "src/algorithm/tallies/tallies.rs",
+        "src/algorithm/tallies.rs",
         "for kept in &mut self.kept {\n            let lost",
         "for kept in self.kept.iter_mut().take(1) {\n            let lost",
     ),
     mutant(
         "tallies",
         "earlier quotas are dropped",
-        "src/algorithm/tallies/tallies.rs",
+        "src/algorithm/tallies.rs",
         "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;",
         "let is_needed = |place: &&usize| self.kept[**place].ends_at() > now + 60_000_000;",
     ),
     mutant(
         "tallies",
         "a denial while the clock is back writes",
-        "src/algorithm/tallies/tallies.rs",
+        "src/algorithm/tallies.rs",
         "        if verdict != Verdict::Allowed || cost == 0 {\n            let states = states(",
         "        if verdict != Verdict::Allowed || cost == 0 {\n            if now < self.last_charge { self.last_charge = now; }\n            let states = states(",
     ),
@@ -383,7 +378,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "refunds",
         "a reset leaves the receipts of its own instant",
-        "src/algorithm/tallies/tallies_state.rs",
+        "src/algorithm/tallies.rs",
         "needed_until: now,\n                refundable_since: now.saturating_add(1),",
         "needed_until: now,\n                refundable_since: now,",
     ),
@@ -558,7 +553,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "limiter",
         "a dropped future keeps what it was granted",
-        "src/limiter/grant_guard.rs",
+        "src/limiter/batcher.rs",
         "        if self.is_armed {",
         "        if self.is_armed && self.grant.permits == 0 {",
     ),
@@ -747,7 +742,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "bounds",
         "a repeat needs a permit",
-        IN_FLIGHT,
+        WRAPPER,
         "is_shadow() {\n            return Ok(None);\n",
         "is_shadow() {\n            return self.acquire().map(Some);\n",
     ),
@@ -824,42 +819,42 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "cache",
         "everybody asks again at the max age",
-        DENIAL_SET,
+        DENIAL,
         "Age::Due if denial.renewal.is_none() =>",
         "Age::Due =>",
     ),
     mutant(
         "cache",
         "a denial from before a refund is remembered",
-        DENIAL_SET,
+        DENIAL,
         "self.changes == 0 && question.voids == self.voids",
         "self.changes == 0",
     ),
     mutant(
         "cache",
         "a denial is remembered while a refund is under way",
-        DENIAL_SET,
+        DENIAL,
         "self.changes == 0 && question.voids == self.voids",
         "question.voids == self.voids",
     ),
     mutant(
         "cache",
         "an earlier denial replaces a later one",
-        DENIAL_SET,
+        DENIAL,
         "if kept.asked_at < denial.asked_at {",
         "if kept.asked_at >= denial.asked_at {",
     ),
     mutant(
         "cache",
         "a flood of keys drops the keys that are asked for",
-        DENIAL_SET,
+        DENIAL,
         "min_by_key(|kept| kept.last_use)",
         "max_by_key(|kept| kept.last_use)",
     ),
     mutant(
         "cache",
         "a dropped question leaves its denial",
-        PENDING_TAKE,
+        DENIAL,
         "fn drop(&mut self) {\n        self.end(None);",
         "fn drop(&mut self) {\n        self.question.renewal = None;",
     ),
@@ -922,21 +917,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "leases",
         "leases last twice as long",
-        HELD_LEASE,
+        KEY_LEASES,
         "self.length.saturating_sub(now.since(self.asked_at))",
         "(2 * self.length).saturating_sub(now.since(self.asked_at))",
     ),
     mutant(
         "leases",
         "leases of a fixed window outlast it",
-        HELD_LEASE,
+        KEY_LEASES,
         "length = length.min(ends_after.saturating_mul(1_000));",
         "length = length.max(ends_after.saturating_mul(1_000));",
     ),
     mutant(
         "leases",
         "leases last a tenth longer",
-        HELD_LEASE,
+        KEY_LEASES,
         "nanos(rule.lease()?);",
         "nanos(rule.lease()?) * 11 / 10;",
     ),
@@ -950,14 +945,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "leases",
         "units are handed out twice",
-        HELD_LEASE,
+        KEY_LEASES,
         "self.used += cost;",
         "self.used += cost / 2;",
     ),
     mutant(
         "leases",
         "what is given back has been used",
-        HELD_LEASE,
+        KEY_LEASES,
         "self.receipt.serial(), self.left())",
         "self.receipt.serial(), self.receipt.units())",
     ),

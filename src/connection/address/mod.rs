@@ -6,9 +6,357 @@
 
 #[cfg(feature = "tls")]
 mod certificates;
-mod from_url;
-mod redis_address;
-mod server_url;
+mod url;
 
-pub(super) use redis_address::Topology;
-pub use redis_address::{IntoRedisAddress, RedisAddress};
+use std::fmt;
+
+use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
+
+#[cfg(feature = "tls")]
+use self::certificates::Certificates;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use super::errors::invalid_address;
+use crate::error::StoreError;
+
+/// Where Redis is: one server, a cluster (feature `cluster`), or a master that sentinels look after
+/// (feature `sentinel`).
+///
+/// Every address can be written as a URL, so that one setting of a service can name any of them:
+///
+/// | | URL |
+/// |---|---|
+/// | one server | `redis://[user:password@]host[:6379][/db]` |
+/// | one server, over TLS (feature `tls`) | `rediss://[user:password@]host[:6379][/db]` |
+/// | one server, by its socket | `unix:///path[?db=0&user=...&pass=...]` |
+/// | a cluster: any of its nodes | `redis-cluster://[user:password@]host[:6379][,host[:6379]...]` |
+/// | a master by its name, and its sentinels | `redis-sentinel://[user:password@]host[:26379][,host[:26379]...]/name[/db]` |
+///
+/// - `rediss-cluster://` and `rediss-sentinel://` use TLS for every connection, also for those to
+///   the sentinels.
+/// - The user, the password and the database are those of the servers that hold the data. Sentinels
+///   that need a login get it as `?sentinel_username=...&sentinel_password=...`.
+/// - Special characters are percent-encoded: `%40` for `@`, `%2F` for `/`, `%3F` for `?`, `%23` for
+///   `#`.
+/// - `valkey` may be written instead of `redis`, and `valkeys` instead of `rediss`.
+/// - A cluster has only the database 0.
+///
+/// `Debug` and `Display` show hosts and ports, and never a user or a password.
+///
+/// ```
+/// use tidegate::redis::RedisAddress;
+///
+/// # fn main() -> Result<(), tidegate::StoreError> {
+/// let address = RedisAddress::single("redis://limits.example:6379")?
+///     .username("gate")
+///     .password("s3cret");
+/// assert_eq!(address.to_string(), "redis at limits.example:6379");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisAddress {
+    pub(super) topology: Topology,
+    /// The server, nodes of the cluster, or the sentinels.
+    pub(super) seeds: Vec<ConnectionInfo>,
+    /// User, password and database at the servers that hold the data.
+    data: RedisConnectionInfo,
+    /// Whether connections to the servers that hold the data use TLS.
+    is_tls: bool,
+    #[cfg(feature = "tls")]
+    certificates: Certificates,
+}
+
+/// What the hosts of an address are.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Topology {
+    Single,
+    #[cfg(feature = "cluster")]
+    Cluster,
+    /// Sentinels of the master with this name.
+    #[cfg(feature = "sentinel")]
+    Sentinel(Box<str>),
+}
+
+impl RedisAddress {
+    /// One server: `redis://[user:password@]host[:6379][/db]`, `unix:///path`, or with the feature
+    /// `tls` `rediss://...`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// the URL makes no sense. The error repeats nothing of the URL: it may hold a password.
+    pub fn single(url: impl AsRef<str>) -> Result<Self, StoreError> {
+        Ok(Self::of(Topology::Single, vec![url::server(url.as_ref())?]))
+    }
+
+    /// A cluster, by the URLs of some of its nodes, each as for [`single`](Self::single). The other
+    /// nodes are found through any of these that answers.
+    ///
+    /// ```
+    /// use tidegate::redis::RedisAddress;
+    ///
+    /// # fn main() -> Result<(), tidegate::StoreError> {
+    /// let nodes = ["redis://10.0.0.1:7000", "redis://10.0.0.2:7000"];
+    /// let address = RedisAddress::cluster(nodes)?;
+    /// assert_eq!(address.to_string(), "redis cluster at 10.0.0.1:7000, 10.0.0.2:7000");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// there is no URL, if one makes no sense, or if they differ in user, password, database or
+    /// TLS.
+    #[cfg(feature = "cluster")]
+    pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, StoreError> {
+        let nodes = url::servers_alike(urls)?;
+        Ok(Self::of(Topology::Cluster, nodes))
+    }
+
+    /// A master, by its name and the URLs of its sentinels, each as for [`single`](Self::single).
+    ///
+    /// Users, passwords and TLS in these URLs apply to the sentinels only. Those of the master are
+    /// set by [`username`](Self::username), [`password`](Self::password) and `tls`.
+    ///
+    /// ```
+    /// use tidegate::redis::RedisAddress;
+    ///
+    /// # fn main() -> Result<(), tidegate::StoreError> {
+    /// let sentinels = ["redis://10.0.0.1:26379", "redis://10.0.0.2:26379"];
+    /// let address = RedisAddress::sentinel(sentinels, "limits")?.password("s3cret").db(2);
+    /// assert_eq!(
+    ///     address.to_string(),
+    ///     "redis master limits of the sentinels at 10.0.0.1:26379, 10.0.0.2:26379"
+    /// );
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// there is no URL, if one makes no sense, or if the name is empty.
+    #[cfg(feature = "sentinel")]
+    pub fn sentinel<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        master: impl AsRef<str>,
+    ) -> Result<Self, StoreError> {
+        let master = master.as_ref();
+        if master.is_empty() {
+            return Err(invalid_address("the name of the master is missing"));
+        }
+        let sentinels = url::servers(urls)?;
+        let mut address = Self::of(Topology::Sentinel(master.into()), sentinels);
+        address.data = RedisConnectionInfo::default();
+        address.is_tls = false;
+        Ok(address)
+    }
+
+    /// An address with the login, the database and TLS of the first server.
+    fn of(topology: Topology, seeds: Vec<ConnectionInfo>) -> Self {
+        let first = seeds.first().expect("an address has at least one URL");
+        let is_tls = matches!(first.addr(), ConnectionAddr::TcpTls { .. });
+        Self {
+            topology,
+            data: first.redis_settings().clone(),
+            is_tls,
+            #[cfg(feature = "tls")]
+            certificates: Certificates::default(),
+            seeds,
+        }
+    }
+
+    /// The user at the servers that hold the data. Default: that of the URL, or Redis's default
+    /// user.
+    #[must_use]
+    pub fn username(mut self, username: impl AsRef<str>) -> Self {
+        self.data = self.data.set_username(username);
+        self
+    }
+
+    /// The password at the servers that hold the data. Default: that of the URL, or none.
+    #[must_use]
+    pub fn password(mut self, password: impl AsRef<str>) -> Self {
+        self.data = self.data.set_password(password);
+        self
+    }
+
+    /// The database. Default: that of the URL, or 0. A cluster has only the database 0; connecting
+    /// with another one fails.
+    #[must_use]
+    pub fn db(mut self, db: u32) -> Self {
+        self.data = self.data.set_db(i64::from(db));
+        self
+    }
+
+    /// Uses TLS for connections to the servers that hold the data. Default: as the URLs of the
+    /// server or the nodes say; no TLS to a master that [sentinels](Self::sentinel) name.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.is_tls = true;
+        self
+    }
+
+    /// Trusts only this certificate authority, in PEM form, for all connections with TLS. Default:
+    /// the authorities that the system trusts.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// the text contains no certificate.
+    #[cfg(feature = "tls")]
+    pub fn authority(mut self, certificate: impl AsRef<[u8]>) -> Result<Self, StoreError> {
+        self.certificates.set_authority(certificate.as_ref())?;
+        Ok(self.certified())
+    }
+
+    /// Shows this certificate to servers and sentinels, for all connections with TLS. The
+    /// certificate and its private key are in PEM form. Default: none.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// the texts contain no certificate or no key.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(
+        mut self,
+        certificate: impl AsRef<[u8]>,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Self, StoreError> {
+        self.certificates
+            .set_client(certificate.as_ref(), key.as_ref())?;
+        Ok(self.certified())
+    }
+
+    /// The address with the certificates applied to its servers.
+    #[cfg(feature = "tls")]
+    fn certified(mut self) -> Self {
+        let seeds = self.seeds.into_iter();
+        self.seeds = seeds.map(|seed| self.certificates.apply(seed)).collect();
+        self
+    }
+
+    /// The connection settings of a server that holds data.
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    pub(super) fn server(&self, host: &str, port: u16) -> ConnectionInfo {
+        self.data_server(ConnectionAddr::Tcp(host.to_owned(), port))
+    }
+
+    /// The connection settings of the servers in this address, as for servers that hold data. Not
+    /// for sentinels.
+    pub(super) fn servers(&self) -> impl Iterator<Item = ConnectionInfo> {
+        let servers = self.seeds.iter();
+        servers.map(|server| self.data_server(server.addr().clone()))
+    }
+
+    /// The connection settings of the server at `addr`, with the login, the database, TLS and the
+    /// certificates of this address.
+    fn data_server(&self, addr: ConnectionAddr) -> ConnectionInfo {
+        let addr = match addr {
+            ConnectionAddr::Tcp(host, port) if self.is_tls => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            },
+            addr => addr,
+        };
+        let info = self.seeds[0].clone().set_addr(addr);
+        #[cfg(feature = "tls")]
+        let info = self.certificates.apply(info);
+        info.set_redis_settings(self.data.clone())
+    }
+
+    /// Checks what depends on several settings.
+    pub(super) fn checked(self) -> Result<Self, StoreError> {
+        #[cfg(feature = "cluster")]
+        if self.topology == Topology::Cluster && self.data.db() != 0 {
+            return Err(invalid_address("a cluster has the database 0 only"));
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Display for RedisAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.topology {
+            Topology::Single => write!(f, "redis at ")?,
+            #[cfg(feature = "cluster")]
+            Topology::Cluster => write!(f, "redis cluster at ")?,
+            #[cfg(feature = "sentinel")]
+            Topology::Sentinel(master) => {
+                write!(f, "redis master {master} of the sentinels at ")?;
+            }
+        }
+        for (at, seed) in self.seeds.iter().enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            write!(f, "{comma}{}", seed.addr())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RedisAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisAddress({self})")
+    }
+}
+
+/// A value that says where Redis is: a [`RedisAddress`], a URL, or a type of your own.
+///
+/// ```
+/// use tidegate::StoreError;
+/// use tidegate::redis::{IntoRedisAddress, RedisAddress};
+///
+/// struct Settings {
+///     redis_url: String,
+///     redis_password: String,
+/// }
+///
+/// impl IntoRedisAddress for &Settings {
+///     fn into_redis_address(self) -> Result<RedisAddress, StoreError> {
+///         Ok(RedisAddress::from_url(&self.redis_url)?.password(&self.redis_password))
+///     }
+/// }
+/// ```
+pub trait IntoRedisAddress {
+    /// The address.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] of the kind [`Configuration`](crate::store::StoreErrorKind::Configuration) if
+    /// the value is no address.
+    fn into_redis_address(self) -> Result<RedisAddress, StoreError>;
+}
+
+impl IntoRedisAddress for RedisAddress {
+    fn into_redis_address(self) -> Result<RedisAddress, StoreError> {
+        Ok(self)
+    }
+}
+
+impl IntoRedisAddress for &RedisAddress {
+    fn into_redis_address(self) -> Result<RedisAddress, StoreError> {
+        Ok(self.clone())
+    }
+}
+
+impl IntoRedisAddress for &str {
+    fn into_redis_address(self) -> Result<RedisAddress, StoreError> {
+        RedisAddress::from_url(self)
+    }
+}
+
+impl IntoRedisAddress for &String {
+    fn into_redis_address(self) -> Result<RedisAddress, StoreError> {
+        RedisAddress::from_url(self)
+    }
+}
+
+impl IntoRedisAddress for String {
+    fn into_redis_address(self) -> Result<RedisAddress, StoreError> {
+        RedisAddress::from_url(self)
+    }
+}

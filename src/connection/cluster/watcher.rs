@@ -9,9 +9,8 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisResult, cmd};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::layout::Layout;
-use super::router::{Router, RouterState};
-use super::slot_map::SlotMap;
+use super::layout::{Layout, SlotMap};
+use crate::connection::cluster::{Router, RouterState};
 use crate::connection::link::{client, unbounded};
 use crate::connection::reconnector::{ATTEMPT_INTERVAL, within};
 use crate::jitter;

@@ -1,16 +1,17 @@
 //! The task that probes a store while its breaker is open.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::shared_state::SharedState;
+use super::SharedState;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 use crate::store::{Store, Take};
+use crate::sync::lock;
 
 /// How long one probe may take, whatever the store's own time-out is.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -44,14 +45,13 @@ impl Prober {
         };
         let task = runtime.spawn(probe.run()).abort_handle();
         // The task before has ended: only a store that answered lets the breaker open again.
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        *lock(&self.0) = Some(task);
     }
 }
 
 impl Drop for Prober {
     fn drop(&mut self) {
-        let task = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(task) = task.take() {
+        if let Some(task) = lock(&self.0).take() {
             task.abort();
         }
     }

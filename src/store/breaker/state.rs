@@ -9,10 +9,10 @@ pub(super) const MAX_TRIAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct State {
-    phase: Phase,
+    pub(super) phase: Phase,
     /// Counts the changes of phase. A result from before a change says nothing about the phase
     /// after it.
-    generation: u64,
+    pub(super) generation: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,14 +40,6 @@ impl State {
             phase: Phase::Closed { failures: 0 },
             generation: 0,
         }
-    }
-
-    pub(super) const fn phase(&self) -> Phase {
-        self.phase
-    }
-
-    pub(super) const fn generation(&self) -> u64 {
-        self.generation
     }
 
     /// The permission for a request, if it may pass.
@@ -161,7 +153,7 @@ mod tests {
 
     fn half_open(now: Instant) -> State {
         let mut state = open(now);
-        state.store_answered(state.generation());
+        state.store_answered(state.generation);
         state
     }
 
@@ -175,7 +167,7 @@ mod tests {
             assert!(!state.record_failure(ticket, MAX_FAILURES));
             assert!(!state.record_success(ticket));
         }
-        assert_eq!(state.phase(), Phase::Closed { failures: 0 });
+        assert_eq!(state.phase, Phase::Closed { failures: 0 });
     }
 
     #[test]
@@ -184,7 +176,7 @@ mod tests {
         let mut state = open(now);
         let later = now + Duration::from_secs(3600);
         assert_eq!(state.admit(later), None);
-        let generation = state.generation();
+        let generation = state.generation;
         state.store_answered(generation - 1);
         assert_eq!(state.admit(later), None, "that was before it opened");
         state.store_answered(generation);
@@ -204,7 +196,7 @@ mod tests {
         let trial = admitted(&mut state, now);
         assert!(state.record_failure(trial, MAX_FAILURES), "one is enough");
         assert_eq!(state.admit(now), None);
-        assert_eq!(state.phase(), Phase::Open { try_at: None });
+        assert_eq!(state.phase, Phase::Open { try_at: None });
     }
 
     #[test]
@@ -246,10 +238,10 @@ mod tests {
         for _ in 0..MAX_FAILURES {
             state.record_failure(ticket, MAX_FAILURES);
         }
-        let is_open = |state: &State| state.phase() == Phase::Open { try_at: None };
+        let is_open = |state: &State| state.phase == Phase::Open { try_at: None };
         assert!(!state.record_success(early) && is_open(&state));
         assert!(!state.record_failure(early, MAX_FAILURES) && is_open(&state));
-        let generation = state.generation();
+        let generation = state.generation;
         state.store_answered(generation);
         assert!(!state.record_success(early) && !state.record_failure(early, MAX_FAILURES));
         let trial = admitted(&mut state, now);
@@ -264,7 +256,7 @@ mod tests {
         }
         state.store_answered(generation);
         state.stop_probing(generation, now);
-        assert_eq!(state.phase(), Phase::Closed { failures: 0 });
+        assert_eq!(state.phase, Phase::Closed { failures: 0 });
     }
 
     #[test]
@@ -272,7 +264,7 @@ mod tests {
         let now = Instant::now();
         let mut state = open(now);
         let at = now + Duration::from_millis(100);
-        state.stop_probing(state.generation(), at);
+        state.stop_probing(state.generation, at);
         assert_eq!(state.admit(at - Duration::from_nanos(1)), None);
         let trial = admitted(&mut state, at);
         assert!(trial.trial.is_some());

@@ -1,11 +1,13 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use hashbrown::HashTable;
 
-use super::charged_once::ChargedOnce;
-use super::due_queue::DueQueue;
 use super::slab::Slab;
-use crate::algorithm::Count;
+use crate::algorithm::{Algorithm, Count, Counting};
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
+use crate::quota::Quota;
 use crate::rule::CountName;
 use crate::store::Take;
 
@@ -299,6 +301,152 @@ fn charge(count: &mut Count, now: u64, take: &Take) -> Decision {
 /// The table uses the lowest and the highest bits of a hash.
 fn widened(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
+}
+
+/// A count that was charged once, under one quota, by what the charge was.
+///
+/// In a flood of keys all are like this, and this takes a fifth of a [`Count`]'s memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChargedOnce {
+    stamp: SplitMicros,
+    max: u32,
+    burst: u32,
+    cost: u32,
+    /// In milliseconds.
+    window: u32,
+    algorithm: Algorithm,
+    sub_windows: u16,
+}
+
+impl ChargedOnce {
+    /// The first take of a key. `None` if the rule has several quotas or a lease, or a number is
+    /// too large.
+    pub(super) fn of(take: &Take, now: u64) -> Option<Self> {
+        let [quota] = take.quotas() else {
+            return None;
+        };
+        let counting = take.rule().algorithm();
+        if counting.lease_micros() > 0 {
+            return None;
+        }
+        let (window, part) = (quota.window_micros() / 1_000, quota.window_micros() % 1_000);
+        if part > 0 {
+            return None;
+        }
+        Some(Self {
+            stamp: now.into(),
+            max: quota.max().try_into().ok()?,
+            burst: quota.burst().try_into().ok()?,
+            cost: take.cost().try_into().ok()?,
+            window: window.try_into().ok()?,
+            algorithm: counting.algorithm(),
+            sub_windows: counting.number_of_sub_windows(),
+        })
+    }
+
+    /// When it was charged.
+    pub(super) fn stamp(&self) -> u64 {
+        self.stamp.into()
+    }
+
+    pub(super) fn count(&self) -> Count {
+        let window = u64::from(self.window) * 1_000;
+        let quota = Quota::of_parts(self.max.into(), window, self.burst.into());
+        let counting = Counting::from(self.algorithm).sub_windows(self.sub_windows);
+        Count::charged_once(counting, self.stamp(), &quota, self.cost.into())
+    }
+}
+
+/// The slots by the instant at which each has to be looked at, the earliest first.
+#[derive(Debug)]
+pub(super) struct DueQueue {
+    entries: BinaryHeap<Reverse<DueEntry>>,
+    /// The instant of the first entry; `u64::MAX` if there is none.
+    earliest: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct DueEntry {
+    due: SplitMicros,
+    at: u32,
+}
+
+impl DueQueue {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[inline]
+    fn earliest(&self) -> u64 {
+        self.earliest
+    }
+
+    pub(super) fn push(&mut self, due: u64, at: u32) {
+        if self.entries.len() == self.entries.capacity() {
+            // Doubling would leave half of it empty.
+            self.entries.reserve_exact(16 + self.entries.len() / 8);
+        }
+        let due = due.into();
+        self.entries.push(Reverse(DueEntry { due, at }));
+        self.update_earliest();
+    }
+
+    /// Takes out the first entry, if it is due.
+    pub(super) fn pop(&mut self, now: u64) -> Option<(u64, u32)> {
+        if self.earliest > now {
+            return None;
+        }
+        let Reverse(DueEntry { due, at }) = self.entries.pop()?;
+        self.update_earliest();
+        Some((due.into(), at))
+    }
+
+    /// Keeps one of each of the entries that `is_kept` accepts.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(u64, u32) -> bool) {
+        let mut entries = std::mem::take(&mut self.entries).into_vec();
+        entries.retain(|Reverse(entry)| is_kept(entry.due.into(), entry.at));
+        entries.sort_unstable();
+        entries.dedup();
+        self.entries = entries.into();
+        self.update_earliest();
+    }
+
+    fn update_earliest(&mut self) {
+        let first = self.entries.peek();
+        self.earliest = first.map_or(u64::MAX, |Reverse(entry)| entry.due.into());
+    }
+}
+
+impl Default for DueQueue {
+    fn default() -> Self {
+        Self {
+            entries: BinaryHeap::new(),
+            earliest: u64::MAX,
+        }
+    }
+}
+
+/// An instant in microseconds, in two halves, so that structs with one need an alignment of 4 bytes
+/// only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SplitMicros {
+    high: u32,
+    low: u32,
+}
+
+impl From<u64> for SplitMicros {
+    fn from(micros: u64) -> Self {
+        Self {
+            high: (micros >> 32) as u32,
+            low: micros as u32,
+        }
+    }
+}
+
+impl From<SplitMicros> for u64 {
+    fn from(micros: SplitMicros) -> Self {
+        Self::from(micros.high) << 32 | Self::from(micros.low)
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! A store that takes units ahead.
 
-mod held_lease;
 mod key_leases;
 mod moment;
 
 use std::fmt;
 use std::panic::catch_unwind;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -18,6 +17,7 @@ use self::moment::{Clocks, Moment};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
+use crate::sync::lock;
 
 /// Takes units ahead for rules with a [lease](crate::Rule::with_lease), and hands them out without
 /// asking the store: for a hot key with a large quota.
@@ -282,9 +282,7 @@ struct LeaseTable {
 impl LeaseTable {
     fn place(&self, take: &Take) -> MutexGuard<'_, Option<KeyLeases>> {
         let place = take.count_name().hash() % self.places.len() as u64;
-        // Nothing panics while it is locked.
-        let place = self.places[place as usize].lock();
-        place.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places[place as usize])
     }
 
     /// What it does with the leases of this take's key; `None` if the place is another key's.

@@ -1,4 +1,4 @@
-//! The laws that every [`Store`](crate::Store) keeps, as a suite for stores of your own.
+//! The laws that every [`Store`] keeps, as a suite for stores of your own.
 //!
 //! [`check`] runs all laws of an algorithm, each on a new store that reads a clock which the suite
 //! moves. A store that takes its decisions from [`Count`](crate::algorithm::Count) passes if it
@@ -39,11 +39,166 @@
 //! # }
 //! ```
 
-mod check;
 mod decisions;
-mod leases;
 mod refunds;
-mod subject;
 
-pub use check::check;
-pub use subject::Context;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use crate::algorithm::Algorithm;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::quota::Quota;
+use crate::rule::Rule;
+use crate::store::{Store, Take};
+
+/// Runs these laws, each on a store of its own.
+macro_rules! run {
+    ($algorithm:expr, $make:expr => $($module:ident :: $law:ident),+ $(,)?) => {
+        {$({
+            let context = $make().await;
+            let subject = Subject::new(&context, $algorithm);
+            let law = AssertUnwindSafe($module::$law(&subject)).catch_unwind();
+            if let Err(panic) = law.await {
+                eprintln!("{}: the store breaks the law {}", $algorithm.name(), stringify!($law));
+                std::panic::resume_unwind(panic);
+            }
+        })+}
+    };
+}
+
+/// Checks all laws of an algorithm, each on a new store. It needs a tokio runtime; with one of
+/// several threads, takes come from several threads at once.
+///
+/// # Panics
+///
+/// If the store breaks a law, after saying which on the standard error output.
+pub async fn check<C: Context>(algorithm: Algorithm, new: impl AsyncFn() -> C) {
+    run!(algorithm, new =>
+        decisions::retry_after_is_the_truth,
+        decisions::peeking_charges_nothing,
+        decisions::peeking_is_never_denied,
+        decisions::costs_are_weights,
+        decisions::what_can_never_be_has_no_retry_after,
+        decisions::keys_and_paths_are_counted_apart,
+        decisions::takes_asked_at_once_are_all_decided,
+        decisions::exact_under_concurrency,
+        refunds::what_is_given_back_is_there_again,
+        refunds::nothing_is_given_back_too_late,
+        refunds::each_algorithm_has_a_count_of_its_own,
+        refunds::a_reset_forgets_one_key,
+        refunds::a_reset_ends_earlier_receipts,
+    );
+    use Algorithm::{FixedWindow, Gcra, SlidingLog, SlidingWindow};
+    if matches!(algorithm, SlidingLog | SlidingWindow | FixedWindow) {
+        run!(algorithm, new =>
+            decisions::never_more_than_max,
+            decisions::denied_means_untouched,
+            decisions::quotas_are_charged_together,
+        );
+    }
+    if matches!(algorithm, SlidingLog | SlidingWindow) {
+        run!(algorithm, new =>
+            decisions::every_window_holds,
+            decisions::a_longer_window_is_not_forgotten,
+            decisions::units_count_longer_for_every_taker,
+            decisions::units_count_no_longer_without_a_lease,
+        );
+    }
+    if algorithm == SlidingLog {
+        run!(algorithm, new =>
+            decisions::reset_after_is_the_truth,
+            decisions::a_changed_rule_keeps_the_count,
+        );
+    }
+    if algorithm == Gcra {
+        run!(algorithm, new => decisions::a_burst_and_then_the_rate);
+    }
+    if algorithm == FixedWindow {
+        run!(algorithm, new => decisions::an_edge_admits_twice);
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// An empty store, asked by one algorithm.
+struct Subject<'a> {
+    store: Arc<dyn Store>,
+    context: &'a dyn Context,
+    algorithm: Algorithm,
+    /// Since the beginning, in microseconds.
+    elapsed: AtomicU64,
+}
+
+impl<'a> Subject<'a> {
+    fn new(context: &'a dyn Context, algorithm: Algorithm) -> Self {
+        Self {
+            store: context.store(),
+            context,
+            algorithm,
+            elapsed: AtomicU64::new(0),
+        }
+    }
+
+    fn rule(&self, path: &str, quotas: &[Quota]) -> Arc<Rule> {
+        let rule = Rule::new(path, quotas.iter().copied()).expect("a valid rule");
+        Arc::new(rule.with_algorithm(self.algorithm))
+    }
+
+    /// A take of 1 without a key.
+    fn take(&self, path: &str, quotas: &[Quota]) -> Take {
+        Take::new(self.rule(path, quotas), Key::default())
+    }
+
+    fn advance(&self, by: Duration) {
+        let micros = u64::try_from(by.as_micros()).expect("a short time");
+        self.elapsed.fetch_add(micros, Ordering::Relaxed);
+        self.context.advance(by);
+    }
+
+    fn elapsed(&self) -> u64 {
+        self.elapsed.load(Ordering::Relaxed)
+    }
+
+    async fn ask(&self, take: &Take) -> Decision {
+        self.store.take(take).await.expect("a decision")
+    }
+
+    /// How many of these takes are allowed, asked one after the other.
+    async fn allowed(&self, take: &Take, times: usize) -> usize {
+        allowed(&*self.store, take, times).await
+    }
+
+    async fn peek(&self, take: &Take) -> Decision {
+        self.store.peek(take).await.expect("a decision")
+    }
+}
+
+async fn allowed(store: &dyn Store, take: &Take, times: usize) -> usize {
+    let mut allowed = 0;
+    for _ in 0..times {
+        let decision = store.take(take).await.expect("a decision");
+        allowed += usize::from(decision.is_allowed());
+    }
+    allowed
+}
+
+fn quota(max: u64, window: Duration) -> Quota {
+    Quota::new(max, window).expect("a valid quota")
+}
+
+/// A store under test and its clock.
+pub trait Context: Send + Sync {
+    /// The store. It is empty when the context is new, and the same in every call.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Moves the store's clock forward. Nothing else moves it, and all decisions read it.
+    ///
+    /// The suite moves it by some days altogether. It needs a resolution of one microsecond.
+    fn advance(&self, by: Duration);
+}

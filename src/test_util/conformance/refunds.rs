@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::subject::{MICROSECOND, SECOND, Subject, quota};
+use super::{MICROSECOND, SECOND, Subject, quota};
 use crate::algorithm::Algorithm;
 use crate::decision::Receipt;
 use crate::key::Key;

@@ -1,8 +1,30 @@
+//! What a store answers.
+//!
+//! ```
+//! use tidegate::decision::{Source, Verdict};
+//! use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rule = Rule::new("export", [Quota::per_hour(1)])?;
+//! let take = Take::new(rule.into(), Key::from("alice"));
+//! let store = MemoryStore::new();
+//! let allowed = store.take(&take).await?;
+//! assert_eq!(allowed.verdict(), Verdict::Allowed);
+//! assert_eq!(allowed.source(), Source::Local);
+//!
+//! let denied = store.take(&take).await?;
+//! assert_eq!(denied.remaining(), 0);
+//! assert!(denied.quotas()[0].is_exceeded());
+//! println!("again in {:?}", denied.retry_after());
+//! # Ok(())
+//! # }
+//! ```
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Receipt;
 use crate::error::StoreError;
 
 /// The answer to one take: allowed or denied, what remains, and when to come back.
@@ -373,6 +395,71 @@ impl fmt::Debug for Decision {
             decision.field("failure", failure);
         }
         decision.finish()
+    }
+}
+
+/// What a take was charged: the receipt for a [refund](crate::Store::refund).
+///
+/// It belongs to the rule and key of its take, and to the store that gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Receipt {
+    stamp: u64,
+    serial: u64,
+    units: u64,
+}
+
+impl Receipt {
+    const NONE: Self = Self::new(0, 0, 0);
+
+    /// For stores: the receipt of a take that was charged `units` at the instant `stamp`, in
+    /// microseconds of the store's clock. `serial` is below 2^52, and no other take of that instant
+    /// has it.
+    #[must_use]
+    pub const fn new(stamp: u64, serial: u64, units: u64) -> Self {
+        Self {
+            stamp,
+            serial,
+            units,
+        }
+    }
+
+    /// The instant of the charge, in microseconds of the store's clock: since 1970 for Redis, since
+    /// an epoch of its own for the memory store.
+    #[must_use]
+    pub const fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// The number that distinguishes takes of the same instant.
+    #[must_use]
+    pub const fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// The units that were charged.
+    #[must_use]
+    pub const fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// A bit above all serial numbers: it marks receipts of a fallback's own store.
+    const FALLBACK: u64 = 1 << 63;
+
+    /// The receipt of a fallback's own store, with the mark.
+    pub(crate) const fn of_fallback(self) -> Self {
+        Self::new(self.stamp, self.serial | Self::FALLBACK, self.units)
+    }
+
+    /// The receipt of a fallback's own store, without the mark; `None` if it has none.
+    pub(crate) const fn as_fallback(&self) -> Option<Self> {
+        match self.serial & Self::FALLBACK {
+            0 => None,
+            _ => Some(Self::new(
+                self.stamp,
+                self.serial & !Self::FALLBACK,
+                self.units,
+            )),
+        }
     }
 }
 

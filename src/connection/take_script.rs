@@ -1,16 +1,101 @@
+//! What the scripts of the algorithms are asked and what they answer, in bytes. The formats stand
+//! in `lua/include/read_question.lua` and `lua/include/reply_format.lua`.
+//!
+//! The names of the keys travel in KEYS. All questions of a call are one argument, and all answers
+//! one string: Lua builds no array, and none is parsed here. Both sides must change together: a
+//! field that is added here is added there. No version is needed, since a script is called by its
+//! hash: two releases of this crate use two scripts.
+//!
+//! Every reply is checked: a reply that is too short, too long or of another call is no answer,
+//! and the link is closed. What is written is bounded by the types and by
+//! [`TakeCall`](super::take_call::TakeCall).
+
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, Value};
+use redis::{Cmd, ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
+use super::take_call::{KeyTakes, Row};
 use crate::algorithm::{Algorithm, MODULUS_MASK};
-use crate::connection::take_call::{KeyTakes, Row};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::Quota;
 use crate::rule::Rule;
 
+/// The shortest of the slices of time in each of which the scripts set an expiry once, in
+/// microseconds, rounded up.
+const MIN_SLICE: u64 = 1_049_000;
+/// Added to the number of quotas where the rule has a lease.
+const WITH_LEASE: usize = 128;
+/// The scripts' numbers are doubles.
+const MAX_NUMBER: u64 = 1 << 53;
+
+/// The questions about these keys.
+///
+/// Calls about many keys are mostly about one rule. Its part of the question is encoded once for
+/// each rule, and sent once for a run of keys.
+pub(super) fn write_questions(keys: &[KeyTakes], into: &mut Vec<u8>) {
+    let mut known: Option<&Rule> = None;
+    for key in keys {
+        let Some((first, others)) = key.rows.split_first() else {
+            continue;
+        };
+        // The quotas are left out if they are those of the key before.
+        let rule: &Rule = key.rule();
+        let is_known = known.is_some_and(|known| std::ptr::eq(known, rule));
+        let mut quotas = if is_known { 0 } else { rule.quotas().len() };
+        if !is_known && rule.algorithm().lease_micros() > 0 {
+            quotas += WITH_LEASE;
+        }
+        into.push(u8::try_from(quotas).expect("a rule has at most 16 quotas"));
+        let rows = u16::try_from(key.rows.len()).expect("a call has at most 512 takes");
+        into.extend_from_slice(&rows.to_le_bytes());
+        write_row(first, into);
+        if !is_known {
+            into.extend_from_slice(rule.question(encode));
+        }
+        known = Some(rule);
+        others.iter().for_each(|row| write_row(row, into));
+    }
+}
+
+/// What a question says of a rule: its quotas, and how long a key lives.
+fn encode(rule: &Rule) -> Box<[u8]> {
+    let counting = rule.algorithm();
+    let mut bytes = Vec::new();
+    let into = &mut bytes;
+    for quota in rule.quotas() {
+        let algorithm = counting.algorithm();
+        write(&[quota.max(), quota.window_micros()], into);
+        write(
+            &algorithm.script_numbers(quota, counting.number_of_sub_windows()),
+            into,
+        );
+    }
+    if counting.lease_micros() > 0 {
+        write(&[counting.lease_micros()], into);
+    }
+    let life = rule.life_micros();
+    let slice = (life / 16).max(MIN_SLICE);
+    write(&[(life + 2 * slice).div_ceil(1_000)], into);
+    bytes.into()
+}
+
+fn write_row(row: &Row, into: &mut Vec<u8>) {
+    write(&[row.cost], into);
+    into.extend_from_slice(&row.takes.to_le_bytes());
+    write(&[row.deadline], into);
+}
+
+/// Writes numbers in 7 bytes, which hold every quota's numbers. A cost above [`MAX_NUMBER`] never
+/// fits, as that number does not.
+fn write(numbers: &[u64], into: &mut Vec<u8>) {
+    for number in numbers {
+        into.extend_from_slice(&(*number).min(MAX_NUMBER).to_le_bytes()[..7]);
+    }
+}
+
 /// The answer to one take.
-pub(in crate::connection) enum Answer {
+pub(super) enum Answer {
     Decided(Decision),
     /// The deadline had passed, so nothing was charged.
     Late,
@@ -25,7 +110,7 @@ pub(in crate::connection) enum Answer {
 ///
 /// If it returns `None`, some answers may have been handed out before the mistake was found. The
 /// caller has to drop them all.
-pub(in crate::connection) fn read_answers(
+pub(super) fn read_answers(
     reply: &[u8],
     id: u64,
     keys: &[KeyTakes],
@@ -43,7 +128,7 @@ pub(in crate::connection) fn read_answers(
 }
 
 /// The call id that a reply repeats.
-pub(in crate::connection) fn id_in(reply: &[u8]) -> Option<u64> {
+pub(super) fn id_in(reply: &[u8]) -> Option<u64> {
     let id = reply.get(8..16)?.try_into().ok()?;
     Some(u64::from_le_bytes(id))
 }
@@ -203,5 +288,31 @@ impl QuotaReply {
         let reset_after = self.reset_after.saturating_sub(delay.unwrap_or(0));
         let remaining = self.remaining.saturating_add(later);
         QuotaState::from_micros(remaining.min(algorithm.limit(quota)), reset_after)
+    }
+}
+
+/// Asks to give back up to `max` units of what was charged with this receipt.
+///
+/// The script keeps these bytes of the receipt as they are, and compares them, to give back once.
+/// So the format must not change from one release to the next: while a fleet is updated, a charge
+/// that one release has refunded could be refunded again by the other.
+pub(crate) fn write_refund(command: &mut Cmd, now: Option<u64>, receipt: &Receipt, max: u64) {
+    let mut bytes = Vec::with_capacity(21);
+    for number in [receipt.stamp(), receipt.serial(), receipt.units()] {
+        bytes.extend_from_slice(&number.to_be_bytes()[1..]);
+    }
+    command.arg(bytes).arg(max);
+    if let Some(now) = now {
+        command.arg(now);
+    }
+}
+
+/// The units that were given back, at most `max`.
+///
+/// A greater number is no answer: nobody gets back more than was charged.
+pub(crate) fn read_refund(reply: &Value, max: u64) -> Option<u64> {
+    match reply {
+        Value::Int(units @ 0..) => Some(units.unsigned_abs()).filter(|units| *units <= max),
+        _ => None,
     }
 }

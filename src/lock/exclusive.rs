@@ -1,3 +1,5 @@
+//! The middleware that limits the requests in flight in the whole fleet.
+
 use std::iter::once;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,16 +15,16 @@ use http_body::Body as HttpBody;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::LockGuard;
+use super::acquire::acquire;
+use super::lease_request::{LeaseRequest, Resource, ResourceKind};
+use super::lock::Lock;
 use crate::callback::{Cause, DegradeCallback, ErrorCallback};
 use crate::connection::Redis;
 use crate::decision::{self, Decision, QuotaState, Source};
 use crate::error::StoreError;
 use crate::key::{Key, KeyExtractor};
 use crate::layer::{Action, Responder, ResponseFuture, Verdict};
-use crate::lock::LockGuard;
-use crate::lock::acquire::acquire;
-use crate::lock::lease_request::{LeaseRequest, Resource, ResourceKind};
-use crate::lock::lock::Lock;
 use crate::quota::Quota;
 use crate::rule::Rule;
 use crate::store::Take;
@@ -168,7 +170,7 @@ impl<S> Layer<S> for ExclusiveLayer {
     }
 }
 
-/// The service that an [`ExclusiveLayer`](super::ExclusiveLayer) makes.
+/// The service that an [`ExclusiveLayer`](ExclusiveLayer) makes.
 ///
 /// Its error type is the inner service's. Its responses have axum's body, whatever the inner
 /// service's body is.
@@ -179,7 +181,7 @@ pub struct Exclusive<S> {
 }
 
 impl<S> Exclusive<S> {
-    pub(super) fn new(inner: S, settings: Arc<ExclusiveSettings>) -> Self {
+    fn new(inner: S, settings: Arc<ExclusiveSettings>) -> Self {
         Self { inner, settings }
     }
 }
@@ -212,24 +214,24 @@ where
     }
 }
 
-/// The settings of an [`ExclusiveLayer`](super::ExclusiveLayer), shared by all its services.
+/// The settings of an [`ExclusiveLayer`](ExclusiveLayer), shared by all its services.
 #[derive(Debug, Clone)]
-pub(super) struct ExclusiveSettings {
-    pub(super) redis: Redis,
+struct ExclusiveSettings {
+    redis: Redis,
     /// The rule that callbacks and problem documents see.
-    pub(super) rule: Arc<Rule>,
-    pub(super) prefix: Arc<str>,
-    pub(super) permits: u32,
-    pub(super) lease: Duration,
-    pub(super) wait: Duration,
-    pub(super) responder: Arc<Responder>,
+    rule: Arc<Rule>,
+    prefix: Arc<str>,
+    permits: u32,
+    lease: Duration,
+    wait: Duration,
+    responder: Arc<Responder>,
 }
 
 impl ExclusiveSettings {
     /// # Panics
     ///
     /// If the path is empty.
-    pub(super) fn new(redis: &Redis, path: &str, prefix: &str, lease: Duration) -> Self {
+    fn new(redis: &Redis, path: &str, prefix: &str, lease: Duration) -> Self {
         let permits = 1;
         Self {
             redis: redis.clone(),
@@ -243,12 +245,12 @@ impl ExclusiveSettings {
     }
 
     /// Adapts the rule to the permits and the lease.
-    pub(super) fn update_rule(&mut self) {
+    fn update_rule(&mut self) {
         self.rule = rule(self.rule.path(), self.permits, self.lease);
     }
 
     /// Acquires a permit for a request with this key, and says what becomes of the request.
-    pub(super) async fn decide(self: Arc<Self>, key: Key) -> Action {
+    async fn decide(self: Arc<Self>, key: Key) -> Action {
         let rule = Arc::clone(&self.rule);
         match self.acquire(&key).await {
             Ok(Some(permit)) => {

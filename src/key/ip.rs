@@ -1,14 +1,84 @@
-use std::net::IpAddr;
+//! Addresses as keys: the socket's peer, and the client behind trusted proxies.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::request::Parts;
 use ipnet::IpNet;
 
 use super::forwarding::Forwarding;
-use super::ip_key::{IPV6_PREFIX, canonical, ip_key};
-use super::peer_addr::peer;
+use super::key::Key;
+use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
-use crate::key::key::Key;
-use crate::key::key_extractor::KeyExtractor;
+
+/// The address of the socket's peer, as a request extension for servers that are not axum's.
+///
+/// On axum, serve with `into_make_service_with_connect_info::<SocketAddr>()` instead.
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use http::Request;
+/// use tidegate::key::PeerAddr;
+/// use tidegate::{KeyExtractor, PeerIp};
+///
+/// let peer: SocketAddr = "203.0.113.9:4711".parse()?;
+/// let request = Request::builder().extension(PeerAddr(peer)).body(())?;
+/// let (head, ()) = request.into_parts();
+/// assert_eq!(PeerIp.extract(&head)?.as_str(), "203.0.113.9");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerAddr(pub SocketAddr);
+
+/// The address of the peer of the request with this head.
+fn peer(head: &Parts) -> Result<IpAddr, KeyError> {
+    let given = head.extensions.get::<PeerAddr>().map(|peer| peer.0);
+    let peer = given.or_else(|| connect_info(head)).ok_or_else(|| {
+        KeyError::server(
+            "the request has no peer address: serve with \
+             into_make_service_with_connect_info::<SocketAddr>(), or insert a PeerAddr extension",
+        )
+    })?;
+    // A dual-stack socket shows `10.0.0.7` as `::ffff:10.0.0.7`.
+    Ok(peer.ip().to_canonical())
+}
+
+#[cfg(feature = "axum")]
+fn connect_info(head: &Parts) -> Option<SocketAddr> {
+    use axum::extract::ConnectInfo;
+    let info = head.extensions.get::<ConnectInfo<SocketAddr>>();
+    info.map(|info| info.0)
+}
+
+#[cfg(not(feature = "axum"))]
+fn connect_info(_: &Parts) -> Option<SocketAddr> {
+    None
+}
+
+/// The address of the socket's peer as the key. IPv6 addresses count by their /64 network.
+///
+/// Behind a proxy every request has the proxy's address: use [`ClientIp`](crate::ClientIp) there.
+///
+/// The address comes from axum's `ConnectInfo<SocketAddr>`, or from a
+/// [`PeerAddr`](super::PeerAddr) in the request's extensions. A request with neither means
+/// that the server was set up without them: extraction fails with a [`KeyError`] of the kind
+/// [`Server`](super::KeyErrorKind::Server).
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{PeerIp, RateLimitLayer};
+///
+/// // Each address: at most 5 requests in any 10 seconds.
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).key(PeerIp);
+/// # let _ = layer;
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PeerIp;
+
+impl KeyExtractor for PeerIp {
+    fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
+        Ok(ip_key(peer(head)?, IPV6_PREFIX))
+    }
+}
 
 /// The address of the client behind trusted proxies as the key.
 ///
@@ -143,11 +213,29 @@ impl KeyExtractor for ClientIp {
 
 /// The IPv4 network of an IPv4-mapped IPv6 network: `10.0.0.0/8` for `::ffff:10.0.0.0/104`.
 fn unmapped(network: IpNet) -> IpNet {
-    let canonical = canonical(network.addr());
+    let canonical = network.addr().to_canonical();
     match network.prefix_len().checked_sub(96) {
         Some(bits) if canonical.is_ipv4() && network.addr().is_ipv6() => {
             IpNet::new(canonical, bits).unwrap_or(network)
         }
         _ => network,
     }
+}
+
+/// How many leading bits of an IPv6 address identify a customer: most customers get a whole /64.
+const IPV6_PREFIX: u8 = 64;
+
+/// The key of an address: all of an IPv4 address, and the first `ipv6_prefix` bits of an IPv6
+/// address.
+fn ip_key(ip: IpAddr, ipv6_prefix: u8) -> Key {
+    let part = match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) if ipv6_prefix >= 128 => ip.to_string(),
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix));
+            let network = Ipv6Addr::from_bits(ip.to_bits() & mask.unwrap_or(0));
+            format!("{network}/{ipv6_prefix}")
+        }
+    };
+    Key::default().with(part)
 }

@@ -3,8 +3,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, header};
 
-use super::ip_key::canonical;
-
 /// The most elements of a field that are read: more than any real chain of proxies writes.
 const MAX_HOPS: usize = 64;
 /// The most bytes of a field that are read, from the right.
@@ -147,7 +145,7 @@ fn node(text: &str) -> Option<IpAddr> {
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
     let with_port = || text.parse().ok().map(|addr: SocketAddr| addr.ip());
     let ip = text.parse().ok().or_else(with_port).or_else(bracketed)?;
-    Some(canonical(ip))
+    Some(ip.to_canonical())
 }
 
 #[cfg(test)]

@@ -1,14 +1,19 @@
+//! What algorithms share that keep a tally for each quota, in constant memory.
+
+use std::fmt;
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
-use super::kept_tally::KeptTally;
-use super::tally::{Level, Tally};
-use crate::algorithm::modulus::MODULUS_MASK;
-use crate::algorithm::quota_use::{QuotaUse, verdict};
+use super::algorithm::{AlgorithmState, MODULUS_MASK};
+use super::byte_reader::{ByteReader, ByteWriter, check};
+use super::count::CountError;
+use super::refunds::Refunds;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The most tallies of earlier quotas that are kept beside those of the rule.
-pub(super) const MAX_EARLIER: usize = 16;
+const MAX_EARLIER: usize = 16;
 
 /// The tallies of one key: those of its rule's quotas, and those of earlier quotas for as long as
 /// what was charged under them still counts.
@@ -16,13 +21,13 @@ pub(super) const MAX_EARLIER: usize = 16;
 /// Each take is charged to all of them. So two rules may take turns on one key, as they do during a
 /// rolling deployment, and neither refills the other.
 #[derive(Debug, Clone)]
-pub(in crate::algorithm) struct Tallies<T> {
-    pub(super) kept: SmallVec<[KeptTally<T>; 1]>,
+pub(super) struct Tallies<T> {
+    kept: SmallVec<[KeptTally<T>; 1]>,
     /// The number of units ever charged, modulo 2^52: tells takes of one instant apart, and their
     /// order.
-    pub(super) serial: u64,
+    serial: u64,
     /// When something was charged last.
-    pub(super) last_charge: u64,
+    last_charge: u64,
 }
 
 impl<T> Default for Tallies<T> {
@@ -37,7 +42,7 @@ impl<T> Default for Tallies<T> {
 
 impl<T: Tally> Tallies<T> {
     /// Decides a take, and charges it if it is allowed.
-    pub(in crate::algorithm) fn decide(
+    pub(super) fn decide(
         &mut self,
         now: u64,
         quotas: &[Quota],
@@ -199,7 +204,7 @@ impl<T: Tally> Tallies<T> {
     }
 
     /// The instant since which all tallies can tell takes apart.
-    pub(super) fn refundable_since(&self) -> u64 {
+    fn refundable_since(&self) -> u64 {
         let since = self.kept.iter().map(|kept| kept.refundable_since);
         since.max().unwrap_or(0)
     }
@@ -226,7 +231,7 @@ impl<T: Tally> Tallies<T> {
     }
 
     /// Whether nothing counts.
-    pub(super) fn is_forgotten(&self, now: u64) -> bool {
+    fn is_forgotten(&self, now: u64) -> bool {
         let counts = |kept: &KeptTally<T>| {
             kept.needed_until > now && kept.tally.used(now, self.last_charge) > 0
         };
@@ -270,4 +275,250 @@ fn states(
 ) -> impl ExactSizeIterator<Item = QuotaState> {
     let uses = uses.iter().enumerate();
     uses.map(move |(index, quota_use)| quota_use.state(now, || ends_at(index)))
+}
+
+/// The shortest window, in microseconds.
+const MIN_WINDOW: u64 = 1_000;
+
+impl<T: Tally> AlgorithmState for Tallies<T> {
+    fn reset(&mut self, now: u64) {
+        let quota = Quota::of_micros(0, MIN_WINDOW);
+        *self = Self {
+            kept: SmallVec::from_buf([KeptTally {
+                tally: T::new(&quota, 1),
+                needed_until: now,
+                refundable_since: now.saturating_add(1),
+            }]),
+            serial: 0,
+            last_charge: now,
+        };
+    }
+
+    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, earlier: &Refunds) -> u64 {
+        if self.last_charge > now || self.is_forgotten(now) {
+            return 0;
+        }
+        let charged_since = |serial: u64| self.serial.wrapping_sub(serial) & MODULUS_MASK;
+        let later = charged_since(receipt.serial());
+        let is_later = |serial| charged_since(serial) < later;
+        let refund = TallyRefund {
+            stamp: receipt.stamp(),
+            units,
+            later: later.saturating_sub(earlier.units(receipt.stamp(), is_later)),
+        };
+        let tallies = self.kept.iter_mut();
+        let tallies = tallies.filter(|kept| kept.refundable_since <= receipt.stamp());
+        let refunded = tallies.map(|kept| kept.tally.refund(now, &refund));
+        refunded.max().unwrap_or(0)
+    }
+
+    fn forgotten_at(&self) -> u64 {
+        let ends = self.kept.iter().map(KeptTally::ends_at);
+        match ends.max() {
+            // Nothing is held: after a reset, or all was given back.
+            None | Some(0) => self.refundable_since(),
+            Some(ends_at) => ends_at,
+        }
+    }
+
+    fn longest_life(&self) -> u64 {
+        let lives = self.kept.iter().map(|kept| kept.tally.life());
+        lives.max().unwrap_or(0)
+    }
+
+    fn write(&self, writer: &mut ByteWriter) {
+        writer.number(self.serial);
+        writer.number(self.last_charge);
+        writer.number(self.kept.len() as u64);
+        for kept in &self.kept {
+            kept.write(writer, self.last_charge);
+        }
+    }
+
+    fn read(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
+        let serial = reader.number_up_to(MODULUS_MASK, "the serial number")?;
+        let last_charge = reader.number()?;
+        let length = reader.length(MAX_QUOTAS + MAX_EARLIER, "the number of tallies")?;
+        let kept = (0..length).map(|_| KeptTally::read(reader, last_charge));
+        *self = Self {
+            kept: kept.collect::<Result<_, _>>()?,
+            serial,
+            last_charge,
+        };
+        Ok(())
+    }
+}
+
+/// One of the tallies that are kept for a key.
+#[derive(Debug, Clone)]
+struct KeptTally<T> {
+    tally: T,
+    /// Until when it is needed for what was charged while its quota was the rule's.
+    needed_until: u64,
+    /// Takes that were charged before this instant are not told apart in it, or before a reset, and
+    /// so not given back.
+    refundable_since: u64,
+}
+
+impl<T: Tally> KeptTally<T> {
+    /// The instant from which on it is of no use.
+    fn ends_at(&self) -> u64 {
+        self.tally.ends_at().min(self.needed_until)
+    }
+
+    fn write(&self, writer: &mut ByteWriter, last_charge: u64) {
+        self.tally.write(writer, last_charge);
+        writer.number_near(self.needed_until, last_charge);
+        writer.number_near(self.refundable_since, last_charge);
+    }
+
+    fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError> {
+        let tally = T::read(reader, last_charge)?;
+        let needed_until = reader.number_near(last_charge)?;
+        let refundable_since = reader.number_near(last_charge)?;
+        // As the scripts do: no charge counts for longer than two of the longest windows.
+        let max_window = Quota::MAX_WINDOW.as_micros() as u64;
+        let latest = last_charge.saturating_add(2 * max_window);
+        check(needed_until <= latest, "the end of a tally")?;
+        Ok(Self {
+            tally,
+            needed_until,
+            refundable_since,
+        })
+    }
+}
+
+/// No tally holds more units: a rule with large costs may charge the tally of an earlier one beyond
+/// that one's max.
+pub(super) const MAX_HELD: u64 = 1 << 51;
+
+/// What an algorithm keeps for one quota, in constant memory. Instants are microseconds, and
+/// `last_charge` is the instant of the last charge of its key.
+pub(super) trait Tally: fmt::Debug + Clone {
+    /// The tally of this quota, with nothing charged.
+    fn new(quota: &Quota, sub_windows: u16) -> Self;
+
+    /// The tally of this quota, with `units` charged at `stamp`.
+    fn charged_once(quota: &Quota, sub_windows: u16, stamp: u64, units: u64) -> Self {
+        let mut tally = Self::new(quota, sub_windows);
+        tally.charge(stamp, Level::default(), units);
+        tally
+    }
+
+    /// Whether it can be the tally of this quota, with what it has counted.
+    fn can_serve(&self, quota: &Quota, sub_windows: u16) -> bool;
+
+    /// Becomes the tally of this quota, which it [can serve](Self::can_serve).
+    fn serve(&mut self, quota: &Quota);
+
+    /// The quota that it was charged under last.
+    fn quota(&self) -> &Quota;
+
+    /// The most units that may be used at once under this quota.
+    fn limit(quota: &Quota) -> u64 {
+        quota.max()
+    }
+
+    /// How long a charge counts at most.
+    fn life(&self) -> u64;
+
+    /// Units that count at `now`.
+    fn used(&self, now: u64, last_charge: u64) -> u64 {
+        self.level(now, last_charge).used
+    }
+
+    /// The same, with what a charge at this instant needs besides.
+    fn level(&self, now: u64, last_charge: u64) -> Level;
+
+    /// Units that a new tally has to be charged with, as of `last_charge`, for what counts here at
+    /// `now` to count there too. At `now` that many units count there, or more; what has drained
+    /// here does not drain again there.
+    fn carried_over(&self, now: u64, last_charge: u64) -> u64 {
+        self.used(now, last_charge)
+    }
+
+    /// Microseconds until `cost` units fit under the limit, if they do not fit now.
+    fn wait(&self, now: u64, limit: u64, cost: u64) -> u64;
+
+    /// The instant from which on nothing counts; 0 if nothing is held.
+    fn ends_at(&self) -> u64;
+
+    /// Charges units, whether or not they fit under a limit. `level` is that of this instant.
+    /// Returns how many units it could not hold.
+    fn charge(&mut self, now: u64, level: Level, units: u64) -> u64;
+
+    /// Gives back units of a take that still count, and returns how many.
+    fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64;
+
+    /// The clock went back to `now`: what was charged in its future counts as charged now.
+    fn follow_clock_back(&mut self, now: u64, last_charge: u64);
+
+    /// Writes all that later answers depend on.
+    fn write(&self, writer: &mut ByteWriter, last_charge: u64);
+
+    /// Reads what [`write`](Self::write) has written. Other bytes are an error, or a tally that
+    /// answers without a panic.
+    fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError>;
+}
+
+/// How full a tally is at an instant.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Level {
+    /// Units that count.
+    pub(super) used: u64,
+    /// In a bucket, the number of whole paces since its busy time began; otherwise 0.
+    pub(super) paces: u64,
+}
+
+/// A take that is given back.
+pub(super) struct TallyRefund {
+    /// When the take was charged.
+    pub(super) stamp: u64,
+    /// The most units to give back.
+    pub(super) units: u64,
+    /// Units that were charged after the take and not given back since.
+    pub(super) later: u64,
+}
+
+/// How much of a quota is used.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QuotaUse {
+    /// The most units that may be used at once.
+    pub(super) limit: u64,
+    pub(super) used: u64,
+}
+
+impl QuotaUse {
+    /// What a decision says about the quota, if nothing counts from `ends_at` on.
+    pub(super) fn state(self, now: u64, ends_at: impl FnOnce() -> u64) -> QuotaState {
+        // A quota of no units has none to wait for.
+        let reset_after = match self.used == 0 || self.limit == 0 {
+            true => 0,
+            false => ends_at().saturating_sub(now),
+        };
+        QuotaState::from_micros(self.limit.saturating_sub(self.used), reset_after)
+    }
+
+    fn lacks(self, cost: u64) -> bool {
+        self.used + cost > self.limit
+    }
+}
+
+/// Whether the cost fits into all quotas. For each quota that it does not fit into, `wait` is
+/// called with the quota's index, and returns the microseconds until the cost fits.
+pub(super) fn verdict(cost: u64, uses: &[QuotaUse], wait: impl Fn(usize) -> u64) -> Verdict {
+    if cost == 0 {
+        return Verdict::Allowed;
+    }
+    if uses.iter().any(|quota| cost > quota.limit) {
+        return Verdict::Never;
+    }
+    let lacking = uses
+        .iter()
+        .enumerate()
+        .filter(|(_, quota)| quota.lacks(cost));
+    let longest = lacking.map(|(index, _)| wait(index)).max();
+    longest.map_or(Verdict::Allowed, |micros| Verdict::Denied {
+        retry_after: Duration::from_micros(micros),
+    })
 }

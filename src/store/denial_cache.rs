@@ -1,0 +1,486 @@
+//! A store that answers a denied key by itself until the denial is over.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use super::wrapper::{Wrapped, Wrapper};
+use super::{Store, Take};
+use crate::clock::{Clock, nanos};
+use crate::decision::{Decision, Verdict};
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::rule::Rule;
+use crate::sync::lock;
+
+/// Remembers denials: while a denial lasts, it answers the same take in the memory of this process,
+/// so that a flood of denied requests costs the store inside nearly nothing.
+///
+/// A denial answers takes of the same rule, the same `Arc`, of the same key and of the same cost.
+/// The answer is there immediately, without an allocation, and its source is
+/// [`Cache`](crate::decision::Source::Cache): the verdict is that of the store inside, whose
+/// [name](Store::name) the cache has, and never that of a fallback.
+///
+/// # What it answers
+///
+/// - **The remaining units** are those of the denial.
+/// - **The retry-after** is what is left of it, and ends when that of the first caller does: it is
+///   counted from the instant at which the store's answer came. The store allows the take at that
+///   instant, and at most one round trip earlier. The reset-after is what is left, too; a rule of
+///   several quotas tells that of the denial.
+/// - **The denial ends** its retry-after from the instant at which its question was sent, less a
+///   thousandth for clocks whose paces differ. The server's time cannot be over before. From then
+///   on the store answers. So the cache denies nobody for whom time has made room in the store.
+/// - **A take that can [never](crate::decision::Verdict::Never) be allowed** has no such end.
+///
+/// A denial is void at once after a [refund](Store::refund) or a [reset](Store::reset) through this
+/// cache, and when the rule is replaced by another one. A question from before is then not
+/// remembered, either.
+///
+/// # What may free units without its knowledge
+///
+/// *What is free is granted* has this one exception: units that another process, or another store
+/// of this process, frees by a refund, a reset or a larger quota may be denied here for at most the
+/// [max age](Self::max_age). The same holds when the server loses its data or its clock is set
+/// forward, after a refund or a reset that got no answer, and after a rule was replaced by one
+/// under which charges count for a longer time: what was charged before is then free earlier than
+/// the store said.
+///
+/// Once a denial has three quarters of the max age, the next take asks the store, and only that
+/// one; until its answer comes, the others are answered by the denial, and do not wait. If that
+/// take fails or its future is dropped, the denial is void. So it is at the max age: then every
+/// take asks until there is a new denial.
+///
+/// # What it does not answer
+///
+/// Looks, at a cost of 0, and [repeats](crate::Take::repeat) of callers that wait always ask the
+/// store.
+///
+/// The memory is bounded: it remembers [at most 10,000](Self::max_keys) denials, each a rule, a key
+/// and a cost. Where there is no room, a new denial takes the place of one of the eight others that
+/// its key shares a place with: of the one that was not told for the longest time. So a flood of
+/// keys costs no caller more time, and a key that is asked for often stays. Time is tokio's, so that
+/// `tokio::time::pause` works on it. Clones share the denials.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::decision::Source;
+/// use tidegate::store::DenialCache;
+/// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // In place of a RedisStore.
+/// let store = DenialCache::new(MemoryStore::new());
+/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(1)])?);
+/// let take = Take::new(rule, Key::from("alice"));
+/// assert!(store.take(&take).await?.is_allowed());
+///
+/// let denied = store.take(&take).await?;
+/// assert_eq!(denied.source(), Source::Local);
+/// let again = store.take(&take).await?;
+/// assert_eq!(again.source(), Source::Cache);
+/// assert!(again.retry_after() <= denied.retry_after());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct DenialCache<S> {
+    wrapped: Wrapped<S>,
+    max_keys: usize,
+    max_age: Duration,
+    clock: Clock,
+}
+
+impl<S: Store> DenialCache<S> {
+    /// The default of [`DenialCache::max_age`].
+    pub const DEFAULT_MAX_AGE: Duration = Duration::from_millis(100);
+
+    /// The default of [`DenialCache::max_keys`].
+    pub const DEFAULT_MAX_KEYS: usize = 10_000;
+
+    /// The largest [`DenialCache::max_keys`]: room for so many takes 200 MB.
+    pub const MAX_KEYS: usize = 1_000_000;
+
+    /// Remembers the denials of `inner`.
+    #[must_use]
+    pub fn new(inner: S) -> Self {
+        let cache = Self {
+            wrapped: Wrapped::bare(inner),
+            max_keys: Self::DEFAULT_MAX_KEYS,
+            max_age: Self::DEFAULT_MAX_AGE,
+            clock: Clock::tokio(),
+        };
+        cache.empty()
+    }
+
+    /// How old a denial may become. One take asks the store again at three quarters of this. The
+    /// cache is off with [`Duration::ZERO`]; with [`Duration::MAX`] a denial lasts as long as its
+    /// retry-after. Those that it remembers are
+    /// forgotten. Default: 100 ms.
+    ///
+    /// A store whose answers take longer than a quarter of this time is asked more often, and by
+    /// every take if they take longer than all of it.
+    #[must_use]
+    pub fn max_age(mut self, max_age: Duration) -> Self {
+        self.max_age = max_age;
+        self.empty()
+    }
+
+    /// How many denials it remembers at most; with 0 the cache is off. Those that it remembers are
+    /// forgotten. Default: 10,000, which take about 2 MB where the keys are addresses. More than
+    /// [`MAX_KEYS`](Self::MAX_KEYS) become that number.
+    #[must_use]
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.max_keys = max_keys.min(Self::MAX_KEYS);
+        self.empty()
+    }
+
+    /// Reads the time from a clock that a test moves by hand. The denials are forgotten.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
+        self.clock = Clock::Manual(clock);
+        self.empty()
+    }
+
+    fn empty(mut self) -> Self {
+        let denials = Denials::new(self.max_keys, self.max_age, self.clock.clone());
+        self.wrapped.denials = Some(Arc::new(denials));
+        self
+    }
+}
+
+impl<S: Store> Wrapper for DenialCache<S> {
+    type Inner = S;
+
+    fn wrapped(&self) -> &Wrapped<S> {
+        &self.wrapped
+    }
+}
+
+/// The denials that are kept. The place of a rule and key is given by their hash, which no client
+/// can choose, so neither the number of keys nor a flood of them makes a look take longer.
+pub(super) struct Denials {
+    sets: Box<[Mutex<DenialSet>]>,
+    max_per_set: usize,
+    /// In nanoseconds.
+    max_age: u64,
+    clock: Clock,
+}
+
+impl Denials {
+    /// For at most `max_keys` denials.
+    pub(super) fn new(max_keys: usize, max_age: Duration, clock: Clock) -> Self {
+        let max_per_set = max_keys.clamp(1, MAX_DENIALS);
+        Self {
+            sets: (0..max_keys / max_per_set)
+                .map(|_| Mutex::default())
+                .collect(),
+            max_per_set,
+            max_age: nanos(max_age),
+            clock,
+        }
+    }
+
+    /// The take that the store has to answer. `None` if its answer is not remembered.
+    ///
+    /// # Errors
+    ///
+    /// The denial that answers this take.
+    pub(super) fn look(self: &Arc<Self>, take: &Take) -> Result<Option<PendingTake>, Decision> {
+        if take.cost() == 0 || take.is_repeat() || self.max_age == 0 {
+            return Ok(None);
+        }
+        let hash = take.count_name().hash();
+        let Some(mut set) = self.set(hash) else {
+            return Ok(None);
+        };
+        // Read under the lock: a thread that waits for the lock would come with an old instant.
+        let now = self.clock.nanos();
+        let question = set.look(take, now, self.max_age)?;
+        let denials = Arc::clone(self);
+        Ok(Some(PendingTake {
+            denials,
+            hash,
+            question,
+        }))
+    }
+
+    /// Voids what is kept of this take's count. Nothing of it is kept before the guard is
+    /// dropped, nor later if it was asked before.
+    pub(super) fn begin_change(self: &Arc<Self>, take: &Take) -> ChangeGuard {
+        let hash = take.count_name().hash();
+        if let Some(mut set) = self.set(hash) {
+            set.begin_change(hash);
+        }
+        ChangeGuard {
+            denials: Arc::clone(self),
+            hash,
+        }
+    }
+
+    /// The set of this hash; `None` if there is no room for any denial.
+    fn set(&self, hash: u64) -> Option<MutexGuard<'_, DenialSet>> {
+        // The upper half of the hash, as a fraction of the number of sets.
+        let at = (u128::from(hash) * self.sets.len() as u128) >> 64;
+        let set = self.sets.get(usize::try_from(at).ok()?)?;
+        Some(lock(set))
+    }
+}
+
+impl fmt::Debug for Denials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Denials")
+            .field("max_keys", &(self.sets.len() * self.max_per_set))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A refund or a reset, until it is answered or dropped.
+#[derive(Debug)]
+pub(super) struct ChangeGuard {
+    denials: Arc<Denials>,
+    hash: u64,
+}
+
+impl Drop for ChangeGuard {
+    fn drop(&mut self) {
+        if let Some(mut set) = self.denials.set(self.hash) {
+            set.end_change();
+        }
+    }
+}
+
+/// A take that the store has to answer. If it is dropped without an answer, the denial that it was
+/// to renew is void.
+#[derive(Debug)]
+pub(super) struct PendingTake {
+    denials: Arc<Denials>,
+    hash: u64,
+    question: Question,
+}
+
+impl PendingTake {
+    /// Keeps the store's answer if it is a denial.
+    pub(super) fn answered(mut self, take: &Take, answer: &Result<Decision, StoreError>) {
+        let denial = answer.as_ref().ok().and_then(|decision| {
+            let now = || self.denials.clock.nanos();
+            Denial::new(take, decision, self.question.asked_at, now)
+        });
+        self.end(denial.map(|denial| (take, denial)));
+    }
+
+    fn end(&mut self, denial: Option<(&Take, Denial)>) {
+        if denial.is_none() && self.question.renewal.is_none() {
+            return;
+        }
+        if let Some(mut set) = self.denials.set(self.hash) {
+            set.answered(&self.question, denial, self.denials.max_per_set);
+        }
+        self.question.renewal = None;
+    }
+}
+
+impl Drop for PendingTake {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}
+
+/// The most denials of one set.
+const MAX_DENIALS: usize = 8;
+
+/// Denials of rules and keys whose hashes lead to the same place, under one lock.
+#[derive(Debug, Default)]
+struct DenialSet {
+    denials: Vec<Denial>,
+    /// How often denials were voided: an answer to a question from before is not kept.
+    voids: u64,
+    /// How many refunds and resets wait for their answer: until then, no denial is kept.
+    changes: usize,
+    /// How many questions were asked to renew a denial.
+    renewals: u64,
+    /// How often a denial was kept or told.
+    uses: u64,
+}
+
+/// Describes a question that goes to the store, until its answer comes.
+#[derive(Debug)]
+struct Question {
+    asked_at: u64,
+    voids: u64,
+    /// The number of the question, if it is to renew a denial.
+    renewal: Option<u64>,
+}
+
+impl DenialSet {
+    /// The question to the store, if the store has to answer.
+    ///
+    /// # Errors
+    ///
+    /// The denial that answers this take.
+    fn look(&mut self, take: &Take, now: u64, max_age: u64) -> Result<Question, Decision> {
+        let mut question = Question {
+            asked_at: now,
+            voids: self.voids,
+            renewal: None,
+        };
+        let mut denials = self.denials.iter_mut();
+        let Some(at) = denials.position(|denial| denial.answers(take)) else {
+            return Ok(question);
+        };
+        let denial = &mut self.denials[at];
+        match denial.age(now, max_age) {
+            Age::Due if denial.renewal.is_none() => {
+                self.renewals += 1;
+                denial.renewal = Some(self.renewals);
+                question.renewal = denial.renewal;
+            }
+            Age::Fresh | Age::Due => {
+                self.uses += 1;
+                denial.last_use = self.uses;
+                return Err(denial.told(now));
+            }
+            Age::Over => {
+                self.denials.swap_remove(at);
+            }
+        }
+        Ok(question)
+    }
+
+    /// The store answered the question, by this denial or otherwise; or nobody hears the answer.
+    fn answered(&mut self, question: &Question, denial: Option<(&Take, Denial)>, max: usize) {
+        if question.renewal.is_some() {
+            self.denials
+                .retain(|denial| denial.renewal != question.renewal);
+        }
+        let may_keep = self.changes == 0 && question.voids == self.voids;
+        if let Some((take, denial)) = denial.filter(|_| may_keep) {
+            self.keep(take, denial, max);
+        }
+    }
+
+    /// Keeps the later one of two denials of the same question. In a set that is full, the denial
+    /// goes that was not used for the longest time.
+    fn keep(&mut self, take: &Take, mut denial: Denial, max: usize) {
+        self.uses += 1;
+        denial.last_use = self.uses;
+        let mut same = self.denials.iter_mut().filter(|kept| kept.answers(take));
+        if let Some(kept) = same.next() {
+            if kept.asked_at < denial.asked_at {
+                *kept = denial;
+            }
+            return;
+        }
+        if self.denials.len() < max {
+            self.denials.push(denial);
+        } else if let Some(kept) = self.denials.iter_mut().min_by_key(|kept| kept.last_use) {
+            *kept = denial;
+        }
+    }
+
+    /// A refund or a reset of this hash begins: its denials are void.
+    fn begin_change(&mut self, hash: u64) {
+        self.changes += 1;
+        self.denials.retain(|denial| denial.hash != hash);
+    }
+
+    /// It has ended. What was asked before may have been decided before.
+    fn end_change(&mut self) {
+        self.changes -= 1;
+        self.voids += 1;
+    }
+}
+
+/// A store's denial, and the question that it answered. Instants are nanoseconds of this process's
+/// clock.
+#[derive(Debug)]
+struct Denial {
+    /// The hash of the rule's id and the key.
+    hash: u64,
+    /// It does not keep a rule that was replaced, and no other rule gets its address.
+    rule: Weak<Rule>,
+    key: Key,
+    cost: u64,
+    decision: Decision,
+    /// Before the question was sent: the store decided at this instant or later.
+    asked_at: u64,
+    /// After the answer was heard: the store decided at this instant or earlier.
+    heard_at: u64,
+    /// The retry-after; without an end for a take that can never be allowed.
+    lasts: u64,
+    /// The number of the set's use in which this was kept or told last.
+    last_use: u64,
+    /// The number of the question that asks the store again.
+    renewal: Option<u64>,
+}
+
+/// Says who answers a question about a key whose denial is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Age {
+    /// The denial.
+    Fresh,
+    /// The store answers one question, and the denial the others.
+    Due,
+    /// The store.
+    Over,
+}
+
+impl Denial {
+    /// `None` if the decision is no denial, or that of a fallback.
+    fn new(
+        take: &Take,
+        decision: &Decision,
+        asked_at: u64,
+        now: impl FnOnce() -> u64,
+    ) -> Option<Self> {
+        let lasts = match decision.verdict() {
+            Verdict::Allowed => return None,
+            Verdict::Denied { retry_after } => nanos(retry_after),
+            Verdict::Never => u64::MAX,
+        };
+        decision.failure().is_none().then(|| Self {
+            hash: take.count_name().hash(),
+            rule: Arc::downgrade(take.rule()),
+            key: take.key().clone(),
+            cost: take.cost(),
+            decision: decision.clone(),
+            asked_at,
+            heard_at: now(),
+            lasts,
+            last_use: 0,
+            renewal: None,
+        })
+    }
+
+    fn answers(&self, take: &Take) -> bool {
+        self.hash == take.count_name().hash()
+            && self.cost == take.cost()
+            && self.rule.as_ptr() == Arc::as_ptr(take.rule())
+            && self.key == *take.key()
+    }
+
+    /// The denial is over before the store's: its time begins before the store decided, and a
+    /// thousandth is left for a server whose clock runs faster.
+    fn age(&self, now: u64, max_age: u64) -> Age {
+        let age = now.saturating_sub(self.asked_at);
+        let at_servers_pace = age.saturating_add(age / 1_000);
+        // Early enough that the answer is there at the max age.
+        let due = max_age - max_age / 4;
+        if at_servers_pace >= self.lasts || age >= max_age {
+            Age::Over
+        } else if age >= due {
+            Age::Due
+        } else {
+            Age::Fresh
+        }
+    }
+
+    /// The denial as it is told now. The retry-after ends when that of the first caller does, who
+    /// heard of the denial when the store's answer came.
+    fn told(&self, now: u64) -> Decision {
+        let micros = now.saturating_sub(self.heard_at) / 1_000;
+        self.decision.told_later(micros)
+    }
+}
