@@ -11,7 +11,7 @@ use tidegate::test_util::ManualClock;
 use tidegate::{Key, Quota, RedisStore, Rule, Store, Take};
 
 use super::input::Input;
-use super::server::{Reply, Server, allowed, encoded, is_refund, keys};
+use super::server::{Reply, Server, allowed, encoded, is_refund, keys, numbered};
 
 /// Longer parts are hashed.
 const LONGEST_PLAIN_PART: usize = 64;
@@ -153,7 +153,7 @@ fn names(server: &Server, store: &RedisStore, path: &str, key: &Key) -> Names {
         let names = names.map(|name| name.expect("names are text"));
         noted.lock().expect("no panic here").extend(names);
         Reply::Bytes(match is_refund(words) {
-            true => b":0\r\n".to_vec(),
+            true => numbered(words, b":0\r\n"),
             false => encoded(&Value::BulkString(allowed(words))),
         })
     });

@@ -10,7 +10,7 @@ use tidegate::lock::{Lock, Owner};
 
 use super::input::{Input, tell};
 use super::replies::value;
-use super::server::{Reply, Server, encoded};
+use super::server::{Reply, Server, encoded, numbered};
 
 const MOST_CALLS: usize = 4;
 
@@ -24,14 +24,20 @@ pub fn run(bytes: &[u8]) {
             let (what, with) = (input.byte(), input.likely());
             let replies = (0..1 + input.byte() % 4).map(|_| encoded(&reply(&mut input)));
             let mut replies: VecDeque<_> = replies.collect();
-            tell(|| format!("call {what} with {with}: {replies:?}"));
-            server.answer(move |_| {
-                Reply::Bytes(replies.pop_front().unwrap_or_else(|| b":0\r\n".to_vec()))
+            let is_own = input.byte() % 8 > 0;
+            tell(|| format!("call {what} with {with}, {is_own}: {replies:?}"));
+            server.answer(move |words| {
+                let returned = replies.pop_front();
+                let returned = returned.unwrap_or_else(|| b":0\r\n".to_vec());
+                Reply::Bytes(match is_own {
+                    true => numbered(words, &returned),
+                    false => returned,
+                })
             });
             server.block_on(call(&server.redis, what, with));
         }
         // What is left to be done in the background is done, too.
-        server.answer(|_| Reply::Bytes(b":0\r\n".to_vec()));
+        server.answer(|words| Reply::Bytes(numbered(words, b":0\r\n")));
         server.sleep(Duration::from_secs(10));
     });
 }

@@ -17,7 +17,9 @@ use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, StoreEr
 use tokio::time::Instant;
 
 use super::input::{Input, tell};
-use super::server::{Reply, Server, Words, allowed, arguments, encoded, is_refund, keys, put_mark};
+use super::server::{
+    Reply, Server, Words, allowed, arguments, encoded, is_refund, keys, numbered, put_mark,
+};
 
 pub fn run(bytes: &[u8]) {
     Server::with(|server| {
@@ -151,7 +153,8 @@ fn answer(server: &Server, bytes: &[u8], takes: &[Take]) -> Arc<AtomicBool> {
         let mut input = Input::new(&bytes[at..]);
         let reply = match input.byte() {
             0..=127 if is_refund(words) => {
-                Reply::Bytes(encoded(&Value::Int(input.likely() as i64)))
+                let units = encoded(&Value::Int(input.likely() as i64));
+                Reply::Bytes(numbered(words, &units))
             }
             0..=127 => Reply::Bytes(encoded(&Value::BulkString(rows(&mut input, words, &takes)))),
             128..=143 => {

@@ -171,7 +171,7 @@ fn reply(words: &Words, shared: &Mutex<Shared>) -> Reply {
         _ => {
             return match &mut shared.lock().expect("no panic here").answer {
                 Some(answer) => answer(words),
-                None => Reply::Bytes(b":0\r\n".to_vec()),
+                None => Reply::Bytes(numbered(words, b":0\r\n")),
             };
         }
     };
@@ -221,9 +221,18 @@ pub fn is_refund(words: &Words) -> bool {
 fn checked(words: &Words) -> Option<Vec<u8>> {
     let is_check = words[0] == b"EVAL" && words.get(2).is_some_and(|number| number == b"0");
     let number = words.get(3).filter(|_| is_check)?;
-    let mut reply = b"*3\r\n$10\r\n1800000000\r\n$1\r\n0\r\n".to_vec();
-    reply.extend(encoded(&Value::BulkString(number.clone())));
-    Some(reply)
+    Some([b"*1\r\n:", &number[..], b"\r\n"].concat())
+}
+
+/// What a script returns, behind the number of its call, which is its last argument. Of other
+/// commands only what is returned.
+pub fn numbered(words: &Words, returned: &[u8]) -> Vec<u8> {
+    match words.last() {
+        Some(number) if words[0].starts_with(b"EVAL") => {
+            [b"*2\r\n:", &number[..], b"\r\n", returned].concat()
+        }
+        _ => returned.to_vec(),
+    }
 }
 
 /// Puts the mark of a call, which its reply repeats, where the reply has it.
