@@ -3,13 +3,15 @@ use std::time::Instant;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use redis::{Arg, Cmd, Pipeline, RedisError, RedisResult, Value};
+use redis::{Arg, Cmd, RedisError, RedisResult, Value};
+use smallvec::SmallVec;
 
 use super::call_id::{CallId, NumberedReply};
 use super::errors::{is_about_a_key, is_unknown_script, needs_another_connection, store_error};
-use super::link::Link;
+use super::link::{Commands, Link, Replies};
 use super::node::Endpoint;
 use super::question::{CallQuestion, CountKey, Question, QuestionBody, SendOptions};
+use super::queue::Questions;
 use super::server_clock::ServerClock;
 use super::take_call::{CallKind, TakeCall};
 
@@ -36,7 +38,7 @@ use super::take_call::{CallKind, TakeCall};
 /// exactly once: the calls are consumed by value.
 pub(super) struct Flight {
     /// In the order in which they are sent.
-    calls: Vec<FlightCall>,
+    calls: SmallVec<[FlightCall; 1]>,
     link: Link,
     endpoint: Endpoint,
 }
@@ -46,7 +48,7 @@ const LATE: &str = "LATE";
 
 impl Flight {
     /// Groups the questions into calls. `None` if there is no question.
-    pub(super) fn new(questions: Vec<Question>, link: Link, endpoint: Endpoint) -> Option<Self> {
+    pub(super) fn new(questions: Questions, link: Link, endpoint: Endpoint) -> Option<Self> {
         let calls = flight_calls(questions, &link.inner.clock);
         (!calls.is_empty()).then_some(Self {
             calls,
@@ -58,19 +60,19 @@ impl Flight {
     /// Sends all calls and hands out the answers. It has no time limit of its own: each answer's
     /// future has one.
     pub(super) async fn run(self) {
-        let mut pipeline = Pipeline::with_capacity(self.calls.len() + 1);
+        let mut commands = Commands::with_capacity(self.calls.len());
         for call in &self.calls {
             if call.options().is_asking {
-                pipeline.cmd("ASKING");
+                commands.push(redis::cmd("ASKING"));
             }
-            pipeline.add_command(call.command(&self.link.inner.clock));
+            commands.push(call.command(&self.link.inner.clock));
         }
         let check = self.needs_check().then(CallId::next);
         if let Some(id) = check {
-            pipeline.add_command(id.check());
+            commands.push(id.check());
         }
         let asked = Instant::now();
-        match self.link.ask(&pipeline).await {
+        match self.link.ask(commands).await {
             Ok(replies) => self.hand_out(replies, check, asked),
             // Nothing is sent again: it may have been executed.
             Err(error) => self.fail(&error),
@@ -91,7 +93,7 @@ impl Flight {
     /// If the last reply is an error of the server, it proves nothing, and condemns nothing: the
     /// server may refuse one call, or all while it loads its data. Then errors are handed out, and
     /// the replies that repeat the number of their own call; commands get the error of the check.
-    fn hand_out(self, mut replies: Vec<Value>, check: Option<CallId>, asked: Instant) {
+    fn hand_out(self, mut replies: Replies, check: Option<CallId>, asked: Instant) {
         let is_in_step = self.is_in_step(&mut replies, check);
         if matches!(is_in_step, Ok(false)) {
             return self.condemn();
@@ -127,7 +129,7 @@ impl Flight {
     }
 
     /// Whether the last reply is that of the last command. An error if the check was refused.
-    fn is_in_step(&self, replies: &mut Vec<Value>, check: Option<CallId>) -> RedisResult<bool> {
+    fn is_in_step(&self, replies: &mut Replies, check: Option<CallId>) -> RedisResult<bool> {
         if let Some(id) = check {
             let reply = replies.pop().unwrap_or(Value::Nil).extract_error()?;
             return Ok(id.is_in(&reply));
@@ -245,9 +247,9 @@ pub(super) enum FlightCall {
 ///
 /// The questions about one count are sent in the order in which they arrived. The order of
 /// different counts changes, which nobody can observe: an answer depends on its own count alone.
-pub(super) fn flight_calls(questions: Vec<Question>, clock: &ServerClock) -> Vec<FlightCall> {
+pub(super) fn flight_calls(questions: Questions, clock: &ServerClock) -> SmallVec<[FlightCall; 1]> {
     let mut grouping = Grouping {
-        calls: Vec::new(),
+        calls: SmallVec::new(),
         open: HashMap::new(),
         counts: HashTable::new(),
         clock,
@@ -265,7 +267,7 @@ pub(super) fn flight_calls(questions: Vec<Question>, clock: &ServerClock) -> Vec
 
 /// The calls of a flight while it is filled.
 struct Grouping<'a> {
-    calls: Vec<FlightCall>,
+    calls: SmallVec<[FlightCall; 1]>,
     /// The last call of each kind: takes of further keys join it.
     open: HashMap<CallKind, usize>,
     /// Where the last question about each count stands.

@@ -9,6 +9,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, ProtocolVersion,
     PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
 };
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::{broadcast, watch};
 
 use super::call_id::CallId;
@@ -19,6 +20,10 @@ use crate::in_flight_counter::InFlightCounter;
 
 /// A listener that leaves more messages than this unread is told that it has missed some.
 const MAX_UNREAD: usize = 1_024;
+
+/// The commands of a request, and the replies to them. A lone one needs no allocation.
+pub(super) type Commands = SmallVec<[Cmd; 1]>;
+pub(super) type Replies = SmallVec<[Value; 1]>;
 
 /// One connection to one server. Clones share it.
 ///
@@ -99,20 +104,20 @@ impl Link {
     /// If the future is dropped, the commands may have been sent: the server executes them, and the
     /// client drops their replies. It has no time limit. Once the reconnector has replaced a silent
     /// link it closes it, which ends this future.
-    pub(super) async fn ask(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+    pub(super) async fn ask(&self, commands: Commands) -> RedisResult<Replies> {
         let _outstanding = self.inner.activity.request_begins();
         let mut connection = self.connection.clone();
         let replies = async {
-            // A single command is sent without the list that a pipeline needs.
-            if commands.len() == 1
-                && let Some(command) = commands.cmd_iter().next()
-            {
+            if let [command] = &*commands {
                 let reply = connection.req_packed_command(command).await;
-                return reply.map(|reply| vec![reply]);
+                return reply.map(|reply| smallvec![reply]);
             }
-            connection
-                .req_packed_commands(commands, 0, commands.len())
-                .await
+            let mut pipeline = Pipeline::with_capacity(commands.len());
+            for command in commands {
+                pipeline.add_command(command);
+            }
+            let replies = connection.req_packed_commands(&pipeline, 0, pipeline.len());
+            replies.await.map(Replies::from_vec)
         };
         let replies = tokio::select! {
             biased;
@@ -130,9 +135,7 @@ impl Link {
     #[cfg_attr(not(feature = "cluster"), expect(dead_code))]
     pub(super) async fn query(&self, command: Cmd) -> RedisResult<Value> {
         let id = CallId::next();
-        let mut commands = Pipeline::with_capacity(2);
-        commands.add_command(command).add_command(id.check());
-        let mut replies = self.ask(&commands).await?;
+        let mut replies = self.ask(smallvec![command, id.check()]).await?;
         self.expect_check(id, replies.pop())?;
         replies.pop().unwrap_or(Value::Nil).extract_error()
     }
@@ -142,9 +145,7 @@ impl Link {
     /// write still answers it.
     pub(super) async fn check(&self) -> RedisResult<()> {
         let id = CallId::next();
-        let mut commands = Pipeline::with_capacity(1);
-        commands.add_command(id.check());
-        let mut replies = self.ask(&commands).await?;
+        let mut replies = self.ask(smallvec![id.check()]).await?;
         self.expect_check(id, replies.pop())
     }
 

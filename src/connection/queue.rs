@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -48,6 +49,9 @@ struct QueueState {
     next_cleaning: Option<Instant>,
     is_closed: bool,
 }
+
+/// The questions of a flight. A lone one needs no allocation.
+pub(super) type Questions = SmallVec<[Question; 1]>;
 
 /// The most questions that wait for one server. Further ones fail as `Overloaded`.
 ///
@@ -125,10 +129,10 @@ impl Queue {
     ///
     /// Questions are dropped here without an answer: either nobody listens any more, or the
     /// caller's own timer has ended its future.
-    pub(super) fn take(&self, max: usize) -> Vec<Question> {
+    pub(super) fn take(&self, max: usize) -> Questions {
         let now = Instant::now();
         let mut state = lock(&self.state);
-        let mut taken = Vec::with_capacity(max.min(state.questions.len()));
+        let mut taken = Questions::with_capacity(max.min(state.questions.len()));
         while taken.len() < max
             && let Some(question) = state.questions.pop_front()
         {

@@ -53,7 +53,7 @@ const NO_DEADLINE: u64 = 1 << 53;
 pub(super) struct TakeCall {
     id: CallId,
     kind: CallKind,
-    keys: Vec<KeyTakes>,
+    keys: SmallVec<[KeyTakes; 1]>,
     number_of_takes: usize,
 }
 
@@ -136,7 +136,7 @@ impl TakeCall {
         Self {
             id: CallId::next(),
             kind,
-            keys: Vec::new(),
+            keys: SmallVec::new(),
             number_of_takes: 0,
         }
     }
@@ -182,7 +182,8 @@ impl TakeCall {
     /// The script call: keys, questions, call id, and a test's clock if there is one.
     pub(super) fn command(&self) -> Cmd {
         let script = algorithm_script(self.kind.algorithm);
-        let mut command = Cmd::new();
+        let (arguments, bytes) = (self.keys.len() + 6, 192 * self.keys.len() + 64);
+        let mut command = Cmd::with_capacity(arguments, bytes);
         match self.kind.options.has_text {
             true => command.arg("EVAL").arg(script.source()),
             false => command.arg("EVALSHA").arg(script.sha()),
@@ -211,7 +212,7 @@ impl TakeCall {
     /// If the reply is not that of this call or cannot be read, all takes get an error, and the
     /// connection is closed.
     pub(super) fn hand_out(self, reply: &Value, asked: Instant, link: &Link, endpoint: &Endpoint) {
-        let mut answers = Vec::with_capacity(self.number_of_takes);
+        let mut answers = SmallVec::<[_; 1]>::with_capacity(self.number_of_takes);
         let read = match reply {
             Value::BulkString(bytes) => {
                 read_answers(bytes, self.id.number(), &self.keys, |answer| {
@@ -260,7 +261,7 @@ impl TakeCall {
     }
 
     /// How many keys the call has.
-    pub(super) const fn number_of_keys(&self) -> usize {
+    pub(super) fn number_of_keys(&self) -> usize {
         self.keys.len()
     }
 
