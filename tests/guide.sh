@@ -14,7 +14,7 @@ checked=0
 for diff in "$folder"/*.diff; do
     # A shortened diff names no lines.
     grep -q '^@@ -[0-9]' "$diff" || continue
-    patch --dry-run --batch --fuzz 0 -p1 <"$diff"
+    git apply --check -v "$diff"
     checked=$((checked + 1))
 done
 test "$checked" -ge 3 || { echo "tests/guide.sh: only $checked diffs were found" >&2; exit 1; }
