@@ -165,7 +165,7 @@ impl Connection {
         sooner: Option<Deadline>,
     ) -> AnswerFuture<Decision> {
         let slot = self.slot(|| take.count.joined());
-        self.ask(slot, sooner, |sender| QuestionBody::Take(take, sender))
+        self.enqueue(slot, sooner, |sender| QuestionBody::Take(take, sender))
     }
 
     /// Calls a script on keys of one slot.
@@ -183,7 +183,7 @@ impl Connection {
             script: Some(script),
             count: None,
         };
-        self.ask_alone(call, keys.first().copied().unwrap_or_default(), None)
+        self.enqueue_call(call, keys.first().copied().unwrap_or_default(), None)
     }
 
     /// Calls a script that changes a count of takes, on the keys of the count and of its refunds. The
@@ -202,7 +202,7 @@ impl Connection {
             script: Some(script),
             count: Some(count),
         };
-        self.ask_alone(call, &name, sooner)
+        self.enqueue_call(call, &name, sooner)
     }
 
     /// Runs a command on one key.
@@ -217,24 +217,24 @@ impl Connection {
             script: None,
             count: None,
         };
-        let reply = self.ask_alone(call, key, None).await?;
+        let reply = self.enqueue_call(call, key, None).await?;
         redis::from_redis_value(reply).map_err(|error| store_error(self.label(), error.into()))
     }
 
     /// Asks a question that shares its call with no other one. `key` is one of its keys.
-    fn ask_alone(
+    fn enqueue_call(
         &self,
         call: CallQuestion,
         key: &str,
         sooner: Option<Deadline>,
     ) -> AnswerFuture<Value> {
-        self.ask(self.slot(|| key), sooner, |sender| {
+        self.enqueue(self.slot(|| key), sooner, |sender| {
             QuestionBody::Call(call, sender)
         })
     }
 
     /// Queues a question for the node that serves its slot, and returns the future of its answer.
-    fn ask<T>(
+    fn enqueue<T>(
         &self,
         slot: u16,
         sooner: Option<Deadline>,
@@ -243,9 +243,9 @@ impl Connection {
         let deadline = Deadline::after(self.timeout).or_earlier(sooner);
         let (question, answer) = Question::new(body, slot, deadline, &self.inner.label);
         match &self.inner.nodes {
-            Nodes::One(node) => node.ask(question),
+            Nodes::One(node) => node.enqueue(question),
             #[cfg(feature = "cluster")]
-            Nodes::Cluster(cluster) => cluster.ask(question),
+            Nodes::Cluster(cluster) => cluster.enqueue(question),
         }
         answer
     }

@@ -72,7 +72,7 @@ impl Flight {
             commands.push(id.check());
         }
         let asked = Instant::now();
-        match self.link.ask(commands).await {
+        match self.link.send(commands).await {
             Ok(replies) => self.hand_out(replies, check, asked),
             // Nothing is sent again: it may have been executed.
             Err(error) => self.fail(&error),

@@ -104,7 +104,7 @@ impl Link {
     /// If the future is dropped, the commands may have been sent: the server executes them, and the
     /// client drops their replies. It has no time limit. Once the reconnector has replaced a silent
     /// link it closes it, which ends this future.
-    pub(super) async fn ask(&self, commands: Commands) -> RedisResult<Replies> {
+    pub(super) async fn send(&self, commands: Commands) -> RedisResult<Replies> {
         let _outstanding = self.inner.activity.request_begins();
         let mut connection = self.connection.clone();
         let replies = async {
@@ -135,7 +135,7 @@ impl Link {
     #[cfg_attr(not(feature = "cluster"), expect(dead_code))]
     pub(super) async fn query(&self, command: Cmd) -> RedisResult<Value> {
         let id = CallId::next();
-        let mut replies = self.ask(smallvec![command, id.check()]).await?;
+        let mut replies = self.send(smallvec![command, id.check()]).await?;
         self.expect_check(id, replies.pop())?;
         replies.pop().unwrap_or(Value::Nil).extract_error()
     }
@@ -145,7 +145,7 @@ impl Link {
     /// write still answers it.
     pub(super) async fn check(&self) -> RedisResult<()> {
         let id = CallId::next();
-        let mut replies = self.ask(smallvec![id.check()]).await?;
+        let mut replies = self.send(smallvec![id.check()]).await?;
         self.expect_check(id, replies.pop())
     }
 

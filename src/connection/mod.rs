@@ -15,7 +15,7 @@
 //!    |                     question.rs               Question: what waits and travels,
 //!    |                                               AnswerFuture: what the caller polls
 //!    |
-//! Node::ask                node.rs                   in a cluster, cluster/mod.rs finds it
+//! Node::enqueue            node.rs                   in a cluster, cluster/mod.rs finds it
 //!    |
 //! Queue::push              queue.rs                  at most 16,384 wait for a server
 //!    |
@@ -30,7 +30,7 @@
 //!    |   TakeCall          take_call.rs              up to 64 keys and 512 takes a script call
 //!    |   write_questions   take_script.rs            the bytes that the script reads
 //!    |
-//! Link::ask                link.rs                   one pipeline over one TCP connection
+//! Link::send               link.rs                   one pipeline over one TCP connection
 //!    |
 //! the server               ../../lua/                one script for each algorithm
 //!    |

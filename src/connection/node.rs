@@ -83,7 +83,7 @@ impl Node {
     ///
     /// It never waits: a question that finds no room, or no task to send it, is answered with an
     /// error before this returns.
-    pub(super) fn ask(&self, question: Question) {
+    pub(super) fn enqueue(&self, question: Question) {
         self.shortest_timeout.note(question.timeout);
         self.queue.push(question);
     }

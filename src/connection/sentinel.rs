@@ -85,7 +85,11 @@ impl Sentinels {
     /// either: a client that can reach one sentinel has to find the master. The role that the
     /// server itself reports decides in the end.
     pub(super) async fn master(&self) -> RedisResult<Master> {
-        let questions = self.address.seeds.iter().map(|sentinel| self.ask(sentinel));
+        let questions = self
+            .address
+            .seeds
+            .iter()
+            .map(|sentinel| self.query(sentinel));
         let mut answers: FuturesUnordered<_> = questions.collect();
         let (mut latest, mut unknown, mut failure) = (None::<NamedMaster>, None, None);
         loop {
@@ -120,7 +124,7 @@ impl Sentinels {
     }
 
     /// Asks one sentinel for the master, over a connection of its own.
-    async fn ask(&self, sentinel: &ConnectionInfo) -> RedisResult<NamedMaster> {
+    async fn query(&self, sentinel: &ConnectionInfo) -> RedisResult<NamedMaster> {
         let client = sentinel_client(sentinel)?;
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&unbounded())
@@ -195,7 +199,7 @@ impl Sentinels {
         };
         let pubsub = within(MAX_SUBSCRIBE, subscription).await?;
         // Messages that were published before the subscription are missed.
-        if let Ok(named) = within(MAX_SUBSCRIBE, self.ask(sentinel)).await
+        if let Ok(named) = within(MAX_SUBSCRIBE, self.query(sentinel)).await
             && self.is_later(&named, from, epoch)
         {
             return Ok(true);

@@ -1,7 +1,7 @@
 //! The decision about a take. It knows nothing of HTTP.
 //!
 //! ```text
-//! ask_first ── the store, once, and about the rule's candidate along with it
+//! take_first ── the store, once, and about the rule's candidate along with it
 //!     │
 //!   judge ──── no answer ──▶ Failed
 //!     │        allowed ────▶ Allowed
@@ -114,26 +114,26 @@ impl Decider {
 
     /// Asks the store about a request that has just arrived, and about the candidate of its rule.
     #[inline]
-    pub(super) fn ask_first(&self, take: Take) -> (Asked, StoreFuture<Decision>) {
+    pub(super) fn take_first(&self, take: Take) -> (Asked, StoreFuture<Decision>) {
         let candidate = take.rule().shadow().map(Arc::clone);
         let candidate = candidate.map(|candidate| take.under(candidate));
-        let (mut asked, answer) = self.ask(take, None);
+        let (mut asked, answer) = self.take(take, None);
         // Both stand in the queue before a flight departs, unless one departs in between.
         asked.candidate = candidate
-            .and_then(|take| self.ask_shadow(take))
+            .and_then(|take| self.begin_shadow(take))
             .map(Box::new);
         (asked, answer)
     }
 
     /// Asks the store about the take of a shadow rule.
-    pub(super) fn try_out(&self, take: Take) {
-        if let Some(shadow) = self.ask_shadow(take) {
+    pub(super) fn take_in_shadow(&self, take: Take) {
+        if let Some(shadow) = self.begin_shadow(take) {
             shadow.count();
         }
     }
 
     /// Asks the store, once.
-    fn ask(&self, take: Take, waiter: Option<Waiter>) -> (Asked, StoreFuture<Decision>) {
+    fn take(&self, take: Take, waiter: Option<Waiter>) -> (Asked, StoreFuture<Decision>) {
         let at = self.waiting.now();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let answer = span.in_scope(|| self.store().take(&take));
@@ -147,8 +147,8 @@ impl Decider {
         (asked, answer)
     }
 
-    fn ask_shadow(&self, take: Take) -> Option<ShadowTake> {
-        ShadowTake::ask(self.store(), take, &self.counters, &self.shadows)
+    fn begin_shadow(&self, take: Take) -> Option<ShadowTake> {
+        ShadowTake::begin(self.store(), take, &self.counters, &self.shadows)
     }
 
     /// What an answer means that has to be waited for.
@@ -168,7 +168,7 @@ impl Decider {
     pub(super) async fn wait(&self, mut waiting: Waiting) -> Verdict {
         loop {
             sleep_until(waiting.until).await;
-            let (asked, answer) = self.ask(waiting.take.repeat(), Some(waiting.waiter));
+            let (asked, answer) = self.take(waiting.take.repeat(), Some(waiting.waiter));
             let judged = match answer.now() {
                 Ok(answer) => self.judge(asked, answer),
                 Err(answer) => self.judge_later(asked, answer).await,
@@ -273,7 +273,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 impl ShadowTake {
     /// Asks the store. `None` if the answer was there at once and is counted, or if too many takes
     /// are pending. A panic of the store is logged.
-    pub(crate) fn ask(
+    pub(crate) fn begin(
         store: &Arc<dyn Store>,
         take: Take,
         counters: &Arc<RuleCounters>,

@@ -65,10 +65,10 @@ impl Settings {
     /// Asks the store about a request, and says what becomes of it.
     fn limit(self: &Arc<Self>, take: Take) -> Action {
         if take.rule().is_shadow() {
-            self.decider.try_out(take);
+            self.decider.take_in_shadow(take);
             return Action::Pass;
         }
-        let (asked, answer) = self.decider.ask_first(take);
+        let (asked, answer) = self.decider.take_first(take);
         match answer.now() {
             Ok(answer) => self.act(self.decider.judge(asked, answer)),
             Err(answer) => {

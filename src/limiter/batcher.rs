@@ -49,7 +49,7 @@ impl Batcher {
     }
 
     /// Asks for this caller's permits.
-    pub(super) async fn ask(
+    pub(super) async fn acquire(
         self: &Arc<Self>,
         arrival: u64,
         id: GrantId,
@@ -177,7 +177,7 @@ impl Batcher {
 /// A background task of a batcher. When it ends, the queue is told, and pending calls are sent.
 ///
 /// A task that is dropped before its end says that its runtime has ended. Then the pending callers
-/// are dropped from the queue, and [`Batcher::ask`] asks for them again.
+/// are dropped from the queue, and [`Batcher::acquire`] asks for them again.
 struct Task {
     batcher: Arc<Batcher>,
     tell_queue: fn(&mut AcquireQueue),

@@ -464,7 +464,7 @@ pub(super) async fn acquire(
 ) -> Result<Result<Grant, Duration>, LimiterError> {
     // The permits may be granted while the reply gets lost, or while this future is dropped.
     let mut guard = batcher.guard(id, 0);
-    let answer = ask_until(batcher, id, until).await;
+    let answer = acquire_until(batcher, id, until).await;
     let is_fair = batcher.request.is_fair;
     let may_be_granted = match &answer {
         Ok(AcquireAnswer::Granted(_)) => false,
@@ -481,14 +481,14 @@ pub(super) async fn acquire(
 }
 
 /// Returns the last answer. A denial has a `retry` if the caller is still in the queue.
-async fn ask_until(
+async fn acquire_until(
     batcher: &Arc<Batcher>,
     id: GrantId,
     until: Option<Instant>,
 ) -> Result<AcquireAnswer, LimiterError> {
     let arrival = batcher.next_arrival();
     loop {
-        let (wait, mut retry) = match batcher.ask(arrival, id, until).await? {
+        let (wait, mut retry) = match batcher.acquire(arrival, id, until).await? {
             AcquireAnswer::Denied {
                 wait,
                 retry: Some(retry),

@@ -42,7 +42,7 @@ pub(super) async fn acquire(
     }
     let join = || QueuedWaiter::join(channels, channel, info);
     loop {
-        let queued = match attempt.ask().await {
+        let queued = match attempt.call().await {
             Ok(Attempted::Granted(lease)) => {
                 queued.iter().for_each(QueuedWaiter::answered);
                 return Ok(Some(lease));
@@ -95,7 +95,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Makes one call.
-    pub(super) async fn ask(&mut self) -> Result<Attempted, StoreError> {
+    pub(super) async fn call(&mut self) -> Result<Attempted, StoreError> {
         let Some(request) = &self.request else {
             return Err(too_late());
         };

@@ -49,7 +49,7 @@ impl<W: Wrapper> Store for W {
         };
         let fallback = wrapped.fallback.clone();
         let ask = |inner: &W::Inner, take: &Take| inner.take(take);
-        wrapped.ask(take, Asked::Take, ask, move |take, answer| {
+        wrapped.call(take, Asked::Take, ask, move |take, answer| {
             if let Some(pending) = pending {
                 pending.answered(take, &answer);
             }
@@ -116,7 +116,7 @@ impl<S: Store> Wrapped<S> {
     ) -> StoreFuture<T> {
         let denials = self.denials.as_ref();
         let guard = denials.map(|denials| denials.begin_change(take));
-        self.ask(take, Asked::Change, ask, move |_, answer| {
+        self.call(take, Asked::Change, ask, move |_, answer| {
             drop(guard);
             answer
         })
@@ -124,7 +124,7 @@ impl<S: Store> Wrapped<S> {
 
     /// Asks the store inside if the breaker and the bound on questions in flight admit it, within
     /// the time-out. `after` makes the caller's answer of the store's.
-    fn ask<T: Send + 'static>(
+    fn call<T: Send + 'static>(
         &self,
         take: &Take,
         asked: Asked,

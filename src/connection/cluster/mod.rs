@@ -102,8 +102,8 @@ impl Cluster {
     }
 
     /// Asks the master of the question's slot.
-    pub(super) fn ask(&self, question: Question) {
-        self.router.ask(question);
+    pub(super) fn enqueue(&self, question: Question) {
+        self.router.enqueue(question);
     }
 
     /// A connection to any master.
@@ -179,10 +179,10 @@ impl Router {
     }
 
     /// Asks the master of the question's slot.
-    fn ask(&self, question: Question) {
+    fn enqueue(&self, question: Question) {
         match &**self.state.load() {
             RouterState::Known(map) => match map.owner(question.slot) {
-                Some(node) => node.ask(question),
+                Some(node) => node.enqueue(question),
                 None => {
                     self.layout_changed.notify_one();
                     let error = self.unserved(question.slot);
@@ -194,16 +194,16 @@ impl Router {
                 self.early.push(question);
                 // The state may have changed after it was read above.
                 if !matches!(&**self.state.load(), RouterState::Connecting) {
-                    self.ask_early();
+                    self.enqueue_early();
                 }
             }
         }
     }
 
     /// Asks the questions that waited for the first layout.
-    fn ask_early(&self) {
+    fn enqueue_early(&self) {
         for question in self.early.take(usize::MAX) {
-            self.ask(question);
+            self.enqueue(question);
         }
     }
 
@@ -218,7 +218,7 @@ impl Router {
     fn set_state(&self, state: RouterState) {
         self.state.store(Arc::new(state));
         self.state_changed.notify_waiters();
-        self.ask_early();
+        self.enqueue_early();
     }
 
     /// The node at an address. If there is none, it is made and begins to connect.
@@ -260,8 +260,8 @@ impl Router {
         let router = Arc::downgrade(self);
         Arc::new(move |question, to: Option<&NodeAddress>| {
             match (router.upgrade(), to) {
-                (Some(router), Some(address)) => router.node(address).ask(question),
-                (Some(router), None) => router.ask(question),
+                (Some(router), Some(address)) => router.node(address).enqueue(question),
+                (Some(router), None) => router.enqueue(question),
                 // The connection was dropped. So is the question.
                 (None, _) => {}
             }

@@ -59,7 +59,7 @@ impl Watcher {
             RouterState::Known(map) => Some(map),
             RouterState::Connecting | RouterState::Unknown(_) => None,
         };
-        match within(MAX_REFRESH, self.ask_nodes(known)).await {
+        match within(MAX_REFRESH, self.query_nodes(known)).await {
             Ok(layout) => self.router.set_layout(layout),
             // An old layout is better than none.
             Err(_) if known.is_some() => {}
@@ -69,7 +69,7 @@ impl Watcher {
 
     /// Asks one node after the other until one answers. A node that hangs does not delay the next.
     /// Nodes that are connected come first, in random order.
-    async fn ask_nodes(&self, map: Option<&SlotMap>) -> RedisResult<Layout> {
+    async fn query_nodes(&self, map: Option<&SlotMap>) -> RedisResult<Layout> {
         let masters = map.iter().flat_map(|map| &map.masters);
         let links = masters.filter_map(|(address, node)| Some((&*address.host, node.link()?)));
         let mut links: Vec<_> = links.collect();

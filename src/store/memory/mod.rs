@@ -139,11 +139,11 @@ impl MemoryStore {
     /// Decides one take.
     pub(super) fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
         let part = self.part_of(take.rule());
-        let answer = part.ask(take);
+        let answer = part.decide_known(take);
         answer.unwrap_or_else(|| part.decide_in_full(take))
     }
 
-    fn ask(&self, take: &Take) -> Answer {
+    fn decide_known(&self, take: &Take) -> Answer {
         let name = take.count_name();
         let (hash, shard) = self.place(name);
         let mut shard = lock(shard);
@@ -162,7 +162,7 @@ impl MemoryStore {
         loop {
             let dropped = self.make_room();
             // Even if nothing was dropped here: another thread may just have made room.
-            if let Some(answer) = self.ask(take) {
+            if let Some(answer) = self.decide_known(take) {
                 return answer;
             }
             if !dropped {

@@ -107,7 +107,7 @@ impl<S: Store> UnitLeases<S> {
     }
 
     /// Asks the store for this take. What it grants is demand for the next lease.
-    fn ask(&self, take: &Take) -> StoreFuture<Decision> {
+    fn take_plainly(&self, take: &Take) -> StoreFuture<Decision> {
         let pending = match self.inner.take(take).now() {
             Ok(answer) => {
                 self.table.count_demand(take, &answer);
@@ -224,7 +224,7 @@ impl<S: Store> Store for UnitLeases<S> {
         // The take comes first: it does not wait behind the lease.
         let answer = match decision {
             Some(decision) => StoreFuture::ready(Ok(decision)),
-            None => self.ask(take),
+            None => self.take_plainly(take),
         };
         if let Some(wanted) = wanted {
             self.lease(take, wanted);

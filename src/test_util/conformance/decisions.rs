@@ -30,7 +30,7 @@ pub(super) async fn every_window_holds(subject: &Subject<'_>) {
         subject.advance(Duration::from_micros(37_013 * (step % 11)));
         let cost = 1 + step % 3;
         if subject
-            .ask(&take.clone().with_cost(cost))
+            .decision(&take.clone().with_cost(cost))
             .await
             .is_allowed()
         {
@@ -53,9 +53,9 @@ pub(super) async fn denied_means_untouched(subject: &Subject<'_>) {
     let take = subject.take("p", &[quota(2, SECOND)]);
     subject.allowed(&take, 2).await;
     subject.advance(SECOND / 2);
-    let first = subject.ask(&take).await;
+    let first = subject.decision(&take).await;
     for _ in 0..50 {
-        let again = subject.ask(&take).await;
+        let again = subject.decision(&take).await;
         assert_eq!(again.with_source(first.source()), first);
     }
     subject.advance(SECOND / 2);
@@ -70,14 +70,14 @@ pub(super) async fn retry_after_is_the_truth(subject: &Subject<'_>) {
     for step in 0..300_u64 {
         subject.advance(Duration::from_micros(7_919 * (step % 17)));
         let take = take.clone().with_cost(1 + step % 6);
-        let decision = subject.ask(&take).await;
+        let decision = subject.decision(&take).await;
         if let Some(retry_after) = decision.retry_after() {
             denials += 1;
             subject.advance(retry_after - MICROSECOND);
-            let early = subject.ask(&take).await;
+            let early = subject.decision(&take).await;
             assert_eq!(early.retry_after(), Some(MICROSECOND));
             subject.advance(MICROSECOND);
-            assert!(subject.ask(&take).await.is_allowed());
+            assert!(subject.decision(&take).await.is_allowed());
         }
     }
     assert!(denials > 20);
@@ -85,9 +85,9 @@ pub(super) async fn retry_after_is_the_truth(subject: &Subject<'_>) {
 
 pub(super) async fn reset_after_is_the_truth(subject: &Subject<'_>) {
     let take = subject.take("p", &[quota(3, SECOND)]);
-    subject.ask(&take).await;
+    subject.decision(&take).await;
     subject.advance(SECOND / 4);
-    let decision = subject.ask(&take).await;
+    let decision = subject.decision(&take).await;
     assert_eq!((decision.remaining(), decision.reset_after()), (1, SECOND));
     subject.advance(SECOND - MICROSECOND);
     let before = subject.peek(&take).await;
@@ -124,29 +124,29 @@ pub(super) async fn peeking_is_never_denied(subject: &Subject<'_>) {
 pub(super) async fn costs_are_weights(subject: &Subject<'_>) {
     let take = subject.take("p", &[quota(10, SECOND)]);
     let six = take.clone().with_cost(6);
-    assert!(subject.ask(&six).await.is_allowed());
-    let denied = subject.ask(&six).await;
+    assert!(subject.decision(&six).await.is_allowed());
+    let denied = subject.decision(&six).await;
     assert_eq!((denied.is_allowed(), denied.remaining()), (false, 4));
     assert_eq!(subject.allowed(&take, 10).await, 4);
 
     // More units than 32 bits hold.
     let large = subject.take("large", &[quota(10_000_000_000, SECOND)]);
     let most = large.clone().with_cost(9_000_000_000);
-    assert!(subject.ask(&most).await.is_allowed());
-    assert!(!subject.ask(&most).await.is_allowed());
+    assert!(subject.decision(&most).await.is_allowed());
+    assert!(!subject.decision(&most).await.is_allowed());
     assert_eq!(subject.peek(&large).await.remaining(), 1_000_000_000);
 }
 
 pub(super) async fn what_can_never_be_has_no_retry_after(subject: &Subject<'_>) {
     let five = subject.take("five", &[quota(5, SECOND)]);
-    let never = subject.ask(&five.clone().with_cost(6)).await;
+    let never = subject.decision(&five.clone().with_cost(6)).await;
     assert_eq!(never.verdict(), Verdict::Never);
     assert_eq!((never.retry_after(), never.remaining()), (None, 5));
 
     let none = subject.take("none", &[quota(0, SECOND)]);
-    assert_eq!(subject.ask(&none).await.verdict(), Verdict::Never);
+    assert_eq!(subject.decision(&none).await.verdict(), Verdict::Never);
     let huge = five.with_cost(u64::MAX);
-    assert_eq!(subject.ask(&huge).await.verdict(), Verdict::Never);
+    assert_eq!(subject.decision(&huge).await.verdict(), Verdict::Never);
 }
 
 /// All quotas are charged, or none: a take that the second one denies must not use up the first.
@@ -155,7 +155,7 @@ pub(super) async fn quotas_are_charged_together(subject: &Subject<'_>) {
     assert_eq!(subject.allowed(&take, 9).await, 3);
     subject.advance(SECOND);
     assert_eq!(subject.allowed(&take, 9).await, 2);
-    let denied = subject.ask(&take).await;
+    let denied = subject.decision(&take).await;
     let remaining: Vec<_> = denied
         .quotas()
         .iter()
@@ -212,10 +212,13 @@ pub(super) async fn a_changed_rule_keeps_the_count(subject: &Subject<'_>) {
     let eight = subject.take("p", &[quota(8, 10 * SECOND)]);
     assert_eq!(subject.allowed(&eight, 9).await, 3);
     let two = subject.take("p", &[quota(2, 10 * SECOND)]);
-    assert_eq!(subject.ask(&two).await.remaining(), 0);
+    assert_eq!(subject.decision(&two).await.remaining(), 0);
     let longer = subject.take("p", &[quota(8, 60 * SECOND)]);
     subject.advance(9 * SECOND);
-    assert_eq!(subject.ask(&longer).await.retry_after(), Some(51 * SECOND));
+    assert_eq!(
+        subject.decision(&longer).await.retry_after(),
+        Some(51 * SECOND)
+    );
 }
 
 /// A day's quota beside a second's on one count, or a day that becomes a second and a day again:
@@ -258,14 +261,14 @@ pub(super) async fn a_burst_and_then_the_rate(subject: &Subject<'_>) {
     let take = subject.take("p", &[smooth]);
     assert_eq!(subject.allowed(&take, 20).await, 10);
     for _ in 0..5 {
-        let denied = subject.ask(&take).await;
+        let denied = subject.decision(&take).await;
         assert_eq!(denied.retry_after(), Some(60 * SECOND));
         subject.advance(60 * SECOND - MICROSECOND);
         assert_eq!(subject.allowed(&take, 2).await, 0);
         subject.advance(MICROSECOND);
         assert_eq!(subject.allowed(&take, 2).await, 1);
     }
-    let eleven = subject.ask(&take.clone().with_cost(11)).await;
+    let eleven = subject.decision(&take.clone().with_cost(11)).await;
     assert_eq!(eleven.verdict(), Verdict::Never);
 }
 
@@ -294,19 +297,29 @@ fn takes(subject: &Subject<'_>) -> [Take; 2] {
 /// also for a taker whose rule has no lease.
 pub(super) async fn units_count_longer_for_every_taker(subject: &Subject<'_>) {
     let [leased, plain] = takes(subject);
-    assert!(subject.ask(&leased.clone().with_cost(3)).await.is_allowed());
+    assert!(
+        subject
+            .decision(&leased.clone().with_cost(3))
+            .await
+            .is_allowed()
+    );
     subject.advance(SECOND);
-    assert!(subject.ask(&plain.clone().with_cost(2)).await.is_allowed());
+    assert!(
+        subject
+            .decision(&plain.clone().with_cost(2))
+            .await
+            .is_allowed()
+    );
     subject.advance(WINDOW - SECOND);
-    let denied = subject.ask(&plain).await;
+    let denied = subject.decision(&plain).await;
     assert_eq!(
         denied.retry_after(),
         Some(LEASE),
         "the window and the lease"
     );
-    assert_eq!(subject.ask(&leased).await.retry_after(), Some(LEASE));
+    assert_eq!(subject.decision(&leased).await.retry_after(), Some(LEASE));
     subject.advance(LEASE - MICROSECOND);
-    assert!(!subject.ask(&plain).await.is_allowed());
+    assert!(!subject.decision(&plain).await.is_allowed());
     subject.advance(MICROSECOND);
     assert_eq!(subject.allowed(&plain, 5).await, 3);
 }
@@ -319,7 +332,7 @@ pub(super) async fn units_count_no_longer_without_a_lease(subject: &Subject<'_>)
     subject.advance(WINDOW);
     assert_eq!(subject.allowed(&plain, 6).await, 5);
     subject.advance(2 * WINDOW);
-    assert!(subject.ask(&leased).await.is_allowed());
+    assert!(subject.decision(&leased).await.is_allowed());
     subject.advance(WINDOW + LEASE);
     assert_eq!(subject.allowed(&plain, 6).await, 5);
     subject.advance(WINDOW);

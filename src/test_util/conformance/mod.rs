@@ -165,7 +165,7 @@ impl<'a> Subject<'a> {
         self.elapsed.load(Ordering::Relaxed)
     }
 
-    async fn ask(&self, take: &Take) -> Decision {
+    async fn decision(&self, take: &Take) -> Decision {
         self.store.take(take).await.expect("a decision")
     }
 

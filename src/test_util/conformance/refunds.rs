@@ -16,10 +16,10 @@ pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
     let store = &*subject.store;
     let mut receipts: Vec<Receipt> = Vec::new();
     for cost in [1, 2, 3] {
-        let decision = subject.ask(&take.clone().with_cost(cost)).await;
+        let decision = subject.decision(&take.clone().with_cost(cost)).await;
         receipts.push(decision.receipt().expect("it was charged"));
     }
-    assert!(!subject.ask(&take).await.is_allowed());
+    assert!(!subject.decision(&take).await.is_allowed());
     for (receipt, units) in [(&receipts[2], 3), (&receipts[0], 1), (&receipts[1], 2)] {
         let whole = take.clone().with_cost(u64::MAX);
         assert_eq!(store.refund(&whole, receipt).await.expect("answers"), units);
@@ -34,7 +34,7 @@ pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
     assert_eq!(state.quotas()[1].remaining(), 9);
     assert_eq!(state.reset_after(), Duration::ZERO);
 
-    let five = subject.ask(&take.clone().with_cost(5)).await.receipt();
+    let five = subject.decision(&take.clone().with_cost(5)).await.receipt();
     let (part, five) = (take.clone().with_cost(2), five.expect("it was charged"));
     assert_eq!(store.refund(&part, &five).await.expect("answers"), 2);
     assert_eq!(subject.peek(&take).await.remaining(), 3);
@@ -45,7 +45,7 @@ pub(super) async fn what_is_given_back_is_there_again(subject: &Subject<'_>) {
 pub(super) async fn nothing_is_given_back_too_late(subject: &Subject<'_>) {
     let take = subject.take("p", &[quota(4, SECOND)]);
     let store = &*subject.store;
-    let receipt = subject.ask(&take.clone().with_cost(4)).await.receipt();
+    let receipt = subject.decision(&take.clone().with_cost(4)).await.receipt();
     let receipt = receipt.expect("it was charged");
     subject.advance(SECOND);
     assert_eq!(subject.allowed(&take, 9).await, 4);
@@ -73,7 +73,7 @@ pub(super) async fn each_algorithm_has_a_count_of_its_own(subject: &Subject<'_>)
     for algorithm in Algorithm::ALL {
         receipts.push(
             subject
-                .ask(&by(algorithm))
+                .decision(&by(algorithm))
                 .await
                 .receipt()
                 .expect("charged"),
@@ -100,7 +100,11 @@ pub(super) async fn a_reset_forgets_one_key(subject: &Subject<'_>) {
     let rule = subject.rule("p", &[quota(3, 60 * SECOND)]);
     let of = |name: &str| Take::new(Arc::clone(&rule), Key::from(name));
     let (alice, bob) = (of("alice"), of("bob"));
-    let receipt = subject.ask(&alice).await.receipt().expect("it was charged");
+    let receipt = subject
+        .decision(&alice)
+        .await
+        .receipt()
+        .expect("it was charged");
     assert_eq!(subject.allowed(&alice, 5).await, 2);
     assert_eq!(subject.allowed(&bob, 5).await, 3);
     assert_eq!(store.refund(&alice, &receipt).await.expect("answers"), 1);
@@ -127,7 +131,7 @@ pub(super) async fn a_reset_ends_earlier_receipts(subject: &Subject<'_>) {
     for (cost, resets) in [(1, 1), (2, 1), (5, 2), (1, 2)] {
         let mut before = Vec::new();
         for _ in 0..2 {
-            let receipt = subject.ask(&of(cost)).await.receipt();
+            let receipt = subject.decision(&of(cost)).await.receipt();
             before.push(receipt.expect("it was charged"));
         }
         let given_back = store.refund(&whole, &before[1]).await;
@@ -137,7 +141,10 @@ pub(super) async fn a_reset_ends_earlier_receipts(subject: &Subject<'_>) {
         }
         for wait in [Duration::ZERO, MICROSECOND, 2 * SECOND] {
             subject.advance(wait);
-            let after = [subject.ask(&of(cost)).await, subject.ask(&of(cost)).await];
+            let after = [
+                subject.decision(&of(cost)).await,
+                subject.decision(&of(cost)).await,
+            ];
             for receipt in &before {
                 let given_back = store.refund(&whole, receipt).await;
                 let given_back = given_back.expect("answers");
