@@ -57,7 +57,7 @@ pub enum Verdict {
     Never,
 }
 
-/// Rounded up: a promise is not broken by a part of a microsecond.
+/// Rounded up, so that no time that was promised is too short.
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
@@ -77,7 +77,7 @@ struct FallbackStates {
     failure: StoreError,
 }
 
-/// Failures are the same that say the same.
+/// Two failures are equal if their messages are.
 impl PartialEq for FallbackStates {
     fn eq(&self, other: &Self) -> bool {
         let (mine, others) = (&self.failure, &other.failure);
@@ -153,7 +153,7 @@ impl QuotaState {
     const MAX_REMAINING: u64 = 999_999_999_999_999;
 
     /// `remaining` units, of which more than any [`Quota`](crate::Quota) has count as the most that
-    /// one can have, and whole again after `reset_after`.
+    /// one can have, and replenished after `reset_after`.
     #[must_use]
     pub fn new(remaining: u64, reset_after: Duration) -> Self {
         Self::from_micros(remaining.min(Self::MAX_REMAINING), micros(reset_after))
@@ -357,18 +357,18 @@ impl Decision {
         }
     }
 
-    /// The same denial, as a cache tells it this many microseconds later. It allocates nothing, so
+    /// The same denial, as a cache answers with it this many microseconds later. It allocates nothing, so
     /// the reset-after of several quotas stays that of the denial.
-    pub(crate) fn told_later(&self, micros: u64) -> Self {
-        let mut told = self.clone();
-        told.source = Source::Cache;
-        if let Verdict::Denied { retry_after } = &mut told.verdict {
+    pub(crate) fn aged_by(&self, micros: u64) -> Self {
+        let mut aged = self.clone();
+        aged.source = Source::Cache;
+        if let Verdict::Denied { retry_after } = &mut aged.verdict {
             *retry_after = retry_after.saturating_sub(Duration::from_micros(micros));
         }
-        if let States::One(state) = &mut told.states {
+        if let States::One(state) = &mut aged.states {
             state.reset_after = state.reset_after.saturating_sub(micros);
         }
-        told
+        aged
     }
 
     /// The same as a fallback's, asked because of this failure.

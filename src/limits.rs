@@ -195,8 +195,8 @@ impl Limits {
         self
     }
 
-    /// What the layers have counted since they were made: see [`metrics`](crate::metrics). Of more
-    /// than 10,000 paths, the others are not among them.
+    /// What the layers have counted since they were made: see [`metrics`](crate::metrics). At most
+    /// 10,000 paths are counted.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.paths.snapshot(&self.rules.peek())

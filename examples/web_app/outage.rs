@@ -72,7 +72,7 @@ impl State {
         if self.told {
             let seconds = since.elapsed().as_secs_f64();
             eprintln!(
-                "web_app: decisions are made again after {seconds:.1} s; \
+                "web_app: the store decides again after {seconds:.1} s; \
                  requests without one: {requests}"
             );
         }

@@ -177,7 +177,7 @@ impl Algorithm {
     }
 
     /// Whether several takes that are charged together put off the instant at which a quota is
-    /// whole again, each by a part of its own. If so, the script's answer to them ends with the
+    /// replenished, each by a part of its own. If so, the script's answer to them ends with the
     /// units that each quota's state holds (`TELLS_HELD` in the script), and [`delay`](Self::delay)
     /// says by how much they put it off.
     pub(crate) const fn tells_held(self) -> bool {
@@ -185,7 +185,7 @@ impl Algorithm {
     }
 
     /// By how many microseconds the last `later` of `held` units put off the instant at which the
-    /// quota is whole again: their bucket takes longer to drain.
+    /// quota is replenished: their bucket takes longer to drain.
     pub(crate) fn delay(self, quota: &Quota, held: u64, later: u64) -> u64 {
         if !self.tells_held() {
             return 0;

@@ -14,8 +14,8 @@ use crate::decision::Receipt;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Refunds(Option<Box<VecDeque<Refund>>>);
 
-/// The most refunds that are remembered. Of more, the oldest are forgotten, and no take as old as
-/// those is given back any more.
+/// The most refunds that are remembered. Beyond that the oldest are forgotten, and no take as old
+/// as those is given back any more.
 const MAX_REFUNDS: usize = 65_536;
 
 /// The most refunds that are looked through for the units that they gave back, from the oldest on.

@@ -347,7 +347,7 @@ impl SlidingLog {
 
 /// The quota with the longest window, the first of several.
 fn longest(quotas: &[Quota]) -> Option<&Quota> {
-    // Of equals `max_by_key` takes the last.
+    // `max_by_key` returns the last of equal ones.
     quotas
         .iter()
         .rev()

@@ -19,7 +19,7 @@ pub(crate) fn store_error(label: &str, error: RedisError) -> StoreError {
         StoreErrorKind::Unavailable => "is not available",
         StoreErrorKind::Refused => "refused",
         StoreErrorKind::ReadOnly => "takes no writes",
-        StoreErrorKind::WrongType => "has something of another kind under this key",
+        StoreErrorKind::WrongType => "holds a value of the wrong type under this key",
         StoreErrorKind::OutOfMemory => "is out of memory",
         StoreErrorKind::Configuration if is_crossing_slots(&error) => {
             "would need keys in several slots of the cluster: what a name or prefix has between \

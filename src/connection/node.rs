@@ -153,14 +153,15 @@ impl Endpoint {
     /// The error of a question whose reply belongs to another question.
     pub(super) fn mismatched_reply(&self) -> StoreError {
         let label = &self.label;
-        let message = format!("{label} gave an answer that is not the one to this question");
+        let message = format!("{label} replied to a different command");
         StoreError::new(StoreErrorKind::Protocol, message)
     }
 
     /// The error of a question that reached the server after its deadline.
     pub(super) fn deadline_over(&self) -> StoreError {
         let label = &self.label;
-        let message = format!("{label} did not answer in time: the deadline was over before");
+        let message =
+            format!("{label} did not answer in time: the deadline passed before the command ran");
         StoreError::new(StoreErrorKind::Timeout, message)
     }
 }

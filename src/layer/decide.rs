@@ -237,7 +237,7 @@ impl Decider {
             // A cached denial does not mean that the store answers again.
             Ok(decision) if decision.source() == Source::Cache => {}
             Ok(_) if self.log.failures.worked() => {
-                trace::event!(warn: path, "decisions are made again");
+                trace::event!(warn: path, "the store decides again");
             }
             Err(error) if self.log.failures.failed() => {
                 let error = error.to_string();

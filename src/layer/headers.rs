@@ -28,7 +28,7 @@ pub enum Headers {
     /// [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/),
     /// with an item for each quota. The default.
     ///
-    /// `t` is when the quota is whole again, on a denial not later than `Retry-After`. Layers
+    /// `t` is when the quota is replenished, on a denial not later than `Retry-After`. Layers
     /// within one another each add their items. A window that is not a whole number of seconds is
     /// left out of the policy.
     #[default]
@@ -200,7 +200,7 @@ fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
     }
 }
 
-/// The quota with the fewest units left; of several, the one that is whole again last.
+/// The quota with the fewest units left; of several, the one that is replenished last.
 fn tightest<'a>(rule: &'a Rule, decision: &'a Decision) -> Option<(&'a Policy, &'a QuotaState)> {
     let quotas = rule.policies().iter().zip(decision.quotas());
     quotas.min_by_key(|(_, state)| (state.remaining(), std::cmp::Reverse(state.reset_after())))

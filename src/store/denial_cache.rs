@@ -13,7 +13,7 @@ use crate::key::Key;
 use crate::rule::Rule;
 use crate::sync::lock;
 
-/// Remembers denials: while a denial lasts, it answers the same take in the memory of this process,
+/// Remembers denials: while a denial is valid, it answers the same take in the memory of this process,
 /// so that a flood of denied requests costs the store inside nearly nothing.
 ///
 /// A denial answers takes of the same rule, the same `Arc`, of the same key and of the same cost.
@@ -58,7 +58,7 @@ use crate::sync::lock;
 ///
 /// The memory is bounded: it remembers [at most 10,000](Self::max_keys) denials, each a rule, a key
 /// and a cost. Where there is no room, a new denial takes the place of one of the eight others that
-/// its key shares a place with: of the one that was not told for the longest time. So a flood of
+/// its key shares a place with: that of the least recently used one. So a flood of
 /// keys costs no caller more time, and a key that is asked for often stays. Time is tokio's, so that
 /// `tokio::time::pause` works on it. Clones share the denials.
 ///
@@ -406,11 +406,11 @@ struct Denial {
     decision: Decision,
     /// Before the question was sent: the store decided at this instant or later.
     asked_at: u64,
-    /// After the answer was heard: the store decided at this instant or earlier.
-    heard_at: u64,
+    /// After the answer had come: the store decided at this instant or earlier.
+    answered_at: u64,
     /// The retry-after; without an end for a take that can never be allowed.
-    lasts: u64,
-    /// The number of the set's use in which this was kept or told last.
+    valid_for: u64,
+    /// The number of the set's use in which this was kept or used last.
     last_use: u64,
     /// The number of the question that asks the store again.
     renewal: Option<u64>,
@@ -435,7 +435,7 @@ impl Denial {
         asked_at: u64,
         now: impl FnOnce() -> u64,
     ) -> Option<Self> {
-        let lasts = match decision.verdict() {
+        let valid_for = match decision.verdict() {
             Verdict::Allowed => return None,
             Verdict::Denied { retry_after } => nanos(retry_after),
             Verdict::Never => u64::MAX,
@@ -447,8 +447,8 @@ impl Denial {
             cost: take.cost(),
             decision: decision.clone(),
             asked_at,
-            heard_at: now(),
-            lasts,
+            answered_at: now(),
+            valid_for,
             last_use: 0,
             renewal: None,
         })
@@ -468,7 +468,7 @@ impl Denial {
         let at_servers_pace = age.saturating_add(age / 1_000);
         // Early enough that the answer is there at the max age.
         let due = max_age - max_age / 4;
-        if at_servers_pace >= self.lasts || age >= max_age {
+        if at_servers_pace >= self.valid_for || age >= max_age {
             Age::Over
         } else if age >= due {
             Age::Due
@@ -480,7 +480,7 @@ impl Denial {
     /// The denial as it is told now. The retry-after ends when that of the first caller does, who
     /// heard of the denial when the store's answer came.
     fn told(&self, now: u64) -> Decision {
-        let micros = now.saturating_sub(self.heard_at) / 1_000;
-        self.decision.told_later(micros)
+        let micros = now.saturating_sub(self.answered_at) / 1_000;
+        self.decision.aged_by(micros)
     }
 }

@@ -48,7 +48,7 @@ pub struct Resilient<S> {
 }
 
 impl<S: Store> Resilient<S> {
-    /// Wrapper this store, with the defaults.
+    /// Wraps this store, with the defaults.
     pub fn around(store: S) -> Self {
         Self {
             store,

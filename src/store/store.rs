@@ -25,7 +25,7 @@ use crate::error::StoreError;
 /// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those of
 ///   the take: when a rule changes, or two rules share a path, a charge counts for as long as the
 ///   window under which it was charged.
-/// - Every key expires once all its quotas are whole again.
+/// - Every key expires once all its quotas are replenished.
 pub trait Store: Debug + Send + Sync + 'static {
     /// Decides a take.
     ///

@@ -257,7 +257,7 @@ impl<S: Store> InFlight<S> {
     /// answers in the last moment still gives 20,000 answers a second.
     pub const DEFAULT_MAX: usize = 1_024;
 
-    /// At max `max` questions under way; with 0 only repeats are asked.
+    /// At most `max` questions under way; with 0 only repeats are asked.
     #[must_use]
     pub fn new(inner: S, max: usize) -> Self {
         let limit = QuestionLimit::new(&inner.name(), max);
@@ -286,7 +286,7 @@ impl<S: Store> Wrapper for InFlight<S> {
 }
 
 impl QuestionLimit {
-    /// At max `max` questions under way to the store of this name.
+    /// At most `max` questions under way to the store of this name.
     pub(super) fn new(name: &str, max: usize) -> Self {
         let message = format!("{name} was not asked, it still has {max} questions to answer");
         Self {

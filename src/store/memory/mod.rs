@@ -25,7 +25,7 @@ use crate::rule::{CountName, Rule};
 /// [`tokio_clock`](MemoryStore::tokio_clock).
 ///
 /// Memory is bounded: it holds at most a given number of keys, and drops a key once all its quotas
-/// are whole again. It never drops a key that still counts; when it is full of those, a take of a
+/// are replenished. It never drops a key that still counts; when it is full of those, a take of a
 /// new key is a [`StoreError`] of the kind [`Full`](StoreErrorKind::Full), so that a flood of keys
 /// cannot lift anybody's limit. A key that was [reset](Store::reset) has its room for a millisecond
 /// more.

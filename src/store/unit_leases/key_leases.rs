@@ -9,7 +9,7 @@ use crate::rule::{CountName, Rule};
 
 /// The leases of one rule and key.
 ///
-/// It decides by what it is told of time, and asks nobody.
+/// It reads no clock and asks no store: its functions get the time and the answers.
 #[derive(Debug)]
 pub(super) struct KeyLeases {
     name: CountName,
