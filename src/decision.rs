@@ -357,8 +357,8 @@ impl Decision {
         }
     }
 
-    /// The same denial, as a cache answers with it this many microseconds later. It allocates nothing, so
-    /// the reset-after of several quotas stays that of the denial.
+    /// The same denial, as a cache answers with it this many microseconds later. It allocates
+    /// nothing, so the reset-after of several quotas stays that of the denial.
     pub(crate) fn aged_by(&self, micros: u64) -> Self {
         let mut aged = self.clone();
         aged.source = Source::Cache;

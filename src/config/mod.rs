@@ -52,7 +52,8 @@
 //! [rules.search]
 //! max-count = 100
 //! window = "1s"
-//! algorithm = "gcra"                # or sliding-window, fixed-window. Default: sliding-log
+//! algorithm = "gcra"                # or leaky-bucket, the same; sliding-window, fixed-window.
+//!                                   # Default: sliding-log
 //! burst = 20                        # of gcra: requests at once, at least 1. Default: max-count
 //!
 //! [rules.feed]

@@ -210,9 +210,11 @@ fn unit_millis(value: &Value<'_>) -> Result<u64, Mistake> {
 fn algorithm(value: &Value<'_>) -> Result<Algorithm, Mistake> {
     let expected = Algorithm::ALL.map(|known| format!("\"{}\"", known.name()));
     value.text(&format!("one of {}", expected.join(", ")), |text| {
+        // The leaky bucket as a meter is the same algorithm.
+        let name = if text == "leaky-bucket" { "gcra" } else { text };
         Algorithm::ALL
             .into_iter()
-            .find(|known| known.name() == text)
+            .find(|known| known.name() == name)
     })
 }
 

@@ -70,6 +70,10 @@ fn algorithms() {
 
     let of = |more: &str| of_rule(&format!("max-count = 5\nwindow = \"1s\"\n{more}"));
     insta::assert_snapshot!(of("algorithm = \"token-bucket\""), @r#"line 5: rules.getId.algorithm: found "token-bucket", expected one of "sliding-log", "sliding-window", "gcra", "fixed-window""#);
+    let text = EXAMPLE.replace("\"gcra\"", "\"leaky-bucket\"");
+    let named = Rules::from_toml(&text).expect("a valid file");
+    let leaky = named.get("search").expect("a rule");
+    assert_eq!(leaky.algorithm(), Algorithm::Gcra.into());
     insta::assert_snapshot!(of("burst = 7"), @r#"line 5: rules.getId.burst: only algorithm = "gcra" has a burst"#);
     insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 0"), @"line 6: rules.getId.burst: the burst is zero and would deny every request, expected at least 1");
     insta::assert_snapshot!(of("algorithm = \"gcra\"\nburst = 99999999999"), @"line 6: rules.getId.burst: the burst is too large, expected what comes back in at most ten years (3650 days)");
