@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# Runs all tests with all features, against real redis-server processes that they start themselves.
+# Runs the tests of every law and feature, with all features, against real redis-server processes
+# that they start themselves. The attacks and the fleets take longer than all others together:
+#   bash tests/run.sh --test attack --test fleet
 # Installs redis-server, and openssl for the certificates of one of them, where they are missing and
 # it may do so: with apt-get as root or by sudo, or with brew. Else it says what to install.
-# Options are those of `cargo test` and, after `--`, of the tests.
+# Options are those of `cargo test` and, after `--`, of the tests. With options, only what they name
+# runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+if [ $# -eq 0 ]; then
+  echo "tests/run.sh: unit tests, doc tests and eight test binaries: about eight minutes on two cores"
+fi
 
 missing=()
 for program in redis-server redis-cli openssl; do
@@ -54,4 +61,12 @@ redis-server --version
 
 # Snapshots are compared, never written.
 export INSTA_UPDATE=no
-exec cargo test --all-features --no-fail-fast "$@"
+if [ $# -gt 0 ]; then exec cargo test --all-features --no-fail-fast "$@"; fi
+
+binaries=(laws store layer limiter lock topologies faults mutants)
+failed=0
+# Some tests start the examples.
+cargo test --all-features --no-fail-fast --lib --examples "${binaries[@]/#/--test=}" || failed=$?
+cargo test --all-features --no-fail-fast --doc || failed=$?
+if [ $failed -ne 0 ]; then echo "tests/run.sh: some tests failed, see above" >&2; fi
+exit $failed
