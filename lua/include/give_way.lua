@@ -3,8 +3,8 @@
 --
 -- They are left a little more than they were granted lately, at most a third of the rate, and never
 -- so much that the request could not be granted at all. If they were granted nothing, they may still
--- be asking: one permit is left to them in every interval whose number is a multiple of 200 / rate,
--- at most half a percent of the rate. Ids tell grants apart: the second half of
+-- be asking: of a rate of 20 or more, one permit is left to them in every interval whose number is a
+-- multiple of 200 / rate, at most half a percent of the rate. Ids tell grants apart: the second half of
 -- an id of this crate is a small number or "missing_", and that of Redisson's is random.
 --
 -- Uses   what `permits` gives
@@ -56,7 +56,7 @@ local function held_for(redisson, average)
   local used = math.max(average, redisson)
   if used == 0 then
     local is_trial = math.floor(ms / interval) % math.ceil(200 / rate) == 0
-    return is_trial and rate >= 3 and requested < rate and 1 or 0
+    return is_trial and rate >= 20 and requested < rate and 1 or 0
   end
   local share = math.min(math.ceil(used * 4 / 3 + rate / 50), rate / 3, rate - requested)
   return math.max(math.floor(share) - redisson, 0)

@@ -66,16 +66,8 @@ enum Kind {
 /// The step of coarse times, in microseconds.
 const COARSE: u64 = 50_000;
 
-/// What the rates of a history have in common.
-#[derive(Debug, Clone, Copy)]
-struct Rates {
-    /// The type of most of them.
-    mostly: RateType,
-    /// Of a shared limiter with a rate of 3 or more, a permit is left to Redisson now and then.
-    may_be_shared: bool,
-}
-
-fn new_rate(kind: Kind, rates: Rates) -> BoxedStrategy<NewRate> {
+/// Most rates of a history have the same type.
+fn new_rate(kind: Kind, rate_type: RateType) -> BoxedStrategy<NewRate> {
     let intervals = match kind {
         Kind::Fine => vec![1, 7, 50, 1_000],
         // A client's counts live for a second after they have expired. So other clients find them
@@ -85,17 +77,13 @@ fn new_rate(kind: Kind, rates: Rates) -> BoxedStrategy<NewRate> {
     // Two in three rates keep the limiter until it is deleted.
     let keep_alive = prop_oneof![2 => Just(None), 1 => (0..40_u64).prop_map(Some)].boxed();
     let types = [RateType::Overall, RateType::PerClient];
-    let rate_type = prop_oneof![8 => Just(rates.mostly), 1 => prop::sample::select(types.to_vec())];
-    let (permits, shared) = match rates.may_be_shared {
-        true => (1..3, 0.5),
-        false => (1..12_u64, 0.0),
-    };
+    let rate_type = prop_oneof![8 => Just(rate_type), 1 => prop::sample::select(types.to_vec())];
     let parts = (
         rate_type,
-        permits,
+        1..12_u64,
         prop::sample::select(intervals),
         keep_alive,
-        prop::bool::weighted(shared),
+        prop::bool::weighted(0.3),
     );
     let new_rate = move |(rate_type, permits, interval, keep_alive, is_shared)| {
         let rate = Rate::new(rate_type, permits, Duration::from_millis(interval)).expect("valid");
@@ -112,7 +100,7 @@ fn new_rate(kind: Kind, rates: Rates) -> BoxedStrategy<NewRate> {
     parts.prop_map(new_rate).boxed()
 }
 
-fn call(kind: Kind, rates: Rates) -> BoxedStrategy<Call> {
+fn call(kind: Kind, rate_type: RateType) -> BoxedStrategy<Call> {
     let in_both = prop_oneof![
         16 => (1..12_u64).prop_map(Call::Acquire),
         6 => (1..6_u64).prop_map(Call::Release),
@@ -121,10 +109,10 @@ fn call(kind: Kind, rates: Rates) -> BoxedStrategy<Call> {
         6 => Just(Call::Available),
         1 => Just(Call::Rate),
         1 => Just(Call::Exists),
-        4 => new_rate(kind, rates).prop_map(Call::TrySet),
-        1 => new_rate(kind, rates).prop_map(Call::Set),
-        1 => new_rate(kind, rates).prop_map(Call::Update),
-        4 => new_rate(kind, rates).prop_map(Call::Keep),
+        4 => new_rate(kind, rate_type).prop_map(Call::TrySet),
+        1 => new_rate(kind, rate_type).prop_map(Call::Set),
+        1 => new_rate(kind, rate_type).prop_map(Call::Update),
+        4 => new_rate(kind, rate_type).prop_map(Call::Keep),
         1 => Just(Call::Delete),
     ];
     let with_expiries = prop_oneof![
@@ -137,7 +125,7 @@ fn call(kind: Kind, rates: Rates) -> BoxedStrategy<Call> {
     }
 }
 
-fn steps(kind: Kind, rates: Rates) -> BoxedStrategy<Vec<Step>> {
+fn steps(kind: Kind, rate_type: RateType) -> BoxedStrategy<Vec<Step>> {
     let wait = match kind {
         Kind::Fine => prop_oneof![
             0..3_000_u64,
@@ -155,10 +143,10 @@ fn steps(kind: Kind, rates: Rates) -> BoxedStrategy<Vec<Step>> {
         .boxed(),
     };
     let client = 0..CLIENTS;
-    let calls = (client, call(kind, rates)).prop_map(|(client, call)| Step::Call(client, call));
+    let calls = (client, call(kind, rate_type)).prop_map(|(client, call)| Step::Call(client, call));
     let waits = wait.clone().prop_map(Step::Wait);
     // A rate is forgotten, and set again while its grants may still count.
-    let is_forgotten = (1..4_u64, 0..6_u64, new_rate(kind, rates));
+    let is_forgotten = (1..4_u64, 0..6_u64, new_rate(kind, rate_type));
     let is_forgotten = is_forgotten.prop_map(|(expires_after, later, rate)| {
         vec![
             Step::Call(0, Call::Expire(expires_after * COARSE)),
@@ -446,14 +434,7 @@ fn check(kind: Kind) {
     });
     let config = test_support::random::config(histories);
     let types = prop::sample::select(vec![RateType::Overall, RateType::PerClient]);
-    let rates = (types, prop::bool::weighted(0.3));
-    let steps = rates.prop_flat_map(move |(mostly, may_be_shared)| {
-        let rates = Rates {
-            mostly,
-            may_be_shared,
-        };
-        (new_rate(kind, rates), steps(kind, rates))
-    });
+    let steps = types.prop_flat_map(move |of_most| (new_rate(kind, of_most), steps(kind, of_most)));
     let played = TestRunner::new(config).run(&steps, |(rate, mut steps)| {
         steps.insert(0, Step::Call(0, Call::TrySet(rate)));
         loop {

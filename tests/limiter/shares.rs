@@ -294,9 +294,9 @@ async fn a_client_of_redisson_that_has_nothing_gets_its_first_permit() {
     }
     // A rate so low that a permit would be much of it.
     clock.set(28_000_000 * 60_000_000);
-    let rate = limiter().set_rate(RateType::Overall, 2, MINUTE).await;
+    let rate = limiter().set_rate(RateType::Overall, 19, MINUTE).await;
     rate.expect("an answer");
-    assert_eq!(take_all(&limiter()).await, 2);
+    assert_eq!(take_all(&limiter()).await, 19);
 }
 
 /// Neither another process nor a fair caller is taken for Redisson, nor is a loss.

@@ -610,8 +610,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "limiter, Lua",
         "a client of Redisson that has nothing gets nothing",
         GIVE_WAY_LUA,
-        "return is_trial and rate >= 3 and requested < rate and 1 or 0",
-        "return is_trial and rate >= 3 and requested < rate and 0 or 0",
+        "return is_trial and rate >= 20 and requested < rate and 1 or 0",
+        "return is_trial and rate >= 20 and requested < rate and 0 or 0",
     ),
     mutant(
         "limiter, Lua",
