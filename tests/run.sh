@@ -66,7 +66,8 @@ if [ $# -gt 0 ]; then exec cargo test --all-features --no-fail-fast "$@"; fi
 binaries=(laws store layer limiter lock topologies faults mutants)
 failed=0
 # Some tests start the examples.
-cargo test --all-features --no-fail-fast --lib --examples "${binaries[@]/#/--test=}" || failed=$?
+cargo build --all-features --examples
+cargo test --all-features --no-fail-fast --lib "${binaries[@]/#/--test=}" || failed=$?
 cargo test --all-features --no-fail-fast --doc || failed=$?
 if [ $failed -ne 0 ]; then echo "tests/run.sh: some tests failed, see above" >&2; fi
 exit $failed
