@@ -24,7 +24,7 @@ pub fn run(bytes: &[u8]) {
             let (what, with) = (input.byte(), input.likely());
             let replies = (0..1 + input.byte() % 4).map(|_| encoded(&reply(&mut input)));
             let mut replies: VecDeque<_> = replies.collect();
-            let is_own = input.byte() % 8 > 0;
+            let is_own = input.byte() >= 32;
             tell(|| format!("call {what} with {with}, {is_own}: {replies:?}"));
             server.answer(move |words| {
                 let returned = replies.pop_front();
