@@ -4,8 +4,9 @@
 -- They are left a little more than they were granted lately, at most a third of the rate, and never
 -- so much that the request could not be granted at all. If they were granted nothing, they may still
 -- be asking: of a rate of 20 or more, one permit is left to them in every interval whose number is a
--- multiple of 200 / rate, at most half a percent of the rate. Ids tell grants apart: the second half of
--- an id of this crate is a small number or "missing_", and that of Redisson's is random.
+-- multiple of 200 / rate. That is at most half a percent of the rate. Ids tell grants apart: the
+-- second half of an id of this crate is a small number or "missing_", and that of Redisson's is
+-- random.
 --
 -- Uses   what `permits` gives
 --        redisson_average     how many permits of Redisson counted lately; nil: they need not be
@@ -33,6 +34,7 @@ local MAX_TICK = 100
 
 local function count_redisson()
   local size = call('ZCARD', permits_key)
+  if size == 0 then return 0, 0 end
   local runs, length = 1, size
   if size > MAX_READ then runs, length = 8, MAX_READ / 8 end
   local count_now, lately = 0, 0

@@ -29,7 +29,8 @@ local gives_up, is_reentrant, expiry, channel = ARGV[2] == '', ARGV[3] == '1', A
 local have_same_token, may_latch_be_expired = ARGV[6] == '1', ARGV[7] == '1'
 local needed_for = ARGV[8]
 local held = call('HGET', lock, holder)
--- Of a holder that makes one request, a held lock tells that it was neither released nor given up.
+-- If the holder makes no other request and still holds the lock, this request was neither released
+-- nor given up.
 local latch_state = (is_reentrant or not held) and call('GET', latch)
 local latest = to_integer(call('GET', token_key), 0)
 if latch_state == '0' or latch_state == '1' then return 1 end

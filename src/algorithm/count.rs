@@ -129,8 +129,8 @@ impl Count {
 
     /// Gives back up to `units` of an earlier take, and returns how many. It gives back no more
     /// than the take was charged, nothing that has ceased to count, and nothing of a take that was
-    /// given back before. A count remembers at most 65,536 refunds. Beyond that it forgets the oldest,
-    /// and gives back no take that is as old as those.
+    /// given back before. A count remembers at most 65,536 refunds. Beyond that it forgets the
+    /// oldest, and gives back no take that is as old as those.
     pub fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
         if self.refunds.may_contain(receipt) {
             return 0;

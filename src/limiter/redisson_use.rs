@@ -5,7 +5,7 @@ use tokio::time::Instant;
 /// How much clients of Redisson use a limiter that is shared with them: how many of their permits
 /// counted on average, lately.
 ///
-/// Two intervals after the last of their permits was seen, nothing is left to them.
+/// Two intervals after the last of their permits was seen, they count as gone.
 ///
 /// The average is taken over two intervals, or [`MAX_WINDOW`](Self::MAX_WINDOW) if that is shorter.
 #[derive(Debug, Default)]
@@ -16,7 +16,8 @@ pub(super) struct RedissonUse {
     forget_at: Option<Instant>,
 }
 
-/// How many permits of Redisson count at one moment.
+/// How many permits of Redisson count at one moment, with those that expired in the last 0.1 s: its
+/// callers come back for them up to a tick of its timer later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RedissonPermits {
     pub(super) permits: u64,

@@ -245,12 +245,12 @@ impl Drop for BackgroundTasks {
 
 /// A release that no caller waits for.
 enum Release {
-    /// Of a lease, with the first call and its permit if it was sent already.
+    /// Releases a lease. The first call may be under way already, and has its permit with it.
     Held(
         Arc<HeldLease>,
         Option<(AnswerFuture<Value>, OwnedSemaphorePermit)>,
     ),
-    /// Of a request that may have been granted without a reply.
+    /// Gives up a request that may have been granted without a reply.
     MayBeGranted(LeaseRequest),
 }
 

@@ -13,8 +13,8 @@ use crate::key::Key;
 use crate::rule::Rule;
 use crate::sync::lock;
 
-/// Remembers denials: while a denial is valid, it answers the same take in the memory of this process,
-/// so that a flood of denied requests costs the store inside nearly nothing.
+/// Remembers denials: while a denial is valid, it answers the same take in the memory of this
+/// process, so that a flood of denied requests costs the store inside nearly nothing.
 ///
 /// A denial answers takes of the same rule, the same `Arc`, of the same key and of the same cost.
 /// The answer is there immediately, without an allocation, and its source is

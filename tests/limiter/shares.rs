@@ -299,6 +299,22 @@ async fn a_client_of_redisson_that_has_nothing_gets_its_first_permit() {
     assert_eq!(take_all(&limiter()).await, 19);
 }
 
+/// What Redisson used lately is still known, and the server has lost all grants.
+#[tokio::test]
+async fn grants_that_are_lost_leave_a_share() {
+    let server = Redis::start();
+    let limiter = process(&server, false).await;
+    set(&limiter).await;
+    let (mut java, mut random) = (Java::connect(&server).await, Random::new(1));
+    java.acquire(6, &mut random).await.expect("permits");
+    assert!(limiter.try_acquire(20).await.expect("an answer"));
+    let lost = ["{partner}:permits", "{partner}:value"];
+    let _: u64 = redis::Commands::del(&mut server.connection(), &lost).expect("keys");
+    // A third and a fiftieth of the rate more than 6 are left: 9.
+    assert!(limiter.try_acquire(41).await.expect("an answer"));
+    assert!(!limiter.try_acquire(1).await.expect("an answer"));
+}
+
 /// Neither another process nor a fair caller is taken for Redisson, nor is a loss.
 #[tokio::test]
 async fn a_fleet_of_this_crate_alone_leaves_nothing() {
