@@ -31,7 +31,7 @@ for set in "${sets[@]}"; do
   echo "features: $set"
   # Silent unless there is a warning or an error. A flag that denies warnings would build all
   # dependencies again.
-  if ! cargo check --quiet --lib --no-default-features --features "$set" 2>"$messages" ||
+  if ! cargo check -p tidegate --quiet --lib --no-default-features --features "$set" 2>"$messages" ||
     [ -s "$messages" ]; then
     cat "$messages" >&2
     failed+=("$set")

@@ -1,20 +1,40 @@
-#!/bin/sh
-# Whether the diffs of docs/contributing.md that name lines still apply.
-set -eu
+#!/usr/bin/env bash
+# Whether the diffs of docs/contributing.md that name lines still apply. With --compile, whether the
+# library builds with those that change it.
+set -euo pipefail
 cd "$(dirname "$0")/.."
+
+case "${1:-}" in
+  "" | --compile) ;;
+  *) echo "usage: bash tests/guide.sh [--compile]" >&2; exit 1 ;;
+esac
 
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
-awk -v folder="$folder" '
+mkdir "$folder/diffs" "$folder/tree"
+awk -v folder="$folder/diffs" '
     /^```diff$/ { inside = 1; number++; next }
     /^```$/ { inside = 0 }
     inside { print >(folder "/" number ".diff") }
 ' docs/contributing.md
 checked=0
-for diff in "$folder"/*.diff; do
-    # A shortened diff names no lines.
-    grep -q '^@@ -[0-9]' "$diff" || continue
-    git apply --check -v "$diff"
-    checked=$((checked + 1))
+if [ "${1:-}" = --compile ]; then git archive HEAD | tar -x -C "$folder/tree"; fi
+for diff in "$folder"/diffs/*.diff; do
+  # A shortened diff names no lines.
+  grep -q '^@@ -[0-9]' "$diff" || continue
+  git apply --check -v "$diff"
+  checked=$((checked + 1))
+  if [ "${1:-}" = --compile ] && grep -q '^+++ b/src/' "$diff"; then
+    patch --quiet -d "$folder/tree" -p1 <"$diff"
+  fi
 done
 test "$checked" -ge 3 || { echo "tests/guide.sh: only $checked diffs were found" >&2; exit 1; }
+if [ "${1:-}" = --compile ]; then
+  CARGO_TARGET_DIR=$PWD/target \
+    cargo check --manifest-path "$folder/tree/Cargo.toml" -p tidegate --lib --features full
+fi
+# The test binaries that the page names.
+for binary in $(grep -oE 'cargo test [^`]*--test [a-z]+' docs/*.md | grep -oE '[a-z]+$' | sort -u); do
+  test -d "tests/$binary" ||
+    { echo "tests/guide.sh: the docs name the test binary $binary, which is not there" >&2; exit 1; }
+done

@@ -25,5 +25,6 @@ TIDEGATE_FLEETS=${TIDEGATE_FLEETS:-64} bash tests/run.sh --release --test attack
 TIDEGATE_ACQUISITIONS=${TIDEGATE_ACQUISITIONS:-100000} bash tests/run.sh --release --test lock soak -- --nocapture
 TIDEGATE_FLOOD=${TIDEGATE_FLOOD:-10000000} bash tests/run.sh --release --test store flood:: -- --nocapture
 bash tests/interop.sh --long
+bash tests/guide.sh --compile
 bash tests/faults.sh
 bash tests/soak.sh

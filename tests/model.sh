@@ -15,4 +15,4 @@ export CARGO_TARGET_DIR="${TIDEGATE_MODEL_TARGET:-target/model}"
 export CARGO_PROFILE_DEV_DEBUG=0
 # What the model leaves out is said in tests/laws/interleavings.rs.
 export SHUTTLE_SILENCE_WARNINGS=1
-exec cargo test --no-default-features --features test-util --test laws "$@" -- interleavings::
+exec cargo test -p tidegate --no-default-features --features test-util --test laws "$@" -- interleavings::

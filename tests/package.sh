@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Packs the crate as `cargo publish` does, and checks what a user unpacks: the library and the
-# examples build, and the pictures of the README and the docs are there. Their other links lead to
-# files of the repository.
+# examples build, and all links of the README and the docs lead to files of the package. What is
+# only in the repository (tests, scripts, packages of their own) they name as a path in code type:
+# each such path has to be there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo package --quiet --allow-dirty --no-verify
+cargo package -p tidegate --quiet --allow-dirty --no-verify
 target=${CARGO_TARGET_DIR:-$PWD/target}
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
@@ -26,15 +27,24 @@ links() {
     grep -vE '^(https?:|#)|::' | sed 's/#.*//'
 }
 
+# What stands in code type and begins with a folder of the repository.
+paths() {
+  grep -oE '`(\.ci|benches|docs|examples|fuzz|lua|src|tests)/[A-Za-z0-9_./-]+`' "$1" | tr -d '`' |
+    sort -u
+}
+
 missing=0
 for page in README.md docs/*.md; do
   for link in $(links "$page"); do
-    case $link in
-      *.png | *.svg) from=$folder ;;
-      *) from=. ;;
-    esac
-    if [ ! -e "$from/$(dirname "$page")/$link" ]; then
-      echo "tests/package.sh: $page links to $link, which is not there" >&2
+    if [ ! -e "$folder/$(dirname "$page")/$link" ]; then
+      echo "tests/package.sh: $page links to $link, which the package lacks" >&2
+      missing=1
+    fi
+  done
+  for path in $(paths "$page"); do
+    # The guide for contributors names files that its reader adds.
+    if [ ! -e "$path" ] && ! grep -q "^+++ b/$path$" "$page"; then
+      echo "tests/package.sh: $page names $path, which is not there" >&2
       missing=1
     fi
   done

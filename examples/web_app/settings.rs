@@ -5,7 +5,7 @@ use std::env;
 use tidegate::rule::Share;
 
 /// An absolute path, so that the app finds it from any directory.
-const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/limits.toml");
+const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../limits.toml");
 
 const PORT: u16 = 3000;
 

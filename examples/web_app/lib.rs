@@ -1,18 +1,4 @@
-//! A web app with limited routes, and a page that shows what the limits do.
-//!
-//! It watches the file with the rules: edit `examples/limits.toml`, and the page shows the new
-//! limits. `/metrics` has the counters for Prometheus.
-//!
-//! ```sh
-//! cargo run --example web_app                                    # then open http://127.0.0.1:3000
-//! REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # shares its limits through Redis
-//! PORT=3001 REDIS_URL=redis://127.0.0.1:6379 cargo run --example web_app   # with this one
-//! PROCESSES=2 REDIS_URL=... cargo run --example web_app          # admits half without Redis
-//! LIMITS=my.toml cargo run --example web_app                     # other rules
-//! ```
-//!
-//! How an app uses the library is in `routes.rs`; what answers in place of a handler is in
-//! `export.rs` and `outage.rs`.
+//! The example web app: rules from a file, a store, routes. `start.rs` says how it is started.
 
 mod export;
 mod metrics;
@@ -26,25 +12,14 @@ mod status;
 mod url;
 
 use std::io::Write;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use settings::Settings;
 use tidegate::rule::Share;
 use tidegate::{Limits, MemoryStore, RedisStore, Resilient, Rule, Rules, Store};
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("web_app: {message}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn run() -> Result<(), String> {
+/// Runs the app until it is asked to stop. Errors say what the user can do.
+pub async fn run() -> Result<(), String> {
     let settings = Settings::from_env()?;
     let limits = Limits::from_file(&settings.limits).map_err(|error| error.to_string())?;
     let listener = serve::listen(settings.port).await?;
