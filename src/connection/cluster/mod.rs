@@ -12,18 +12,18 @@
 //!               +------------------ Redirects <------------------+  was executed
 //!               |      TRYAGAIN: after a pause, by the slot
 //!               |
-//!            Watcher: asks any node for CLUSTER SLOTS when a refusal, a lost
+//!            LayoutWatcher: asks any node for CLUSTER SLOTS when a refusal, a lost
 //!            link or a slot without a master says that the layout has changed
 //! ```
 //!
 //! Each master is a [`Node`](super::node::Node) with a queue and a link of its own, so one that
-//! hangs delays its own slots only. The router owns the nodes and the watcher refreshes the map.
+//! hangs delays its own slots only. The router owns the nodes and the layout watcher refreshes the map.
 //! Nodes have a way back into the router, which is a weak pointer: otherwise both would live
 //! forever.
 
 mod layout;
+mod layout_watcher;
 mod redirect;
-mod watcher;
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -39,8 +39,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use self::layout::{Layout, NodeAddress, SlotMap};
+use self::layout_watcher::LayoutWatcher;
 use self::redirect::Route;
-use self::watcher::Watcher;
 use super::address::RedisAddress;
 use super::errors::{may_pass, store_error};
 use super::link::Link;
@@ -72,7 +72,7 @@ impl Cluster {
     /// Outside of a tokio runtime.
     pub(super) fn start(address: RedisAddress, label: &Arc<str>, preload: Preload) -> Self {
         let router = Arc::new(Router::new(address, label, preload));
-        let watcher = tokio::spawn(Watcher::new(Arc::clone(&router)).run());
+        let watcher = tokio::spawn(LayoutWatcher::new(Arc::clone(&router)).run());
         Self {
             router,
             watcher: watcher.abort_handle(),

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::SharedState;
+use super::breaker::SharedState;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 use crate::store::{Store, Take};

@@ -29,11 +29,11 @@ const MAX_ALONE: Duration = Duration::from_millis(50);
 ///
 /// The watcher believes the first node that answers. During a failover that may be the old layout;
 /// the next refusal or failed attempt then asks again, and the order of the nodes is random.
-pub(super) struct Watcher {
+pub(super) struct LayoutWatcher {
     router: Arc<Router>,
 }
 
-impl Watcher {
+impl LayoutWatcher {
     /// The task for a router.
     pub(super) fn new(router: Arc<Router>) -> Self {
         Self { router }

@@ -1,0 +1,260 @@
+use std::fmt;
+use std::sync::OnceLock;
+
+use super::shard::{Answer, Shard};
+use super::sync::atomic::{AtomicUsize, Ordering};
+use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
+use crate::clock::Clock;
+use crate::decision::{Decision, Receipt};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::rule::{CountName, Rule};
+use crate::store::{Store, StoreFuture, Take};
+
+/// Keeps the counts in the memory of this process: for services of one process, and for tests.
+///
+/// It answers immediately. Its clock is monotonic: the processor's time-stamp counter, or the
+/// system's clock where the counter cannot be trusted. The counter's pace is measured when the
+/// process makes its first store, which takes up to 200 ms; it is off the system's clock by some
+/// tens of microseconds a second. Tests that pause time use
+/// [`tokio_clock`](MemoryStore::tokio_clock).
+///
+/// Memory is bounded: it holds at most a given number of keys, and drops a key once all its quotas
+/// are replenished. It never drops a key that still counts; when it is full of those, a take of a
+/// new key is a [`StoreError`] of the kind [`Full`](StoreErrorKind::Full), so that a flood of keys
+/// cannot lift anybody's limit. A key that was [reset](Store::reset) has its room for a millisecond
+/// more.
+///
+/// A key that was charged once takes at most 85 bytes and its name, which is the rule's path and
+/// the key: some 100 bytes for an IPv4 address and 125 for an IPv6 network, before the allocator
+/// rounds up. A flood of a million keys fills 128 MB. A key that is charged again takes about 170
+/// bytes more, and 16 for each entry of a log. So does a key's first charge under a rule of several
+/// quotas, of a window longer than 49 days, or of more than four billion units. Other keys use the
+/// memory of dropped keys; it is freed when no key is left. Shadow rules have as much room again,
+/// apart from this one.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tidegate::{MemoryStore, RateLimitLayer};
+///
+/// let store = Arc::new(MemoryStore::with_max_keys(10_000));
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
+/// # let _ = layer;
+/// ```
+pub struct MemoryStore {
+    shards: Box<[Mutex<Shard>]>,
+    clock: Clock,
+    keys: AtomicUsize,
+    max_keys: usize,
+    /// The counts of shadow rules.
+    shadows: OnceLock<Box<Self>>,
+}
+
+impl MemoryStore {
+    /// How many keys [`MemoryStore::new`] holds at most.
+    pub const DEFAULT_MAX_KEYS: usize = 100_000;
+
+    /// An empty store for at most [`DEFAULT_MAX_KEYS`](Self::DEFAULT_MAX_KEYS) keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_max_keys(Self::DEFAULT_MAX_KEYS)
+    }
+
+    /// An empty store for at most `max_keys` keys.
+    #[must_use]
+    pub fn with_max_keys(max_keys: usize) -> Self {
+        let threads = available_parallelism().map_or(1, usize::from);
+        let shards = (4 * threads).next_power_of_two().min(64);
+        Self {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            clock: Clock::default(),
+            keys: AtomicUsize::new(0),
+            max_keys,
+            shadows: OnceLock::new(),
+        }
+    }
+
+    /// Reads the time from tokio's clock, so that `tokio::time::pause` and `advance` work on it. A
+    /// decision takes about ten nanoseconds longer.
+    #[must_use]
+    pub fn tokio_clock(mut self) -> Self {
+        self.clock = Clock::tokio();
+        self
+    }
+
+    /// Reads the time from a clock that a test moves by hand.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
+        self.clock = Clock::Manual(clock);
+        self
+    }
+
+    /// How many keys count for something now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let now = self.clock.now();
+        for shard in &self.shards {
+            self.freed(lock(shard).drop_forgotten(now, usize::MAX));
+        }
+        let of_shadows = self.shadows.get().map_or(0, |shadows| shadows.len());
+        self.keys.load(Ordering::Relaxed) + of_shadows
+    }
+
+    /// Whether nothing counts now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the keys of this rule are: shadow rules have a store of their own, so that none of
+    /// their keys takes the room of a key that is limited.
+    fn part_of(&self, rule: &Rule) -> &Self {
+        if !rule.is_shadow() {
+            return self;
+        }
+        self.shadows.get_or_init(|| {
+            let clock = self.clock.clone();
+            Box::new(Self {
+                clock,
+                ..Self::with_max_keys(self.max_keys)
+            })
+        })
+    }
+
+    /// The name's hash in its shard, and the shard that it belongs to.
+    fn place(&self, name: &CountName) -> (u32, &Mutex<Shard>) {
+        let hash = name.hash();
+        // The upper bits: a shard uses the lower half.
+        let at = (hash >> 48) as usize & (self.shards.len() - 1);
+        (hash as u32, &self.shards[at])
+    }
+
+    /// Decides one take.
+    pub(crate) fn decide(&self, take: &Take) -> Result<Decision, StoreError> {
+        let part = self.part_of(take.rule());
+        let answer = part.decide_known(take);
+        answer.unwrap_or_else(|| part.decide_in_full(take))
+    }
+
+    fn decide_known(&self, take: &Take) -> Answer {
+        let name = take.count_name();
+        let (hash, shard) = self.place(name);
+        let mut shard = lock(shard);
+        // Read under the lock: a thread that waits for the lock would come with an old instant.
+        let now = self.clock.now();
+        if shard.is_due(now) {
+            // Two for each take: keys are dropped at least as fast as they come.
+            self.freed(shard.drop_forgotten(now, 2));
+        }
+        shard.take(hash, now, take, || self.reserve())
+    }
+
+    /// Decides a take of a new key for which there is no room.
+    #[cold]
+    fn decide_in_full(&self, take: &Take) -> Result<Decision, StoreError> {
+        loop {
+            let dropped = self.make_room();
+            // Even if nothing was dropped here: another thread may just have made room.
+            if let Some(answer) = self.decide_known(take) {
+                return answer;
+            }
+            if !dropped {
+                return Err(self.full());
+            }
+        }
+    }
+
+    /// Gives units back and returns their number.
+    pub(crate) fn give_back(&self, take: &Take, receipt: &Receipt) -> u64 {
+        let name = take.count_name();
+        let (hash, shard) = self.part_of(take.rule()).place(name);
+        let mut shard = lock(shard);
+        let now = self.clock.now();
+        shard.refund(hash, name, now, receipt, take.cost())
+    }
+
+    /// Forgets what counts for a key.
+    pub(crate) fn forget(&self, take: &Take) {
+        let name = take.count_name();
+        let (hash, shard) = self.part_of(take.rule()).place(name);
+        let mut shard = lock(shard);
+        let now = self.clock.now();
+        shard.reset(hash, name, now);
+    }
+
+    /// Counts one more key if that is allowed.
+    fn reserve(&self) -> bool {
+        let add = |keys| (keys < self.max_keys).then_some(keys + 1);
+        let relaxed = Ordering::Relaxed;
+        self.keys.fetch_update(relaxed, relaxed, add).is_ok()
+    }
+
+    fn freed(&self, keys: usize) {
+        if keys > 0 {
+            self.keys.fetch_sub(keys, Ordering::Relaxed);
+        }
+    }
+
+    /// Drops keys that count no longer, of the first shard that has some.
+    fn make_room(&self) -> bool {
+        let now = self.clock.now();
+        let mut shards = self.shards.iter();
+        shards.any(|shard| {
+            let mut shard = lock(shard);
+            let dropped = shard.drop_forgotten(now, usize::MAX);
+            // Under the lock: a thread that finds nothing to drop here finds the room.
+            self.freed(dropped);
+            dropped > 0
+        })
+    }
+
+    fn full(&self) -> StoreError {
+        StoreError::new(
+            StoreErrorKind::Full,
+            format!(
+                "the in-memory store holds its {} keys and all still count; a new key is refused",
+                self.max_keys
+            ),
+        )
+    }
+}
+
+/// A shard's state is whole between any two statements, so a panic elsewhere does not harm it.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for MemoryStore {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        StoreFuture::ready(self.decide(take))
+    }
+
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        StoreFuture::ready(Ok(self.give_back(take, receipt)))
+    }
+
+    fn reset(&self, take: &Take) -> StoreFuture<()> {
+        self.forget(take);
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("keys", &self.keys)
+            .field("max_keys", &self.max_keys)
+            .finish_non_exhaustive()
+    }
+}
