@@ -50,7 +50,7 @@ where
         let settings = &self.settings;
         let Some(rule) = settings.rule() else {
             settings.count_unmatched();
-            return ResponseFuture::unlimited(self.inner.call(request));
+            return ResponseFuture::unlimited(&mut self.inner, request);
         };
         let (take, request) = settings.take_for(rule, request);
         let action = match take {

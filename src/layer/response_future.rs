@@ -75,10 +75,12 @@ struct Held<S, B> {
 const DONE: &str = "polled after completion";
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    /// Nothing limits this request.
-    pub(crate) fn unlimited(response: S::Future) -> Self {
-        let admitted = None;
-        let state = State::Calling { response, admitted };
+    /// Nothing limits this request. The service has been polled ready.
+    pub(crate) fn unlimited(service: &mut S, request: Request<B>) -> Self
+    where
+        S::Error: 'static,
+    {
+        let state = State::call(service, request, None);
         Self { state }
     }
 
@@ -94,7 +96,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         S::Error: 'static,
     {
         let state = match action {
-            Action::Pass => return Self::unlimited(service.call(request)),
+            Action::Pass => State::call(service, request, None),
             Action::Admit(admitted) => State::call(service, request, Some(admitted)),
             // No ready instance is left behind unused: it would keep what it has reserved, such as a
             // permit of a `ConcurrencyLimit`.
@@ -165,12 +167,11 @@ where
     }
 
     fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admitted>) -> Self {
+        let charge = admitted.as_ref().and_then(|it| it.charge.as_ref());
+        Charges::add_inner(charge, request.extensions_mut());
         if let Some(admitted) = &mut admitted {
             if let Some(decision) = &admitted.decision {
                 request.extensions_mut().insert(decision.clone());
-            }
-            if let Some(charge) = &admitted.charge {
-                Charges::add_inner(charge, request.extensions_mut());
             }
             // Axum's services never fail.
             let may_fail = TypeId::of::<S::Error>() != TypeId::of::<Infallible>();

@@ -1,7 +1,11 @@
+use std::convert::Infallible;
+use std::future::ready;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use axum_core::extract::FromRequestParts;
 use http::Extensions;
+use http::request::Parts;
 use smallvec::SmallVec;
 
 use super::{Store, Take};
@@ -111,16 +115,17 @@ impl Charge {
 ///
 /// Each [`RateLimitLayer`](crate::RateLimitLayer) that allows a request adds its [`Charge`] to the
 /// `Charges` in the extensions of the request, where the handler finds the charges of all layers,
-/// and in the extensions of the response, where code outside of the layers finds them. There are
-/// none if no layer charged anything: no rule matched, the cost was 0, or the request was admitted
-/// without a decision.
+/// and in the extensions of the response, where code outside of the layers finds them. They are
+/// empty if no layer charged anything: no rule matched, it was switched off or in shadow, the
+/// request was exempt, its cost was 0, or it was admitted without a decision.
+///
+/// It is an axum extractor that never fails, also where there is no layer.
 ///
 /// ```
-/// use axum::Extension;
 /// use axum::http::StatusCode;
 /// use tidegate::store::Charges;
 ///
-/// async fn export(Extension(charges): Extension<Charges>) -> Result<String, StatusCode> {
+/// async fn export(charges: Charges) -> Result<String, StatusCode> {
 ///     let Ok(report) = write_report().await else {
 ///         // Nobody pays for a report that was not written.
 ///         charges.refund().await.ok();
@@ -152,16 +157,51 @@ impl Charges {
         refunded
     }
 
-    /// Adds the charge of a layer to a request that goes inwards.
-    pub(crate) fn add_inner(charge: &Charge, request: &mut Extensions) {
+    /// The charges of the rule with this path: one for each of its layers that charged the request.
+    ///
+    /// ```
+    /// use tidegate::store::Charges;
+    ///
+    /// async fn login(charges: Charges) {
+    ///     if succeeds().await {
+    ///         // Only failed logins count.
+    ///         charges.of("login").refund().await.ok();
+    ///     }
+    /// }
+    /// # async fn succeeds() -> bool { true }
+    /// # let _ = login;
+    /// ```
+    #[must_use]
+    pub fn of(&self, path: &str) -> Self {
+        let charges = self
+            .iter()
+            .filter(|charge| charge.take().rule().path() == path);
+        Self(charges.cloned().collect())
+    }
+
+    /// Adds the charge of a layer to a request that goes inwards. Without one, the request has
+    /// charges nevertheless, maybe none.
+    pub(crate) fn add_inner(charge: Option<&Charge>, request: &mut Extensions) {
         let charges = request.get_or_insert_default::<Self>();
-        charges.0.push(charge.clone());
+        charges.0.extend(charge.cloned());
     }
 
     /// Adds the charge of a layer to a response that goes outwards.
     pub(crate) fn add_outer(charge: Charge, response: &mut Extensions) {
         let charges = response.get_or_insert_default::<Self>();
         charges.0.insert(0, charge);
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Charges {
+    type Rejection = Infallible;
+
+    fn from_request_parts(
+        head: &mut Parts,
+        _: &S,
+    ) -> impl Future<Output = Result<Self, Infallible>> + Send {
+        let charges = head.extensions.get::<Self>().cloned();
+        ready(Ok(charges.unwrap_or_default()))
     }
 }
 

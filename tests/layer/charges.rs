@@ -11,7 +11,8 @@ use http::{Request, Response, StatusCode};
 use tidegate::rule::{Policy, SharedRules};
 use tidegate::store::Charges;
 use tidegate::{
-    FailOpen, Failed, Key, MemoryStore, Quota, RateLimitLayer, Recovery, Rule, Rules, Store, Take,
+    FailOpen, Failed, Key, Limits, MemoryStore, Quota, RateLimitLayer, Recovery, Rule, Rules,
+    Store, Take,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -95,22 +96,93 @@ async fn a_denied_request_shows_what_the_outer_layer_charged() {
     assert_eq!(remaining(&*store, &rule("outer", 5)).await, 5);
 }
 
+/// Handlers that give charges back run as ever when an operator switches a limit off, tries it in
+/// shadow, or exempts somebody.
 #[tokio::test]
-async fn nothing_is_shown_where_nothing_was_charged() {
-    let free = RateLimitLayer::from_rule(rule("free", 5).with_cost(0));
-    let open = RateLimitLayer::from_rule(rule("open", 5))
-        .store(no_store())
-        .on_error(FailOpen);
-    let none = RateLimitLayer::from_rules(&SharedRules::new(Rules::default()), "p", no_store());
-    let exempt = RateLimitLayer::new("exempt", WINDOW, 5).exempt(|_| true);
-    let denied = RateLimitLayer::new("denied", WINDOW, 0);
-    for layer in [free, open, none, exempt, denied] {
-        let handler = get(async |charges: Option<Extension<Charges>>| {
-            assert!(charges.is_none());
-        });
-        let response = send(&Router::new().route("/", handler.layer(layer)), "/").await;
-        assert!(response.extensions().get::<Charges>().is_none());
+async fn no_switch_takes_a_handler_down() {
+    let of_text = |text: &str| Limits::from_toml(text).expect("valid").layer("p");
+    let named = SharedRules::new(Rules::default());
+    let layers = [
+        (
+            "cost 0",
+            RateLimitLayer::from_rule(rule("p", 5).with_cost(0)),
+        ),
+        (
+            "a callback proceeds",
+            RateLimitLayer::from_rule(rule("p", 5))
+                .store(no_store())
+                .on_error(FailOpen),
+        ),
+        (
+            "no rule",
+            RateLimitLayer::from_rules(&named, "p", no_store()),
+        ),
+        (
+            "exempt",
+            RateLimitLayer::new("p", WINDOW, 5).exempt(|_| true),
+        ),
+        (
+            "file off",
+            of_text("enabled = false\n[rules.p]\nmax-count = 5\nwindow = \"10s\""),
+        ),
+        (
+            "rule off",
+            of_text("[rules.p]\nenabled = false\nmax-count = 5\nwindow = \"10s\""),
+        ),
+        (
+            "shadow",
+            of_text("[rules.p]\nshadow = true\nmax-count = 5\nwindow = \"10s\""),
+        ),
+        (
+            "the rule proceeds",
+            Limits::from_toml("[rules.p]\non-error = \"proceed\"\nmax-count = 5\nwindow = \"10s\"")
+                .expect("valid")
+                .store(no_store())
+                .layer("p"),
+        ),
+    ];
+    for (what, layer) in layers {
+        for handler in [
+            get(async |charges: Charges| format!("{} charges", charges.len())),
+            get(async |Extension(charges): Extension<Charges>| {
+                format!("{} charges", charges.len())
+            }),
+        ] {
+            let app = Router::new().route("/", handler.layer(layer.clone()));
+            let response = send(&app, "/").await;
+            assert_eq!(response.status(), StatusCode::OK, "{what}");
+            assert!(response.extensions().get::<Charges>().is_none(), "{what}");
+            assert_eq!(crate::text(response).await, "0 charges", "{what}");
+        }
     }
+}
+
+#[tokio::test]
+async fn the_extractor_needs_no_layer() {
+    let handler = get(async |charges: Charges| charges.len().to_string());
+    let response = send(&Router::new().route("/", handler), "/").await;
+    assert_eq!(crate::text(response).await, "0");
+}
+
+#[tokio::test]
+async fn charges_of_one_rule_are_given_back_alone() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let layer = |path| RateLimitLayer::from_rule(rule(path, 5)).store(Arc::clone(&store));
+    let handler = get(async |charges: Charges| {
+        assert_eq!(charges.of("unknown").refund().await.expect("an answer"), 0);
+        charges
+            .of("login")
+            .refund()
+            .await
+            .expect("an answer")
+            .to_string()
+    });
+    let app = Router::new()
+        .route("/", handler.layer(layer("login")))
+        .layer(layer("all"));
+    assert_eq!(crate::text(send(&app, "/").await).await, "1");
+    assert_eq!(remaining(&*store, &rule("login", 5)).await, 5);
+    assert_eq!(remaining(&*store, &rule("all", 5)).await, 4);
 }
 
 /// A request that waited, and one whose handler fails with an error of its own.
