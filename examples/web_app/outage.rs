@@ -31,6 +31,10 @@ impl ErrorCallback for Outage {
         self.change(|state| state.fails(&failed));
         Box::pin(ready(Recovery::Propagate))
     }
+
+    fn also_with_fallback(&self) -> bool {
+        true
+    }
 }
 
 impl Outage {

@@ -20,6 +20,10 @@ use crate::rule::Rule;
 /// a callback may serve many routes. An [`ErrorCallbackChain`](crate::ErrorCallbackChain) has a
 /// callback for each type of error. A panic is answered with a 500.
 ///
+/// Where a [`Fallback`](crate::store::Fallback) has decided in place of the store, its decision
+/// applies and the callback is not called, unless it says that it
+/// [wants to be](Self::also_with_fallback).
+///
 /// ```
 /// use std::time::Duration;
 /// use tidegate::{Failed, RateLimitLayer, Recovery};
@@ -34,6 +38,42 @@ use crate::rule::Rule;
 pub trait ErrorCallback: Send + Sync + 'static {
     /// What happens to the request.
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery>;
+
+    /// Whether this callback is called, too, where a fallback has decided. It may then answer in
+    /// place of the [fallback's decision](Failed::fallback), which applies if it
+    /// [propagates](Recovery::Propagate). Default: `false`. [`AlsoWithFallback`] says so for a
+    /// closure.
+    fn also_with_fallback(&self) -> bool {
+        false
+    }
+}
+
+/// An error callback that is called, too, where a fallback has decided: to count outages, or to
+/// answer in place of the fallback.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::callback::AlsoWithFallback;
+/// use tidegate::{Failed, RateLimitLayer, Recovery};
+///
+/// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5)
+///     .on_error(AlsoWithFallback(async |failed: Failed| {
+///         eprintln!("{failed}; decided here: {}", failed.fallback().is_some());
+///         Recovery::Propagate
+///     }));
+/// # let _ = layer;
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AlsoWithFallback<C>(pub C);
+
+impl<C: ErrorCallback> ErrorCallback for AlsoWithFallback<C> {
+    fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+        self.0.recover(failed)
+    }
+
+    fn also_with_fallback(&self) -> bool {
+        true
+    }
 }
 
 /// What happens to a request after a failure.
@@ -73,6 +113,10 @@ where
 impl<T: ErrorCallback + ?Sized> ErrorCallback for Arc<T> {
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
         T::recover(self, failed)
+    }
+
+    fn also_with_fallback(&self) -> bool {
+        T::also_with_fallback(self)
     }
 }
 
@@ -151,8 +195,9 @@ impl Failed {
         }
     }
 
-    /// The decision that a [`Fallback`](crate::store::Fallback) made in place of the store. It
-    /// applies if the callback [propagates](crate::Recovery::Propagate) the error.
+    /// The decision that a [`Fallback`](crate::store::Fallback) made in place of the store, for a
+    /// callback that [wants to know](ErrorCallback::also_with_fallback). It applies if the callback
+    /// [propagates](crate::Recovery::Propagate) the error.
     #[must_use]
     pub const fn fallback(&self) -> Option<&Decision> {
         match &self.cause {
@@ -356,10 +401,20 @@ impl ErrorCallbackChain {
 
 impl ErrorCallback for ErrorCallbackChain {
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
-        match self.entries.iter().find(|entry| (entry.matches)(&failed)) {
+        let is_called = |entry: &&Entry| {
+            let is_wanted = failed.fallback().is_none() || entry.callback.also_with_fallback();
+            is_wanted && (entry.matches)(&failed)
+        };
+        match self.entries.iter().find(is_called) {
             Some(entry) => entry.callback.recover(failed),
-            None => Box::pin(std::future::ready(Recovery::Propagate)),
+            None => Box::pin(ready(Recovery::Propagate)),
         }
+    }
+
+    /// Whether one of the callbacks is.
+    fn also_with_fallback(&self) -> bool {
+        let mut callbacks = self.entries.iter().map(|entry| &entry.callback);
+        callbacks.any(|callback| callback.also_with_fallback())
     }
 }
 

@@ -31,7 +31,7 @@ mod problem_document;
 
 pub use degrade_callback::BoxFuture;
 pub(crate) use degrade_callback::{DegradeCallback, Denied};
-pub use error_callback::FailureKind;
+pub use error_callback::{AlsoWithFallback, FailureKind};
 pub(crate) use error_callback::{Cause, ErrorCallback, Failed, Recovery, recover, recover_inner};
 pub use problem_document::Problem;
 pub(crate) use problem_document::{caught, guarded, key_refused, quota_exceeded, reduced_capacity};

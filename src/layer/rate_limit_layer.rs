@@ -145,7 +145,9 @@ impl RateLimitLayer {
     ///
     /// Default: a 503 if the store failed, or what the rule's [`OnError`](crate::rule::OnError)
     /// says; a 400 or 500 if there is no key, by the [kind](crate::key::KeyErrorKind) of the error.
-    /// Errors of the handler go on.
+    /// Errors of the handler go on. Where a fallback has decided, its decision applies and the
+    /// callback is not called, unless it
+    /// [wants to be](crate::ErrorCallback::also_with_fallback).
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
         self.change_responder().on_error = Some(Arc::new(callback));
         self

@@ -83,12 +83,12 @@ impl Responder {
         }
     }
 
-    /// What a verdict means for the request. If something failed, also where a fallback has decided,
-    /// the error callback comes first.
+    /// What a verdict means for the request. If something failed, the error callback comes first;
+    /// where a fallback has decided, only one that wants to.
     #[inline]
     pub(crate) fn act(&self, verdict: Verdict) -> Action {
         match &self.on_error {
-            Some(callback) if verdict.has_failed() => {
+            Some(callback) if verdict.is_for(&**callback) => {
                 Action::Recover(Arc::clone(callback), Box::new(verdict))
             }
             _ => self.carry_out(verdict),
@@ -188,11 +188,11 @@ impl Responder {
 }
 
 impl Verdict {
-    /// Whether there is no decision, or only a fallback's.
-    fn has_failed(&self) -> bool {
+    /// Whether there is no decision, or only a fallback's about which the callback wants to know.
+    fn is_for(&self, callback: &dyn ErrorCallback) -> bool {
         match self {
             Self::Allowed { decision, .. } | Self::Denied(_, decision) => {
-                decision.failure().is_some()
+                decision.failure().is_some() && callback.also_with_fallback()
             }
             Self::Failed(..) => true,
         }

@@ -507,10 +507,10 @@ async fn costs_and_layers_that_charge_nothing() {
                 .get("cost")
                 .map_or(0, |cost| cost.as_bytes()[0].into())
         });
-    let handler = get(async |charges: Option<Extension<Charges>>| {
-        let Some(Extension(charges)) = charges else {
+    let handler = get(async |Extension(charges): Extension<Charges>| {
+        if charges.is_empty() {
             return "none".to_owned();
-        };
+        }
         assert_eq!(charges.len(), 1);
         charges.refund().await.expect("an answer").to_string()
     });

@@ -14,6 +14,7 @@ use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use test_support::proxy::Mode;
 use test_support::random;
+use tidegate::callback::AlsoWithFallback;
 use tidegate::decision::{QuotaState, Source, Verdict};
 use tidegate::metrics::{DecisionOutcome, RuleSnapshot};
 use tidegate::rule::{OnError, Policy, Share};
@@ -560,14 +561,14 @@ async fn every_request_is_counted_by_one_outcome() {
             async { StatusCode::TOO_MANY_REQUESTS }
         });
         if let Some(said) = said {
-            layer = layer.on_error(move |_: Failed| async move {
+            layer = layer.on_error(AlsoWithFallback(move |_: Failed| async move {
                 match said {
                     Said::Proceed => Recovery::Proceed,
                     Said::Propagate => Recovery::Propagate,
                     Said::Respond => Recovery::Respond(Response::new(Body::empty())),
                     Said::Panic => panic!("an error callback of a test"),
                 }
-            });
+            }));
         }
         let handled = Arc::new(AtomicU64::new(0));
         let counting = Arc::clone(&handled);

@@ -8,14 +8,14 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use tidegate::callback::FailureKind;
+use tidegate::callback::{AlsoWithFallback, FailureKind, Problem};
 use tidegate::decision::Source;
 use tidegate::key::KeyError;
 use tidegate::rule::{OnError, Share};
 use tidegate::store::{Fallback, StoreErrorKind as Kind};
 use tidegate::{
-    Decision, ErrorCallbackChain, Failed, Limits, MemoryStore, PeerIp, RateLimitLayer, Recovery,
-    Store, StoreError,
+    Decision, ErrorCallbackChain, FailOpen, Failed, Limits, MemoryStore, PeerIp, RateLimitLayer,
+    Recovery, Store, StoreError,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -122,17 +122,19 @@ async fn callbacks_hear_why_a_fallback_answered() {
     for mode in GONE {
         let heard = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&heard);
-        let app = app(layer(mode).on_error(move |failed: Failed| {
-            assert_eq!(failed.kind(), FailureKind::Store(Kind::Timeout));
-            assert_eq!(
-                failed.to_string(),
-                "no decision for \"p\": the store is broken"
-            );
-            let fallback = failed.fallback().expect("it has decided");
-            assert_eq!(fallback.source(), Source::Fallback);
-            counter.fetch_add(1, Ordering::Relaxed);
-            async { Recovery::Propagate }
-        }));
+        let app = app(
+            layer(mode).on_error(AlsoWithFallback(move |failed: Failed| {
+                assert_eq!(failed.kind(), FailureKind::Store(Kind::Timeout));
+                assert_eq!(
+                    failed.to_string(),
+                    "no decision for \"p\": the store is broken"
+                );
+                let fallback = failed.fallback().expect("it has decided");
+                assert_eq!(fallback.source(), Source::Fallback);
+                counter.fetch_add(1, Ordering::Relaxed);
+                async { Recovery::Propagate }
+            })),
+        );
         let response = send(&app, "/").await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["ratelimit"], "\"p\";r=0;t=10");
@@ -144,10 +146,12 @@ async fn callbacks_hear_why_a_fallback_answered() {
 #[tokio::test]
 async fn callbacks_may_answer_in_place_of_a_fallback() {
     for mode in GONE {
-        let respond = app(layer(mode).on_error(async |_: Failed| "a callback"));
+        let respond = AlsoWithFallback(async |_: Failed| "a callback");
+        let respond = app(layer(mode).on_error(respond));
         assert_eq!(text(&respond).await, "a callback");
         assert_eq!(text(&respond).await, "a callback");
-        let proceed = app(layer(mode).on_error(async |_: Failed| Recovery::Proceed));
+        let proceed = AlsoWithFallback(async |_: Failed| Recovery::Proceed);
+        let proceed = app(layer(mode).on_error(proceed));
         for _ in 0..5 {
             let response = send(&proceed, "/").await;
             assert_eq!(response.status(), StatusCode::OK);
@@ -157,7 +161,35 @@ async fn callbacks_may_answer_in_place_of_a_fallback() {
         let other = app(layer(mode).on_error(other));
         assert_eq!((status(&other).await, status(&other).await), (200, 429));
         let panics = async |_: Failed| -> Recovery { panic!("oops") };
+        let panics = AlsoWithFallback(panics);
         assert_eq!(status(&app(layer(mode).on_error(panics))).await, 500);
+    }
+}
+
+/// A response of one's own for failures, which everybody writes first, does not switch the fallback
+/// off.
+#[tokio::test]
+async fn callbacks_answer_only_where_no_fallback_has_decided() {
+    let own = || async |_: Failed| (StatusCode::SERVICE_UNAVAILABLE, "a callback");
+    let chain = || ErrorCallbackChain::new().any(own());
+    let quiet = || chain().any_with_priority(9, AlsoWithFallback(async |_: Failed| "the other"));
+    for mode in GONE {
+        for layer in [
+            layer(mode).on_error(own()),
+            layer(mode).on_error(Arc::new(own())),
+            layer(mode).on_error(chain()),
+            layer(mode).on_error(FailOpen),
+            layer(mode).on_error(Problem),
+        ] {
+            let app = app(layer);
+            assert_eq!((status(&app).await, status(&app).await), (200, 429));
+        }
+        let app = app(layer(mode).on_error(quiet()));
+        assert_eq!(
+            text(&app).await,
+            "the other",
+            "the one that wants to answer does"
+        );
     }
 }
 
@@ -168,10 +200,10 @@ async fn a_request_that_waits_is_told_of_once() {
     for mode in GONE {
         let heard = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&heard);
-        let layer = layer(mode).on_error(move |_: Failed| {
+        let layer = layer(mode).on_error(AlsoWithFallback(move |_: Failed| {
             counter.fetch_add(1, Ordering::Relaxed);
             async { Recovery::Propagate }
-        });
+        }));
         let app = app(layer.wait(60 * SECOND));
         let began = tokio::time::Instant::now();
         let statuses = tokio::join!(status(&app), status(&app), status(&app));
