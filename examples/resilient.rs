@@ -8,28 +8,25 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::Server;
-use tidegate::rule::Share;
-use tidegate::{Key, Quota, RedisStore, Resilient, Rule, Store, Take};
+use tidegate::{Key, Quota, Resilient, Rule, Store, Take};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut server = Server::start()?;
     // Two processes run at most, so that each admits half while Redis cannot decide for both.
-    let store = Resilient::around(RedisStore::connect(&server.url).await?)
-        .fallback(Share::of_processes(2))
-        .build();
+    let store = Resilient::redis(server.url.as_str(), "shop")?.processes(2);
     let take = Take::new(
         Rule::new("search", [Quota::per_minute(2_000)])?.into(),
         Key::default(),
     );
 
-    ask_for(200, &*store, &take).await?;
+    ask_for(200, &store, &take).await?;
     println!("-- Redis is killed");
     server.kill();
-    ask_for(500, &*store, &take).await?;
+    ask_for(500, &store, &take).await?;
     println!("-- Redis is started again, empty");
     server.restart()?;
-    ask_for(500, &*store, &take).await?;
+    ask_for(500, &store, &take).await?;
     Ok(())
 }
 

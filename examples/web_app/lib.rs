@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use settings::Settings;
 use tidegate::rule::Share;
-use tidegate::{Limits, MemoryStore, RedisStore, Resilient, Rule, Rules, Store};
+use tidegate::{Limits, MemoryStore, Resilient, Rule, Rules, Store};
 
 /// Runs the app until it is asked to stop. Errors say what the user can do.
 pub async fn run() -> Result<(), String> {
@@ -48,8 +48,9 @@ async fn store(redis_url: Option<&str>, share: Option<Share>) -> Result<Arc<dyn 
         Some(url) => {
             // Not the address: it may hold a password.
             let without = |error| format!("no store at REDIS_URL: {error}");
-            let redis = RedisStore::connect(url).await.map_err(without)?;
-            Resilient::around(redis).fallback(share).build()
+            let redis = Resilient::redis(url, "web_app").map_err(without)?;
+            let redis = redis.connect().await.map_err(without)?;
+            Arc::new(redis.fallback(share))
         }
     })
 }

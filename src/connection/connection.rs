@@ -83,20 +83,25 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Self, StoreError> {
         let connection = Self::lazy(address, preload, timeout)?;
-        let first = within(Self::CONNECT_TIMEOUT, connection.connected()).await;
-        first.map_err(|error| store_error(connection.label(), error))?;
+        connection.wait_until_connected().await?;
         Ok(connection)
+    }
+
+    /// Waits for the first connection, for at most [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the server cannot be reached or refuses, or if that takes too long.
+    pub(crate) async fn wait_until_connected(&self) -> Result<(), StoreError> {
+        let first = within(Self::CONNECT_TIMEOUT, self.connected()).await;
+        first.map_err(|error| store_error(self.label(), error))
     }
 
     /// Begins to connect in the background, and goes on until it succeeds.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the address makes no sense.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
+    /// [`StoreError`] if the address makes no sense, or outside of a tokio runtime.
     pub(crate) fn lazy(
         address: impl IntoRedisAddress,
         preload: Preload,
@@ -104,6 +109,10 @@ impl Connection {
     ) -> Result<Self, StoreError> {
         let address = address.into_redis_address()?.checked()?;
         let label: Arc<str> = address.to_string().into();
+        let runtime = Handle::try_current().map_err(|_| {
+            let message = "no tokio runtime here, expected one: connect inside of an async fn";
+            StoreError::new(StoreErrorKind::Configuration, message)
+        })?;
         let one = |target| {
             let endpoint = Endpoint {
                 label: Arc::clone(&label),
@@ -131,7 +140,7 @@ impl Connection {
             nodes,
             address,
             label,
-            runtime: Handle::current(),
+            runtime,
         });
         Ok(Self { inner, timeout })
     }
@@ -196,7 +205,7 @@ impl Connection {
         sooner: Option<Deadline>,
         arguments: impl FnOnce(&mut Cmd),
     ) -> AnswerFuture<Value> {
-        let name = count.name.pieces(&count.prefix).concat();
+        let name = count.text();
         let call = CallQuestion {
             command: script.by_hash(&[&name, &of_refunds(&name)], arguments),
             script: Some(script),
@@ -357,12 +366,8 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
-    /// if connecting takes too long.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
+    /// [`StoreError`] if the address makes no sense, outside of a tokio runtime, if the server cannot
+    /// be reached or refuses, or if connecting takes too long.
     pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
         let connection = Connection::connect(address, Preload::All, Self::DEFAULT_TIMEOUT).await?;
         Ok(Self::over(connection))
@@ -386,11 +391,7 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the address makes no sense.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
+    /// [`StoreError`] if the address makes no sense, or outside of a tokio runtime.
     pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
         let connection = Connection::lazy(address, Preload::All, Self::DEFAULT_TIMEOUT)?;
         Ok(Self::over(connection))

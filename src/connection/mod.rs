@@ -154,7 +154,7 @@ pub(crate) use connection::Connection;
 pub use connection::Redis;
 #[cfg(feature = "lock")]
 pub(crate) use link::Link;
-pub(crate) use question::{AnswerFuture, CountKey, TakeQuestion};
+pub(crate) use question::{AnswerFuture, CountKey, KeyPrefix, TakeQuestion};
 #[cfg(any(feature = "limiter", feature = "lock"))]
 pub(crate) use scripts::Script;
 pub(crate) use scripts::*;

@@ -64,15 +64,30 @@ pub(crate) struct TakeQuestion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CountKey {
     pub(crate) name: CountName,
-    /// For rules without a prefix.
-    pub(crate) prefix: Arc<str>,
+    pub(crate) prefix: Arc<KeyPrefix>,
+}
+
+/// What the names of a store's keys begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyPrefix {
+    /// The service's own, in front of every name; may be empty.
+    pub(crate) service: Box<str>,
+    /// Stands behind it for rules without a prefix of their own.
+    pub(crate) default: Box<str>,
 }
 
 impl CountKey {
-    /// The name of the key in Redis. Most names need no allocation.
+    /// The name of the key in Redis.
+    pub(super) fn text(&self) -> String {
+        let pieces = self.name.pieces(&self.prefix.default);
+        [&*self.prefix.service, &pieces.concat()].concat()
+    }
+
+    /// The same. Most names need no allocation.
     pub(super) fn joined(&self) -> SmallVec<[u8; 128]> {
         let mut joined = SmallVec::new();
-        for piece in self.name.pieces(&self.prefix) {
+        joined.extend_from_slice(self.prefix.service.as_bytes());
+        for piece in self.name.pieces(&self.prefix.default) {
             joined.extend_from_slice(piece.as_bytes());
         }
         joined

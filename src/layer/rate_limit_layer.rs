@@ -240,8 +240,8 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        // Made now, so that no request has to wait for it.
-        self.settings.decider.store();
+        // Made now, with its wrappers, so that no request has to wait for them.
+        self.settings.decider.store().has_fallback();
         RateLimit::new(inner, Arc::clone(&self.settings))
     }
 }

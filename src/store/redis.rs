@@ -8,13 +8,21 @@ use redis::Cmd;
 
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
-    Connection, CountKey, IntoRedisAddress, Preload, RESET, Redis, TakeQuestion, read_refund,
-    refund_script, write_refund,
+    Connection, CountKey, IntoRedisAddress, KeyPrefix, Preload, RESET, Redis, TakeQuestion,
+    read_refund, refund_script, write_refund,
 };
+use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
+///
+/// This is the bare part: [`Resilient::redis`](crate::Resilient::redis) is what a service usually
+/// wants. Bare, it has no circuit breaker, so each request waits for its time-out while Redis hangs;
+/// no fallback, so there is no decision then; no cache of denials; no bound on the number of
+/// requests that wait; and its keys are those of every service that uses the same Redis, so two
+/// services that both have a rule `login` count together, unless each has a [`prefix`](Self::prefix)
+/// of its own.
 ///
 /// Redis decides alone and by its own clock, so processes may come and go, and their clocks may be
 /// wrong. Takes of all callers travel together in *flights*, pipelines of script calls with up to
@@ -54,7 +62,9 @@ use crate::error::{StoreError, StoreErrorKind};
 #[derive(Clone)]
 pub struct RedisStore {
     connection: Connection,
-    prefix: Arc<str>,
+    prefix: Arc<KeyPrefix>,
+    /// That of the connection, if it was set.
+    timeout: Option<Duration>,
     #[cfg(feature = "test-util")]
     clock: Option<crate::clock::ManualClock>,
 }
@@ -70,13 +80,10 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the address makes no sense, if the server cannot be reached or refuses, or
-    /// if all that, with a server that is still loading its data, takes more than
-    /// [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to be reached.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
+    /// [`StoreError`] if the address makes no sense, outside of a tokio runtime, if the server cannot
+    /// be reached or refuses, or if all that, with a server that is still loading its data, takes
+    /// more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to be
+    /// reached.
     pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
         let connection = Connection::connect(address, Preload::Stores, Self::DEFAULT_TIMEOUT);
         Ok(Self::over(connection.await?))
@@ -87,11 +94,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the address makes no sense.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime.
+    /// [`StoreError`] if the address makes no sense, or outside of a tokio runtime.
     pub fn connect_lazy(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
         Connection::lazy(address, Preload::Stores, Self::DEFAULT_TIMEOUT).map(Self::over)
     }
@@ -116,8 +119,12 @@ impl RedisStore {
 
     fn over(connection: Connection) -> Self {
         Self {
-            connection: connection.with_timeout(Self::DEFAULT_TIMEOUT),
-            prefix: Self::DEFAULT_PREFIX.into(),
+            connection: connection.with_timeout(Duration::MAX),
+            timeout: None,
+            prefix: Arc::new(KeyPrefix {
+                service: Box::default(),
+                default: Self::DEFAULT_PREFIX.into(),
+            }),
             #[cfg(feature = "test-util")]
             clock: None,
         }
@@ -136,14 +143,38 @@ impl RedisStore {
     /// `{eu}:`, puts all keys into one slot; with a `}` that closes nothing, nothing can be given
     /// back, and [`Store::refund`] says so.
     #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
-        self.prefix = prefix.into();
+    pub fn prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
+        Arc::make_mut(&mut self.prefix).default = prefix.into();
         self
     }
 
-    /// How long a decision may take, with all waiting. Default: 50 ms.
+    /// The keys of this service have its name in front of everything else, also of the prefix of a
+    /// rule: `shop:CurrentLimiter:login`.
+    pub(super) fn of_service(mut self, service: &str) -> Result<Self, StoreError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if !(1..=64).contains(&service.len()) || !service.bytes().all(is_plain) {
+            let message = format!(
+                "the service's name is {service:?}, expected 1 to 64 ASCII letters, digits, \
+                 \"-\", \".\" or \"_\""
+            );
+            return Err(StoreError::new(StoreErrorKind::Configuration, message));
+        }
+        Arc::make_mut(&mut self.prefix).service = format!("{service}:").into();
+        Ok(self)
+    }
+
+    /// Waits for the first connection.
+    pub(super) async fn wait_until_connected(&self) -> Result<(), StoreError> {
+        self.connection.wait_until_connected().await
+    }
+
+    /// How long a decision may take, with all waiting. Of this and a
+    /// [`Timeout`](crate::store::Timeout) around the store, the earlier one counts. Default: that
+    /// around the store, as of [`Resilient::timeout`](crate::Resilient::timeout); without one, 50
+    /// ms.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self.connection = self.connection.with_timeout(timeout);
         self
     }
@@ -166,6 +197,14 @@ impl RedisStore {
         None
     }
 
+    /// Until when the caller waits, if that is not the connection's time-out.
+    fn deadline(&self, take: &Take) -> Option<Deadline> {
+        match (self.timeout, take.deadline()) {
+            (None, None) => Some(Deadline::after(Self::DEFAULT_TIMEOUT)),
+            (_, deadline) => deadline,
+        }
+    }
+
     fn key_of(&self, take: &Take) -> CountKey {
         CountKey {
             name: take.count_name().clone(),
@@ -181,7 +220,7 @@ impl Store for RedisStore {
             cost: take.cost(),
             now: self.now(),
         };
-        StoreFuture::redis(self.connection.take(question, take.deadline()))
+        StoreFuture::redis(self.connection.take(question, self.deadline(take)))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
@@ -190,7 +229,7 @@ impl Store for RedisStore {
         let script = refund_script(take.rule().algorithm().algorithm());
         let reply =
             self.connection
-                .change_count(script, self.key_of(take), take.deadline(), arguments);
+                .change_count(script, self.key_of(take), self.deadline(take), arguments);
         let address = Arc::clone(self.connection.label());
         StoreFuture::boxed(async move {
             read_refund(&reply.await?, max).ok_or_else(|| {
@@ -206,7 +245,7 @@ impl Store for RedisStore {
         };
         let reply =
             self.connection
-                .change_count(&RESET, self.key_of(take), take.deadline(), arguments);
+                .change_count(&RESET, self.key_of(take), self.deadline(take), arguments);
         StoreFuture::boxed(async move { reply.await.map(drop) })
     }
 
@@ -219,8 +258,11 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
             .field("address", &self.connection.label())
-            .field("prefix", &self.prefix)
-            .field("timeout", &self.connection.timeout())
+            .field(
+                "prefix",
+                &[&*self.prefix.service, &*self.prefix.default].concat(),
+            )
+            .field("timeout", &self.timeout.unwrap_or(Self::DEFAULT_TIMEOUT))
             .finish_non_exhaustive()
     }
 }

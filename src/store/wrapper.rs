@@ -187,8 +187,8 @@ impl<S> Clone for Wrapped<S> {
 /// Bounds the time of a store's answers.
 ///
 /// After that time the answer is a [`StoreError`] of the kind [`Timeout`](StoreErrorKind::Timeout).
-/// A `RedisStore` inside, through whatever other wrappers, has its server refuse what is later. It
-/// has a time-out of its own, too; the earlier one counts.
+/// A `RedisStore` inside, through whatever other wrappers, has its server refuse what is later; if
+/// its own time-out was set, too, the earlier one counts.
 ///
 /// It needs a tokio runtime with its timer enabled, unless the store inside answers immediately.
 ///

@@ -13,7 +13,7 @@ use tidegate::limiter::{Generation, LimiterBackend, Rate, RateLimiter};
 use tidegate::lock::Lock;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Rule, Store, Take};
+use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Resilient, Rule, Store, Take};
 
 const PAGE: &str = include_str!("../../docs/security.md");
 /// More than any call takes on a busy machine.
@@ -79,10 +79,40 @@ async fn use_takes(server: &Server) -> Result<(), Broken> {
     all_takes(&url(server, "takes"), &mut server.connection()).await
 }
 
+/// The same under the name of a service.
+async fn use_takes_of_a_service(server: &Server) -> Result<(), Broken> {
+    let url = url(server, "shop");
+    let store = Resilient::redis(url.as_str(), "shop")?.timeout(PATIENCE);
+    let store = store.connect().await?;
+    for prefix in [None, Some("own:")] {
+        let mut rule = Rule::new("p", [Quota::per_hour(3)])?;
+        if let Some(prefix) = prefix {
+            rule = rule.with_prefix(prefix);
+        }
+        let take = Take::new(Arc::new(rule), Key::from("a"));
+        let receipt = store.take(&take).await?.receipt();
+        ensure!(
+            store
+                .refund(&take, &receipt.ok_or("it was charged")?)
+                .await?
+                == 1
+        );
+        store.reset(&take).await?;
+    }
+    let store = RedisStore::connect(&url)
+        .await?
+        .prefix("shop:CurrentLimiter:");
+    takes_on(store.timeout(PATIENCE), &mut server.connection()).await
+}
+
 async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
+    let store = RedisStore::connect(url).await?.timeout(PATIENCE);
+    takes_on(store, admin).await
+}
+
+async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broken> {
     let clock = ManualClock::default();
     clock.set(1_000_000_000);
-    let store = RedisStore::connect(url).await?.timeout(PATIENCE);
     for algorithm in Algorithm::ALL {
         let rule = Rule::new(algorithm.name(), [Quota::per_hour(3)])?.with_algorithm(algorithm);
         let take = Take::new(Arc::new(rule), Key::from("a"));
@@ -312,6 +342,7 @@ macro_rules! check {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn takes_need_all_of_their_line() {
     check!("takes", use_takes);
+    check!("shop", use_takes_of_a_service);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -110,3 +110,152 @@ async fn memory_stays_memory() {
     assert_eq!(decision.source(), Source::Local);
     assert_eq!(store.name(), "memory");
 }
+
+/// Two services that share a Redis and have rules of the same name.
+#[cfg(feature = "redis")]
+mod on_redis {
+    use std::sync::Arc;
+
+    use redis::cmd;
+    use test_support::Redis as Server;
+    use tidegate::{Key, Quota, RedisStore, Rule, Take};
+
+    use super::*;
+
+    fn take_of(path: &str, prefix: Option<&str>) -> Take {
+        let rule = Rule::new(path, [Quota::per_hour(2)]).expect("valid");
+        let rule = match prefix {
+            Some(prefix) => rule.with_prefix(prefix),
+            None => rule,
+        };
+        Take::new(Arc::new(rule), Key::from("alice"))
+    }
+
+    async fn remaining(store: &impl Store, take: &Take) -> u64 {
+        store.take(take).await.expect("a decision").remaining()
+    }
+
+    #[tokio::test]
+    async fn services_count_apart_and_give_back_their_own() {
+        let server = Server::start();
+        let of = |service| {
+            let store = Resilient::redis(server.url.as_str(), service).expect("an address");
+            store.timeout(20 * SECOND)
+        };
+        let (shop, blog) = (of("shop"), of("blog"));
+        let (login, own) = (take_of("login", None), take_of("login", Some("own:")));
+        assert_eq!(remaining(&shop, &login).await, 1);
+        assert_eq!(remaining(&shop, &own).await, 1);
+        assert_eq!(remaining(&blog, &login).await, 1);
+        let decision = blog.take(&login).await.expect("a decision");
+        let receipt = decision.receipt().expect("it was charged");
+        assert_eq!(blog.refund(&login, &receipt).await.expect("an answer"), 1);
+        let mut keys: Vec<String> = cmd("KEYS")
+            .arg("*")
+            .query(&mut server.connection())
+            .expect("keys");
+        keys.sort();
+        assert_eq!(
+            keys,
+            [
+                "blog:CurrentLimiter:login:alice",
+                "shop:CurrentLimiter:login:alice",
+                "shop:own:login:alice",
+                "{blog:CurrentLimiter:login:alice}:refunds",
+            ]
+        );
+        blog.reset(&login).await.expect("an answer");
+        assert_eq!(remaining(&blog, &login).await, 1);
+        assert_eq!(remaining(&shop, &login).await, 0, "it has not changed");
+    }
+
+    /// A setter after the first use, and a clone that is used before.
+    #[tokio::test]
+    async fn it_is_a_store_that_still_takes_setters() {
+        let mut server = Server::start();
+        let store = Resilient::redis(server.url.as_str(), "shop").expect("an address");
+        let store = store
+            .timeout(20 * SECOND)
+            .connect()
+            .await
+            .expect("a server");
+        assert_eq!(remaining(&store, &take_of("login", None)).await, 1);
+        let both = store.clone().processes(2);
+        assert!(both.has_fallback() && !store.has_fallback());
+        assert_eq!(remaining(&both, &take_of("login", None)).await, 0);
+        server.kill();
+        let lost = store
+            .take(&take_of("search", None))
+            .await
+            .expect_err("no server");
+        assert_eq!(lost.kind(), Kind::Unavailable);
+        let decision = both
+            .take(&take_of("search", None))
+            .await
+            .expect("a fallback");
+        assert_eq!(decision.source(), Source::Fallback);
+    }
+
+    /// A time-out that is longer than a `RedisStore`'s default is one, too.
+    #[tokio::test]
+    async fn its_time_out_may_be_longer_than_the_default() {
+        let server = Server::start();
+        let store = Resilient::redis(server.url.as_str(), "shop").expect("an address");
+        let store = store
+            .timeout(20 * SECOND)
+            .connect()
+            .await
+            .expect("a server");
+        let take = take_of("login", None);
+        assert_eq!(remaining(&store, &take).await, 1);
+        server.signal("STOP");
+        let slow = store.take(&take);
+        sleep(200 * MILLISECOND).await;
+        server.signal("CONT");
+        assert_eq!(slow.await.expect("within its time").remaining(), 0);
+    }
+
+    #[tokio::test]
+    async fn names_of_services_are_checked() {
+        let long = "a".repeat(65);
+        for wrong in ["", "a b", "a:b", "{a}", "ä", "a\n", "*", long.as_str()] {
+            let error = Resilient::redis("redis://127.0.0.1:1", wrong).expect_err(wrong);
+            assert_eq!(error.kind(), Kind::Configuration);
+            let text = error.to_string();
+            assert!(text.contains("expected 1 to 64 ASCII letters"), "{text}");
+        }
+        for name in ["a", "Shop-1.eu_west"] {
+            Resilient::redis("redis://127.0.0.1:1", name).expect(name);
+        }
+    }
+
+    #[test]
+    fn outside_of_a_runtime_it_is_an_error() {
+        let url = "redis://127.0.0.1:1";
+        for error in [
+            Resilient::redis(url, "shop").expect_err("no runtime"),
+            RedisStore::connect_lazy(url).expect_err("no runtime"),
+            tidegate::Redis::connect_lazy(url).expect_err("no runtime"),
+        ] {
+            assert_eq!(error.kind(), Kind::Configuration);
+            assert!(
+                error.to_string().contains("no tokio runtime here"),
+                "{error}"
+            );
+        }
+    }
+
+    /// It starts without a server. `connect` fails instead.
+    #[tokio::test]
+    async fn a_service_starts_without_its_redis() {
+        let mut server = Server::start();
+        server.kill();
+        let store = Resilient::redis(server.url.as_str(), "shop").expect("an address");
+        let store = store.processes(2);
+        let decision = store
+            .take(&take_of("login", None))
+            .await
+            .expect("a fallback");
+        assert_eq!(decision.source(), Source::Fallback);
+    }
+}
