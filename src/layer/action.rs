@@ -9,6 +9,7 @@ use http::request::Parts;
 use http_body::Body as HttpBody;
 
 use super::decide::Verdict;
+use super::outage::Outage;
 use super::response_future::PermitBody;
 use crate::callback::{BoxFuture, DegradeCallback, ErrorCallback, recover_inner};
 use crate::decision::Decision;
@@ -51,6 +52,8 @@ pub(crate) struct Admitted {
     pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
     /// The request's head for that callback, kept while the inner service has the request.
     pub(super) head: Option<Box<Parts>>,
+    /// What inner layers are told, if the store failed.
+    pub(super) outage: Option<Box<Outage>>,
 }
 
 impl Admitted {

@@ -108,6 +108,11 @@ impl Decider {
         self.store.get()
     }
 
+    /// The store, for whoever asks for it later.
+    pub(super) fn shared_store(&self) -> Arc<OnceLock<Arc<dyn Store>>> {
+        Arc::clone(&self.store)
+    }
+
     pub(super) fn store(&self) -> &Arc<dyn Store> {
         self.store.get_or_init(|| Arc::new(MemoryStore::new()))
     }
@@ -136,7 +141,7 @@ impl Decider {
     fn take(&self, take: Take, waiter: Option<Waiter>) -> (Asked, StoreFuture<Decision>) {
         let at = self.waiting.now();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
-        let answer = span.in_scope(|| self.store().take(&take));
+        let answer = span.in_scope(|| ask(self.store(), &take));
         let asked = Asked {
             take,
             at,
@@ -208,7 +213,9 @@ impl Decider {
             let (rule, cost) = (Arc::clone(asked.take.rule()), asked.take.cost());
             let charge = decision.receipt().map(|receipt| {
                 let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
-                Charge::counted(store, asked.take, receipt, Some(counters))
+                let mut take = asked.take;
+                take.set_failure(None);
+                Charge::counted(store, take, receipt, Some(counters))
             });
             return Break(Verdict::Allowed {
                 rule,
@@ -254,6 +261,15 @@ impl Decider {
     }
 }
 
+/// Asks the store. One that has just failed an outer layer of the same request is not asked, unless
+/// it has a fallback.
+fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
+    match take.failure() {
+        Some(failure) if !store.has_fallback() => StoreFuture::ready(Err(failure.clone())),
+        _ => store.take(take),
+    }
+}
+
 /// A take of a shadow rule that is not answered yet. Only the counters learn its answer.
 pub(crate) struct ShadowTake {
     take: Take,
@@ -284,7 +300,7 @@ impl ShadowTake {
             return None;
         };
         let path = take.rule().path();
-        let asked = caught("store of a shadow rule", path, || store.take(&take));
+        let asked = caught("store of a shadow rule", path, || ask(store, &take));
         let Ok(answer) = asked else {
             counters.shadow_failed();
             return None;

@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Which header fields tell a client about its limits.
 ///
-/// All generations have `Retry-After` on denials: seconds, rounded up, never 0; none for a request
-/// that costs more than a quota's max. The other fields are left out where the store's decision
-/// tells nothing about the quotas.
+/// All have `Retry-After` on denials: seconds, rounded up, never 0; none for a request that costs
+/// more than a quota's max. The other fields are left out where the store's decision tells nothing
+/// about the quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Headers {
@@ -33,13 +34,14 @@ pub enum Headers {
     /// left out of the policy.
     #[default]
     Draft11,
-    /// The same fields as draft 7 had them, for the tightest quota: `limit=100, remaining=50,
-    /// reset=5`.
+    /// The same fields as draft 7 had them, for the tightest quota of all layers: `limit=100,
+    /// remaining=50, reset=5`. That is the one with the fewest units left; of several, the one that
+    /// is replenished last.
     Draft7,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (in seconds from now), for the tightest
-    /// quota.
+    /// quota of all layers.
     Legacy,
-    /// No fields at all, nor `Retry-After`.
+    /// None but `Retry-After`.
     None,
 }
 
@@ -102,22 +104,22 @@ fn policy_list(policies: &[Policy]) -> HeaderValue {
 
 /// Writes the decision into a response: the fields, and the extension.
 ///
-/// Fields that are no lists, and the extension, are left as an inner layer set them.
+/// `Retry-After` and the extension are left as an inner layer set them.
 fn write(
     fields: Option<impl FnOnce(&Decision, &mut HeaderMap)>,
     decision: Decision,
     response: &mut Response,
 ) {
-    if let Some(fields) = fields {
-        let headers = response.headers_mut();
-        // A store of one's own may tell nothing about the quotas.
-        if !decision.quotas().is_empty() {
-            fields(&decision, headers);
-        }
-        if let Some(retry_after) = decision.retry_after() {
-            let seconds = number(whole_seconds(retry_after));
-            headers.entry(RETRY_AFTER).or_insert(seconds);
-        }
+    let headers = response.headers_mut();
+    // A store of one's own may tell nothing about the quotas.
+    if let Some(fields) = fields
+        && !decision.quotas().is_empty()
+    {
+        fields(&decision, headers);
+    }
+    if let Some(retry_after) = decision.retry_after() {
+        let seconds = number(whole_seconds(retry_after));
+        headers.entry(RETRY_AFTER).or_insert(seconds);
     }
     let extensions = response.extensions_mut();
     if extensions.get::<Decision>().is_none() {
@@ -166,16 +168,44 @@ fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
     let Some((tightest, state)) = tightest(rule, decision) else {
         return;
     };
+    let (limit, remaining) = (tightest.quota().max(), state.remaining());
+    let reset = reset(state, decision);
+    let inner = headers.get(RATELIMIT).map(|field| {
+        let numbers = field
+            .to_str()
+            .ok()?
+            .split(", ")
+            .map(|item| item.split_once('='));
+        let number = |name| {
+            numbers
+                .clone()
+                .flatten()
+                .find(|item| item.0 == name)?
+                .1
+                .parse()
+                .ok()
+        };
+        Some((number("remaining")?, number("reset")?))
+    });
+    if !is_tighter((remaining, reset), inner) {
+        return;
+    }
     let policies: Vec<_> = rule.policies().iter().map(draft_7_policy).collect();
-    let limit = format!(
-        "limit={}, remaining={}, reset={}",
-        tightest.quota().max(),
-        state.remaining(),
-        reset(state, decision)
-    );
-    let policies = value(policies.join(", ").as_bytes());
-    headers.entry(RATELIMIT_POLICY).or_insert(policies);
-    headers.entry(RATELIMIT).or_insert(value(limit.as_bytes()));
+    let limit = format!("limit={limit}, remaining={remaining}, reset={reset}");
+    headers.insert(RATELIMIT_POLICY, value(policies.join(", ").as_bytes()));
+    headers.insert(RATELIMIT, value(limit.as_bytes()));
+}
+
+/// Whether the units left and the seconds until the quota is replenished are a tighter limit than
+/// those of an inner layer, `Some(None)` if its fields cannot be read.
+fn is_tighter((left, reset): (u64, u64), inner: Option<Option<(u64, u64)>>) -> bool {
+    match inner {
+        None => true,
+        Some(None) => false,
+        Some(Some((inner_left, inner_reset))) => {
+            (left, Reverse(reset)) < (inner_left, Reverse(inner_reset))
+        }
+    }
 }
 
 fn draft_7_policy(policy: &Policy) -> String {
@@ -191,19 +221,27 @@ fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
     let Some((tightest, state)) = tightest(rule, decision) else {
         return;
     };
+    let (remaining, reset) = (state.remaining(), reset(state, decision));
+    let inner = headers.contains_key(X_REMAINING).then(|| {
+        let number = |name| headers.get(name)?.to_str().ok()?.parse().ok();
+        Some((number(X_REMAINING)?, number(X_RESET)?))
+    });
+    if !is_tighter((remaining, reset), inner) {
+        return;
+    }
     for (name, value) in [
         (X_LIMIT, tightest.quota().max()),
-        (X_REMAINING, state.remaining()),
-        (X_RESET, reset(state, decision)),
+        (X_REMAINING, remaining),
+        (X_RESET, reset),
     ] {
-        headers.entry(name).or_insert(number(value));
+        headers.insert(name, number(value));
     }
 }
 
 /// The quota with the fewest units left; of several, the one that is replenished last.
 fn tightest<'a>(rule: &'a Rule, decision: &'a Decision) -> Option<(&'a Policy, &'a QuotaState)> {
     let quotas = rule.policies().iter().zip(decision.quotas());
-    quotas.min_by_key(|(_, state)| (state.remaining(), std::cmp::Reverse(state.reset_after())))
+    quotas.min_by_key(|(_, state)| (state.remaining(), Reverse(state.reset_after())))
 }
 
 /// When to look again, in seconds: never later than `Retry-After`, and 0 for a quota that is whole.

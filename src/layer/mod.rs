@@ -31,6 +31,20 @@
 //! clients read it from the [`Headers`]. Nothing is kept in the service itself: all
 //! services that a layer makes share its settings and its store, and answers do not depend on which
 //! connection asks.
+//!
+//! # Several layers
+//!
+//! A request passes the layers from the outside in: the one that was added last to a router comes
+//! first. The first denial ends it, and what the layers outside of it have charged stays charged
+//! ([`Charges`](crate::store::Charges) on the response can give it back). So put the limit for each
+//! client outside of the limit for all clients together: a client that is denied uses up nothing of
+//! the others. Authentication goes outside of a layer whose key is the user, CORS outside of
+//! everything, or browsers show an error of CORS in place of the 429.
+//!
+//! [`Headers::Draft11`] has an item for each layer's quotas; the other fields show the tightest limit
+//! of all layers. A store that gives no answer costs a request one time-out, not one for each layer:
+//! for that long, later layers over the same store do not ask it. Its fallback decides, or they get
+//! the same error.
 
 // The way of a request:
 //
@@ -46,6 +60,7 @@
 mod action;
 mod decide;
 pub(crate) mod headers;
+mod outage;
 mod rate_limit;
 pub(crate) mod rate_limit_layer;
 mod responder;

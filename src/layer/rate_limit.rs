@@ -11,6 +11,7 @@ use tower_service::Service;
 
 use super::action::Action;
 use super::decide::{Verdict, Waiting};
+use super::outage::Outage;
 use super::response_future::ResponseFuture;
 use super::settings::Settings;
 use crate::store::Take;
@@ -54,7 +55,13 @@ where
         };
         let (take, request) = settings.take_for(rule, request);
         let action = match take {
-            Ok(take) => settings.limit(take),
+            Ok(mut take) => {
+                let store = settings.decider.store();
+                if let Some(failure) = Outage::known(request.extensions(), &**store) {
+                    take.set_failure(Some(failure));
+                }
+                settings.limit(take)
+            }
             Err(action) => *action,
         };
         ResponseFuture::new(action, &mut self.inner, request, &settings.responder)

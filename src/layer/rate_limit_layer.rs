@@ -83,6 +83,8 @@ impl RateLimitLayer {
     /// services share.
     pub fn store(mut self, store: impl Store) -> Self {
         self.change_decider().set_store(shared(store));
+        let store = self.settings.decider.shared_store();
+        self.change_responder().store = store;
         self
     }
 

@@ -6,6 +6,7 @@ use http::request::Parts;
 
 use super::action::{Action, Admitted, WriteDecision};
 use super::decide::Verdict;
+use super::outage::Outage;
 use crate::callback::{
     Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught, guarded, key_refused,
     quota_exceeded, recover, reduced_capacity,
@@ -17,7 +18,7 @@ use crate::metrics::{DecisionOutcome, RuleCounters};
 #[cfg(feature = "tracing")]
 use crate::rule::Policy;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, Take};
+use crate::store::{Charge, Store, Take};
 use crate::trace::{self, TakeSpan};
 
 /// Turns verdicts into what becomes of requests, by the callbacks of a layer. Both layers of this
@@ -29,6 +30,8 @@ pub(crate) struct Responder {
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
     pub(crate) write_decision: WriteDecision,
     pub(crate) counters: Arc<RuleCounters>,
+    /// The store of the layer. Empty for one that asks none.
+    pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
     /// Whether events contain the hashes of keys.
     #[cfg(feature = "tracing")]
     pub(crate) traces_keys: bool,
@@ -44,6 +47,7 @@ impl Responder {
             on_error: None,
             write_decision,
             counters: Arc::default(),
+            store: Arc::default(),
             #[cfg(feature = "tracing")]
             traces_keys: false,
             is_key_error_logged: Arc::default(),
@@ -107,7 +111,10 @@ impl Responder {
                 charge,
             } => {
                 self.counters.decided(&rule, &decision, cost);
-                Action::Admit(self.admit(rule, Some(decision), charge))
+                let outage = decision.failure().and_then(|error| self.outage(error));
+                let mut admitted = self.admit(rule, Some(decision), charge);
+                admitted.outage = outage;
+                Action::Admit(admitted)
             }
             Verdict::Denied(take, decision) => {
                 self.counters.decided(take.rule(), &decision, take.cost());
@@ -120,8 +127,8 @@ impl Responder {
                 Action::Degrade(callback, take, decision)
             }
             Verdict::Failed(_, Cause::Key(error)) => Action::Respond(key_refused(error.kind())),
-            Verdict::Failed(rule, _) if rule.on_error() == Some(OnError::Proceed) => {
-                self.proceed(rule)
+            Verdict::Failed(rule, cause) if rule.on_error() == Some(OnError::Proceed) => {
+                self.proceed(rule, &cause)
             }
             Verdict::Failed(..) => Action::Respond(reduced_capacity()),
         }
@@ -141,13 +148,24 @@ impl Responder {
             write_decision: Arc::clone(&self.write_decision),
             on_error: self.on_error.clone(),
             head: None,
+            outage: None,
         }
     }
 
     /// Admits a request without a decision.
-    fn proceed(&self, rule: Arc<Rule>) -> Action {
+    fn proceed(&self, rule: Arc<Rule>, cause: &Cause) -> Action {
         self.counters.proceeded();
-        Action::Admit(self.admit(rule, None, None))
+        let mut admitted = self.admit(rule, None, None);
+        if let Cause::Store(error, _) = cause {
+            admitted.outage = self.outage(error);
+        }
+        Action::Admit(admitted)
+    }
+
+    /// What inner layers are told about a store that failed.
+    fn outage(&self, error: &StoreError) -> Option<Box<Outage>> {
+        let store = self.store.get()?;
+        Outage::of(&**store, error).map(Box::new)
     }
 
     /// The degrade callback's answer to a denied request with this head.
@@ -179,9 +197,10 @@ impl Responder {
         };
         // A request without a key may not: a client could lift its limit by leaving the key out.
         let may_proceed = !matches!(cause, Cause::Key(_));
-        match recover(&*callback, Failed::new(Arc::clone(&rule), head, cause)).await {
+        let failed = Failed::new(Arc::clone(&rule), head, cause.clone());
+        match recover(&*callback, failed).await {
             Recovery::Respond(response) => Action::Respond(response),
-            Recovery::Proceed if may_proceed => self.proceed(rule),
+            Recovery::Proceed if may_proceed => self.proceed(rule, &cause),
             Recovery::Proceed | Recovery::Propagate => self.carry_out(verdict),
         }
     }

@@ -170,6 +170,9 @@ where
         let charge = admitted.as_ref().and_then(|it| it.charge.as_ref());
         Charges::add_inner(charge, request.extensions_mut());
         if let Some(admitted) = &mut admitted {
+            if let Some(outage) = admitted.outage.take() {
+                outage.mark(request.extensions_mut());
+            }
             if let Some(decision) = &admitted.decision {
                 request.extensions_mut().insert(decision.clone());
             }

@@ -252,6 +252,10 @@ impl Store for RedisStore {
     fn name(&self) -> String {
         self.connection.label().to_string()
     }
+
+    fn answers_within(&self) -> Option<Duration> {
+        Some(self.timeout.unwrap_or(Self::DEFAULT_TIMEOUT))
+    }
 }
 
 impl fmt::Debug for RedisStore {

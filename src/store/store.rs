@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
@@ -113,6 +114,13 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn has_fallback(&self) -> bool {
         false
     }
+
+    /// The time-out of this store's answers. After a time-out, later layers of the same request leave
+    /// the store alone for this long. A store around another one passes the question on. Default:
+    /// `None`, not known.
+    fn answers_within(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// The store behind the `Arc`, so that a store that is shared can be wrapped as well.
@@ -135,6 +143,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn has_fallback(&self) -> bool {
         S::has_fallback(self)
+    }
+
+    fn answers_within(&self) -> Option<Duration> {
+        S::answers_within(self)
     }
 }
 

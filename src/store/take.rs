@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use crate::deadline::Deadline;
+use crate::error::StoreError;
 use crate::key::Key;
 use crate::quota::Quota;
 use crate::rule::{CountName, Rule};
@@ -13,6 +14,8 @@ pub struct Take {
     is_repeat: bool,
     /// The earliest of the time-outs around the store; `None` if only its own counts.
     deadline: Option<Deadline>,
+    /// Why the store gave no decision to an outer layer of the same request.
+    failure: Option<Box<StoreError>>,
 }
 
 impl Take {
@@ -24,6 +27,7 @@ impl Take {
             name: CountName::new(rule, key),
             is_repeat: false,
             deadline: None,
+            failure: None,
         }
     }
 
@@ -41,6 +45,7 @@ impl Take {
     #[must_use]
     pub fn repeat(mut self) -> Self {
         self.is_repeat = true;
+        self.failure = None;
         self
     }
 
@@ -108,6 +113,16 @@ impl Take {
         self.deadline
     }
 
+    /// Says that the store has just failed for the same request, so that the server is not asked;
+    /// or that this is over.
+    pub(crate) fn set_failure(&mut self, error: Option<StoreError>) {
+        self.failure = error.map(Box::new);
+    }
+
+    pub(crate) fn failure(&self) -> Option<&StoreError> {
+        self.failure.as_deref()
+    }
+
     /// A first question about the same count at this cost, which no caller waits for.
     pub(crate) fn anew(&self, cost: u64) -> Self {
         Self {
@@ -115,6 +130,7 @@ impl Take {
             cost,
             is_repeat: false,
             deadline: None,
+            failure: None,
         }
     }
 

@@ -85,6 +85,12 @@ impl<W: Wrapper> Store for W {
         let wrapped = self.wrapped();
         wrapped.fallback.is_some() || wrapped.inner.has_fallback()
     }
+
+    fn answers_within(&self) -> Option<Duration> {
+        let wrapped = self.wrapped();
+        // A `RedisStore` has a default, in whose place a time-out around it counts.
+        wrapped.timeout.or_else(|| wrapped.inner.answers_within())
+    }
 }
 
 /// What the store inside is asked.
@@ -131,6 +137,11 @@ impl<S: Store> Wrapped<S> {
         ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
         after: impl FnOnce(&Take, Result<T, StoreError>) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<T> {
+        if let (Asked::Take, Some(failure)) = (asked, take.failure())
+            && !self.inner.has_fallback()
+        {
+            return StoreFuture::ready(after(take, Err(failure.clone())));
+        }
         let call = self.breaker.as_ref().map(|breaker| breaker.admit(take));
         let admitted = call.transpose().and_then(|call| {
             let permit = self.in_flight.as_ref().map(|it| it.permit(take, asked));

@@ -182,6 +182,7 @@ async fn none() {
     insta::assert_snapshot!(after(one(), Headers::None, 3, 1).await, @r#"
     429 Too Many Requests
     content-type: application/problem+json
+    retry-after: 10
     {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["getId"]}
     "#);
 }
@@ -228,6 +229,75 @@ async fn layers_within_layers() {
     retry-after: 60
     {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["route"]}
     "#);
+}
+
+/// The fields that are no lists show the tightest limit, wherever its layer is: the fewest units
+/// left, and of several limits the one that is replenished last.
+#[tokio::test]
+async fn one_field_for_layers_within_layers() {
+    async fn shown(headers: Headers, inner: (u64, u64), outer: (u64, u64)) -> String {
+        let layer = |path, (max, seconds)| {
+            RateLimitLayer::new(path, Duration::from_secs(seconds), max).headers(headers)
+        };
+        let handler = get(|| async { "" }).layer(layer("inner", inner));
+        let app = Router::new()
+            .route("/", handler)
+            .layer(layer("outer", outer));
+        let response = send(&app, "/").await;
+        let names = [
+            "ratelimit-policy",
+            "ratelimit",
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining",
+            "x-ratelimit-reset",
+        ];
+        let all = |name| {
+            let fields = response.headers().get_all(name).iter();
+            fields
+                .map(|field| field.to_str().expect("text").to_owned())
+                .collect::<Vec<_>>()
+        };
+        let fields: Vec<_> = names.into_iter().flat_map(all).collect();
+        fields.join(" | ")
+    }
+    for (inner, outer, tightest) in [
+        ((3, 60), (9, 60), (3, 60)),
+        ((9, 60), (3, 60), (3, 60)),
+        ((3, 60), (3, 90), (3, 90)),
+        ((3, 90), (3, 60), (3, 90)),
+        ((10, 60), (9, 60), (9, 60)),
+    ] {
+        let (max, seconds) = tightest;
+        assert_eq!(
+            shown(Headers::Draft7, inner, outer).await,
+            format!(
+                "{max};w={seconds} | limit={max}, remaining={}, reset={seconds}",
+                max - 1
+            )
+        );
+        assert_eq!(
+            shown(Headers::Legacy, inner, outer).await,
+            format!("{max} | {} | {seconds}", max - 1)
+        );
+    }
+}
+
+/// What a handler has written by itself and cannot be read stays.
+#[tokio::test]
+async fn fields_of_others_stay() {
+    for (headers, name, value) in [
+        (Headers::Draft7, "ratelimit", "\"upstream\";r=5;t=7"),
+        (Headers::Draft7, "ratelimit", "remaining=many, reset=1"),
+        (Headers::Legacy, "x-ratelimit-remaining", "unlimited"),
+        (Headers::Legacy, "x-ratelimit-remaining", "5"),
+    ] {
+        let layer = RateLimitLayer::new("p", Duration::from_secs(60), 1).headers(headers);
+        let handler = get(move || async move { [(name, value)] });
+        let app = Router::new().route("/", handler.layer(layer));
+        let response = send(&app, "/").await;
+        let fields: Vec<_> = response.headers().get_all(name).iter().collect();
+        assert_eq!(fields, [value]);
+    }
 }
 
 /// A store of one's own may say nothing about the quotas: then there is nothing to tell.

@@ -15,6 +15,7 @@ mod fields;
 mod published;
 mod reload;
 mod semantics;
+mod several;
 mod shadow;
 mod stores;
 mod waiting;

@@ -249,6 +249,10 @@ impl<S: Store> Store for UnitLeases<S> {
     fn has_fallback(&self) -> bool {
         self.inner.has_fallback()
     }
+
+    fn answers_within(&self) -> Option<Duration> {
+        self.inner.answers_within()
+    }
 }
 
 impl<S> Clone for UnitLeases<S> {
