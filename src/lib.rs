@@ -136,6 +136,7 @@ mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 mod trace;
+pub mod warning;
 
 pub use algorithm::algorithm::Algorithm;
 pub use callback::degrade_callback::{DegradeCallback, Denied};

@@ -14,7 +14,7 @@ use crate::rule::ContentHash;
 use crate::rule::{Rules, SharedRules};
 use crate::store::{MemoryStore, Store, shared};
 use crate::sync::lock;
-use crate::trace;
+use crate::warning::{VerifyError, Warning, WarningKind, Warnings};
 
 /// Rules by path and the store that they count in: makes the layers of an application.
 ///
@@ -49,6 +49,7 @@ pub struct Limits {
     paths: Arc<Paths>,
     #[cfg(feature = "metrics")]
     publisher: Arc<crate::metrics::Publisher>,
+    warnings: Arc<Warnings>,
     near_limit: NearLimit,
     #[cfg(feature = "config")]
     reloads: Arc<Reloads>,
@@ -68,6 +69,7 @@ impl Limits {
             paths: Arc::default(),
             #[cfg(feature = "metrics")]
             publisher: Arc::default(),
+            warnings: Arc::default(),
             near_limit: NearLimit::default(),
             #[cfg(feature = "config")]
             reloads: Arc::default(),
@@ -181,9 +183,10 @@ impl Limits {
         let layer = RateLimitLayer::from_rules(&self.rules, path, Arc::clone(store));
         let counters = self.paths.add(path, self.near_limit);
         if is_new && !self.rules.peek().contains(path) {
-            trace::event!(warn: path, "there is no rule for this path: its layer limits nothing");
+            self.warnings
+                .add(Warning::new(WarningKind::NoRule).about(path));
         }
-        layer.counted_by(counters)
+        layer.counted_by(counters).warning(&self.warnings)
     }
 
     /// From which part of a quota on an allowed request is counted as
@@ -220,6 +223,63 @@ impl Limits {
     #[must_use]
     pub fn paths_without_rule(&self) -> Vec<String> {
         self.rules.paths_without_rule()
+    }
+
+    /// Mistakes in the set-up that show so far, each with its remedy: see [`warning`](crate::warning). Those of
+    /// the rules and of the store are those of now. What requests show is remembered: the first 100
+    /// requests of a layer are looked at, and then one of 64 until there were 10,000. One for each
+    /// kind and path, at most 1,000, and in the order of their kinds.
+    ///
+    /// The log is told each once, with the feature `tracing`.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        let of_rules = |kind| [WarningKind::NoRule, WarningKind::UnusedRule].contains(&kind);
+        let mut all = self.warnings.found();
+        all.retain(|warning| !of_rules(warning.kind));
+        let about = |kind| move |path: String| Warning::new(kind).about(&path);
+        let without_rule = self.rules.paths_without_rule();
+        all.extend(without_rule.into_iter().map(about(WarningKind::NoRule)));
+        if self.warnings.has_started() {
+            let unused = self.rules.paths_without_layer();
+            all.extend(unused.into_iter().map(about(WarningKind::UnusedRule)));
+        }
+        if let Some(store) = self.store.get() {
+            all.extend(store.warnings());
+        }
+        all.sort();
+        all.dedup_by(|a, b| (a.kind, &a.path) == (b.kind, &b.path));
+        all.truncate(Warnings::MAX);
+        all
+    }
+
+    /// Checks that layers and rules fit together, once all layers are made.
+    ///
+    /// A rule that the file loses later stays in force, so what was verified stays so.
+    ///
+    /// ```
+    /// use tidegate::Limits;
+    ///
+    /// let limits = Limits::from_toml("[rules.login]\nmax-count = 5\nwindow = \"1m\"")?;
+    /// let layer = limits.layer("login");
+    /// limits.verify()?;
+    /// # let _ = layer;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`VerifyError`] with all paths that have a layer and no rule, and all that
+    /// have a rule and no layer. Rules that are switched off need no layer.
+    pub fn verify(&self) -> Result<(), VerifyError> {
+        let paths_without_rule = self.rules.paths_without_rule();
+        let paths_without_layer = self.rules.paths_without_layer();
+        match paths_without_rule.is_empty() && paths_without_layer.is_empty() {
+            true => Ok(()),
+            false => Err(VerifyError {
+                paths_without_rule,
+                paths_without_layer,
+            }),
+        }
     }
 
     /// The rules, to look at or to replace while requests run.

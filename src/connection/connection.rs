@@ -294,9 +294,14 @@ impl Connection {
         StoreError::new(StoreErrorKind::Protocol, message)
     }
 
+    /// Whether the server evicts keys, as far as is known; in a cluster, whether one of the masters
+    /// does.
+    pub(crate) fn evicts(&self) -> bool {
+        self.link().is_some_and(|link| link.inner.evicts)
+    }
+
     /// A connection over which the messages of channels arrive, if there is one. In a cluster it is
     /// one to any master, since every node publishes all messages.
-    #[cfg_attr(not(feature = "lock"), expect(dead_code))]
     pub(crate) fn link(&self) -> Option<Link> {
         match &self.inner.nodes {
             Nodes::One(node) => node.link(),

@@ -48,10 +48,6 @@ pub(crate) struct Link {
 pub(super) struct LinkInner {
     pub(super) clock: ServerClock,
     /// The server's host and port.
-    #[cfg_attr(
-        not(feature = "sentinel"),
-        expect(dead_code, reason = "only a master's address changes")
-    )]
     pub(super) server: Box<str>,
     /// The epoch of the failover that made the server a master, as a sentinel has said; 0 for any
     /// other server.
@@ -62,6 +58,8 @@ pub(super) struct LinkInner {
     pub(super) epoch: u64,
     is_closed: watch::Sender<bool>,
     messages: broadcast::Sender<Arc<str>>,
+    /// Whether the server evicts keys when its memory is full.
+    pub(super) evicts: bool,
     pub(super) activity: Activity,
     /// Flights in progress over this connection.
     pub(super) flights: InFlightCounter,
@@ -83,13 +81,14 @@ impl Link {
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
-        let clock = handshake(&mut connection, role, preload).await?;
+        let (clock, evicts) = handshake(&mut connection, role, preload).await?;
         let inner = LinkInner {
             clock,
             server,
             epoch,
             is_closed,
             messages,
+            evicts,
             activity: Activity::new(),
             flights: InFlightCounter::default(),
         };
@@ -299,7 +298,8 @@ pub(super) enum Role {
     Master,
 }
 
-/// Loads the scripts, checks the role, and returns what the server's clock showed.
+/// Loads the scripts, checks the role, and returns what the server's clock showed, and whether the
+/// server evicts keys.
 ///
 /// All commands are one pipeline, so a new link costs one round trip beside what the client needs
 /// to log in. Scripts that cannot be loaded are no failure. A server that is still loading its data
@@ -308,7 +308,7 @@ pub(super) async fn handshake(
     connection: &mut MultiplexedConnection,
     role: Role,
     preload: Preload,
-) -> RedisResult<ServerClock> {
+) -> RedisResult<(ServerClock, bool)> {
     let mut commands = Pipeline::new();
     for script in preload.scripts() {
         commands.add_command(script.load());
@@ -318,6 +318,8 @@ pub(super) async fn handshake(
     if role != Role::Any {
         commands.cmd("ROLE");
     }
+    // The last one, and an error is none: servers and users may not have it.
+    commands.cmd("INFO").arg("memory");
     let asked = Instant::now();
     let replies = connection.req_packed_commands(&commands, 0, commands.len());
     let mut replies = replies.await?.into_iter();
@@ -330,7 +332,8 @@ pub(super) async fn handshake(
         }
     }
     let time = replies.next().unwrap_or(Value::Nil).extract_error()?;
-    if let Some(role) = replies.next() {
+    if role != Role::Any {
+        let role = replies.next().unwrap_or(Value::Nil);
         // An unreadable role is an error: an old master would lose all that it counts from now on.
         check_is_master(&role.extract_error()?)?;
     }
@@ -340,7 +343,20 @@ pub(super) async fn handshake(
         _ => None,
     };
     let now = now.ok_or_else(no_time)?;
-    Ok(ServerClock::new(now, asked, answered))
+    let evicts = replies.next().is_some_and(|memory| evicts_keys(&memory));
+    Ok((ServerClock::new(now, asked, answered), evicts))
+}
+
+/// Whether the reply to `INFO memory` has a bound and a policy that evicts.
+fn evicts_keys(memory: &Value) -> bool {
+    let setting = |name: &str| {
+        let lines = text(memory)?.lines();
+        lines
+            .filter_map(|line| line.split_once(':'))
+            .find(|line| line.0 == name)
+    };
+    let is_bounded = setting("maxmemory").is_some_and(|(_, bytes)| bytes != "0");
+    is_bounded && setting("maxmemory_policy").is_some_and(|(_, policy)| policy != "noeviction")
 }
 
 /// Whether the server forbids `SCRIPT LOAD` or does not know it. The scripts then travel with their
@@ -373,6 +389,7 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
+        Value::VerbatimString { text, .. } => Some(text),
         _ => None,
     }
 }

@@ -61,6 +61,7 @@ impl Node {
             shortest_timeout: Arc::clone(&shortest_timeout),
             failed,
             attempts: Attempts::default(),
+            has_warned: false,
         };
         let state = reconnector.state.subscribe();
         let queue = Arc::clone(&endpoint.queue);

@@ -14,6 +14,7 @@ use super::scripts::Preload;
 use super::sentinel::{Master, Sentinels};
 use super::silence::{MAX_SILENCE, ShortestTimeout};
 use crate::jitter;
+use crate::warning::{Warning, WarningKind};
 
 /// How long a reply on a silent connection is waited for once another connection answers.
 const MAX_BEHIND: Duration = Duration::from_millis(10);
@@ -39,6 +40,8 @@ pub(super) struct Reconnector {
     /// In a cluster the watcher then asks for the layout; a single server has no listener.
     pub(super) failed: Arc<Notify>,
     pub(super) attempts: Attempts,
+    /// Whether the log was told that the server evicts keys.
+    pub(super) has_warned: bool,
 }
 
 /// How the silence of a connection ended.
@@ -81,11 +84,20 @@ impl Reconnector {
             let attempt = attempts.next(&self.target, self.preload, Proof::Opened);
             match attempt.await {
                 Ok(link) => {
+                    self.warn(&link);
                     self.state.send_replace(LinkState::Up(link.clone()));
                     return link;
                 }
                 Err(error) => self.fail(error),
             }
+        }
+    }
+
+    /// Logs once that the server evicts keys.
+    fn warn(&mut self, link: &Link) {
+        if link.inner.evicts && !self.has_warned {
+            self.has_warned = true;
+            Warning::named(WarningKind::RedisEvicts, "maxmemory-policy").log();
         }
     }
 

@@ -51,7 +51,7 @@ impl Forwarding {
             .map(|element| self.address(std::str::from_utf8(element).ok()?))
     }
 
-    fn name(&self) -> HeaderName {
+    pub(super) fn name(&self) -> HeaderName {
         match self {
             Self::XForwardedFor => HeaderName::from_static("x-forwarded-for"),
             Self::Forwarded => header::FORWARDED,

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use http::HeaderMap;
 use http::request::Parts;
 use ipnet::IpNet;
 
@@ -9,6 +10,7 @@ use super::forwarding::Forwarding;
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
+use crate::warning::{Warning, WarningKind};
 
 /// The address of the socket's peer, as a request extension for servers that are not axum's.
 ///
@@ -77,6 +79,13 @@ pub struct PeerIp;
 impl KeyExtractor for PeerIp {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
         Ok(ip_key(peer(head)?, IPV6_PREFIX))
+    }
+
+    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        let field = PROXY_FIELDS
+            .into_iter()
+            .find(|field| fields.contains_key(*field));
+        field.map(|field| Warning::named(WarningKind::PeerIpBehindProxy, field))
     }
 }
 
@@ -209,7 +218,31 @@ impl KeyExtractor for ClientIp {
         let peer = peer(head)?;
         Ok(ip_key(self.client(peer, head), self.ipv6_prefix))
     }
+
+    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        let Trust::Hops(proxies) = self.trust else {
+            return None;
+        };
+        let addresses = self.field.hops(fields).take_while(Option::is_some);
+        let is_short = addresses.take(proxies).count() < proxies;
+        is_short.then(|| Warning {
+            name: Some(self.field.name().as_str().to_owned().into()),
+            ..Warning::new(WarningKind::FewerHops)
+        })
+    }
 }
+
+/// The fields by which proxies and networks for delivery tell the client's address.
+const PROXY_FIELDS: [&str; 8] = [
+    "x-forwarded-for",
+    "forwarded",
+    "x-real-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "x-client-ip",
+];
 
 /// The IPv4 network of an IPv4-mapped IPv6 network: `10.0.0.0/8` for `::ffff:10.0.0.0/104`.
 fn unmapped(network: IpNet) -> IpNet {

@@ -1,10 +1,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use http::request::Parts;
 
 use super::key::Key;
 use crate::error::KeyError;
+use crate::warning::Warning;
 
 /// Makes the key of a request from its head.
 ///
@@ -31,6 +33,12 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// whether that is the client's mistake or the server's. The error goes to the error callbacks;
     /// the request is neither charged nor denied.
     fn extract(&self, head: &Parts) -> Result<Key, KeyError>;
+
+    /// A mistake in the set-up that a request with these fields shows; see [`Warning`]. An extractor
+    /// around another one passes the question on. Default: `None`.
+    fn warning(&self, _fields: &HeaderMap) -> Option<Warning> {
+        None
+    }
 }
 
 impl<F> KeyExtractor for F
@@ -45,6 +53,10 @@ where
 impl<T: KeyExtractor + ?Sized> KeyExtractor for Arc<T> {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
         T::extract(self, head)
+    }
+
+    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        T::warning(self, fields)
     }
 }
 
@@ -80,6 +92,12 @@ impl KeyExtractor for Joined {
             Ok(key.join(&extractor.extract(head)?))
         })
     }
+
+    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        self.0
+            .iter()
+            .find_map(|extractor| extractor.warning(fields))
+    }
 }
 
 impl fmt::Debug for Joined {
@@ -95,6 +113,12 @@ macro_rules! impl_for_tuple {
                 #[allow(non_snake_case)]
                 let ($($extractor,)+) = self;
                 Ok(Key::default()$(.join(&$extractor.extract(head)?))+)
+            }
+
+            fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+                #[allow(non_snake_case)]
+                let ($($extractor,)+) = self;
+                None$(.or_else(|| $extractor.warning(fields)))+
             }
         }
     };

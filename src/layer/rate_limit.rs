@@ -53,6 +53,7 @@ where
             settings.count_unmatched();
             return ResponseFuture::unlimited(&mut self.inner, request);
         };
+        settings.inspect(&rule, request.headers());
         let (take, request) = settings.take_for(rule, request);
         let action = match take {
             Ok(mut take) => {

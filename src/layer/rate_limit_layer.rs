@@ -14,6 +14,7 @@ use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::quota::Quota;
 use crate::rule::{Rule, SharedRules};
 use crate::store::{Store, shared};
+use crate::warning::{Inspector, Warnings};
 
 /// Wraps handlers so that a store is asked before they run.
 ///
@@ -216,6 +217,12 @@ impl RateLimitLayer {
     #[must_use]
     pub fn snapshot(&self) -> Option<RuleSnapshot> {
         self.settings.snapshot()
+    }
+
+    /// The same layer with a list for what it finds wrong in the set-up.
+    pub(crate) fn warning(mut self, warnings: &Arc<Warnings>) -> Self {
+        self.change().inspector = Arc::new(Inspector::new(warnings));
+        self
     }
 
     /// The same layer with the counters of its path.

@@ -1,18 +1,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::Request;
 use http::request::Parts;
+use http::{HeaderMap, Request};
 
 use super::action::Action;
 use super::decide::Decider;
 use super::headers::Headers;
 use super::responder::Responder;
 use crate::callback::caught;
-use crate::key::Key;
+use crate::key::{Key, KeyExtractor};
 use crate::metrics::RuleSnapshot;
 use crate::rule::{Rule, SharedRules};
 use crate::store::Take;
+use crate::warning::{Inspector, Warning, WarningKind};
 
 /// The settings of a layer, shared by all services that it made.
 #[derive(Clone)]
@@ -22,6 +23,7 @@ pub(super) struct Settings {
     pub(super) exempt: Option<Arc<Exempt>>,
     pub(super) decider: Arc<Decider>,
     pub(super) responder: Arc<Responder>,
+    pub(super) inspector: Arc<Inspector>,
 }
 
 /// Computes the cost of a request from its head.
@@ -44,6 +46,7 @@ impl Settings {
             exempt: None,
             decider: Arc::new(Decider::new()),
             responder: Arc::new(Responder::new(Headers::default().writer())),
+            inspector: Arc::default(),
         }
     }
 
@@ -52,6 +55,42 @@ impl Settings {
         match &self.rule {
             RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
             RuleSource::Named { rules, path } => rules.peek().get(path).cloned(),
+        }
+    }
+
+    /// Looks for mistakes in the set-up that a request with these fields shows, if it is one of the
+    /// first requests.
+    #[inline]
+    pub(super) fn inspect(&self, rule: &Rule, fields: &HeaderMap) {
+        let rules = || match &self.rule {
+            RuleSource::Fixed(_) => None,
+            RuleSource::Named { rules, .. } => Some(rules.downgrade()),
+        };
+        if self.inspector.is_due(rules) {
+            self.inspect_all(rule, fields);
+        }
+    }
+
+    #[cold]
+    fn inspect_all(&self, rule: &Rule, fields: &HeaderMap) {
+        let warnings = &self.inspector.warnings;
+        let extractor = self.responder.extractor(rule);
+        let warning = |extractor: &dyn KeyExtractor| {
+            let found = caught("key extractor", rule.path(), || extractor.warning(fields));
+            found.ok().flatten()
+        };
+        let of_key = extractor.and_then(warning);
+        let of_rule = rule
+            .has_large_log()
+            .then(|| Warning::named(WarningKind::LargeLog, "max"));
+        for found in of_key.into_iter().chain(of_rule) {
+            warnings.add(found.about(rule.path()));
+        }
+        // The store logs by itself what it finds later.
+        for found in self.decider.store().warnings() {
+            if found.kind == WarningKind::DefaultPrefix {
+                warnings.add(found);
+            }
         }
     }
 

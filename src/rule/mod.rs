@@ -40,7 +40,6 @@ pub use share::Share;
 #[cfg(feature = "config")]
 pub(crate) use shared_rules::Applied;
 pub use shared_rules::SharedRules;
-#[cfg(feature = "config")]
 pub(crate) use shared_rules::WeakRules;
 
 pub use crate::quota::QuotaError;

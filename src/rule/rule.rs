@@ -297,6 +297,13 @@ impl Rule {
         self.prefix.as_deref()
     }
 
+    /// Whether the sliding log may keep more than 10,000 entries for a key.
+    pub(crate) fn has_large_log(&self) -> bool {
+        const MAX: u64 = 10_000;
+        let is_large = |quota: &Quota| quota.max() > MAX;
+        self.counting.algorithm() == Algorithm::SlidingLog && self.quotas().iter().any(is_large)
+    }
+
     /// The longest time for which a charge counts, in microseconds.
     pub(crate) const fn life_micros(&self) -> u64 {
         self.life

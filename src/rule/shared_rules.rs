@@ -106,6 +106,15 @@ impl SharedRules {
         without.map(ToOwned::to_owned).collect()
     }
 
+    /// The paths of rules that no layer uses and that are not switched off, in alphabetical order.
+    pub(crate) fn paths_without_layer(&self) -> Vec<String> {
+        let (changes, rules) = (lock(&self.0.changes), self.load());
+        let paths = rules.iter().map(|rule| rule.path());
+        let unused = paths.filter(|path| !changes.used.contains(path));
+        let in_force = unused.filter(|path| rules.get(path).is_some());
+        in_force.map(ToOwned::to_owned).collect()
+    }
+
     /// Lets a task end with the last clone of these rules. Of two tasks the one with the higher
     /// number stays.
     pub(crate) fn own_updater(&self, number: u64, task: AbortHandle) {

@@ -7,6 +7,7 @@ use crate::error::StoreError;
 use crate::log_on_change::LogOnChange;
 use crate::rule::{OnError, Share};
 use crate::trace;
+use crate::warning::Warning;
 
 /// Answers from the memory of this process, by a share of each quota, whenever the store inside
 /// fails.
@@ -139,6 +140,10 @@ impl LocalFallback {
     pub(super) fn refund(&self, take: &Take, receipt: &Receipt) -> Option<u64> {
         let receipt = receipt.as_fallback()?;
         Some(self.store.give_back(take, &receipt))
+    }
+
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        self.store.warnings()
     }
 
     /// Forgets what was charged here.

@@ -14,6 +14,7 @@ use crate::connection::{
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::warning::{Warning, WarningKind};
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
@@ -255,6 +256,15 @@ impl Store for RedisStore {
 
     fn answers_within(&self) -> Option<Duration> {
         Some(self.timeout.unwrap_or(Self::DEFAULT_TIMEOUT))
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let KeyPrefix { service, default } = &*self.prefix;
+        let is_default = service.is_empty() && **default == *Self::DEFAULT_PREFIX;
+        let prefix = is_default.then(|| Warning::named(WarningKind::DefaultPrefix, "prefix"));
+        let evicts = self.connection.evicts();
+        let evicts = evicts.then(|| Warning::named(WarningKind::RedisEvicts, "maxmemory-policy"));
+        prefix.into_iter().chain(evicts).collect()
     }
 }
 

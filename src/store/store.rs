@@ -14,6 +14,7 @@ use super::Take;
 use crate::connection::AnswerFuture;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
+use crate::warning::Warning;
 
 /// Keeps the counts and answers takes.
 ///
@@ -121,6 +122,12 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn answers_within(&self) -> Option<Duration> {
         None
     }
+
+    /// Mistakes in the set-up of this store that show now; see [`Warning`]. A store around another
+    /// one passes the question on. Default: none.
+    fn warnings(&self) -> Vec<Warning> {
+        Vec::new()
+    }
 }
 
 /// The store behind the `Arc`, so that a store that is shared can be wrapped as well.
@@ -147,6 +154,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn answers_within(&self) -> Option<Duration> {
         S::answers_within(self)
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        S::warnings(self)
     }
 }
 

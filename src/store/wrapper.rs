@@ -11,6 +11,7 @@ use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::in_flight_counter::{InFlightCounter, Permit};
+use crate::warning::Warning;
 
 /// A store and what is put around it, from outside in. The wrappers are this with one option, and
 /// [`Resilient`](crate::Resilient) makes it with several: a question needs one future.
@@ -90,6 +91,15 @@ impl<W: Wrapper> Store for W {
         let wrapped = self.wrapped();
         // A `RedisStore` has a default, in whose place a time-out around it counts.
         wrapped.timeout.or_else(|| wrapped.inner.answers_within())
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let wrapped = self.wrapped();
+        let mut warnings = wrapped.inner.warnings();
+        if let Some(fallback) = &wrapped.fallback {
+            warnings.extend(fallback.warnings());
+        }
+        warnings
     }
 }
 

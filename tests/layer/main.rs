@@ -19,6 +19,8 @@ mod several;
 mod shadow;
 mod stores;
 mod waiting;
+#[cfg(feature = "test-util")]
+mod warnings;
 mod web_app;
 
 use std::sync::Arc;

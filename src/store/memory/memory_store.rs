@@ -2,13 +2,14 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use super::shard::{Answer, Shard};
-use super::sync::atomic::{AtomicUsize, Ordering};
+use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard, PoisonError, available_parallelism};
 use crate::clock::Clock;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::rule::{CountName, Rule};
 use crate::store::{Store, StoreFuture, Take};
+use crate::warning::{Warning, WarningKind};
 
 /// Keeps the counts in the memory of this process: for services of one process, and for tests.
 ///
@@ -46,6 +47,9 @@ pub struct MemoryStore {
     clock: Clock,
     keys: AtomicUsize,
     max_keys: usize,
+    /// As many keys as are 80 % of them.
+    nearly_full_at: usize,
+    is_nearly_full: AtomicBool,
     /// The counts of shadow rules.
     shadows: OnceLock<Box<Self>>,
 }
@@ -70,6 +74,8 @@ impl MemoryStore {
             clock: Clock::default(),
             keys: AtomicUsize::new(0),
             max_keys,
+            nearly_full_at: max_keys - max_keys.div_ceil(5),
+            is_nearly_full: AtomicBool::new(false),
             shadows: OnceLock::new(),
         }
     }
@@ -187,7 +193,19 @@ impl MemoryStore {
     fn reserve(&self) -> bool {
         let add = |keys| (keys < self.max_keys).then_some(keys + 1);
         let relaxed = Ordering::Relaxed;
-        self.keys.fetch_update(relaxed, relaxed, add).is_ok()
+        let before = self.keys.fetch_update(relaxed, relaxed, add);
+        if before.is_ok_and(|keys| keys == self.nearly_full_at) {
+            self.warn();
+        }
+        before.is_ok()
+    }
+
+    /// Logs once that the store is nearly full.
+    #[cold]
+    fn warn(&self) {
+        if !self.is_nearly_full.swap(true, Ordering::Relaxed) {
+            NEARLY_FULL.log();
+        }
     }
 
     fn freed(&self, keys: usize) {
@@ -220,6 +238,8 @@ impl MemoryStore {
     }
 }
 
+const NEARLY_FULL: Warning = Warning::named(WarningKind::MemoryNearlyFull, "max_keys");
+
 /// A shard's state is whole between any two statements, so a panic elsewhere does not harm it.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
@@ -241,6 +261,11 @@ impl Store for MemoryStore {
 
     fn name(&self) -> String {
         "memory".to_owned()
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        let is_nearly_full = self.is_nearly_full.load(Ordering::Relaxed);
+        is_nearly_full.then_some(NEARLY_FULL).into_iter().collect()
     }
 }
 

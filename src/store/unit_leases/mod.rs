@@ -18,6 +18,7 @@ use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 use crate::sync::lock;
+use crate::warning::Warning;
 
 /// Takes units ahead for rules with a [lease](crate::Rule::with_lease), and hands them out without
 /// asking the store: for a hot key with a large quota.
@@ -252,6 +253,10 @@ impl<S: Store> Store for UnitLeases<S> {
 
     fn answers_within(&self) -> Option<Duration> {
         self.inner.answers_within()
+    }
+
+    fn warnings(&self) -> Vec<Warning> {
+        self.inner.warnings()
     }
 }
 
