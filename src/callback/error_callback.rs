@@ -9,7 +9,8 @@ use axum_core::response::{IntoResponse, Response};
 use http::request::Parts;
 
 use super::degrade_callback::BoxFuture;
-use super::problem_document::{guarded, internal_error};
+use super::grpc;
+use super::problem_document::{Panicked, guarded, internal_error};
 use crate::decision::Decision;
 use crate::error::{KeyError, KeyErrorKind, StoreError, StoreErrorKind};
 use crate::rule::Rule;
@@ -284,12 +285,13 @@ impl ErrorCallback for FailOpen {
     }
 }
 
-/// Runs an error callback. If it panics, the request is answered with a 500.
-pub(crate) async fn recover(callback: &dyn ErrorCallback, failed: Failed) -> Recovery {
+/// Runs an error callback.
+pub(crate) async fn recover(
+    callback: &dyn ErrorCallback,
+    failed: Failed,
+) -> Result<Recovery, Panicked> {
     let rule = Arc::clone(&failed.rule);
-    let recovery = guarded("error callback", rule.path(), || callback.recover(failed));
-    let recovery = recovery.await;
-    recovery.unwrap_or_else(|panicked| Recovery::Respond(panicked.into()))
+    guarded("error callback", rule.path(), || callback.recover(failed)).await
 }
 
 /// Runs an error callback because the inner service has failed.
@@ -299,14 +301,16 @@ pub(crate) async fn recover_inner<E: Send + Sync + 'static>(
     head: Parts,
     error: E,
 ) -> Result<Response<Body>, E> {
+    let grpc = grpc::content_type(&head.method, &head.headers).cloned();
     let error = Arc::new(error);
     let failed = Failed::new(rule, head, Cause::inner(Arc::clone(&error)));
     match recover(&*callback, failed).await {
-        Recovery::Respond(response) => Ok(response),
+        Ok(Recovery::Respond(response)) => Ok(response),
+        Err(Panicked) => Ok(internal_error(grpc.as_ref())),
         // `try_unwrap` fails if the callback kept a clone of the error, against its contract.
-        Recovery::Proceed | Recovery::Propagate => match Arc::try_unwrap(error) {
+        Ok(Recovery::Proceed | Recovery::Propagate) => match Arc::try_unwrap(error) {
             Ok(error) => Err(error),
-            Err(_) => Ok(internal_error()),
+            Err(_) => Ok(internal_error(grpc.as_ref())),
         },
     }
 }

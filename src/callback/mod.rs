@@ -22,16 +22,22 @@
 //! # let _ = layer;
 //! ```
 //!
-//! Without callbacks, [`Problem`] answers. Callbacks may be shared by many routes as an `Arc`. A
-//! panic in a callback is logged and answered with a 500.
+//! Without callbacks, [`Problem`] answers: HTTP requests with a problem document, gRPC requests with
+//! a gRPC status. What a callback of one's own returns is sent as it is; [`is_grpc`] tells it what
+//! the request expects. Callbacks may be shared by many routes as an `Arc`. A panic in a callback is
+//! logged and answered with a 500, or for gRPC with the status 13.
 
 pub(crate) mod degrade_callback;
 pub(crate) mod error_callback;
+pub(crate) mod grpc;
 mod problem_document;
 
 pub use degrade_callback::BoxFuture;
 pub(crate) use degrade_callback::{DegradeCallback, Denied};
 pub use error_callback::{AlsoWithFallback, FailureKind};
 pub(crate) use error_callback::{Cause, ErrorCallback, Failed, Recovery, recover, recover_inner};
+pub use grpc::is_grpc;
 pub use problem_document::Problem;
-pub(crate) use problem_document::{caught, guarded, key_refused, quota_exceeded, reduced_capacity};
+pub(crate) use problem_document::{
+    Panicked, caught, guarded, internal_error, key_refused, quota_exceeded, reduced_capacity,
+};

@@ -1,4 +1,5 @@
-//! Problem documents (RFC 9457) of the types that the draft of the `RateLimit` fields registers.
+//! The answers of this crate's own: problem documents (RFC 9457) of the types that the draft of the
+//! `RateLimit` fields registers, and for a gRPC request, whose content type is given, a gRPC status.
 
 use std::any::Any;
 use std::future::ready;
@@ -11,13 +12,32 @@ use http::{HeaderValue, StatusCode, header};
 
 use super::degrade_callback::{BoxFuture, DegradeCallback, Denied};
 use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
+use super::grpc::{self, Code};
 use crate::decision::Decision;
 use crate::error::KeyErrorKind;
 use crate::rule::Rule;
 use crate::trace;
 
 /// A 429 with the names of the quotas that denied the take.
-pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision) -> Response {
+pub(crate) fn quota_exceeded(
+    rule: &Rule,
+    decision: &Decision,
+    grpc: Option<&HeaderValue>,
+) -> Response {
+    match grpc {
+        None => quota_exceeded_document(rule, decision),
+        Some(content_type) => {
+            let mut message = b"quota exceeded".to_vec();
+            for (at, policy) in decision.denied_by(rule.policies()).enumerate() {
+                message.extend_from_slice(if at == 0 { b": " } else { b", " });
+                grpc::push_encoded(&mut message, policy.name());
+            }
+            grpc::trailers_only(content_type, Code::RESOURCE_EXHAUSTED, &message)
+        }
+    }
+}
+
+fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     const START: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
         \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
         \"status\":429,\"violated-policies\":[";
@@ -40,7 +60,11 @@ pub(crate) fn quota_exceeded(rule: &Rule, decision: &Decision) -> Response {
 }
 
 /// A 503, for a request without a decision.
-pub(crate) fn reduced_capacity() -> Response {
+pub(crate) fn reduced_capacity(grpc: Option<&HeaderValue>) -> Response {
+    if let Some(content_type) = grpc {
+        let message = b"temporary reduced capacity";
+        return grpc::trailers_only(content_type, Code::UNAVAILABLE, message);
+    }
     let body = "{\"type\":\"https://iana.org/assignments/http-problem-types\
         #temporary-reduced-capacity\",\
         \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
@@ -50,18 +74,24 @@ pub(crate) fn reduced_capacity() -> Response {
 
 /// A 400 or 500 for a request without a key, depending on whose mistake that is. It does not tell
 /// the client what the key is made of.
-pub(crate) fn key_refused(kind: KeyErrorKind) -> Response {
-    match kind {
-        KeyErrorKind::Client => {
+pub(crate) fn key_refused(kind: KeyErrorKind, grpc: Option<&HeaderValue>) -> Response {
+    match (kind, grpc) {
+        (KeyErrorKind::Client, Some(content_type)) => {
+            grpc::trailers_only(content_type, Code::INVALID_ARGUMENT, b"bad request")
+        }
+        (KeyErrorKind::Client, None) => {
             let body = "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400}";
             document(StatusCode::BAD_REQUEST, body)
         }
-        KeyErrorKind::Server => internal_error(),
+        (KeyErrorKind::Server, _) => internal_error(grpc),
     }
 }
 
 /// A 500 that does not tell the client what went wrong. The log does.
-pub(super) fn internal_error() -> Response {
+pub(crate) fn internal_error(grpc: Option<&HeaderValue>) -> Response {
+    if let Some(content_type) = grpc {
+        return grpc::trailers_only(content_type, Code::INTERNAL, b"internal server error");
+    }
     let body = "{\"type\":\"about:blank\",\"title\":\"Internal Server Error\",\"status\":500}";
     document(StatusCode::INTERNAL_SERVER_ERROR, body)
 }
@@ -74,31 +104,39 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
-/// Answers with a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)). The
-/// default of both callbacks.
+/// Answers with a problem document ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)), and
+/// [gRPC requests](super::is_grpc) with a gRPC status. The default of both callbacks.
 ///
-/// | the request | the response |
-/// |---|---|
-/// | was denied | 429, with the names of the quotas that are used up |
-/// | got no decision of the store | 503 |
-/// | has no key | 400 or 500, depending on the [kind](crate::key::KeyErrorKind) of the error |
-/// | was allowed, and its handler failed | none: the handler's error is returned |
+/// | the request | the response | of gRPC |
+/// |---|---|---|
+/// | was denied | 429, with the names of the quotas that are used up | 8, `RESOURCE_EXHAUSTED` |
+/// | got no decision of the store | 503 | 14, `UNAVAILABLE` |
+/// | has no key, by the client's mistake | 400 | 3, `INVALID_ARGUMENT` |
+/// | has no key, by the server's mistake | 500 | 13, `INTERNAL` |
+/// | was allowed, and its handler failed | none: the handler's error is returned | the same |
+///
+/// The [kind](crate::key::KeyErrorKind) of the error says whose mistake a missing key is. A gRPC
+/// response is 200 with the status in its head (*trailers only*), and mirrors the request's content
+/// type. `Retry-After` and the `RateLimit` fields are the same as in HTTP: gRPC clients find them in
+/// the metadata of the status.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Problem;
 
 impl DegradeCallback for Problem {
     fn degrade(&self, denied: Denied) -> BoxFuture<'_, Response> {
-        let response = quota_exceeded(&denied.rule, &denied.decision);
+        let grpc = grpc::content_type(&denied.head.method, &denied.head.headers);
+        let response = quota_exceeded(&denied.rule, &denied.decision, grpc);
         Box::pin(ready(response))
     }
 }
 
 impl ErrorCallback for Problem {
     fn recover(&self, failed: Failed) -> BoxFuture<'_, Recovery> {
+        let grpc = grpc::content_type(&failed.head.method, &failed.head.headers);
         Box::pin(ready(match failed.kind() {
             FailureKind::Inner => Recovery::Propagate,
-            FailureKind::Key(kind) => Recovery::Respond(key_refused(kind)),
-            FailureKind::Store(_) => Recovery::Respond(reduced_capacity()),
+            FailureKind::Key(kind) => Recovery::Respond(key_refused(kind, grpc)),
+            FailureKind::Store(_) => Recovery::Respond(reduced_capacity(grpc)),
         }))
     }
 }
@@ -131,10 +169,4 @@ fn logged(who: &str, path: &str, panic: &(dyn Any + Send)) -> Panicked {
     let message = text.unwrap_or("no message");
     trace::event!(error: path, who, message, "a panic was answered with a 500");
     Panicked
-}
-
-impl From<Panicked> for Response {
-    fn from(_: Panicked) -> Self {
-        internal_error()
-    }
 }

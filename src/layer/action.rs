@@ -11,8 +11,9 @@ use http_body::Body as HttpBody;
 use super::decide::Verdict;
 use super::outage::Outage;
 use super::response_future::PermitBody;
-use crate::callback::{BoxFuture, DegradeCallback, ErrorCallback, recover_inner};
+use crate::callback::{BoxFuture, DegradeCallback, ErrorCallback, Panicked, recover_inner};
 use crate::decision::Decision;
+use crate::error::KeyErrorKind;
 use crate::rule::Rule;
 use crate::store::{Charge, Charges, Take};
 
@@ -28,11 +29,27 @@ pub(crate) enum Action {
     Recover(Arc<dyn ErrorCallback>, Box<Verdict>),
     /// The client gets this response.
     Respond(Response),
+    /// This crate answers, in the form that the request expects.
+    Refuse(Refusal),
     /// The action is known when the store has answered. Meanwhile the request keeps the instance of
     /// the inner service that was polled ready.
     Ask(BoxFuture<'static, Action>),
     /// The action is known after a while, and the request keeps no instance ready.
     Wait(BoxFuture<'static, Action>),
+}
+
+/// Why a request gets an answer of this crate's own.
+pub(crate) enum Refusal {
+    Denied(Take, Decision),
+    NoDecision,
+    NoKey(KeyErrorKind),
+    Panicked,
+}
+
+impl From<Panicked> for Action {
+    fn from(_: Panicked) -> Self {
+        Self::Refuse(Refusal::Panicked)
+    }
 }
 
 /// Writes a decision into a response, for the client.

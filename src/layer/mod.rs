@@ -26,6 +26,9 @@
 //! 4. calls the inner service, or answers by the degrade callback if the store denied the request,
 //!    or by the error callback if there is no decision.
 //!
+//! What this crate answers by itself suits the request: HTTP requests get a problem document, gRPC
+//! requests a [gRPC status](crate::callback::Problem).
+//!
 //! The inner service and the client find the [`Decision`](crate::Decision) and the
 //! [`Charges`](crate::store::Charges) in the extensions of the request and of the response, and
 //! clients read it from the [`Headers`]. Nothing is kept in the service itself: all

@@ -138,7 +138,8 @@ impl RateLimitLayer {
         self
     }
 
-    /// What answers a denied request. Default: [`Problem`](crate::callback::Problem), a 429.
+    /// What answers a denied request. Default: [`Problem`](crate::callback::Problem), a 429, or for
+    /// a gRPC request the status 8.
     pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
         self.change_responder().degrade = Some(Arc::new(callback));
         self
@@ -148,6 +149,7 @@ impl RateLimitLayer {
     ///
     /// Default: a 503 if the store failed, or what the rule's [`OnError`](crate::rule::OnError)
     /// says; a 400 or 500 if there is no key, by the [kind](crate::key::KeyErrorKind) of the error.
+    /// A gRPC request gets [a status](crate::callback::Problem) in place of these.
     /// Errors of the handler go on. Where a fallback has decided, its decision applies and the
     /// callback is not called, unless it
     /// [wants to be](crate::ErrorCallback::also_with_fallback).

@@ -2,14 +2,15 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use axum_core::response::Response;
+use http::Request;
 use http::request::Parts;
 
-use super::action::{Action, Admitted, WriteDecision};
+use super::action::{Action, Admitted, Refusal, WriteDecision};
 use super::decide::Verdict;
 use super::outage::Outage;
 use crate::callback::{
-    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught, guarded, key_refused,
-    quota_exceeded, recover, reduced_capacity,
+    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught, grpc, guarded,
+    internal_error, key_refused, quota_exceeded, recover, reduced_capacity,
 };
 use crate::decision::Decision;
 use crate::error::{KeyError, KeyErrorKind, StoreError};
@@ -72,7 +73,7 @@ impl Responder {
                 self.log_key_error(rule.path(), &error);
                 self.act(Verdict::Failed(Arc::clone(rule), Cause::Key(error)))
             }
-            Err(panicked) => Action::Respond(panicked.into()),
+            Err(panicked) => panicked.into(),
         };
         Err(Box::new(action))
     }
@@ -119,18 +120,16 @@ impl Responder {
             Verdict::Denied(take, decision) => {
                 self.counters.decided(take.rule(), &decision, take.cost());
                 self.log_denial(&take, &decision);
-                let Some(callback) = self.degrade.clone() else {
-                    let mut response = quota_exceeded(take.rule(), &decision);
-                    (self.write_decision)(take.rule(), decision, &mut response);
-                    return Action::Respond(response);
-                };
-                Action::Degrade(callback, take, decision)
+                match self.degrade.clone() {
+                    None => Action::Refuse(Refusal::Denied(take, decision)),
+                    Some(callback) => Action::Degrade(callback, take, decision),
+                }
             }
-            Verdict::Failed(_, Cause::Key(error)) => Action::Respond(key_refused(error.kind())),
+            Verdict::Failed(_, Cause::Key(error)) => Action::Refuse(Refusal::NoKey(error.kind())),
             Verdict::Failed(rule, cause) if rule.on_error() == Some(OnError::Proceed) => {
                 self.proceed(rule, &cause)
             }
-            Verdict::Failed(..) => Action::Respond(reduced_capacity()),
+            Verdict::Failed(..) => Action::Refuse(Refusal::NoDecision),
         }
     }
 
@@ -168,6 +167,21 @@ impl Responder {
         Outage::of(&**store, error).map(Box::new)
     }
 
+    /// This crate's own answer to a request.
+    pub(super) fn refuse<B>(&self, refusal: Refusal, request: &Request<B>) -> Response {
+        let grpc = grpc::content_type(request.method(), request.headers());
+        match refusal {
+            Refusal::Denied(take, decision) => {
+                let mut response = quota_exceeded(take.rule(), &decision, grpc);
+                (self.write_decision)(take.rule(), decision, &mut response);
+                response
+            }
+            Refusal::NoDecision => reduced_capacity(grpc),
+            Refusal::NoKey(kind) => key_refused(kind, grpc),
+            Refusal::Panicked => internal_error(grpc),
+        }
+    }
+
     /// The degrade callback's answer to a denied request with this head.
     pub(super) async fn degrade(
         self: Arc<Self>,
@@ -177,9 +191,11 @@ impl Responder {
         head: Parts,
     ) -> Response {
         let rule = Arc::clone(take.rule());
+        let grpc = grpc::content_type(&head.method, &head.headers).cloned();
         let denied = Denied::new(take, decision.clone(), head);
         let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
-        let mut response = response.await.unwrap_or_else(Into::into);
+        let response = response.await;
+        let mut response = response.unwrap_or_else(|_| internal_error(grpc.as_ref()));
         (self.write_decision)(&rule, decision, &mut response);
         response
     }
@@ -199,9 +215,10 @@ impl Responder {
         let may_proceed = !matches!(cause, Cause::Key(_));
         let failed = Failed::new(Arc::clone(&rule), head, cause.clone());
         match recover(&*callback, failed).await {
-            Recovery::Respond(response) => Action::Respond(response),
-            Recovery::Proceed if may_proceed => self.proceed(rule, &cause),
-            Recovery::Proceed | Recovery::Propagate => self.carry_out(verdict),
+            Err(panicked) => panicked.into(),
+            Ok(Recovery::Respond(response)) => Action::Respond(response),
+            Ok(Recovery::Proceed) if may_proceed => self.proceed(rule, &cause),
+            Ok(Recovery::Proceed | Recovery::Propagate) => self.carry_out(verdict),
         }
     }
 }

@@ -105,6 +105,11 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
                 let response = Some(response);
                 State::Responding { response }
             }
+            Action::Refuse(refusal) => {
+                *service = service.clone();
+                let response = Some(responder.refuse(refusal, &request));
+                State::Responding { response }
+            }
             action => {
                 let fresh = service.clone();
                 let held = Held {
@@ -134,6 +139,10 @@ where
             Action::Admit(admitted) => Some(admitted),
             Action::Respond(response) => {
                 let response = Some(response);
+                return Self::Responding { response };
+            }
+            Action::Refuse(refusal) => {
+                let response = Some(held.responder.refuse(refusal, &held.request));
                 return Self::Responding { response };
             }
             Action::Degrade(callback, take, decision) => {

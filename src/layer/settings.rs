@@ -144,7 +144,7 @@ impl Settings {
             match caught("exemption", rule.path(), || exempt(head)) {
                 Ok(false) => {}
                 Ok(true) => return Err(Box::new(Action::Pass)),
-                Err(panicked) => return Err(failed(Action::Respond(panicked.into()))),
+                Err(panicked) => return Err(failed(panicked.into())),
             }
         }
         let key = self.responder.extract(&rule, head);
@@ -153,7 +153,7 @@ impl Settings {
             None => Ok(rule.cost()),
             Some(cost) => caught("cost", rule.path(), || cost(head)),
         };
-        let cost = cost.map_err(|panicked| failed(Action::Respond(panicked.into())))?;
+        let cost = cost.map_err(|panicked| failed(panicked.into()))?;
         Ok(Take::new(rule, key).with_cost(cost))
     }
 }

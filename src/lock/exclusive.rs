@@ -130,7 +130,8 @@ impl ExclusiveLayer {
         self
     }
 
-    /// Answers a request that got no permit. Default: [`Problem`](crate::callback::Problem), a 429.
+    /// Answers a request that got no permit. Default: [`Problem`](crate::callback::Problem), a 429,
+    /// or for a gRPC request the status 8.
     ///
     /// The callback's [`Decision`](crate::Decision) has one quota, of the permits, with 0
     /// remaining. Its retry-after and reset-after are the lease: a permit is free by then even if
@@ -147,7 +148,8 @@ impl ExclusiveLayer {
 
     /// Answers a request when Redis fails, when the request has no key, or when the inner service
     /// fails. Default: a 503 if Redis fails; a 400 or 500 without a key, by the
-    /// [kind](crate::key::KeyErrorKind) of the error; errors of the inner service are returned.
+    /// [kind](crate::key::KeyErrorKind) of the error; errors of the inner service are returned. A
+    /// gRPC request gets [a status](crate::callback::Problem) in place of these.
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
         self.responder().on_error = Some(Arc::new(callback));
         self

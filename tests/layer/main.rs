@@ -11,6 +11,7 @@ mod events;
 mod failures;
 #[cfg(feature = "test-util")]
 mod fields;
+mod grpc;
 #[cfg(feature = "metrics")]
 mod published;
 mod reload;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::routing::get;
+use axum::routing::{any, get};
 use futures_util::StreamExt;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -142,7 +142,7 @@ async fn so_many_of_twenty_run() {
 }
 
 #[tokio::test]
-async fn a_denial_is_a_problem_document() {
+async fn a_denial_is_a_problem_document_or_a_grpc_status() {
     let server = Redis::start();
     let (work, apps) = fleet(&server, |layer| layer).await;
     let first = tokio::spawn({
@@ -161,6 +161,17 @@ async fn a_denial_is_a_problem_document() {
             .await
             .contains("\"violated-policies\":[\"export\"]")
     );
+    let grpc = Request::post("/export").header("content-type", "application/grpc+proto");
+    let layer = ExclusiveLayer::new(&process(&server).await, "export");
+    let handler = any(async || "a,b,c").layer(layer);
+    let app = Router::new().route("/export", handler);
+    let denied = app.oneshot(grpc.body(Body::empty()).expect("valid"));
+    let denied = denied.await.expect("axum does not fail");
+    assert_eq!(denied.status(), StatusCode::OK);
+    assert_eq!(denied.headers()["content-type"], "application/grpc+proto");
+    assert_eq!(denied.headers()["grpc-status"], "8");
+    assert_eq!(denied.headers()["grpc-message"], "quota exceeded: export");
+    assert_eq!(denied.headers()["retry-after"], "1");
 
     let degrade = async |denied: Denied| {
         assert_eq!(denied.rule.path(), "export");

@@ -1132,6 +1132,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "const MAX_SILENCE: Duration = Duration::from_secs(2);",
     ),
     mutant(
+        "grpc",
+        "a denial says that the server is unavailable",
+        "src/callback/problem_document.rs",
+        "Code::RESOURCE_EXHAUSTED, &message",
+        "Code::UNAVAILABLE, &message",
+    ),
+    mutant(
+        "grpc",
+        "the content type is not mirrored",
+        "src/callback/grpc.rs",
+        "headers.insert(CONTENT_TYPE, content_type.clone());",
+        "headers.insert(CONTENT_TYPE, HeaderValue::from_static(\"application/grpc\"));",
+    ),
+    mutant(
         "connection",
         "a connection that answers late is given up",
         RECONNECTOR,

@@ -108,6 +108,9 @@ const BOUNDS: Tests = (
     "0",
 );
 
+/// Answers to gRPC requests.
+const GRPC: Tests = (&["--test", "layer", "--", "grpc"], "0");
+
 /// What wrappers answer without the store: cached denials and leases, also in a simulated fleet.
 const SHORTCUTS: Tests = (
     &[
@@ -213,6 +216,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "deadline" => vec![DEADLINE],
         "connection" => CONNECTION.to_vec(),
         "bounds" => vec![BOUNDS_ALONE, BOUNDS],
+        "grpc" => vec![GRPC],
         _ if is_rust => vec![LAWS, HISTORIES],
         _ => vec![HISTORIES],
     }

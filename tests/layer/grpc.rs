@@ -1,0 +1,278 @@
+//! Answers to gRPC requests, as they are on the wire. Those of tonic's client are in `tests/grpc`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::any;
+use http::{HeaderName, Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use tidegate::callback::{Problem, is_grpc};
+use tidegate::key::KeyError;
+use tidegate::{
+    DegradeCallback, Denied, ErrorCallbackChain, FailOpen, Failed, Header, Headers, Key,
+    MemoryStore, PeerIp, Quota, RateLimitLayer, Recovery, Rule, Store,
+};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::stores::Far;
+use crate::{WINDOW, no_store, text};
+
+fn app(layer: RateLimitLayer) -> Router {
+    Router::new().route("/p", any(|| async { "handled" }).layer(layer))
+}
+
+fn request(method: Method, content_type: &str) -> Request<Body> {
+    let request = Request::builder().method(method).uri("/p");
+    let request = request.header("content-type", content_type);
+    request.body(Body::empty()).expect("a valid request")
+}
+
+async fn ask(layer: &RateLimitLayer, content_type: &str) -> Response<Body> {
+    let request = request(Method::POST, content_type);
+    let response = app(layer.clone()).oneshot(request).await;
+    response.expect("axum does not fail")
+}
+
+/// Status, all fields that are not axum's, and the body.
+async fn show(response: Response<Body>) -> String {
+    let mut shown = format!("{}\n", response.status());
+    for (name, value) in response.headers() {
+        if name != "content-length" {
+            shown += &format!("{name}: {}\n", value.to_str().expect("printable"));
+        }
+    }
+    shown + &text(response).await
+}
+
+async fn shown(layer: &RateLimitLayer) -> String {
+    show(ask(layer, "application/grpc").await).await
+}
+
+/// Denies all but the first request.
+fn one() -> RateLimitLayer {
+    RateLimitLayer::new("p", WINDOW, 1)
+}
+
+fn none() -> RateLimitLayer {
+    RateLimitLayer::new("p", WINDOW, 0)
+}
+
+fn undecided() -> RateLimitLayer {
+    one().store(no_store())
+}
+
+/// By both ways through the layer.
+#[tokio::test(start_paused = true)]
+async fn a_denial() {
+    let here = Arc::new(MemoryStore::new().tokio_clock()) as Arc<dyn Store>;
+    let far = Arc::new(Far::new(Duration::from_millis(10)));
+    for store in [here, far] {
+        let layer = one().store(store);
+        let handled = ask(&layer, "application/grpc").await;
+        assert!(handled.headers().get("grpc-status").is_none());
+        assert_eq!(text(handled).await, "handled");
+        let denied = shown(&layer).await;
+        insta::allow_duplicates!(insta::assert_snapshot!(denied, @r#"
+        200 OK
+        content-type: application/grpc
+        grpc-status: 8
+        grpc-message: quota exceeded: p
+        ratelimit-policy: "p";q=1;w=60
+        ratelimit: "p";r=0;t=60
+        retry-after: 60
+        "#));
+    }
+}
+
+/// A server ends the stream with the head only if it knows that the body is empty.
+#[tokio::test]
+async fn there_is_no_body() {
+    let response = ask(&none(), "application/grpc").await;
+    assert!(response.body().is_end_stream());
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_generations_of_fields() {
+    let fields = async |headers| {
+        let store = MemoryStore::new().tokio_clock();
+        let layer = one().store(Arc::new(store)).headers(headers);
+        ask(&layer, "application/grpc").await;
+        shown(&layer).await
+    };
+    insta::assert_snapshot!(fields(Headers::Draft7).await, @r"
+    200 OK
+    content-type: application/grpc
+    grpc-status: 8
+    grpc-message: quota exceeded: p
+    ratelimit-policy: 1;w=60
+    ratelimit: limit=1, remaining=0, reset=60
+    retry-after: 60
+    ");
+    insta::assert_snapshot!(fields(Headers::Legacy).await, @r"
+    200 OK
+    content-type: application/grpc
+    grpc-status: 8
+    grpc-message: quota exceeded: p
+    x-ratelimit-limit: 1
+    x-ratelimit-remaining: 0
+    x-ratelimit-reset: 60
+    retry-after: 60
+    ");
+    insta::assert_snapshot!(fields(Headers::None).await, @r"
+    200 OK
+    content-type: application/grpc
+    grpc-status: 8
+    grpc-message: quota exceeded: p
+    retry-after: 60
+    ");
+}
+
+/// The names are those of the fields, once the client has decoded the message.
+#[tokio::test]
+async fn all_quotas_that_deny_are_named() {
+    let quotas = [
+        Quota::per_second(0),
+        Quota::per_minute(0),
+        Quota::per_hour(9),
+    ];
+    let rule = Rule::new("caf\u{e9}", quotas).expect("valid");
+    let denied = ask(&RateLimitLayer::from_rule(rule), "application/grpc").await;
+    assert_eq!(
+        denied.headers()["grpc-message"],
+        "quota exceeded: caf%25C3%25A9-1s, caf%25C3%25A9-1m"
+    );
+}
+
+#[tokio::test]
+async fn no_decision() {
+    let expected = "200 OK\ncontent-type: application/grpc\ngrpc-status: 14\n\
+         grpc-message: temporary reduced capacity\n";
+    assert_eq!(shown(&undecided()).await, expected);
+    assert_eq!(shown(&undecided().on_error(Problem)).await, expected);
+    let not_handled = ErrorCallbackChain::new().on::<KeyError>(async |_: Failed| "a key?");
+    assert_eq!(shown(&undecided().on_error(not_handled)).await, expected);
+    assert!(
+        shown(&undecided().on_error(FailOpen))
+            .await
+            .ends_with("handled")
+    );
+}
+
+#[tokio::test]
+async fn a_missing_key() {
+    let tenant = Header::new(HeaderName::from_static("x-tenant")).required();
+    for layer in [
+        one().key(tenant.clone()),
+        one().key(tenant).on_error(Problem),
+    ] {
+        let expected = "200 OK\ncontent-type: application/grpc\ngrpc-status: 3\n\
+             grpc-message: bad request\n";
+        assert_eq!(shown(&layer).await, expected);
+    }
+    for layer in [one().key(PeerIp), one().key(PeerIp).on_error(Problem)] {
+        assert_eq!(shown(&layer).await, INTERNAL);
+    }
+}
+
+const INTERNAL: &str = "200 OK\ncontent-type: application/grpc\ngrpc-status: 13\n\
+     grpc-message: internal server error\n";
+
+#[tokio::test]
+async fn a_panic() {
+    fn no_key(_: &http::request::Parts) -> Result<Key, KeyError> {
+        panic!("no key")
+    }
+    let no_answer = async |_: Denied| -> &str { panic!("no answer") };
+    let no_recovery = async |_: Failed| -> Recovery { panic!("no recovery") };
+    for layer in [
+        one().key(no_key),
+        one().cost(|_| panic!("no cost")),
+        one().exempt(|_| panic!("not known")),
+        undecided().on_error(no_recovery),
+    ] {
+        assert_eq!(shown(&layer).await, INTERNAL);
+    }
+    let denied = shown(&none().degrade(no_answer)).await;
+    assert!(denied.starts_with(INTERNAL), "with fields: {denied}");
+
+    // The callback is told of an error of the handler.
+    let failing = service_fn(async |_: Request<Body>| Err::<Response<Body>, _>("no"));
+    let mut service = one().on_error(no_recovery).layer(failing);
+    let request = request(Method::POST, "application/grpc");
+    let response = service.call(request).await.expect("an answer");
+    assert!(show(response).await.starts_with(INTERNAL));
+}
+
+/// What callbacks return is theirs, and they may leave it to the default.
+#[tokio::test]
+async fn callbacks() {
+    let by_protocol = async |denied: Denied| match is_grpc(&denied.head) {
+        true => Problem.degrade(denied).await,
+        false => Response::new(Body::from("later")),
+    };
+    let layer = none().degrade(by_protocol);
+    assert!(shown(&layer).await.contains("grpc-status: 8\n"));
+    assert_eq!(text(ask(&layer, "text/plain").await).await, "later");
+
+    let denied = shown(&none().degrade(async |_: Denied| "later")).await;
+    assert!(
+        denied.ends_with("later") && !denied.contains("grpc"),
+        "{denied}"
+    );
+    let failed = shown(&undecided().on_error(async |_: Failed| StatusCode::BAD_GATEWAY)).await;
+    assert!(
+        failed.starts_with("502") && !failed.contains("grpc"),
+        "{failed}"
+    );
+    assert_eq!(
+        shown(&none().degrade(Arc::new(Problem))).await,
+        shown(&none()).await
+    );
+}
+
+#[tokio::test]
+async fn a_shadow_rule_answers_nothing() {
+    let rule = Rule::new("p", [Quota::per_minute(0)]).expect("valid");
+    let layer = RateLimitLayer::from_rule(rule.into_shadow());
+    assert!(shown(&layer).await.ends_with("handled"));
+}
+
+#[tokio::test]
+async fn the_content_type_is_mirrored() {
+    for content_type in [
+        "application/grpc+proto",
+        "application/grpc;charset=utf-8",
+        "application/grpc-web+proto",
+        "application/grpc-web-text",
+        "Application/gRPC",
+    ] {
+        let denied = ask(&none(), content_type).await;
+        assert_eq!(denied.headers()["content-type"], content_type);
+        assert_eq!(denied.headers()["grpc-status"], "8");
+    }
+}
+
+#[tokio::test]
+async fn everything_else_is_http() {
+    let posts = [
+        "application/grpcfoo",
+        "application/grpc-webfoo",
+        "application/json",
+        "",
+    ];
+    let posts = posts.map(|content_type| request(Method::POST, content_type));
+    let others = [Method::GET, Method::PUT, Method::OPTIONS];
+    let others = others.map(|method| request(method, "application/grpc"));
+    let without = Request::post("/p").body(Body::empty()).expect("valid");
+    for request in posts.into_iter().chain(others).chain([without]) {
+        let denied = app(none())
+            .oneshot(request)
+            .await
+            .expect("axum does not fail");
+        assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(denied.headers()["content-type"], "application/problem+json");
+        assert!(denied.headers().get("grpc-status").is_none());
+    }
+}
