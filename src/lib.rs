@@ -39,6 +39,7 @@
 //! | replace the rules of a file while requests run | `Limits::watch`, `Limits::reload` | [`live`] |
 //! | read a decision | [`Decision`]; for clients: [`Headers`] | [`decision`] |
 //! | answer instead of the handler | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] | [`callback`] |
+//! | limit a gRPC service | [`RateLimitLayer`]: gRPC requests get gRPC answers; [`PeerIp::peer`] | [`callback::Problem`] |
 //! | see what is counted | [`Limits::snapshot`]; for Prometheus and others: `Limits::publish_metrics_every_second` | [`metrics`] |
 //! | choose how requests are counted | [`Algorithm`] | [`algorithm`] |
 //! | wait for permits in code | `RateLimiter` | [`limiter`] |

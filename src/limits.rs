@@ -1,10 +1,14 @@
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 #[cfg(feature = "metrics")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 #[cfg(feature = "metrics")]
 use std::{thread, time::Duration};
 
+use http::Extensions;
+
+use crate::key::ip::PeerHook;
 use crate::layer::RateLimitLayer;
 #[cfg(feature = "config")]
 use crate::live::{FileWatcher, Reloads};
@@ -47,6 +51,7 @@ pub struct Limits {
     /// Filled when the first layer is made: a memory store takes time to start its clock.
     store: Arc<OnceLock<Arc<dyn Store>>>,
     paths: Arc<Paths>,
+    peer: Option<PeerHook>,
     #[cfg(feature = "metrics")]
     publisher: Arc<crate::metrics::Publisher>,
     warnings: Arc<Warnings>,
@@ -67,6 +72,7 @@ impl Limits {
             rules,
             store: Arc::default(),
             paths: Arc::default(),
+            peer: None,
             #[cfg(feature = "metrics")]
             publisher: Arc::default(),
             warnings: Arc::default(),
@@ -170,6 +176,41 @@ impl Limits {
         self
     }
 
+    /// Where the addresses of the peers are that `peer-ip` and `client-ip` count by, on a server
+    /// that is not axum's: the hook finds a request's in its extensions. For layers made from now
+    /// on, and whatever rules they get later. Default: in a [`PeerAddr`](crate::key::PeerAddr), or
+    /// in axum's `ConnectInfo<SocketAddr>`.
+    ///
+    /// What the hook finds is put into the request's extensions as a `PeerAddr`, in place of one
+    /// that is there. If it finds none, the address comes from where it usually does. A panic is
+    /// answered with a 500. No hook is called for a rule without a key.
+    ///
+    /// For tonic's server that is
+    /// `limits.peer(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr())`.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use tidegate::{Limits, Rules};
+    ///
+    /// /// What the server puts into the extensions of each request.
+    /// #[derive(Clone)]
+    /// struct Connection {
+    ///     remote: SocketAddr,
+    /// }
+    ///
+    /// let limits = Limits::new(Rules::default())
+    ///     .peer(|extensions| Some(extensions.get::<Connection>()?.remote));
+    /// # let _ = limits;
+    /// ```
+    #[must_use]
+    pub fn peer(
+        mut self,
+        hook: impl Fn(&Extensions) -> Option<SocketAddr> + Send + Sync + 'static,
+    ) -> Self {
+        self.peer = Some(PeerHook::new(hook));
+        self
+    }
+
     /// A layer for a path. While there is no rule for it, requests pass straight through: the
     /// log is told so once (a warning, with the feature `tracing`), and
     /// [`paths_without_rule`](Limits::paths_without_rule) lists the path.
@@ -186,7 +227,8 @@ impl Limits {
             self.warnings
                 .add(Warning::new(WarningKind::NoRule).about(path));
         }
-        layer.counted_by(counters).warning(&self.warnings)
+        let layer = layer.counted_by(counters).warning(&self.warnings);
+        layer.with_peer(self.peer.clone())
     }
 
     /// From which part of a quota on an allowed request is counted as

@@ -127,6 +127,9 @@
 //! `[client-ip]`, which says which proxies are trusted: a file with that key and without the table
 //! is a mistake, because behind a proxy all clients would silently share one limit.
 //!
+//! On a server that is not axum's, [`Limits::peer`](crate::Limits::peer) says where the address of
+//! the socket's peer is.
+//!
 //! # Several quotas
 //!
 //! A rule has either `max-count` and a window of its own, or a list `quotas`. A request needs room

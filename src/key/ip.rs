@@ -1,9 +1,11 @@
 //! Addresses as keys: the socket's peer, and the client behind trusted proxies.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
-use http::HeaderMap;
 use http::request::Parts;
+use http::{Extensions, HeaderMap};
 use ipnet::IpNet;
 
 use super::forwarding::Forwarding;
@@ -14,7 +16,8 @@ use crate::warning::{Warning, WarningKind};
 
 /// The address of the socket's peer, as a request extension for servers that are not axum's.
 ///
-/// On axum, serve with `into_make_service_with_connect_info::<SocketAddr>()` instead.
+/// On axum, serve with `into_make_service_with_connect_info::<SocketAddr>()` instead. For a server
+/// with an extension of its own, say [where the peer is](crate::PeerIp::peer).
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -31,13 +34,40 @@ use crate::warning::{Warning, WarningKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 
+/// Finds the address of a request's peer in its extensions.
+#[derive(Clone)]
+pub(crate) struct PeerHook(Arc<FindPeer>);
+
+type FindPeer = dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync;
+
+impl PeerHook {
+    pub(crate) fn new(
+        hook: impl Fn(&Extensions) -> Option<SocketAddr> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(hook))
+    }
+
+    pub(crate) fn find(&self, extensions: &Extensions) -> Option<SocketAddr> {
+        (self.0)(extensions)
+    }
+}
+
+impl fmt::Debug for PeerHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PeerHook")
+    }
+}
+
 /// The address of the peer of the request with this head.
-fn peer(head: &Parts) -> Result<IpAddr, KeyError> {
-    let given = head.extensions.get::<PeerAddr>().map(|peer| peer.0);
-    let peer = given.or_else(|| connect_info(head)).ok_or_else(|| {
+fn peer(head: &Parts, hook: Option<&PeerHook>) -> Result<IpAddr, KeyError> {
+    let found = hook.and_then(|hook| hook.find(&head.extensions));
+    let given = || head.extensions.get::<PeerAddr>().map(|peer| peer.0);
+    let peer = found.or_else(given).or_else(|| connect_info(head));
+    let peer = peer.ok_or_else(|| {
         KeyError::server(
             "the request has no peer address: serve with \
-             into_make_service_with_connect_info::<SocketAddr>(), or insert a PeerAddr extension",
+             into_make_service_with_connect_info::<SocketAddr>(), insert a PeerAddr extension, or \
+             say where it is with peer(|extensions| ..)",
         )
     })?;
     // A dual-stack socket shows `10.0.0.7` as `::ffff:10.0.0.7`.
@@ -60,10 +90,10 @@ fn connect_info(_: &Parts) -> Option<SocketAddr> {
 ///
 /// Behind a proxy every request has the proxy's address: use [`ClientIp`](crate::ClientIp) there.
 ///
-/// The address comes from axum's `ConnectInfo<SocketAddr>`, or from a
-/// [`PeerAddr`](super::PeerAddr) in the request's extensions. A request with neither means
-/// that the server was set up without them: extraction fails with a [`KeyError`] of the kind
-/// [`Server`](super::KeyErrorKind::Server).
+/// The address comes from a [`PeerAddr`](super::PeerAddr) in the request's extensions, or from
+/// axum's `ConnectInfo<SocketAddr>`; on another server [`peer`](PeerIp::peer) says where it is. A
+/// request with none of them means that the server was set up without them: extraction fails with a
+/// [`KeyError`] of the kind [`Server`](super::KeyErrorKind::Server).
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,9 +106,40 @@ fn connect_info(_: &Parts) -> Option<SocketAddr> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PeerIp;
 
+impl PeerIp {
+    /// The same key with the peer's address from a place of the server's own: the hook finds it in
+    /// the request's extensions. If it finds none, the address comes from where it usually does. A
+    /// panic is answered with a 500.
+    ///
+    /// For tonic's server that is
+    /// `PeerIp.peer(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr())`.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use std::time::Duration;
+    /// use tidegate::{PeerIp, RateLimitLayer};
+    ///
+    /// /// What the server puts into the extensions of each request.
+    /// #[derive(Clone)]
+    /// struct Connection {
+    ///     remote: SocketAddr,
+    /// }
+    ///
+    /// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5)
+    ///     .key(PeerIp.peer(|extensions| Some(extensions.get::<Connection>()?.remote)));
+    /// # let _ = layer;
+    /// ```
+    pub fn peer(
+        self,
+        hook: impl Fn(&Extensions) -> Option<SocketAddr> + Send + Sync + 'static,
+    ) -> ClientIp {
+        ClientIp::new(Trust::Nobody).peer(hook)
+    }
+}
+
 impl KeyExtractor for PeerIp {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        Ok(ip_key(peer(head)?, IPV6_PREFIX))
+        Ok(ip_key(peer(head, None)?, IPV6_PREFIX))
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
@@ -122,12 +183,15 @@ pub struct ClientIp {
     trust: Trust,
     field: Forwarding,
     ipv6_prefix: u8,
+    peer: Option<PeerHook>,
 }
 
 #[derive(Debug, Clone)]
 enum Trust {
     Networks(Box<[IpNet]>),
     Hops(usize),
+    /// The key is that of [`PeerIp`].
+    Nobody,
 }
 
 impl ClientIp {
@@ -151,6 +215,7 @@ impl ClientIp {
             trust,
             field: Forwarding::default(),
             ipv6_prefix: IPV6_PREFIX,
+            peer: None,
         }
     }
 
@@ -169,6 +234,17 @@ impl ClientIp {
         self
     }
 
+    /// Where the address of the socket's peer is, as with [`PeerIp::peer`](crate::PeerIp::peer).
+    /// Default: in [`PeerAddr`](super::PeerAddr) or axum's `ConnectInfo<SocketAddr>`.
+    #[must_use]
+    pub fn peer(
+        mut self,
+        hook: impl Fn(&Extensions) -> Option<SocketAddr> + Send + Sync + 'static,
+    ) -> Self {
+        self.peer = Some(PeerHook::new(hook));
+        self
+    }
+
     fn client(&self, peer: IpAddr, head: &Parts) -> IpAddr {
         let hops = self.field.hops(&head.headers);
         match &self.trust {
@@ -177,6 +253,7 @@ impl ClientIp {
                 first_untrusted(peer, hops, trusted)
             }
             Trust::Hops(proxies) => nth_from_the_right(peer, hops, *proxies),
+            Trust::Nobody => peer,
         }
     }
 }
@@ -215,13 +292,15 @@ fn nth_from_the_right(
 
 impl KeyExtractor for ClientIp {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        let peer = peer(head)?;
+        let peer = peer(head, self.peer.as_ref())?;
         Ok(ip_key(self.client(peer, head), self.ipv6_prefix))
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        let Trust::Hops(proxies) = self.trust else {
-            return None;
+        let proxies = match self.trust {
+            Trust::Hops(proxies) => proxies,
+            Trust::Networks(_) => return None,
+            Trust::Nobody => return PeerIp.warning(fields),
         };
         let addresses = self.field.hops(fields).take_while(Option::is_some);
         let is_short = addresses.take(proxies).count() < proxies;

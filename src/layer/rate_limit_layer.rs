@@ -10,6 +10,7 @@ use super::settings::{RuleSource, Settings};
 use super::{Headers, RateLimit};
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
+use crate::key::ip::PeerHook;
 use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::quota::Quota;
 use crate::rule::{Rule, SharedRules};
@@ -231,6 +232,12 @@ impl RateLimitLayer {
     pub(crate) fn counted_by(mut self, counters: Arc<RuleCounters>) -> Self {
         self.change_decider().counters = Arc::clone(&counters);
         self.change_responder().counters = counters;
+        self
+    }
+
+    /// The same layer, which looks for the peers of its requests where the hook says.
+    pub(crate) fn with_peer(mut self, hook: Option<PeerHook>) -> Self {
+        self.change().peer = hook;
         self
     }
 

@@ -8,8 +8,9 @@ use super::action::Action;
 use super::decide::Decider;
 use super::headers::Headers;
 use super::responder::Responder;
-use crate::callback::caught;
-use crate::key::{Key, KeyExtractor};
+use crate::callback::{Panicked, caught};
+use crate::key::ip::PeerHook;
+use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::metrics::RuleSnapshot;
 use crate::rule::{Rule, SharedRules};
 use crate::store::Take;
@@ -21,6 +22,7 @@ pub(super) struct Settings {
     pub(super) rule: RuleSource,
     pub(super) cost: Option<Arc<Cost>>,
     pub(super) exempt: Option<Arc<Exempt>>,
+    pub(super) peer: Option<PeerHook>,
     pub(super) decider: Arc<Decider>,
     pub(super) responder: Arc<Responder>,
     pub(super) inspector: Arc<Inspector>,
@@ -44,6 +46,7 @@ impl Settings {
             rule,
             cost: None,
             exempt: None,
+            peer: None,
             decider: Arc::new(Decider::new()),
             responder: Arc::new(Responder::new(Headers::default().writer())),
             inspector: Arc::default(),
@@ -128,14 +131,14 @@ impl Settings {
         if !has_key && self.cost.is_none() && self.exempt.is_none() {
             return (Ok(Take::new(rule, Key::default())), request);
         }
-        let (head, body) = request.into_parts();
-        let take = self.read_head(rule, &head);
+        let (mut head, body) = request.into_parts();
+        let take = self.read_head(rule, &mut head);
         (take, Request::from_parts(head, body))
     }
 
     /// Exemption, key and cost of the request with this head. Whatever fails, a shadow rule lets
     /// the request pass.
-    fn read_head(&self, rule: Arc<Rule>, head: &Parts) -> Result<Take, Box<Action>> {
+    fn read_head(&self, rule: Arc<Rule>, head: &mut Parts) -> Result<Take, Box<Action>> {
         let failed = |action| match rule.is_shadow() {
             true => Box::new(Action::Pass),
             false => Box::new(action),
@@ -147,6 +150,8 @@ impl Settings {
                 Err(panicked) => return Err(failed(panicked.into())),
             }
         }
+        let found = self.find_peer(&rule, head);
+        found.map_err(|panicked| failed(panicked.into()))?;
         let key = self.responder.extract(&rule, head);
         let key = key.map_err(|action| failed(*action))?;
         let cost = match &self.cost {
@@ -155,6 +160,17 @@ impl Settings {
         };
         let cost = cost.map_err(|panicked| failed(panicked.into()))?;
         Ok(Take::new(rule, key).with_cost(cost))
+    }
+
+    /// Puts what the hook finds where the rule's extractor looks for it.
+    fn find_peer(&self, rule: &Rule, head: &mut Parts) -> Result<(), Panicked> {
+        if let Some(hook) = &self.peer
+            && self.responder.extractor(rule).is_some()
+            && let Some(peer) = caught("peer hook", rule.path(), || hook.find(&head.extensions))?
+        {
+            head.extensions.insert(PeerAddr(peer));
+        }
+        Ok(())
     }
 }
 

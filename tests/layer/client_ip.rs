@@ -2,10 +2,16 @@
 
 use std::net::SocketAddr;
 
+use axum::Router;
+use axum::body::Body;
 use axum::extract::ConnectInfo;
+use axum::routing::get;
 use http::{HeaderName, Request};
 use tidegate::key::{Forwarding, Joined, KeyError, KeyErrorKind, PeerAddr};
-use tidegate::{ClientIp, Header, Key, KeyExtractor, MatchedPath, PeerIp};
+use tidegate::{ClientIp, Header, Key, KeyExtractor, Limits, MatchedPath, PeerIp, RateLimitLayer};
+use tower::ServiceExt;
+
+use crate::WINDOW;
 
 /// The key of a request from this peer with these lines of a field.
 fn key(extractor: &impl KeyExtractor, peer: &str, field: &str, lines: &[&str]) -> String {
@@ -263,4 +269,102 @@ proptest::proptest! {
 
 fn parts() -> impl proptest::strategy::Strategy<Value = Vec<String>> {
     proptest::collection::vec("[ab:%~#{}\r\n\u{e9}]{0,3}", 0..4)
+}
+
+/// What a server that is not axum's puts into the extensions of each request.
+#[derive(Clone)]
+struct Connection(Option<SocketAddr>);
+
+impl Connection {
+    fn peer(extensions: &http::Extensions) -> Option<SocketAddr> {
+        extensions.get::<Self>()?.0
+    }
+
+    /// A request over this connection, which came to a server behind `198.51.100.1`.
+    fn request(peer: Option<&str>) -> Request<Body> {
+        let peer = peer.map(|peer| SocketAddr::new(peer.parse().expect("an address"), 4711));
+        let server = PeerAddr("198.51.100.1:80".parse().expect("an address"));
+        let request = Request::get("/").header("x-forwarded-for", "1.1.1.1");
+        let request = request.extension(Self(peer)).extension(server);
+        request.body(Body::empty()).expect("a valid request")
+    }
+}
+
+#[test]
+fn a_hook_finds_the_peer() {
+    let key = |extractor: &dyn KeyExtractor, peer| {
+        let (head, _) = Connection::request(peer).into_parts();
+        extractor.extract(&head).expect("a key").to_string()
+    };
+    let peer = PeerIp.peer(Connection::peer);
+    assert_eq!(key(&peer, Some("203.0.113.9")), "203.0.113.9");
+    assert_eq!(key(&peer, Some("::ffff:203.0.113.9")), "203.0.113.9");
+    assert_eq!(key(&peer, None), "198.51.100.1", "as without a hook");
+    let client = behind(&["10.0.0.0/8"]).peer(Connection::peer);
+    assert_eq!(key(&client, Some("10.0.0.1")), "1.1.1.1");
+    assert_eq!(key(&client, Some("203.0.113.9")), "203.0.113.9");
+
+    let (head, ()) = Request::new(()).into_parts();
+    let error = peer.extract(&head).expect_err("no peer");
+    assert_eq!(error.kind(), KeyErrorKind::Server);
+}
+
+/// The keys of a file, and of the file that replaces it.
+#[tokio::test]
+async fn limits_have_a_hook_for_keys_of_the_file() {
+    let limits = |key: &str| {
+        let text =
+            format!("client-ip.hops = 1\n[rules.p]\nmax-count = 1\nwindow = \"1m\"\nkey = {key}");
+        let limits = Limits::from_toml(&text).expect("valid");
+        limits.peer(Connection::peer)
+    };
+    let statuses = async |limits: &Limits, peers: &[Option<&str>]| {
+        let app = Router::new().route("/", get(|| async {}).layer(limits.layer("p")));
+        let mut statuses = Vec::new();
+        for peer in peers {
+            let response = app.clone().oneshot(Connection::request(*peer)).await;
+            statuses.push(response.expect("axum does not fail").status().as_u16());
+        }
+        statuses
+    };
+    let peers = [
+        Some("203.0.113.9"),
+        Some("203.0.113.8"),
+        Some("203.0.113.9"),
+        None,
+        None,
+    ];
+    for key in ["\"peer-ip\"", "[\"header:x-user\", \"peer-ip\"]"] {
+        let limits = limits(key);
+        assert_eq!(statuses(&limits, &peers).await, [200, 200, 429, 200, 429]);
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let text = "[rules.p]\nmax-count = 2\nwindow = \"1m\"\nkey = \"peer-ip\"";
+        std::fs::write(file.path(), text).expect("written");
+        limits.reload(file.path()).expect("valid");
+        let again = [Some("203.0.113.7"); 3];
+        assert_eq!(statuses(&limits, &again).await, [200, 200, 429]);
+    }
+    // One client behind the proxy, whatever the proxy's address is.
+    let limits = limits("\"client-ip\"");
+    assert_eq!(statuses(&limits, &peers[..2]).await, [200, 429]);
+}
+
+#[tokio::test]
+async fn a_panic_of_a_hook_is_a_500() {
+    let text = "[rules.p]\nmax-count = 1\nwindow = \"1m\"\nkey = \"peer-ip\"\n\
+         [rules.all]\nmax-count = 1\nwindow = \"1m\"\n\
+         [rules.shadow]\nmax-count = 1\nwindow = \"1m\"\nkey = \"peer-ip\"\nshadow = true";
+    let limits = Limits::from_toml(text).expect("valid");
+    let limits = limits.peer(|_| panic!("no peer"));
+    let own = RateLimitLayer::new("own", WINDOW, 1).key(PeerIp.peer(|_| panic!("no peer")));
+    for (layer, status) in [
+        (limits.layer("p"), 500),
+        (own, 500),
+        (limits.layer("all"), 200),
+        (limits.layer("shadow"), 200),
+    ] {
+        let app = Router::new().route("/", get(|| async {}).layer(layer));
+        let response = app.oneshot(Connection::request(None)).await;
+        assert_eq!(response.expect("axum does not fail").status(), status);
+    }
 }

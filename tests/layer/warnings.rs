@@ -100,6 +100,7 @@ async fn the_peer_is_a_part_of_the_key() {
         rule("login").with_key((method, PeerIp)),
         rule("login").with_key(Joined::new([shared])),
         rule("login").with_key(std::sync::Arc::new(PeerIp)),
+        rule("login").with_key(PeerIp.peer(|_| None)),
     ] {
         let limits = limits([rule]);
         ask(
