@@ -1,0 +1,394 @@
+//! What tonic's own client shows of this crate's answers, on tonic's server and on axum's.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body as AxumBody;
+use axum::routing::get;
+use axum::serve;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use tidegate::{Denied, FailOpen, Header, Limits, MemoryStore, PeerIp, RateLimitLayer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::codegen::Bytes;
+use tonic::codegen::http::{HeaderName, Request, Response as HttpResponse, StatusCode, Uri};
+use tonic::service::{LayerExt, Routes};
+use tonic::transport::server::TcpConnectInfo;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_web::{GrpcWebClientLayer, GrpcWebLayer};
+use tower::ServiceBuilder;
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Answers a check, unless the name of the service is "full", and sends three messages to a watcher.
+struct Service;
+
+#[tonic::async_trait]
+impl Health for Service {
+    async fn check(
+        &self,
+        request: tonic::Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        match &*request.into_inner().service {
+            "full" => Err(Status::resource_exhausted("the disk is full")),
+            _ => Ok(Response::new(serving())),
+        }
+    }
+
+    type WatchStream = tokio_stream::Iter<std::vec::IntoIter<Result<HealthCheckResponse, Status>>>;
+
+    async fn watch(
+        &self,
+        _: tonic::Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let messages = vec![Ok(serving()); 3];
+        Ok(Response::new(tokio_stream::iter(messages)))
+    }
+}
+
+fn serving() -> HealthCheckResponse {
+    let status = ServingStatus::Serving.into();
+    HealthCheckResponse { status }
+}
+
+fn service() -> HealthServer<Service> {
+    HealthServer::new(Service)
+}
+
+fn one() -> RateLimitLayer {
+    RateLimitLayer::new("health", WINDOW, 1)
+}
+
+fn none() -> RateLimitLayer {
+    RateLimitLayer::new("health", WINDOW, 0)
+}
+
+/// A free port that a server is to listen on.
+async fn listen() -> (TcpListenerStream, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    (TcpListenerStream::new(listener), address)
+}
+
+/// Serves with the layer around the whole server.
+async fn start(layer: RateLimitLayer) -> SocketAddr {
+    let (incoming, address) = listen().await;
+    let server = Server::builder().layer(layer).add_service(service());
+    tokio::spawn(server.serve_with_incoming(incoming));
+    address
+}
+
+/// A client whose own address is `from`.
+async fn connect_from(from: &str, address: SocketAddr) -> HealthClient<Channel> {
+    let from: IpAddr = from.parse().expect("an address");
+    let endpoint = Endpoint::new(format!("http://{address}")).expect("a valid url");
+    let channel = endpoint.local_address(Some(from)).connect().await;
+    HealthClient::new(channel.expect("a server"))
+}
+
+async fn connect(address: SocketAddr) -> HealthClient<Channel> {
+    connect_from("127.0.0.1", address).await
+}
+
+async fn client_of(layer: RateLimitLayer) -> HealthClient<Channel> {
+    connect(start(layer).await).await
+}
+
+fn request(service: &str) -> tonic::Request<HealthCheckRequest> {
+    let service = service.to_owned();
+    tonic::Request::new(HealthCheckRequest { service })
+}
+
+/// The status of a call without an answer.
+fn status<T>(answered: Result<Response<T>, Status>) -> Status {
+    match answered {
+        Ok(_) => panic!("it was answered"),
+        Err(status) => status,
+    }
+}
+
+fn field<'a>(status: &'a Status, name: &str) -> &'a str {
+    let value = status.metadata().get(name);
+    value.map_or("", |value| value.to_str().expect("printable"))
+}
+
+fn is_quota_exceeded(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.message() == "quota exceeded: health"
+}
+
+#[tokio::test]
+async fn unary() {
+    let mut client = client_of(one()).await;
+    let allowed = client.check(request("")).await.expect("an answer");
+    assert_eq!(
+        allowed.metadata().get("ratelimit").expect("a field"),
+        "\"health\";r=0;t=60"
+    );
+    assert_eq!(allowed.into_inner(), serving());
+
+    let denied = status(client.check(request("")).await);
+    assert!(is_quota_exceeded(&denied), "{denied:?}");
+    let retry_after: u64 = field(&denied, "retry-after").parse().expect("seconds");
+    assert!((1..=60).contains(&retry_after));
+    let ratelimit = format!("\"health\";r=0;t={retry_after}");
+    assert_eq!(field(&denied, "ratelimit"), ratelimit);
+    assert_eq!(field(&denied, "ratelimit-policy"), "\"health\";q=1;w=60");
+    assert!(denied.details().is_empty());
+}
+
+/// A stream that is denied never begins.
+#[tokio::test]
+async fn server_stream() {
+    let mut client = client_of(one()).await;
+    let mut messages = client
+        .watch(request(""))
+        .await
+        .expect("a stream")
+        .into_inner();
+    for _ in 0..3 {
+        let message = messages.message().await.expect("no error");
+        assert_eq!(message, Some(serving()));
+    }
+    assert_eq!(messages.message().await.expect("no error"), None);
+    let denied = status(client.watch(request("")).await);
+    assert!(is_quota_exceeded(&denied), "{denied:?}");
+    assert!(!field(&denied, "retry-after").is_empty());
+}
+
+#[tokio::test]
+async fn all_codes() {
+    let tenant = Header::new(HeaderName::from_static("x-tenant")).required();
+    let undecided = one().store(Arc::new(MemoryStore::with_max_keys(0)));
+    for (layer, code) in [
+        (undecided.clone(), Code::Unavailable),
+        (one().key(tenant), Code::InvalidArgument),
+        // Nobody says where tonic's peers are.
+        (one().key(PeerIp), Code::Internal),
+        (one().cost(|_| panic!("no cost")), Code::Internal),
+    ] {
+        let mut client = client_of(layer).await;
+        let failed = status(client.check(request("")).await);
+        assert_eq!(failed.code(), code, "{failed:?}");
+        assert_eq!(status(client.watch(request("")).await).code(), code);
+    }
+    let mut client = client_of(undecided.on_error(FailOpen)).await;
+    client.check(request("")).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn a_status_of_the_handler_is_its_own() {
+    let mut client = client_of(one()).await;
+    let full = status(client.check(request("full")).await);
+    assert_eq!(
+        (full.code(), full.message()),
+        (Code::ResourceExhausted, "the disk is full")
+    );
+    assert!(field(&full, "retry-after").is_empty());
+}
+
+#[tokio::test]
+async fn a_callback_answers_with_a_status_of_tonic() {
+    let later = async |_: Denied| Status::unavailable("later").into_http::<AxumBody>();
+    let denied = status(
+        client_of(none().degrade(later))
+            .await
+            .check(request(""))
+            .await,
+    );
+    assert_eq!(
+        (denied.code(), denied.message()),
+        (Code::Unavailable, "later")
+    );
+}
+
+/// Each address has its own limit.
+async fn has_limit_for_each_peer(address: SocketAddr) {
+    for from in ["127.0.0.1", "127.0.0.2"] {
+        let mut client = connect_from(from, address).await;
+        client.check(request("")).await.expect("an answer");
+        // A new connection is no new client.
+        let mut client = connect_from(from, address).await;
+        assert!(is_quota_exceeded(&status(client.check(request("")).await)));
+    }
+}
+
+#[tokio::test]
+async fn peers() {
+    let key = PeerIp.peer(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr());
+    has_limit_for_each_peer(start(one().key(key)).await).await;
+
+    let file = "client-ip.trusted = []\n[rules.health]\nmax-count = 1\nwindow = \"1m\"\nkey = ";
+    for key in ["peer-ip", "client-ip"] {
+        let limits = Limits::from_toml(&format!("{file}\"{key}\"")).expect("valid");
+        let limits = limits.peer(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr());
+        has_limit_for_each_peer(start(limits.layer("health")).await).await;
+    }
+}
+
+#[tokio::test]
+async fn one_service_alone() {
+    let (incoming, address) = listen().await;
+    let server = Server::builder().add_service(none().named_layer(service()));
+    tokio::spawn(server.serve_with_incoming(incoming));
+    let mut client = connect(address).await;
+    assert!(is_quota_exceeded(&status(client.check(request("")).await)));
+
+    // What is not of this service is not limited.
+    let uri = format!("http://{address}/other.Service/Method")
+        .parse()
+        .expect("a url");
+    let other = post(uri, "application/grpc").await;
+    assert_eq!(other.headers()["grpc-status"], "12");
+}
+
+/// On one port, with routes of HTTP.
+#[tokio::test]
+async fn an_axum_router() {
+    let routes = Routes::new(service()).into_axum_router();
+    let app = routes
+        .route("/id", get(async || "1"))
+        .layer(one().key(PeerIp));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { serve(listener, app).await });
+
+    has_limit_for_each_peer(address).await;
+    let head = http_1(
+        address,
+        "GET /id HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+    )
+    .await;
+    assert!(
+        head.starts_with("HTTP/1.1 429 Too Many Requests\r\n"),
+        "{head}"
+    );
+    assert!(
+        head.contains("\"violated-policies\":[\"health\"]"),
+        "{head}"
+    );
+}
+
+/// Behind tonic's translation and in front of it.
+#[tokio::test]
+async fn grpc_web() {
+    let server = || Server::builder().accept_http1(true);
+    let (incoming, behind) = listen().await;
+    let mut translated = server().layer(GrpcWebLayer::new()).layer(one());
+    tokio::spawn(
+        translated
+            .add_service(service())
+            .serve_with_incoming(incoming),
+    );
+    let (incoming, in_front) = listen().await;
+    let mut translated = server().layer(one()).layer(GrpcWebLayer::new());
+    tokio::spawn(
+        translated
+            .add_service(service())
+            .serve_with_incoming(incoming),
+    );
+    for address in [behind, in_front] {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let client = ServiceBuilder::new()
+            .layer(GrpcWebClientLayer::new())
+            .service(client);
+        let origin = format!("http://{address}").parse().expect("a url");
+        let mut client = HealthClient::with_origin(client, origin);
+        let allowed = client.check(request("")).await.expect("an answer");
+        assert_eq!(allowed.into_inner(), serving());
+        for denied in [
+            status(client.check(request("")).await),
+            status(client.watch(request("")).await),
+        ] {
+            assert!(is_quota_exceeded(&denied), "{denied:?}");
+            assert!(!field(&denied, "retry-after").is_empty());
+        }
+    }
+}
+
+/// The bytes of a denial over HTTP/1, as a proxy in front of browsers sees them.
+#[tokio::test]
+async fn bytes_of_grpc_web() {
+    let (incoming, address) = listen().await;
+    let server = Server::builder()
+        .accept_http1(true)
+        .layer(none())
+        .add_service(service());
+    tokio::spawn(server.serve_with_incoming(incoming));
+    let request = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nhost: a\r\n\
+         content-type: application/grpc-web-text+proto\r\ncontent-length: 0\r\n\
+         connection: close\r\n\r\n";
+    let answer = http_1(address, request).await;
+    let (answer, date) = answer.split_once("date: ").expect("a date");
+    assert_eq!(
+        answer,
+        "HTTP/1.1 200 OK\r\n\
+         content-type: application/grpc-web-text+proto\r\n\
+         grpc-status: 8\r\n\
+         grpc-message: quota exceeded: health\r\n\
+         ratelimit-policy: \"health\";q=0;w=60\r\n\
+         ratelimit: \"health\";r=0;t=0\r\n\
+         connection: close\r\n\
+         content-length: 0\r\n"
+    );
+    assert!(date.ends_with("GMT\r\n\r\n"), "no body: {date:?}");
+}
+
+/// One frame with all fields, which ends the stream.
+#[tokio::test]
+async fn head_over_http_2() {
+    let address = start(none()).await;
+    let uri = format!("http://{address}/grpc.health.v1.Health/Check")
+        .parse()
+        .expect("a url");
+    let response = post(uri, "application/grpc+proto").await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let fields = response
+        .headers()
+        .iter()
+        .filter(|(name, _)| *name != "date");
+    let fields = fields.map(|(name, value)| format!("{name}: {}", value.to_str().expect("text")));
+    let fields: Vec<_> = fields.collect();
+    assert_eq!(
+        fields,
+        [
+            "content-type: application/grpc+proto",
+            "grpc-status: 8",
+            "grpc-message: quota exceeded: health",
+            "ratelimit-policy: \"health\";q=0;w=60",
+            "ratelimit: \"health\";r=0;t=0",
+        ]
+    );
+    let body = response.into_body();
+    assert!(axum::body::HttpBody::is_end_stream(&body));
+    let body = body.collect().await.expect("a whole body");
+    assert!(body.trailers().is_none() && body.to_bytes().is_empty());
+}
+
+/// A POST over HTTP/2.
+async fn post(uri: Uri, content_type: &str) -> HttpResponse<Incoming> {
+    let mut client = Client::builder(TokioExecutor::new());
+    let client = client.http2_only(true).build_http::<Empty<Bytes>>();
+    let request = Request::post(uri).header("content-type", content_type);
+    let request = request.body(Empty::new()).expect("a valid request");
+    client.request(request).await.expect("an answer")
+}
+
+/// The answer to a request over HTTP/1.
+async fn http_1(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("a server");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    answer
+}
