@@ -101,28 +101,28 @@ impl fmt::Display for Warning {
         match self.kind {
             WarningKind::NoRule => write!(
                 f,
-                "there is no rule for \"{path}\", so its layer limits nothing: add a rule, or correct \
+                "there is no rule for {path:?}, so its layer limits nothing: add a rule, or correct \
                  the path of the layer"
             ),
             WarningKind::UnusedRule => write!(
                 f,
-                "no layer uses the rule \"{path}\", so it limits nothing: make a layer of this path, \
+                "no layer uses the rule {path:?}, so it limits nothing: make a layer of this path, \
                  or correct the path of the rule"
             ),
             WarningKind::PeerIpBehindProxy => write!(
                 f,
-                "the key of \"{path}\" is PeerIp, but a request has the field {name}, as proxies write it: \
+                "the key of {path:?} is PeerIp, but a request has the field {name}, as proxies write it: \
                  behind a proxy all clients share one limit; use ClientIp::behind with its networks"
             ),
             WarningKind::FewerHops => write!(
                 f,
-                "a request for \"{path}\" has fewer addresses in the field {name} than \
+                "a request for {path:?} has fewer addresses in the field {name} than \
                  ClientIp::behind_hops says: it did not come through all proxies, and is counted by \
                  the address that sent it; correct the number, or close the way around the proxies"
             ),
             WarningKind::LargeLog => write!(
                 f,
-                "\"{path}\" has a max above 10,000 under the sliding log, which keeps up to so many \
+                "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \
                  entries for each key: use the algorithm \"sliding-window\" or \"gcra\""
             ),
             WarningKind::DefaultPrefix => f.write_str(

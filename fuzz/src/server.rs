@@ -166,6 +166,7 @@ fn reply(words: &Words, shared: &Mutex<Shared>) -> Reply {
         b"HELLO" => b"%1\r\n+proto\r\n:3\r\n",
         b"CLIENT" => b"+OK\r\n",
         b"SCRIPT" => b"$4\r\nhash\r\n",
+        b"INFO" => b"-ERR unknown command 'INFO'\r\n",
         b"TIME" => b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n",
         b"SUBSCRIBE" | b"UNSUBSCRIBE" => b">3\r\n+subscribe\r\n+x\r\n:1\r\n",
         _ => {

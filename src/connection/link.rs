@@ -48,6 +48,10 @@ pub(crate) struct Link {
 pub(super) struct LinkInner {
     pub(super) clock: ServerClock,
     /// The server's host and port.
+    #[cfg_attr(
+        not(feature = "sentinel"),
+        expect(dead_code, reason = "only a master's address changes")
+    )]
     pub(super) server: Box<str>,
     /// The epoch of the failover that made the server a master, as a sentinel has said; 0 for any
     /// other server.

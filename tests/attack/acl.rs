@@ -44,7 +44,7 @@ fn acl<T: FromRedisValue>(admin: &mut Connection, words: &[impl AsRef<str>]) -> 
     command.query(admin).expect("an administrator may do that")
 }
 
-/// What the server has refused since it was last forgotten.
+/// What the server has refused since it was last forgotten, without what is optional.
 fn refused(admin: &mut Connection) -> BTreeSet<String> {
     let entries: Vec<Value> = acl(admin, &["LOG"]);
     let object = |entry: Value| {
@@ -52,7 +52,8 @@ fn refused(admin: &mut Connection) -> BTreeSet<String> {
         let object = fields.into_iter().find(|(name, _)| name == "object");
         redis::from_redis_value::<String>(object.expect("what was refused").1).expect("text")
     };
-    entries.into_iter().map(object).collect()
+    let objects = entries.into_iter().map(object);
+    objects.filter(|object| object != "info").collect()
 }
 
 fn with_user(url: &str, user: &str) -> String {
