@@ -5,8 +5,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::batcher::GrantGuard;
+use super::error::LimiterError;
 use super::limiter_backend::GrantId;
-use super::rate_limiter::LimiterError;
 use crate::jitter;
 
 /// The largest number of callers in one call, which then takes the server about 100 us.

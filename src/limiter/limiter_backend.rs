@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
-use super::batcher::Client;
+use super::client::Client;
+use super::error::LimiterError;
 use super::memory_limiters::MemoryLimiters;
 use super::rate::Rate;
-use super::rate_limiter::LimiterError;
 #[cfg(feature = "redis")]
 use super::redis_limiters::RedisLimiters;
 use super::redisson_use::RedissonPermits;

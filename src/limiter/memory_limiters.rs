@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::batcher::Client;
+use super::client::Client;
+use super::error::LimiterError;
 use super::limiter_backend::{
     AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
     LimiterFuture, Limiters, RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
-use super::rate_limiter::LimiterError;
 use crate::clock::Clock;
 use crate::sync::lock;
 

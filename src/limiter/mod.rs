@@ -24,16 +24,21 @@
 
 mod acquire_queue;
 mod batcher;
+mod client;
+mod error;
 mod give_back_queue;
 mod limiter_backend;
 mod memory_limiters;
+mod permit;
 mod rate;
 mod rate_limiter;
 #[cfg(feature = "redis")]
 mod redis_limiters;
 mod redisson_use;
 
+pub use error::{LimiterError, LimiterErrorKind};
 pub use limiter_backend::{Generation, LimiterBackend};
 pub use memory_limiters::MemoryLimiters;
+pub use permit::Permit;
 pub use rate::{Rate, RateType};
-pub use rate_limiter::{LimiterError, LimiterErrorKind, Permit, RateLimiter};
+pub use rate_limiter::RateLimiter;

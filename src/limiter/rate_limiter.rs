@@ -6,13 +6,16 @@ use tokio::time::{Instant, timeout_at};
 
 use super::acquire_queue::AcquireAnswer;
 use super::batcher::Batcher;
+use super::error::LimiterError;
+#[cfg(doc)]
+use super::error::LimiterErrorKind;
 use super::limiter_backend::{
     AcquireRequest, ConfigureMode, Generation, Grant, GrantId, LimiterBackend, Sharing,
 };
 #[cfg(doc)]
 use super::memory_limiters::MemoryLimiters;
+use super::permit::Permit;
 use super::rate::{Rate, RateType};
-use crate::error::{KindError, StoreError, StoreErrorKind};
 
 /// A budget of permits that code acquires and can wait for: at most a [`Rate`] in any interval.
 ///
@@ -508,144 +511,5 @@ async fn acquire_until(
                 return Ok(AcquireAnswer::Denied { wait, retry });
             }
         }
-    }
-}
-
-/// Permits that were granted, and that can be given back once.
-///
-/// Dropping it gives nothing back: the permits count as used.
-#[must_use = "the permits count as used unless they are released"]
-pub struct Permit {
-    backend: LimiterBackend,
-    name: Arc<str>,
-    grant: Grant,
-}
-
-impl Permit {
-    pub(super) fn new(backend: &LimiterBackend, name: &Arc<str>, grant: Grant) -> Self {
-        Self {
-            backend: backend.clone(),
-            name: Arc::clone(name),
-            grant,
-        }
-    }
-
-    /// The number of permits.
-    #[must_use]
-    pub const fn permits(&self) -> u64 {
-        self.grant.permits
-    }
-
-    /// Gives the permits back because they were not used, and returns how many came back.
-    ///
-    /// It returns 0 if the permits no longer count, because the interval is over or because a new
-    /// rate was set. It also returns 0 with an earlier [`Generation`](super::Generation), which
-    /// cannot tell grants apart.
-    ///
-    /// # Errors
-    ///
-    /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
-    /// # let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
-    /// limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(60)).await?;
-    /// let permit = limiter.acquire_permit(3).await?;
-    /// // The call turned out not to be needed.
-    /// assert_eq!(permit.release().await?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn release(self) -> Result<u64, LimiterError> {
-        let LimiterBackend { limiters, client } = &self.backend;
-        let released = limiters.give_back(Arc::clone(&self.name), vec![self.grant]);
-        let released = released.await;
-        if !matches!(released, Ok(0)) {
-            client.notify_waiters(&self.name);
-        }
-        match released {
-            // The limiter was deleted, so none of its grants count.
-            Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => Ok(0),
-            released => released,
-        }
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
-            .field("name", &self.name)
-            .field("permits", &self.grant.permits)
-            .finish()
-    }
-}
-
-/// Why a call of a [`RateLimiter`](super::RateLimiter) failed. Too few permits are not an error.
-///
-/// Nothing was granted and nothing was written, unless the kind is [`LimiterErrorKind::Store`].
-pub type LimiterError = KindError<LimiterErrorKind>;
-
-/// The kinds of [`LimiterError`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LimiterErrorKind {
-    /// The caller asked for 0 permits.
-    NoPermits,
-    /// The caller asked for more permits than the rate grants in one interval.
-    AboveRate,
-    /// The limiter has no rate: none was set, or it was deleted or forgotten.
-    UnknownLimiter,
-    /// The rate has 0 or too many permits, or its interval is zero or too long.
-    InvalidRate,
-    /// The keep-alive time is shorter than the interval.
-    KeepAliveTooShort,
-    /// The key in Redis does not hold a rate.
-    Malformed,
-    /// The [generation](super::Generation) does not support this call.
-    Unsupported,
-    /// Redis did not answer, or answered with an error. The permits may have been granted; they
-    /// come back after the interval.
-    Store(StoreErrorKind),
-}
-
-impl LimiterError {
-    pub(super) fn new(kind: LimiterErrorKind, message: impl Into<Arc<str>>) -> Self {
-        Self::of(kind, message)
-    }
-
-    fn no_permits() -> Self {
-        let message = "no permits were asked for, expected at least 1";
-        Self::new(LimiterErrorKind::NoPermits, message)
-    }
-
-    pub(super) fn above_rate(name: &str, permits: u64) -> Self {
-        let message = format!("{permits} permits of \"{name}\" are more than its rate ever grants");
-        Self::new(LimiterErrorKind::AboveRate, message)
-    }
-
-    pub(super) fn unsupported(message: impl Into<Arc<str>>) -> Self {
-        Self::new(LimiterErrorKind::Unsupported, message)
-    }
-
-    pub(super) fn runtime_ended() -> Self {
-        StoreError::new(StoreErrorKind::Unavailable, "the runtime has ended").into()
-    }
-
-    pub(super) fn unknown(name: &str) -> Self {
-        let message = format!("the limiter \"{name}\" has no rate: call try_set_rate first");
-        Self::new(LimiterErrorKind::UnknownLimiter, message)
-    }
-
-    pub(super) const fn is_store_error(&self) -> bool {
-        matches!(self.kind(), LimiterErrorKind::Store(_))
-    }
-}
-
-impl From<StoreError> for LimiterError {
-    fn from(error: StoreError) -> Self {
-        error.map_kind(LimiterErrorKind::Store)
     }
 }

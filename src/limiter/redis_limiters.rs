@@ -5,12 +5,12 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 
+use super::error::{LimiterError, LimiterErrorKind};
 use super::limiter_backend::{
     AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
     LimiterFuture, Limiters, RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
-use super::rate_limiter::{LimiterError, LimiterErrorKind};
 use super::redisson_use::RedissonPermits;
 use crate::clock::Clock;
 use crate::connection::{
