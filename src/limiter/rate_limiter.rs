@@ -227,12 +227,12 @@ impl RateLimiter {
         is_set
     }
 
-    /// The rate; `None` if none is set.
+    /// The rate that is in force, whoever has set it; `None` if none is set.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
-    pub async fn rate(&self) -> Result<Option<Rate>, LimiterError> {
+    pub async fn stored_rate(&self) -> Result<Option<Rate>, LimiterError> {
         self.backend.limiters.rate(&self.name).await
     }
 
