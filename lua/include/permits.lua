@@ -14,6 +14,8 @@
 --                                            granted
 --        text(integer)                       the integer with all its digits
 --        permits_of(member)                  the permits of a grant
+--        still_counts(member)                whether it is a grant that has not expired
+--        count_remaining()                   the remaining permits, counted from the grants
 --        store(is_grant)                     stores `remaining`, and sets the expiry of all keys
 --
 -- KEYS[1]  hash: the rate
@@ -81,6 +83,12 @@ local function permits_of(member)
     return (struct.unpack('<I4', member, size - 3))
   end
   return 0
+end
+
+-- Whether this grant counts.
+local function still_counts(member)
+  local score = call('ZSCORE', permits_key, member)
+  return score and score + 0 > expired_until
 end
 
 -- Counts the remaining permits from the grants that have not expired.

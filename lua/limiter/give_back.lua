@@ -19,8 +19,7 @@ local test_now = ARGV[1] ~= '' and ARGV[1]
 local returned = 0
 for index = 2, #ARGV do
   local member = ARGV[index]
-  local score = call('ZSCORE', permits_key, member)
-  if score and score + 0 > expired_until then
+  if still_counts(member) then
     returned = returned + permits_of(member)
     call('ZREM', permits_key, member)
   end

@@ -8,9 +8,13 @@ use tokio::time::{Instant, sleep_until};
 use super::acquire_queue::{AcquireAnswer, AcquireQueue, PendingAcquire, PendingBatch};
 use super::error::LimiterError;
 use super::give_back_queue::GiveBackQueue;
-use super::limiter_backend::{AcquireRequest, Generation, Grant, GrantId, Limiters};
+use super::limiter_backend::{
+    AcquireCall, AcquireReply, AcquireRequest, Generation, Grant, GrantId, Limiters,
+};
 use super::redisson_use::RedissonUse;
+use crate::log_on_change::LogOnChange;
 use crate::sync::lock;
+use crate::trace;
 
 /// Asks for permits on behalf of all callers of this process with the same request, up to 64
 /// callers in one call.
@@ -22,6 +26,7 @@ pub(super) struct Batcher {
     retry_changed: Notify,
     give_back: Arc<GiveBackQueue>,
     redisson: Arc<Mutex<RedissonUse>>,
+    failures: Arc<LogOnChange>,
 }
 
 impl Batcher {
@@ -30,6 +35,7 @@ impl Batcher {
         limiters: &Arc<dyn Limiters>,
         give_back: Arc<GiveBackQueue>,
         redisson: &Arc<Mutex<RedissonUse>>,
+        failures: &Arc<LogOnChange>,
     ) -> Self {
         Self {
             request: request.clone(),
@@ -38,6 +44,7 @@ impl Batcher {
             retry_changed: Notify::new(),
             give_back,
             redisson: Arc::clone(redisson),
+            failures: Arc::clone(failures),
         }
     }
 
@@ -116,21 +123,15 @@ impl Batcher {
 
     /// Makes one call. `changes` comes from [`AcquireQueue::next_batch`].
     async fn call(self: Arc<Self>, batch: PendingBatch, changes: u64) {
-        let ids = batch.iter().map(|(_, pending)| pending.id).collect();
-        let average = lock(&self.redisson).average(Instant::now());
-        let acquire = self.limiters.acquire(self.request.clone(), ids, average);
-        let reply = match acquire.await {
+        let reply = match self.ask(&batch).await {
             Ok(reply) => reply,
-            Err(error) => {
-                // All pending callers get the error at once. Otherwise thousands of callers would
-                // run into a timeout one batch after the other.
-                let others = lock(&self.queue).take_all();
-                for (_, pending) in batch.into_iter().chain(others) {
-                    pending.answer(Err(error.clone()));
-                }
-                return;
-            }
+            Err(error) => return self.fail(batch, &error),
         };
+        lock(&self.queue).worked();
+        if self.failures.worked() {
+            let limiter = &*self.request.name;
+            trace::event!(warn: limiter, "the limiter is answered again");
+        }
         if let Some(counted) = reply.redisson {
             lock(&self.redisson).add(counted, Instant::now());
         }
@@ -146,6 +147,47 @@ impl Batcher {
         if !denied.is_empty() {
             self.deny(denied, reply.wait, changes);
         }
+    }
+
+    async fn ask(&self, batch: &PendingBatch) -> Result<AcquireReply, LimiterError> {
+        let redisson_average = lock(&self.redisson).average(Instant::now());
+        let call = AcquireCall {
+            callers: batch.iter().map(|(_, pending)| pending.id).collect(),
+            is_in_doubt: batch.iter().any(|(_, pending)| pending.is_in_doubt),
+            redisson_average,
+        };
+        self.limiters.acquire(self.request.clone(), call).await
+    }
+
+    /// All pending callers hear of the error at once, or wait for a better answer. Otherwise
+    /// thousands of callers would run into a timeout one batch after the other.
+    fn fail(&self, mut batch: PendingBatch, error: &LimiterError) {
+        for (_, pending) in &mut batch {
+            pending.is_in_doubt |= error.is_store_error();
+        }
+        let mut queue = lock(&self.queue);
+        if error.may_pass() {
+            let have_left = queue.fail(batch, error);
+            drop(queue);
+            // Such a caller may have been granted its permits after it had given them back.
+            have_left.into_iter().for_each(|id| drop(self.guard(id, 0)));
+            self.retry_changed.notify_one();
+            if self.failures.failed() {
+                let (limiter, error) = (&*self.request.name, error.to_string());
+                trace::event!(warn: limiter, error, "the limiter's callers wait and ask again");
+            }
+            return;
+        }
+        let others = queue.take_all();
+        drop(queue);
+        for (_, pending) in batch.into_iter().chain(others) {
+            pending.answer(Err(error.clone()));
+        }
+    }
+
+    /// The error of the latest call, if callers ask again after it.
+    pub(super) fn failure(&self) -> Option<LimiterError> {
+        lock(&self.queue).failure()
     }
 
     fn deny(&self, batch: PendingBatch, wait: Duration, changes: u64) {

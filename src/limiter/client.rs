@@ -5,6 +5,7 @@ use super::batcher::Batcher;
 use super::give_back_queue::GiveBackQueue;
 use super::limiter_backend::{AcquireRequest, ClientId, GrantId, Limiters};
 use super::redisson_use::RedissonUse;
+use crate::log_on_change::LogOnChange;
 use crate::swept_map::SweptMap;
 use crate::sync::lock;
 
@@ -13,6 +14,7 @@ pub(super) struct Client {
     id: ClientId,
     next_number: AtomicU64,
     batchers: Mutex<SweptMap<Arc<str>, NamedBatchers>>,
+    failures: Arc<LogOnChange>,
 }
 
 /// The batchers of one limiter, and what they know together.
@@ -28,6 +30,7 @@ impl Client {
             id,
             next_number: AtomicU64::new(0),
             batchers: Mutex::default(),
+            failures: Arc::default(),
         }
     }
 
@@ -73,7 +76,13 @@ impl Client {
             }
         };
         let give_back = GiveBackQueue::new(limiters, request, notify_waiters);
-        let batcher = Arc::new(Batcher::new(request, limiters, give_back, redisson));
+        let batcher = Arc::new(Batcher::new(
+            request,
+            limiters,
+            give_back,
+            redisson,
+            &self.failures,
+        ));
         batchers.push(Arc::downgrade(&batcher));
         batcher
     }

@@ -61,6 +61,16 @@ impl LimiterError {
     pub(super) const fn is_store_error(&self) -> bool {
         matches!(self.kind(), LimiterErrorKind::Store(_))
     }
+
+    /// Whether the same call may succeed later, without a change of the program or of the server's
+    /// settings.
+    pub(super) const fn may_pass(&self) -> bool {
+        use StoreErrorKind::{Overloaded, ReadOnly, Timeout, Unavailable};
+        matches!(
+            self.kind(),
+            LimiterErrorKind::Store(Timeout | Unavailable | Overloaded | ReadOnly)
+        )
+    }
 }
 
 impl From<StoreError> for LimiterError {

@@ -113,14 +113,10 @@ pub(super) type LimiterFuture<'a, T> = BoxFuture<'a, Result<T, LimiterError>>;
 /// rate fail with [`UnknownLimiter`](super::LimiterErrorKind::UnknownLimiter).
 pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
     /// Grants the request to one caller after the other, while enough permits are left.
-    ///
-    /// `redisson_average` is how many permits of Redisson counted lately; `None` if they need not
-    /// be counted.
     fn acquire(
         &self,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
-        redisson_average: Option<u64>,
+        call: AcquireCall,
     ) -> LimiterFuture<'static, AcquireReply>;
 
     /// Gives back the grants that still count, and removes callers without a grant from the fair
@@ -181,6 +177,17 @@ pub(super) struct AcquireRequest {
     pub(super) permits: u64,
     /// How long a call may take. Callers with another timeout make calls of their own.
     pub(super) timeout: Duration,
+}
+
+/// One call, for several callers with the same request.
+#[derive(Debug, Clone)]
+pub(super) struct AcquireCall {
+    pub(super) callers: Vec<GrantId>,
+    /// Whether a call whose reply was lost may have granted some of these callers their permits.
+    /// They still have them then, and are not charged again.
+    pub(super) is_in_doubt: bool,
+    /// How many permits of Redisson counted lately; `None` if they need not be counted.
+    pub(super) redisson_average: Option<u64>,
 }
 
 #[derive(Debug)]

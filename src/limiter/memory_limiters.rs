@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use super::client::Client;
 use super::error::LimiterError;
 use super::limiter_backend::{
-    AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
+    AcquireCall, AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
     LimiterFuture, Limiters, RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
@@ -160,12 +160,11 @@ impl Limiters for MemoryLimiters {
     fn acquire(
         &self,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
-        _: Option<u64>,
+        call: AcquireCall,
     ) -> LimiterFuture<'static, AcquireReply> {
         let reply = require_third(request.generation).and_then(|()| {
             self.get(&request.name, |now, limiter| {
-                limiter.acquire(now, &request, self.client.id(), &callers)
+                limiter.acquire(now, &request, self.client.id(), &call.callers)
             })?
         });
         Box::pin(ready(reply))

@@ -62,6 +62,14 @@ use super::rate::{Rate, RateType};
 /// given back when the server answers again within seconds; otherwise they come back after the
 /// interval.
 ///
+/// # When Redis fails
+///
+/// [`acquire`](Self::acquire) goes on through time-outs, and while Redis is unavailable, loading,
+/// overloaded or read-only. So does [`try_acquire_for`](Self::try_acquire_for) within its time; then
+/// it returns the latest error. Callers ask again together, after pauses that double from 50 ms to a
+/// second. A caller whose reply was lost keeps what it was granted, and is charged once. Any other
+/// error ends a call at once, such as a missing permission. All other calls ask once.
+///
 /// # Panics
 ///
 /// Acquiring permits panics outside of a tokio runtime.
@@ -337,11 +345,11 @@ impl RateLimiter {
     /// Acquires permits, and waits for them up to `timeout`. Returns whether it acquired them.
     ///
     /// It does not wait if the permits cannot be granted in time. A timeout of zero is the same as
-    /// [`try_acquire`](Self::try_acquire).
+    /// [`try_acquire`](Self::try_acquire). Any call may last as long as `try_acquire`.
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire), and [`LimiterErrorKind::Unsupported`] for a
+    /// Those of [`try_acquire`](Self::try_acquire), if they last, and [`LimiterErrorKind::Unsupported`] for a
     /// [fair](Self::fair) limiter of an earlier generation.
     pub async fn try_acquire_for(
         &self,
@@ -361,7 +369,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire_for`](Self::try_acquire_for). They also end a wait: if the rate is
+    /// Those of [`try_acquire_for`](Self::try_acquire_for), but for a Redis that does not answer, is
+    /// unavailable, loading, overloaded or read-only: the wait goes on. They also end a wait: if the rate is
     /// lowered below `permits` meanwhile, the error is [`LimiterErrorKind::AboveRate`].
     pub async fn acquire(&self, permits: u64) -> Result<(), LimiterError> {
         self.acquire_permit(permits).await.map(|_| ())
@@ -508,7 +517,8 @@ async fn acquire_until(
             Ok(Ok(answer)) => return answer,
             Err(_) => {
                 let retry = Some(retry);
-                return Ok(AcquireAnswer::Denied { wait, retry });
+                let denied = AcquireAnswer::Denied { wait, retry };
+                return batcher.failure().map_or(Ok(denied), Err);
             }
         }
     }

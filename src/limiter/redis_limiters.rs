@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::error::{LimiterError, LimiterErrorKind};
 use super::limiter_backend::{
-    AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
+    AcquireCall, AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
     LimiterFuture, Limiters, RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
@@ -56,10 +56,7 @@ impl RedisLimiters {
     ) -> Result<Value, LimiterError> {
         let keys = LimiterKeys::new(name, self.redis.id());
         let with_time = |command: &mut Cmd| {
-            match &self.clock {
-                Some(clock) => command.arg(clock.now()),
-                None => command.arg(""),
-            };
+            argument(command, self.clock.as_ref().map(|clock| clock.now()));
             arguments(command);
         };
         let reply = self.connection().call(script, &keys.all(), with_time);
@@ -91,25 +88,24 @@ impl RedisLimiters {
     async fn acquire_now(
         self,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
-        redisson_average: Option<u64>,
+        call: AcquireCall,
     ) -> Result<AcquireReply, LimiterError> {
         let script = match request.generation {
-            Generation::First => return self.acquire_each(&LIMITER_FIRST, request, callers).await,
+            Generation::First => return self.acquire_each(&LIMITER_FIRST, request, call).await,
             Generation::Second => {
-                return self.acquire_each(&LIMITER_SECOND, request, callers).await;
+                return self.acquire_each(&LIMITER_SECOND, request, call).await;
             }
             Generation::Third if request.is_fair => &LIMITER_ACQUIRE_FAIR,
             Generation::Third => &LIMITER_ACQUIRE,
         };
         let arguments = |command: &mut Cmd| {
-            let members = callers.iter().map(|id| member(id, request.permits));
+            let members = call.callers.iter();
+            let members = members.map(|id| member(id, request.permits));
             let members = members.collect::<Vec<_>>().concat();
-            command.arg(request.permits).arg(callers.len()).arg(members);
-            match redisson_average {
-                Some(average) => command.arg(average),
-                None => command.arg(""),
-            };
+            command.arg(request.permits).arg(call.callers.len());
+            command.arg(members);
+            argument(command, call.redisson_average);
+            command.arg(u8::from(call.is_in_doubt));
         };
         let reply = self.call(script, &request.name, arguments).await?;
         let Value::Array(parts) = &reply else {
@@ -146,13 +142,14 @@ impl RedisLimiters {
         self,
         script: &'static Script,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
+        call: AcquireCall,
     ) -> Result<AcquireReply, LimiterError> {
         let (mut granted, mut wait) = (0, Duration::ZERO);
-        for id in &callers {
+        for id in &call.callers {
             let arguments = |command: &mut Cmd| {
                 command.arg(request.permits);
                 command.arg(member(id, request.permits));
+                command.arg(u8::from(call.is_in_doubt));
             };
             let reply = self.call(script, &request.name, arguments).await?;
             match self.number(&request.name, request.permits, &reply)? {
@@ -182,6 +179,14 @@ impl RedisLimiters {
     }
 }
 
+/// Adds a number, or an empty argument.
+fn argument(command: &mut Cmd, number: Option<u64>) {
+    match number {
+        Some(number) => command.arg(number),
+        None => command.arg(""),
+    };
+}
+
 /// Scripts count callers from 1.
 fn index(position: &Value) -> Option<usize> {
     match position {
@@ -208,11 +213,9 @@ impl Limiters for RedisLimiters {
     fn acquire(
         &self,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
-        redisson_average: Option<u64>,
+        call: AcquireCall,
     ) -> LimiterFuture<'static, AcquireReply> {
-        let acquired = self.clone().acquire_now(request, callers, redisson_average);
-        Box::pin(acquired)
+        Box::pin(self.clone().acquire_now(request, call))
     }
 
     fn give_back(&self, name: Arc<str>, grants: Vec<Grant>) -> LimiterFuture<'static, u64> {

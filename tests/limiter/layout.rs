@@ -111,7 +111,11 @@ async fn what_redisson_writes_is_read() {
         .exec(&mut connection)
         .expect("is written");
     let limiter = RateLimiter::new(&redis, "partner");
-    let rate = limiter.stored_rate().await.expect("an answer").expect("a rate");
+    let rate = limiter
+        .stored_rate()
+        .await
+        .expect("an answer")
+        .expect("a rate");
     assert_eq!(rate, Rate::overall(10, MINUTE).expect("valid"));
     assert_eq!(limiter.available_permits().await.expect("an answer"), 3);
     assert!(!limiter.try_acquire(4).await.expect("an answer"));

@@ -32,7 +32,11 @@ async fn the_first_rate_wins(on: LimiterBackend) {
     let limiter = limiter(on, 3, 60_000).await;
     let second = limiter.try_set_rate(RateType::PerClient, 5, SECOND).await;
     assert!(!second.expect("an answer"));
-    let rate = limiter.stored_rate().await.expect("an answer").expect("a rate");
+    let rate = limiter
+        .stored_rate()
+        .await
+        .expect("an answer")
+        .expect("a rate");
     assert_eq!(rate, Rate::overall(3, MINUTE).expect("valid"));
 }
 
