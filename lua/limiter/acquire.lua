@@ -9,6 +9,7 @@
 -- ARGV[5]  how many permits of Redisson counted lately; empty: there were none a moment ago
 -- ARGV[6]  1 if a call whose reply was lost may have granted some of the callers their permits: they
 --          have them then, from now on; else 0
+-- ARGV[7]  when the callers' process chose its rate, in microseconds; empty: it has none
 --
 -- Reply: {how many callers were granted their permits, or with ARGV[6] their positions, from 1; the
 --         microseconds until the next caller's permits can be granted, or 0}; if permits of Redisson
@@ -16,6 +17,7 @@
 --         number as in lua/include/permits.lua
 
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local chosen_at = tonumber(ARGV[7])
 local test_now = ARGV[1] ~= '' and ARGV[1]
 local number, is_in_doubt = ARGV[3] + 0, ARGV[6] == '1'
 
@@ -29,7 +31,8 @@ local number, is_in_doubt = ARGV[3] + 0, ARGV[6] == '1'
 --
 -- While no grant has expired, the expiry of the keys stays as it is: all grants since it was set
 -- are within one interval of each other, and `store` sets it long enough for that.
-local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire')
+local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire',
+  'chosenAt')
 local rate, interval = tonumber(config[1] or nil), tonumber(config[2] or nil)
 local value_key, permits_key, is_current = KEYS[2], KEYS[3], config[3] == '0'
 if rate and interval and config[3] == '1' then
@@ -38,7 +41,8 @@ if rate and interval and config[3] == '1' then
   is_current = call('GET', KEYS[6]) == epoch
 end
 if number == 1 and is_current and not is_in_doubt and not config[4] and rate and interval
-  and requested <= rate and interval >= 1 then
+  and requested <= rate and interval >= 1
+  and (not chosen_at or (tonumber(config[6] or nil) or 0) >= chosen_at) then
   local value = call('GET', value_key)
   local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
   local now = test_now or server_now

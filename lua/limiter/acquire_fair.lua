@@ -9,11 +9,13 @@
 --          each; bytes 2 to 9 are the id of the client
 -- ARGV[5]  as in acquire.lua
 -- ARGV[6]  as in acquire.lua
+-- ARGV[7]  as in acquire.lua
 --
 -- Reply: {the positions of the callers that were granted their permits, from 1, the microseconds
 --         until the next caller's permits can be granted, or 0}; the rest as in acquire.lua
 
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local chosen_at = tonumber(ARGV[7])
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 

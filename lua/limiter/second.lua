@@ -8,11 +8,13 @@
 --          bytes
 -- ARGV[4]  1 if a call whose reply was lost may have granted the permits: the caller has them then,
 --          from now on; else 0
+-- ARGV[5]  when the callers' process chose its rate, in microseconds; empty: it has none
 --
 -- Reply: 0 if they were granted, else the microseconds until the earliest grant expires; a negative
 --        number as in lua/include/permits.lua
 
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local chosen_at = tonumber(ARGV[5])
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 

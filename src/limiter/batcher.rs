@@ -6,13 +6,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::acquire_queue::{AcquireAnswer, AcquireQueue, PendingAcquire, PendingBatch};
-use super::error::LimiterError;
+use super::client::LimiterState;
+use super::error::{LimiterError, LimiterErrorKind};
 use super::give_back_queue::GiveBackQueue;
 use super::limiter_backend::{
     AcquireCall, AcquireReply, AcquireRequest, Generation, Grant, GrantId, Limiters,
 };
-use super::redisson_use::RedissonUse;
-use crate::log_on_change::LogOnChange;
+use super::rate_choice::Chosen;
 use crate::sync::lock;
 use crate::trace;
 
@@ -25,26 +25,22 @@ pub(super) struct Batcher {
     /// Notified when denied callers may be asked for at another instant than before.
     retry_changed: Notify,
     give_back: Arc<GiveBackQueue>,
-    redisson: Arc<Mutex<RedissonUse>>,
-    failures: Arc<LogOnChange>,
+    state: Arc<LimiterState>,
 }
 
 impl Batcher {
     pub(super) fn new(
         request: &AcquireRequest,
         limiters: &Arc<dyn Limiters>,
-        give_back: Arc<GiveBackQueue>,
-        redisson: &Arc<Mutex<RedissonUse>>,
-        failures: &Arc<LogOnChange>,
+        state: &Arc<LimiterState>,
     ) -> Self {
         Self {
             request: request.clone(),
             limiters: Arc::clone(limiters),
             queue: Mutex::default(),
             retry_changed: Notify::new(),
-            give_back,
-            redisson: Arc::clone(redisson),
-            failures: Arc::clone(failures),
+            give_back: GiveBackQueue::new(limiters, request, state),
+            state: Arc::clone(state),
         }
     }
 
@@ -128,12 +124,12 @@ impl Batcher {
             Err(error) => return self.fail(batch, &error),
         };
         lock(&self.queue).worked();
-        if self.failures.worked() {
+        if self.state.failures.worked() {
             let limiter = &*self.request.name;
             trace::event!(warn: limiter, "the limiter is answered again");
         }
         if let Some(counted) = reply.redisson {
-            lock(&self.redisson).add(counted, Instant::now());
+            lock(&self.state.redisson).add(counted, Instant::now());
         }
         let mut denied = Vec::new();
         for (index, (arrival, pending)) in batch.into_iter().enumerate() {
@@ -150,13 +146,44 @@ impl Batcher {
     }
 
     async fn ask(&self, batch: &PendingBatch) -> Result<AcquireReply, LimiterError> {
-        let redisson_average = lock(&self.redisson).average(Instant::now());
+        let redisson_average = lock(&self.state.redisson).average(Instant::now());
         let call = AcquireCall {
             callers: batch.iter().map(|(_, pending)| pending.id).collect(),
             is_in_doubt: batch.iter().any(|(_, pending)| pending.is_in_doubt),
             redisson_average,
+            chosen_at: None,
         };
-        self.limiters.acquire(self.request.clone(), call).await
+        if !self.request.has_rate {
+            return self.limiters.acquire(self.request.clone(), call).await;
+        }
+        let chosen = lock(&self.state.rate).get().map(|rate| rate.chosen);
+        let chosen_at = match chosen {
+            Some(Chosen::At(at)) => Some(at),
+            _ => self.ensure_rate().await?,
+        };
+        let first = AcquireCall {
+            chosen_at,
+            ..call.clone()
+        };
+        match self.limiters.acquire(self.request.clone(), first).await {
+            Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => {
+                let chosen_at = self.ensure_rate().await?;
+                let again = AcquireCall { chosen_at, ..call };
+                self.limiters.acquire(self.request.clone(), again).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Sets the rate that this process chose, and returns when it chose it.
+    async fn ensure_rate(&self) -> Result<Option<u64>, LimiterError> {
+        let Some(chosen) = lock(&self.state.rate).get() else {
+            return Ok(None);
+        };
+        let chosen_at = self.limiters.ensure(&self.request.name, chosen).await?;
+        lock(&self.state.rate).is_known(&chosen, chosen_at);
+        self.state.notify_waiters();
+        Ok(Some(chosen_at))
     }
 
     /// All pending callers hear of the error at once, or wait for a better answer. Otherwise
@@ -166,13 +193,14 @@ impl Batcher {
             pending.is_in_doubt |= error.is_store_error();
         }
         let mut queue = lock(&self.queue);
-        if error.may_pass() {
+        let is_lost = error.kind() == LimiterErrorKind::UnknownLimiter && self.request.has_rate;
+        if error.may_pass() || is_lost {
             let have_left = queue.fail(batch, error);
             drop(queue);
             // Such a caller may have been granted its permits after it had given them back.
             have_left.into_iter().for_each(|id| drop(self.guard(id, 0)));
             self.retry_changed.notify_one();
-            if self.failures.failed() {
+            if self.state.failures.failed() {
                 let (limiter, error) = (&*self.request.name, error.to_string());
                 trace::event!(warn: limiter, error, "the limiter's callers wait and ask again");
             }

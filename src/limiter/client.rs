@@ -2,8 +2,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::batcher::Batcher;
-use super::give_back_queue::GiveBackQueue;
-use super::limiter_backend::{AcquireRequest, ClientId, GrantId, Limiters};
+use super::limiter_backend::{AcquireRequest, ClientId, GrantId, Limiters, Sharing};
+use super::rate_choice::{OwnRate, RateChoice};
 use super::redisson_use::RedissonUse;
 use crate::log_on_change::LogOnChange;
 use crate::swept_map::SweptMap;
@@ -18,10 +18,28 @@ pub(super) struct Client {
 }
 
 /// The batchers of one limiter, and what they know together.
-#[derive(Default)]
 struct NamedBatchers {
     batchers: Vec<Weak<Batcher>>,
-    redisson: Arc<Mutex<RedissonUse>>,
+    state: Arc<LimiterState>,
+}
+
+/// What the callers of one limiter in this process know together.
+pub(super) struct LimiterState {
+    name: Arc<str>,
+    client: Weak<Client>,
+    pub(super) redisson: Mutex<RedissonUse>,
+    pub(super) rate: Mutex<RateChoice>,
+    /// Failures of any limiter of the client.
+    pub(super) failures: Arc<LogOnChange>,
+}
+
+impl LimiterState {
+    /// Lets all waiting callers of the limiter ask again: see [`Client::notify_waiters`].
+    pub(super) fn notify_waiters(&self) {
+        if let Some(client) = self.client.upgrade() {
+            client.notify_waiters(&self.name);
+        }
+    }
 }
 
 impl Client {
@@ -54,37 +72,43 @@ impl Client {
         id
     }
 
-    /// The batcher of all callers with this request.
+    /// The batcher of all callers with this request. `rate` is the one that the limiter carries.
     pub(super) fn batcher(
         self: &Arc<Self>,
         request: &AcquireRequest,
         limiters: &Arc<dyn Limiters>,
+        rate: Option<(&Arc<OwnRate>, Sharing)>,
     ) -> Arc<Batcher> {
         let mut map = lock(&self.batchers);
-        map.sweep(NamedBatchers::have_callers);
-        let named = map.entry(Arc::clone(&request.name)).or_default();
-        let NamedBatchers { batchers, redisson } = named;
+        map.sweep(NamedBatchers::are_needed);
+        let named = map.entry(Arc::clone(&request.name));
+        let named = named.or_insert_with(|| self.named_batchers(&request.name));
+        let NamedBatchers { batchers, state } = named;
+        if let Some((own, sharing)) = rate {
+            lock(&state.rate).used(own, sharing);
+        }
         let mut in_use = batchers.iter().filter_map(Weak::upgrade);
         if let Some(batcher) = in_use.find(|batcher| batcher.request == *request) {
             return batcher;
         }
         batchers.retain(|batcher| batcher.strong_count() > 0);
-        let (client, name) = (Arc::downgrade(self), Arc::clone(&request.name));
-        let notify_waiters = move || {
-            if let Some(client) = client.upgrade() {
-                client.notify_waiters(&name);
-            }
-        };
-        let give_back = GiveBackQueue::new(limiters, request, notify_waiters);
-        let batcher = Arc::new(Batcher::new(
-            request,
-            limiters,
-            give_back,
-            redisson,
-            &self.failures,
-        ));
+        let batcher = Arc::new(Batcher::new(request, limiters, state));
         batchers.push(Arc::downgrade(&batcher));
         batcher
+    }
+
+    fn named_batchers(self: &Arc<Self>, name: &Arc<str>) -> NamedBatchers {
+        let state = LimiterState {
+            name: Arc::clone(name),
+            client: Arc::downgrade(self),
+            redisson: Mutex::default(),
+            rate: Mutex::default(),
+            failures: Arc::clone(&self.failures),
+        };
+        NamedBatchers {
+            batchers: Vec::new(),
+            state: Arc::new(state),
+        }
     }
 
     /// Lets all waiting callers of this limiter ask again: its rate has changed, or permits were
@@ -100,8 +124,8 @@ impl Client {
 }
 
 impl NamedBatchers {
-    fn have_callers(&self) -> bool {
+    fn are_needed(&self) -> bool {
         let mut batchers = self.batchers.iter();
-        batchers.any(|batcher| batcher.strong_count() > 0)
+        batchers.any(|batcher| batcher.strong_count() > 0) || lock(&self.state.rate).is_needed()
     }
 }

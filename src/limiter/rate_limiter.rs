@@ -6,9 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::acquire_queue::AcquireAnswer;
 use super::batcher::Batcher;
-use super::error::LimiterError;
-#[cfg(doc)]
-use super::error::LimiterErrorKind;
+use super::error::{LimiterError, LimiterErrorKind};
 use super::limiter_backend::{
     AcquireRequest, ConfigureMode, Generation, Grant, GrantId, LimiterBackend, Sharing,
 };
@@ -16,6 +14,7 @@ use super::limiter_backend::{
 use super::memory_limiters::MemoryLimiters;
 use super::permit::Permit;
 use super::rate::{Rate, RateType};
+use super::rate_choice::OwnRate;
 
 /// A budget of permits that code acquires and can wait for: at most a [`Rate`] in any interval.
 ///
@@ -35,8 +34,8 @@ use super::rate::{Rate, RateType};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
-/// let limiter = RateLimiter::new(&redis, "partner-api");
-/// limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(1)).await?;
+/// let limiter = RateLimiter::new(&redis, "partner-api")
+///     .rate(RateType::Overall, 10, Duration::from_secs(1))?;
 ///
 /// limiter.acquire(1).await?; // waits until a permit is available
 /// if limiter.try_acquire_for(3, Duration::from_millis(500)).await? {
@@ -70,6 +69,10 @@ use super::rate::{Rate, RateType};
 /// second. A caller whose reply was lost keeps what it was granted, and is charged once. Any other
 /// error ends a call at once, such as a missing permission. All other calls ask once.
 ///
+/// If Redis has lost its data, a limiter with a [`rate`](Self::rate) of its own sets it again. One
+/// interval may then hold up to twice the rate. Without a rate of its own, each call ends with
+/// [`LimiterErrorKind::UnknownLimiter`].
+///
 /// # Panics
 ///
 /// Acquiring permits panics outside of a tokio runtime.
@@ -80,6 +83,7 @@ pub struct RateLimiter {
     generation: Generation,
     is_fair: bool,
     sharing: Sharing,
+    own_rate: Option<Arc<OwnRate>>,
 }
 
 impl RateLimiter {
@@ -91,7 +95,41 @@ impl RateLimiter {
             generation: Generation::default(),
             is_fair: false,
             sharing: Sharing::TidegateOnly,
+            own_rate: None,
         }
+    }
+
+    /// Makes the rate a part of the limiter: it is set where it is missing, also after Redis has lost
+    /// its data, so that [`acquire`](Self::acquire) never ends with
+    /// [`LimiterErrorKind::UnknownLimiter`]. Default: somebody else sets the rate.
+    ///
+    /// Where another rate stands, it is replaced when a process uses its limiter for the first time;
+    /// the permits granted before still count. So a deploy with a new number takes effect, and old
+    /// processes do not bring their number back: of all processes that use the limiter, the rate of
+    /// the one that made its limiter last stands, by Redis's clock. A rate that is set by hand later,
+    /// as by [`set_rate`](Self::set_rate), stands until a process is started anew. In one process, of
+    /// several limiters with one name, the rate of the one made last stands from its first use on.
+    ///
+    /// Only acquiring permits sets the rate. Apart from the first call of a process that costs
+    /// nothing: a call says which rate it expects.
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`].
+    pub fn rate(
+        self,
+        rate_type: RateType,
+        permits: u64,
+        interval: Duration,
+    ) -> Result<Self, LimiterError> {
+        Ok(self.with_rate(Rate::new(rate_type, permits, interval)?))
+    }
+
+    /// [`rate`](Self::rate) with a [`Rate`], which can have a [keep-alive time](Rate::keep_alive).
+    #[must_use]
+    pub fn with_rate(mut self, rate: Rate) -> Self {
+        self.own_rate = Some(Arc::new(OwnRate::new(rate)));
+        self
     }
 
     /// How permits are counted. Default: [`Generation::Third`].
@@ -128,7 +166,12 @@ impl RateLimiter {
     #[must_use]
     pub fn shared_with_redisson(mut self) -> Self {
         self.sharing = Sharing::WithRedisson;
-        self
+        // It is another choice than that of clones without this.
+        let rate = self.own_rate.as_ref().map(|own| own.rate);
+        match rate {
+            Some(rate) => self.with_rate(rate),
+            None => self,
+        }
     }
 
     /// The name.
@@ -274,7 +317,8 @@ impl RateLimiter {
     /// [`LimiterErrorKind::Store`].
     pub async fn available_permits(&self) -> Result<u64, LimiterError> {
         let limiters = &self.backend.limiters;
-        limiters.available(&self.name, self.generation).await
+        let available = limiters.available(&self.name, self.generation).await;
+        self.or_before_it_is_set(available, Rate::permits)
     }
 
     /// Lets the limiter and its rate expire after this time. Returns whether the limiter exists.
@@ -410,7 +454,21 @@ impl RateLimiter {
         if !matches!(released, Ok(0)) {
             client.notify_waiters(&self.name);
         }
-        released
+        self.or_before_it_is_set(released, |_| 0)
+    }
+
+    /// The answer, or what it would be for a limiter whose own rate was just set.
+    fn or_before_it_is_set(
+        &self,
+        answer: Result<u64, LimiterError>,
+        just_set: impl FnOnce(&Rate) -> u64,
+    ) -> Result<u64, LimiterError> {
+        match (answer, &self.own_rate) {
+            (Err(error), Some(own)) if error.kind() == LimiterErrorKind::UnknownLimiter => {
+                Ok(just_set(&own.rate))
+            }
+            (answer, _) => answer,
+        }
     }
 
     async fn acquire_until(
@@ -422,7 +480,8 @@ impl RateLimiter {
             self.require_third("fair waiting")?;
         }
         let LimiterBackend { limiters, client } = &self.backend;
-        let batcher = client.batcher(&request, limiters);
+        let rate = self.own_rate.as_ref().map(|own| (own, self.sharing));
+        let batcher = client.batcher(&request, limiters, rate);
         let acquired = acquire(&batcher, client.next_grant_id(), until).await?;
         Ok(acquired.map(|grant| Permit::new(&self.backend, &self.name, grant)))
     }
@@ -439,6 +498,7 @@ impl RateLimiter {
             name: Arc::clone(&self.name),
             generation: self.generation,
             is_fair: self.is_fair,
+            has_rate: self.own_rate.is_some(),
             permits,
             timeout: self.backend.limiters.timeout(),
         })

@@ -11,6 +11,7 @@ use super::limiter_backend::{
     LimiterFuture, Limiters, RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
+use super::rate_choice::{Chosen, ChosenRate};
 use super::redisson_use::RedissonPermits;
 use crate::clock::Clock;
 use crate::connection::{
@@ -81,6 +82,8 @@ impl RedisLimiters {
             Value::Int(-1) => Err(LimiterError::unknown(name)),
             Value::Int(-2) => Err(LimiterError::above_rate(name, permits)),
             Value::Int(-3) => Err(malformed(name)),
+            // The rate of an earlier choice stands: for this process, its own is missing.
+            Value::Int(-4) => Err(LimiterError::unknown(name)),
             reply => Err(self.connection().protocol_error(reply).into()),
         }
     }
@@ -106,6 +109,7 @@ impl RedisLimiters {
             command.arg(members);
             argument(command, call.redisson_average);
             command.arg(u8::from(call.is_in_doubt));
+            argument(command, call.chosen_at);
         };
         let reply = self.call(script, &request.name, arguments).await?;
         let Value::Array(parts) = &reply else {
@@ -150,6 +154,7 @@ impl RedisLimiters {
                 command.arg(request.permits);
                 command.arg(member(id, request.permits));
                 command.arg(u8::from(call.is_in_doubt));
+                argument(command, call.chosen_at);
             };
             let reply = self.call(script, &request.name, arguments).await?;
             match self.number(&request.name, request.permits, &reply)? {
@@ -185,6 +190,18 @@ fn argument(command: &mut Cmd, number: Option<u64>) {
         Some(number) => command.arg(number),
         None => command.arg(""),
     };
+}
+
+/// Adds the arguments of lua/limiter/configure.lua that all modes have.
+fn rate_arguments(command: &mut Cmd, mode: &str, rate: Rate, sharing: Sharing) {
+    let rate_type = match rate.rate_type() {
+        RateType::Overall => "0",
+        RateType::PerClient => "1",
+    };
+    command.arg(mode).arg(rate.permits());
+    command.arg(rate.interval_millis()).arg(rate_type);
+    command.arg(rate.keep_alive);
+    command.arg(u8::from(sharing == Sharing::WithRedisson));
 }
 
 /// Scripts count callers from 1.
@@ -261,18 +278,28 @@ impl Limiters for RedisLimiters {
                 ConfigureMode::Update => "update",
                 ConfigureMode::UpdateKeeping => "update_keeping",
             };
-            let rate_type = match rate.rate_type() {
-                RateType::Overall => "0",
-                RateType::PerClient => "1",
-            };
             let arguments = |command: &mut Cmd| {
-                command.arg(mode).arg(rate.permits());
-                command.arg(rate.interval_millis()).arg(rate_type);
-                command.arg(rate.keep_alive);
-                command.arg(u8::from(sharing == Sharing::WithRedisson));
+                rate_arguments(command, mode, rate, sharing);
             };
             let is_set = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);
             Ok(is_set.await? == 1)
+        })
+    }
+
+    fn ensure<'a>(&'a self, name: &'a str, chosen: ChosenRate) -> LimiterFuture<'a, u64> {
+        Box::pin(async move {
+            let arguments = |command: &mut Cmd| {
+                rate_arguments(command, "ensure", chosen.rate, chosen.sharing);
+                match chosen.chosen {
+                    Chosen::At(at) => command.arg(at),
+                    Chosen::Ago(ago) => {
+                        let micros = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX);
+                        command.arg("").arg(micros)
+                    }
+                };
+            };
+            let chosen_at = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);
+            chosen_at.await
         })
     }
 

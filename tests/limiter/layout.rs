@@ -41,9 +41,14 @@ async fn what_we_write_is_redissons() {
     let fields: std::collections::BTreeMap<String, String> =
         connection.hgetall("partner").expect("a hash");
     let fields: Vec<_> = fields.iter().map(|(a, b)| (&**a, &**b)).collect();
+    // In microseconds.
+    let chosen_at = fields[0].1;
+    let chosen_millis = chosen_at.parse::<f64>().expect("a number") / 1e3;
+    assert!((before - 10_000.0..=before).contains(&chosen_millis));
     assert_eq!(
         fields,
         [
+            ("chosenAt", chosen_at),
             ("interval", "60000"),
             ("keepAliveTime", "120000"),
             ("rate", "10"),

@@ -12,6 +12,7 @@ mod grants;
 mod history;
 mod layout;
 mod outlasting;
+mod own_rate;
 mod redisson;
 mod runtimes;
 mod shares;
