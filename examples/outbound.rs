@@ -29,11 +29,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Runs in each of the processes.
 async fn call_the_partner(url: &str) -> Result<(), Box<dyn Error>> {
     let redis = Redis::connect(url).await?;
-    let limiter = RateLimiter::new(&redis, "outbound:partner").fair();
-    // The first process sets the rate.
-    limiter
-        .try_set_rate(RateType::Overall, 10, Duration::from_secs(1))
-        .await?;
+    // The first call sets the rate.
+    let limiter = RateLimiter::new(&redis, "outbound:partner")
+        .rate(RateType::Overall, 10, Duration::from_secs(1))?
+        .fair();
     for _ in 0..CALLS {
         limiter.acquire(1).await?;
         println!(

@@ -67,7 +67,7 @@ async fn make(redis: &Redis, what: u8, with: u64) {
         1 => limiter.try_acquire_for(1 + with % 8, wait).await.err(),
         2 => limiter.release(with).await.err(),
         3 => limiter.available_permits().await.err(),
-        4 => limiter.rate().await.err(),
+        4 => limiter.stored_rate().await.err(),
         5 => match Rate::overall(1 + with % 8, Duration::from_millis(1 + with % 1_000)) {
             Ok(rate) => limiter.try_set(rate).await.err(),
             Err(error) => Some(error),

@@ -4,6 +4,7 @@
 --        requested     how many permits the caller wants
 --        test_now      the time in tests, or false
 --        is_read_only  whether nothing may be written
+--        chosen_at     when the callers' process chose its rate, or nil
 -- Gives  config, rate, interval, keep_alive  the rate
 --        now, ms, ms_up                      the time in microseconds; in milliseconds, rounded
 --                                            down and up
@@ -14,6 +15,8 @@
 --                                            granted
 --        text(integer)                       the integer with all its digits
 --        permits_of(member)                  the permits of a grant
+--        still_counts(member)                whether it is a grant that has not expired
+--        count_remaining()                   the remaining permits, counted from the grants
 --        store(is_grant)                     stores `remaining`, and sets the expiry of all keys
 --
 -- KEYS[1]  hash: the rate
@@ -27,6 +30,8 @@
 --            countsExpire   "rate interval type" if no client of Redisson uses the limiter; these
 --                           clients leave the field alone when they set another rate, and recent
 --                           ones write a keepAliveTime of 0, as this crate never does
+--            chosenAt       the microseconds at which a process chose this rate, or at which it was set
+--                           by hand: of the processes that carry a rate, the latest choice stands
 -- KEYS[2]  string: the remaining permits of the budget for all clients
 -- KEYS[3]  sorted set: the grants of the budget for all clients, scored by milliseconds
 -- KEYS[4]  as KEYS[2], for the budget of this client
@@ -44,13 +49,14 @@
 -- struct.pack('<fI4', random, permits). Scores are rounded up, so that no grant expires early.
 --
 -- Replies without a result: -1 there is no rate, -2 the caller wants more than the rate, -3 the
--- hash does not hold a rate.
+-- hash does not hold a rate, -4 the rate was chosen before chosen_at.
 
 local function text(integer) return string.format('%.0f', integer) end
 
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'epoch',
-  'countsExpire')
+  'countsExpire', 'chosenAt')
 if not config[1] or not config[2] or not config[3] then return -1 end
+if chosen_at and (tonumber(config[7] or nil) or 0) < chosen_at then return -4 end
 local rate, interval = tonumber(config[1]), tonumber(config[2])
 local keep_alive = tonumber(config[4] or 0)
 if not rate or not interval or not keep_alive then return -3 end
@@ -81,6 +87,12 @@ local function permits_of(member)
     return (struct.unpack('<I4', member, size - 3))
   end
   return 0
+end
+
+-- Whether this grant counts.
+local function still_counts(member)
+  local score = call('ZSCORE', permits_key, member)
+  return score and score + 0 > expired_until
 end
 
 -- Counts the remaining permits from the grants that have not expired.

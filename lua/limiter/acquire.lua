@@ -7,14 +7,19 @@
 -- ARGV[3]  the number of callers, at most 64
 -- ARGV[4]  the grants of the callers, one after the other: members of KEYS[3], 21 bytes each
 -- ARGV[5]  how many permits of Redisson counted lately; empty: there were none a moment ago
+-- ARGV[6]  1 if a call whose reply was lost may have granted some of the callers their permits: they
+--          have them then, from now on; else 0
+-- ARGV[7]  when the callers' process chose its rate, in microseconds; empty: it has none
 --
--- Reply: {how many callers were granted their permits, the microseconds until the next caller's
---         permits can be granted, or 0}; if permits of Redisson were counted, also how many counted
---         lately, and the interval in milliseconds; a negative number as in lua/include/permits.lua
+-- Reply: {how many callers were granted their permits, or with ARGV[6] their positions, from 1; the
+--         microseconds until the next caller's permits can be granted, or 0}; if permits of Redisson
+--         were counted, also how many counted lately, and the interval in milliseconds; a negative
+--         number as in lua/include/permits.lua
 
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local chosen_at = tonumber(ARGV[7])
 local test_now = ARGV[1] ~= '' and ARGV[1]
-local number = ARGV[3] + 0
+local number, is_in_doubt = ARGV[3] + 0, ARGV[6] == '1'
 
 -- The fast path, with as few commands as possible: one caller, complete keys or none, and at most
 -- one expired grant.
@@ -22,9 +27,12 @@ local number = ARGV[3] + 0
 -- Without it a call takes the server 1.25 to 1.4 times as long, whether allowed or denied, of one key
 -- or of many. For several callers in a call there is no difference.
 --
+-- A call that is executed after its repetition finds its grant: then the next call counts anew.
+--
 -- While no grant has expired, the expiry of the keys stays as it is: all grants since it was set
 -- are within one interval of each other, and `store` sets it long enough for that.
-local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire')
+local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire',
+  'chosenAt')
 local rate, interval = tonumber(config[1] or nil), tonumber(config[2] or nil)
 local value_key, permits_key, is_current = KEYS[2], KEYS[3], config[3] == '0'
 if rate and interval and config[3] == '1' then
@@ -32,8 +40,9 @@ if rate and interval and config[3] == '1' then
   local epoch = (call('HGET', KEYS[1], 'epoch') or '') .. ' ' .. config[1] .. ' ' .. config[2]
   is_current = call('GET', KEYS[6]) == epoch
 end
-if number == 1 and is_current and not config[4] and rate and interval and requested <= rate
-  and interval >= 1 then
+if number == 1 and is_current and not is_in_doubt and not config[4] and rate and interval
+  and requested <= rate and interval >= 1
+  and (not chosen_at or (tonumber(config[6] or nil) or 0) >= chosen_at) then
   local value = call('GET', value_key)
   local oldest = call('ZRANGE', permits_key, '0', '0', 'WITHSCORES')
   local now = test_now or server_now
@@ -62,7 +71,7 @@ if number == 1 and is_current and not config[4] and rate and interval and reques
         if remaining >= requested then
           -- DECRBY fails before anything is written if the value is not an integer.
           if redis.pcall('DECRBY', value_key, ARGV[2]) == remaining - requested then
-            call('ZADD', permits_key, ms_up, ARGV[4])
+            if call('ZADD', permits_key, ms_up, ARGV[4]) == 0 then call('DEL', value_key) end
             return { 1, 0 }
           end
         elseif remaining + oldest_permits >= requested
@@ -80,7 +89,7 @@ if number == 1 and is_current and not config[4] and rate and interval and reques
           and call('ZCARD', permits_key) > 1 then
           if redis.pcall('INCRBY', value_key, change) == remaining + change then
             call('ZREMRANGEBYRANK', permits_key, '0', '0')
-            call('ZADD', permits_key, ms_up, ARGV[4])
+            if call('ZADD', permits_key, ms_up, ARGV[4]) == 0 then call('DEL', value_key) end
             return { 1, 0 }
           end
         end
@@ -94,18 +103,28 @@ end
 local redisson_average = tonumber(ARGV[5])
 -- include: give_way
 
-local granted = math.max(math.min(math.floor((remaining - held) / requested), number), 0)
-if granted > 0 then
-  local members = {}
-  for index = 1, granted do
-    members[2 * index - 1] = text(ms_up)
-    members[2 * index] = string.sub(ARGV[4], 21 * index - 20, 21 * index)
+local granted, members = {}, {}
+for position = 1, number do
+  local member = string.sub(ARGV[4], 21 * position - 20, 21 * position)
+  local has_permits = is_in_doubt and still_counts(member)
+  if has_permits or remaining - held >= requested then
+    if not has_permits then remaining = remaining - requested end
+    granted[#granted + 1] = position
+    members[#members + 1] = text(ms_up)
+    members[#members + 1] = member
+  elseif not is_in_doubt then
+    break
   end
-  remaining = remaining - granted * requested
-  call('ZADD', permits_key, unpack(members))
+end
+if #granted > 0 then
+  -- A call that is executed after its repetition finds grants that count already.
+  if call('ZADD', permits_key, unpack(members)) < #granted then
+    remaining = count_remaining() - missing
+  end
   store(true)
 end
-if granted == number then return { granted, 0, redisson_lately, interval } end
+local reply = is_in_doubt and granted or #granted
+if #granted == number then return { reply, 0, redisson_lately, interval } end
 
 -- include: permits_wait
-return { granted, wait_for(requested - remaining + held), redisson_lately, interval }
+return { reply, wait_for(requested - remaining + held), redisson_lately, interval }

@@ -8,18 +8,21 @@
 -- ARGV[4]  the grants of the callers in the order of their arrival: members of KEYS[3], 21 bytes
 --          each; bytes 2 to 9 are the id of the client
 -- ARGV[5]  as in acquire.lua
+-- ARGV[6]  as in acquire.lua
+-- ARGV[7]  as in acquire.lua
 --
 -- Reply: {the positions of the callers that were granted their permits, from 1, the microseconds
 --         until the next caller's permits can be granted, or 0}; the rest as in acquire.lua
 
 local call, requested, is_read_only = redis.call, ARGV[2] + 0, false
+local chosen_at = tonumber(ARGV[7])
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 
 local redisson_average = tonumber(ARGV[5])
 -- include: give_way
 
-local number, client = ARGV[3] + 0, string.sub(ARGV[4], 2, 9)
+local number, client, is_in_doubt = ARGV[3] + 0, string.sub(ARGV[4], 2, 9), ARGV[6] == '1'
 -- A client asks for its waiting callers at least once a second. After ALIVE milliseconds without a
 -- call it counts as ended. One call looks at MAX_LOOKED_AT callers at most.
 local ALIVE, MAX_LOOKED_AT, queue, clients = 5000, 512, KEYS[7], KEYS[8]
@@ -33,17 +36,22 @@ end
 -- New callers enter the queue at its end, also after the clock went back.
 local last = call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2]
 local arrival = text(math.max(now, (last or 0) + 1))
-local position_of = {}
+local position_of, granted = {}, {}
 for position = 1, number do
   local member = string.sub(ARGV[4], 21 * position - 20, 21 * position)
-  position_of[member] = position
-  call('ZADD', queue, 'NX', arrival, member)
+  if is_in_doubt and still_counts(member) then
+    granted[#granted + 1] = position
+    call('ZADD', permits_key, text(ms_up), member)
+  else
+    position_of[member] = position
+    call('ZADD', queue, 'NX', arrival, member)
+  end
 end
 call('PEXPIRE', queue, 2 * ALIVE)
 
 -- `unreserved` is what is left for the next caller in the queue. Callers that do not ask now keep
 -- their share reserved.
-local unreserved, granted, rank, looked_at, is_done = remaining - held, {}, 0, 0, false
+local unreserved, rank, looked_at, is_done = remaining - held, 0, 0, #granted == number
 while not is_done and looked_at < MAX_LOOKED_AT do
   local members = call('ZRANGE', queue, text(rank), text(rank + 63))
   is_done = #members == 0

@@ -5,7 +5,7 @@
 --
 -- Reply: the number of permits; a negative number as in lua/include/permits.lua
 
-local call, requested, is_read_only = redis.call, 0, true
+local call, requested, is_read_only, chosen_at = redis.call, 0, true
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 

@@ -6,29 +6,56 @@
 --          set: always; earlier grants no longer count
 --          update: only if there is a rate; earlier grants no longer count
 --          update_keeping: only if there is a rate; earlier grants still count
+--          ensure: the rate that a process chose, unless a later choice stands; the first time, it
+--          takes the place of any other rate; earlier grants still count
 -- ARGV[3]  the permits in an interval
 -- ARGV[4]  the interval in milliseconds
 -- ARGV[5]  0: one budget for all clients, 1: one budget for each client
 -- ARGV[6]  the keep-alive time in milliseconds: without a grant for this long, the rate is
 --          forgotten; 0: never
 -- ARGV[7]  1 if clients of Redisson use the limiter as well; 0 if the counts may expire
+-- ARGV[8]  ensure: when the process chose the rate, as the last reply said; empty for the first time
+-- ARGV[9]  ensure, for the first time: how many microseconds ago the process chose the rate
 --
--- Reply: 1 if the rate was set, else 0
+-- Reply: 1 if the rate was set, else 0; with ensure when the process chose it
 
 local call = redis.call
 local mode, rate, interval, rate_type, keep_alive = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local is_shared = ARGV[7] == '1'
 local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'keepAliveTime', 'countsExpire',
-  'epoch')
+  'epoch', 'chosenAt')
 local exists = config[1] and config[2] and config[3]
 local did_counts_expire = exists and config[4] ~= '0'
   and config[5] == config[1] .. ' ' .. config[2] .. ' ' .. config[3]
+local time = call('TIME')
+local now = ARGV[1] ~= '' and ARGV[1] + 0 or time[1] * 1000000 + time[2]
+local stands = exists and tonumber(config[7] or nil) or 0
+-- What a person or a program sets by hand is a choice of now.
+local chosen_at, reply, reply_if_unset = math.max(now, stands + 1), 1, 0
+if mode == 'ensure' then
+  local is_first = ARGV[8] == ''
+  local is_same = exists and config[1] == rate and config[2] == interval
+    and config[3] == rate_type and (config[4] or '0') == keep_alive
+  if is_first then
+    chosen_at = math.max(now - ARGV[9], is_same and stands or 0, 1)
+  else
+    chosen_at = ARGV[8] + 0
+    -- The clock went back, as after a failover. What was chosen by this clock is later then.
+    if chosen_at > now and stands > 0 and stands <= now then chosen_at = stands - 1 end
+  end
+  reply, reply_if_unset = chosen_at, chosen_at
+  local is_later = not exists or is_first or chosen_at > stands
+  if is_later and is_same then
+    call('HSET', KEYS[1], 'chosenAt', string.format('%.0f', chosen_at))
+  end
+  mode = is_later and exists and not is_same and 'update_keeping' or 'try_set'
+end
 if mode == 'try_set' and exists then
   -- The rate stays, but the limiter is shared with Redisson from now on.
   if is_shared and call('HDEL', KEYS[1], 'countsExpire') == 1 and call('PTTL', KEYS[1]) < 0 then
     for index = 2, 3 do call('PERSIST', KEYS[index]) end
   end
-  return 0
+  return reply_if_unset
 end
 if (mode == 'update' or mode == 'update_keeping') and not exists then return 0 end
 
@@ -42,9 +69,8 @@ elseif mode == 'try_set' then
     old_interval, old_type, epoch = string.match(forgotten, '^(%d+) (%d) (.*)$')
   end
 end
-local time = call('TIME')
 local new_epoch = rate_type == '1' and time[1] .. string.format('%06d', time[2]) or ''
-local ms = math.floor((ARGV[1] ~= '' and ARGV[1] or time[1] * 1000000 + time[2]) / 1000)
+local ms = math.floor(now / 1000)
 local expired_until = tonumber(old_interval) and ms - old_interval
 if not epoch or epoch == '' and old_type ~= '1' then
   -- No client has a budget of its own that still counts.
@@ -56,7 +82,8 @@ elseif expired_until and interval + 0 > old_interval + 0 then
   epoch = (id or '') .. ':' .. string.format('%.0f', expired_until)
 end
 
-call('HSET', KEYS[1], 'rate', rate, 'interval', interval, 'type', rate_type)
+call('HSET', KEYS[1], 'rate', rate, 'interval', interval, 'type', rate_type, 'chosenAt',
+  string.format('%.0f', chosen_at))
 if epoch == '' then call('HDEL', KEYS[1], 'epoch') else call('HSET', KEYS[1], 'epoch', epoch) end
 if is_shared then
   call('HDEL', KEYS[1], 'countsExpire')
@@ -76,7 +103,7 @@ end
 call('DEL', KEYS[2], KEYS[4], KEYS[10])
 if not old_interval then
   call('DEL', KEYS[3], KEYS[5], KEYS[6])
-  return 1
+  return reply
 end
 for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
   if expired_until then
@@ -98,4 +125,4 @@ for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
     end
   end
 end
-return 1
+return reply

@@ -3,14 +3,19 @@
 -- KEYS     see lua/include/permits.lua
 -- ARGV[1]  not used
 -- ARGV[2]  how many permits the caller wants
+-- ARGV[3]  not used
+-- ARGV[4]  not used
+-- ARGV[5]  when the callers' process chose its rate, in microseconds; empty: it has none
 --
 -- Reply: 0 if they were granted, else the microseconds until the window ends; a negative number as
 --        in lua/include/permits.lua
 
 local call = redis.call
 local requested = ARGV[2] + 0
-local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type')
+local chosen_at = tonumber(ARGV[5])
+local config = call('HMGET', KEYS[1], 'rate', 'interval', 'type', 'chosenAt')
 if not config[1] or not config[2] or not config[3] then return -1 end
+if chosen_at and (tonumber(config[4] or nil) or 0) < chosen_at then return -4 end
 local rate, interval = tonumber(config[1]), tonumber(config[2])
 if not rate or not interval or interval < 1 then return -3 end
 if requested > rate then return -2 end

@@ -12,15 +12,14 @@ for index = 2, #ARGV do
   redis.call('ZREM', KEYS[9], ARGV[index])
 end
 if redis.call('EXISTS', KEYS[7]) == 0 then redis.call('DEL', KEYS[8]) end
-local call, requested, is_read_only = redis.call, 0, false
+local call, requested, is_read_only, chosen_at = redis.call, 0, false
 local test_now = ARGV[1] ~= '' and ARGV[1]
 -- include: permits
 
 local returned = 0
 for index = 2, #ARGV do
   local member = ARGV[index]
-  local score = call('ZSCORE', permits_key, member)
-  if score and score + 0 > expired_until then
+  if still_counts(member) then
     returned = returned + permits_of(member)
     call('ZREM', permits_key, member)
   end

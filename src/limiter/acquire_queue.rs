@@ -5,8 +5,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::batcher::GrantGuard;
+use super::error::LimiterError;
 use super::limiter_backend::GrantId;
-use super::rate_limiter::LimiterError;
 use crate::jitter;
 
 /// The largest number of callers in one call, which then takes the server about 100 us.
@@ -20,11 +20,13 @@ const MANY_RETRIES: usize = 128;
 const MIN_PAUSE_OF_MANY: Duration = Duration::from_millis(10);
 /// The server counts in milliseconds.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
+/// After a call that failed, the pauses double from the first to the last of these.
+const FAILURE_PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// The callers of one [`Batcher`](super::batcher::Batcher) that wait for a call, by their arrival.
 #[derive(Default)]
 pub(super) struct AcquireQueue {
-    /// The callers that were denied before.
+    /// The callers that were denied before, or whose call failed.
     retries: BTreeMap<u64, PendingAcquire>,
     /// The callers that ask for the first time.
     firsts: BTreeMap<u64, PendingAcquire>,
@@ -36,6 +38,10 @@ pub(super) struct AcquireQueue {
     calls_in_progress: usize,
     /// How often the limiter has changed. A denial from before the latest change is out of date.
     changes: u64,
+    /// The error of the latest call, if callers ask again after it.
+    failure: Option<LimiterError>,
+    /// How long the callers pause after the next such error.
+    failure_pause: Duration,
 }
 
 /// A caller that waits for a call.
@@ -44,6 +50,8 @@ pub(super) struct PendingAcquire {
     /// The caller's deadline; `None` if it waits as long as it takes.
     until: Option<Instant>,
     is_retry: bool,
+    /// Whether a call whose reply was lost may have granted the permits.
+    pub(super) is_in_doubt: bool,
     answer: oneshot::Sender<Result<AcquireAnswer, LimiterError>>,
 }
 
@@ -55,8 +63,8 @@ pub(super) type PendingBatch = Vec<(u64, PendingAcquire)>;
 pub(super) enum AcquireAnswer {
     /// Dropping the guard gives the permits back.
     Granted(GrantGuard),
-    /// The permits cannot be granted before `wait` has passed. If the caller's deadline is later,
-    /// the queue asks again for it, and `retry` receives the answer.
+    /// The permits cannot be granted before `wait` has passed, or the call failed. If the caller's
+    /// deadline is later, the queue asks again for it, and `retry` receives the answer.
     Denied {
         wait: Duration,
         retry: Option<AnswerReceiver>,
@@ -70,6 +78,7 @@ impl PendingAcquire {
             id,
             until,
             is_retry: false,
+            is_in_doubt: false,
             answer: sender,
         };
         (pending, receiver)
@@ -172,22 +181,70 @@ impl AcquireQueue {
             self.retry_at = Some(Instant::now() + jitter::pause_before_repeat(wait, min));
         }
         let mut have_left = Vec::new();
-        for (arrival, pending) in batch {
+        for (arrival, mut pending) in batch {
+            pending.is_in_doubt = false;
             if pending.has_left() {
                 have_left.push(pending.id);
-            } else if pending.is_retry {
-                self.retries.insert(arrival, pending);
+            } else if pending.is_retry || pending.may_wait(wait) {
+                self.retry_later(arrival, pending, wait);
             } else {
-                let retry = pending.may_wait(wait).then(|| {
-                    let (mut retry, receiver) = PendingAcquire::new(pending.id, pending.until);
-                    retry.is_retry = true;
-                    self.retries.insert(arrival, retry);
-                    receiver
-                });
-                pending.answer(Ok(AcquireAnswer::Denied { wait, retry }));
+                pending.answer(Ok(AcquireAnswer::Denied { wait, retry: None }));
             }
         }
         have_left
+    }
+
+    /// Lets the callers of a call that failed wait, and those that ask for the first time: a call
+    /// may succeed after a pause. Callers that cannot wait get the error.
+    ///
+    /// Returns the callers of the call that have left.
+    pub(super) fn fail(&mut self, batch: PendingBatch, error: &LimiterError) -> Vec<GrantId> {
+        self.drop_first_that_left();
+        // Several calls may have been in progress when the server was lost.
+        if self.failure.is_none() || self.retry_at().is_none() {
+            let [min, max] = FAILURE_PAUSES;
+            let pause = self.failure_pause.clamp(min, max);
+            self.failure_pause = 2 * pause;
+            self.retry_at = Some(Instant::now() + pause - jitter::up_to(pause / 4));
+        }
+        self.failure = Some(error.clone());
+        let have_left = batch.iter().filter(|(_, pending)| pending.has_left());
+        let have_left = have_left.map(|(_, pending)| pending.id).collect();
+        for (arrival, pending) in batch.into_iter().chain(std::mem::take(&mut self.firsts)) {
+            if pending.may_wait(MIN_PAUSE) {
+                self.retry_later(arrival, pending, MIN_PAUSE);
+            } else {
+                pending.answer(Err(error.clone()));
+            }
+        }
+        have_left
+    }
+
+    /// A call was answered: callers that pause after an error need not wait any longer.
+    pub(super) fn worked(&mut self) {
+        if self.failure.take().is_some() {
+            self.failure_pause = Duration::ZERO;
+            self.retry_at = None;
+        }
+    }
+
+    /// The error of the latest call, if callers ask again after it.
+    pub(super) fn failure(&self) -> Option<LimiterError> {
+        self.failure.clone()
+    }
+
+    /// Keeps a caller for the next retry, and tells it so if it is the first time.
+    fn retry_later(&mut self, arrival: u64, pending: PendingAcquire, wait: Duration) {
+        if pending.is_retry {
+            self.retries.insert(arrival, pending);
+            return;
+        }
+        let (mut retry, receiver) = PendingAcquire::new(pending.id, pending.until);
+        retry.is_retry = true;
+        retry.is_in_doubt = pending.is_in_doubt;
+        self.retries.insert(arrival, retry);
+        let retry = Some(receiver);
+        pending.answer(Ok(AcquireAnswer::Denied { wait, retry }));
     }
 
     fn drop_first_that_left(&mut self) {

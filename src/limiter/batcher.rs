@@ -1,5 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -7,12 +6,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::acquire_queue::{AcquireAnswer, AcquireQueue, PendingAcquire, PendingBatch};
+use super::client::LimiterState;
+use super::error::{LimiterError, LimiterErrorKind};
 use super::give_back_queue::GiveBackQueue;
-use super::limiter_backend::{AcquireRequest, ClientId, Generation, Grant, GrantId, Limiters};
-use super::rate_limiter::LimiterError;
-use super::redisson_use::RedissonUse;
-use crate::swept_map::SweptMap;
+use super::limiter_backend::{
+    AcquireCall, AcquireReply, AcquireRequest, Generation, Grant, GrantId, Limiters,
+};
+use super::rate_choice::Chosen;
 use crate::sync::lock;
+use crate::trace;
 
 /// Asks for permits on behalf of all callers of this process with the same request, up to 64
 /// callers in one call.
@@ -23,23 +25,22 @@ pub(super) struct Batcher {
     /// Notified when denied callers may be asked for at another instant than before.
     retry_changed: Notify,
     give_back: Arc<GiveBackQueue>,
-    redisson: Arc<Mutex<RedissonUse>>,
+    state: Arc<LimiterState>,
 }
 
 impl Batcher {
     pub(super) fn new(
         request: &AcquireRequest,
         limiters: &Arc<dyn Limiters>,
-        give_back: Arc<GiveBackQueue>,
-        redisson: &Arc<Mutex<RedissonUse>>,
+        state: &Arc<LimiterState>,
     ) -> Self {
         Self {
             request: request.clone(),
             limiters: Arc::clone(limiters),
             queue: Mutex::default(),
             retry_changed: Notify::new(),
-            give_back,
-            redisson: Arc::clone(redisson),
+            give_back: GiveBackQueue::new(limiters, request, state),
+            state: Arc::clone(state),
         }
     }
 
@@ -118,23 +119,17 @@ impl Batcher {
 
     /// Makes one call. `changes` comes from [`AcquireQueue::next_batch`].
     async fn call(self: Arc<Self>, batch: PendingBatch, changes: u64) {
-        let ids = batch.iter().map(|(_, pending)| pending.id).collect();
-        let average = lock(&self.redisson).average(Instant::now());
-        let acquire = self.limiters.acquire(self.request.clone(), ids, average);
-        let reply = match acquire.await {
+        let reply = match self.ask(&batch).await {
             Ok(reply) => reply,
-            Err(error) => {
-                // All pending callers get the error at once. Otherwise thousands of callers would
-                // run into a timeout one batch after the other.
-                let others = lock(&self.queue).take_all();
-                for (_, pending) in batch.into_iter().chain(others) {
-                    pending.answer(Err(error.clone()));
-                }
-                return;
-            }
+            Err(error) => return self.fail(batch, &error),
         };
+        lock(&self.queue).worked();
+        if self.state.failures.worked() {
+            let limiter = &*self.request.name;
+            trace::event!(warn: limiter, "the limiter is answered again");
+        }
         if let Some(counted) = reply.redisson {
-            lock(&self.redisson).add(counted, Instant::now());
+            lock(&self.state.redisson).add(counted, Instant::now());
         }
         let mut denied = Vec::new();
         for (index, (arrival, pending)) in batch.into_iter().enumerate() {
@@ -148,6 +143,79 @@ impl Batcher {
         if !denied.is_empty() {
             self.deny(denied, reply.wait, changes);
         }
+    }
+
+    async fn ask(&self, batch: &PendingBatch) -> Result<AcquireReply, LimiterError> {
+        let redisson_average = lock(&self.state.redisson).average(Instant::now());
+        let call = AcquireCall {
+            callers: batch.iter().map(|(_, pending)| pending.id).collect(),
+            is_in_doubt: batch.iter().any(|(_, pending)| pending.is_in_doubt),
+            redisson_average,
+            chosen_at: None,
+        };
+        if !self.request.has_rate {
+            return self.limiters.acquire(self.request.clone(), call).await;
+        }
+        let chosen = lock(&self.state.rate).get().map(|rate| rate.chosen);
+        let chosen_at = match chosen {
+            Some(Chosen::At(at)) => Some(at),
+            _ => self.ensure_rate().await?,
+        };
+        let first = AcquireCall {
+            chosen_at,
+            ..call.clone()
+        };
+        match self.limiters.acquire(self.request.clone(), first).await {
+            Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => {
+                let chosen_at = self.ensure_rate().await?;
+                let again = AcquireCall { chosen_at, ..call };
+                self.limiters.acquire(self.request.clone(), again).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Sets the rate that this process chose, and returns when it chose it.
+    async fn ensure_rate(&self) -> Result<Option<u64>, LimiterError> {
+        let Some(chosen) = lock(&self.state.rate).get() else {
+            return Ok(None);
+        };
+        let chosen_at = self.limiters.ensure(&self.request.name, chosen).await?;
+        lock(&self.state.rate).is_known(&chosen, chosen_at);
+        self.state.notify_waiters();
+        Ok(Some(chosen_at))
+    }
+
+    /// All pending callers hear of the error at once, or wait for a better answer. Otherwise
+    /// thousands of callers would run into a timeout one batch after the other.
+    fn fail(&self, mut batch: PendingBatch, error: &LimiterError) {
+        for (_, pending) in &mut batch {
+            pending.is_in_doubt |= error.is_store_error();
+        }
+        let mut queue = lock(&self.queue);
+        let is_lost = error.kind() == LimiterErrorKind::UnknownLimiter && self.request.has_rate;
+        if error.may_pass() || is_lost {
+            let have_left = queue.fail(batch, error);
+            drop(queue);
+            // Such a caller may have been granted its permits after it had given them back.
+            have_left.into_iter().for_each(|id| drop(self.guard(id, 0)));
+            self.retry_changed.notify_one();
+            if self.state.failures.failed() {
+                let (limiter, error) = (&*self.request.name, error.to_string());
+                trace::event!(warn: limiter, error, "the limiter's callers wait and ask again");
+            }
+            return;
+        }
+        let others = queue.take_all();
+        drop(queue);
+        for (_, pending) in batch.into_iter().chain(others) {
+            pending.answer(Err(error.clone()));
+        }
+    }
+
+    /// The error of the latest call, if callers ask again after it.
+    pub(super) fn failure(&self) -> Option<LimiterError> {
+        lock(&self.queue).failure()
     }
 
     fn deny(&self, batch: PendingBatch, wait: Duration, changes: u64) {
@@ -242,94 +310,5 @@ impl Drop for GrantGuard {
         if self.is_armed {
             self.give_back.add(self.grant);
         }
-    }
-}
-
-/// One client of the limiters: its id, and the batchers of its callers.
-pub(super) struct Client {
-    id: ClientId,
-    next_number: AtomicU64,
-    batchers: Mutex<SweptMap<Arc<str>, NamedBatchers>>,
-}
-
-/// The batchers of one limiter, and what they know together.
-#[derive(Default)]
-struct NamedBatchers {
-    batchers: Vec<Weak<Batcher>>,
-    redisson: Arc<Mutex<RedissonUse>>,
-}
-
-impl Client {
-    pub(super) fn new(id: ClientId) -> Self {
-        Self {
-            id,
-            next_number: AtomicU64::new(0),
-            batchers: Mutex::default(),
-        }
-    }
-
-    /// A client whose id is the first half of this UUID.
-    #[cfg(feature = "redis")]
-    pub(super) fn with_uuid(uuid: &str) -> Self {
-        let uuid = uuid::Uuid::try_parse(uuid).unwrap_or_else(|_| uuid::Uuid::new_v4());
-        let (id, _) = uuid.as_u64_pair();
-        Self::new(id.to_be_bytes())
-    }
-
-    pub(super) const fn id(&self) -> ClientId {
-        self.id
-    }
-
-    pub(super) fn next_grant_id(&self) -> GrantId {
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&self.id);
-        id[8..].copy_from_slice(&number.to_be_bytes());
-        id
-    }
-
-    /// The batcher of all callers with this request.
-    pub(super) fn batcher(
-        self: &Arc<Self>,
-        request: &AcquireRequest,
-        limiters: &Arc<dyn Limiters>,
-    ) -> Arc<Batcher> {
-        let mut map = lock(&self.batchers);
-        map.sweep(NamedBatchers::have_callers);
-        let named = map.entry(Arc::clone(&request.name)).or_default();
-        let NamedBatchers { batchers, redisson } = named;
-        let mut in_use = batchers.iter().filter_map(Weak::upgrade);
-        if let Some(batcher) = in_use.find(|batcher| batcher.request == *request) {
-            return batcher;
-        }
-        batchers.retain(|batcher| batcher.strong_count() > 0);
-        let (client, name) = (Arc::downgrade(self), Arc::clone(&request.name));
-        let notify_waiters = move || {
-            if let Some(client) = client.upgrade() {
-                client.notify_waiters(&name);
-            }
-        };
-        let give_back = GiveBackQueue::new(limiters, request, notify_waiters);
-        let batcher = Arc::new(Batcher::new(request, limiters, give_back, redisson));
-        batchers.push(Arc::downgrade(&batcher));
-        batcher
-    }
-
-    /// Lets all waiting callers of this limiter ask again: its rate has changed, or permits were
-    /// given back.
-    pub(super) fn notify_waiters(&self, name: &str) {
-        let named = lock(&self.batchers);
-        let batchers = named.get(name).map(|named| named.batchers.clone());
-        drop(named);
-        for batcher in batchers.iter().flatten().filter_map(Weak::upgrade) {
-            batcher.limiter_changed();
-        }
-    }
-}
-
-impl NamedBatchers {
-    fn have_callers(&self) -> bool {
-        let mut batchers = self.batchers.iter();
-        batchers.any(|batcher| batcher.strong_count() > 0)
     }
 }

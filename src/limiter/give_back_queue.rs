@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use super::client::LimiterState;
 use super::limiter_backend::{AcquireRequest, Grant, Limiters};
 use crate::sync::lock;
 
@@ -21,8 +22,7 @@ pub(super) struct GiveBackQueue {
     limiters: Arc<dyn Limiters>,
     name: Arc<str>,
     is_fair: bool,
-    /// Called when waiting callers of the limiter should ask again.
-    notify_waiters: Box<dyn Fn() + Send + Sync>,
+    state: Arc<LimiterState>,
     grants: Mutex<UnusedGrants>,
 }
 
@@ -36,13 +36,13 @@ impl GiveBackQueue {
     pub(super) fn new(
         limiters: &Arc<dyn Limiters>,
         request: &AcquireRequest,
-        notify_waiters: impl Fn() + Send + Sync + 'static,
+        state: &Arc<LimiterState>,
     ) -> Arc<Self> {
         Arc::new(Self {
             limiters: Arc::clone(limiters),
             name: Arc::clone(&request.name),
             is_fair: request.is_fair,
-            notify_waiters: Box::new(notify_waiters),
+            state: Arc::clone(state),
             grants: Mutex::default(),
         })
     }
@@ -79,7 +79,9 @@ impl GiveBackQueue {
             match given_back.await {
                 Err(error) if error.is_store_error() => tokio::time::sleep(PAUSE).await,
                 // A place in the fair queue that is given up belongs to the next caller.
-                Ok(permits) if permits > 0 || self.is_fair => return (self.notify_waiters)(),
+                Ok(permits) if permits > 0 || self.is_fair => {
+                    return self.state.notify_waiters();
+                }
                 Ok(_) | Err(_) => return,
             }
         }

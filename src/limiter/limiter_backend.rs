@@ -5,10 +5,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
-use super::batcher::Client;
+use super::client::Client;
+use super::error::LimiterError;
 use super::memory_limiters::MemoryLimiters;
 use super::rate::Rate;
-use super::rate_limiter::LimiterError;
+use super::rate_choice::ChosenRate;
 #[cfg(feature = "redis")]
 use super::redis_limiters::RedisLimiters;
 use super::redisson_use::RedissonPermits;
@@ -113,14 +114,10 @@ pub(super) type LimiterFuture<'a, T> = BoxFuture<'a, Result<T, LimiterError>>;
 /// rate fail with [`UnknownLimiter`](super::LimiterErrorKind::UnknownLimiter).
 pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
     /// Grants the request to one caller after the other, while enough permits are left.
-    ///
-    /// `redisson_average` is how many permits of Redisson counted lately; `None` if they need not
-    /// be counted.
     fn acquire(
         &self,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
-        redisson_average: Option<u64>,
+        call: AcquireCall,
     ) -> LimiterFuture<'static, AcquireReply>;
 
     /// Gives back the grants that still count, and removes callers without a grant from the fair
@@ -141,6 +138,11 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
         mode: ConfigureMode,
         sharing: Sharing,
     ) -> LimiterFuture<'a, bool>;
+
+    /// Sets the rate that a process chose, unless a later choice stands. The first time, it takes the
+    /// place of any other rate. Earlier grants still count. Returns when it was chosen, for the
+    /// next time and for [`AcquireCall::chosen_at`].
+    fn ensure<'a>(&'a self, name: &'a str, chosen: ChosenRate) -> LimiterFuture<'a, u64>;
 
     fn rate<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<Rate>>;
 
@@ -177,10 +179,28 @@ pub(super) struct AcquireRequest {
     pub(super) generation: Generation,
     /// Whether callers of all processes are served in the order of their arrival.
     pub(super) is_fair: bool,
+    /// Whether the limiter carries its rate.
+    pub(super) has_rate: bool,
     /// The number of permits that each caller wants.
     pub(super) permits: u64,
     /// How long a call may take. Callers with another timeout make calls of their own.
     pub(super) timeout: Duration,
+}
+
+/// One call, for several callers with the same request.
+#[derive(Debug, Clone)]
+pub(super) struct AcquireCall {
+    pub(super) callers: Vec<GrantId>,
+    /// Whether a call whose reply was lost may have granted some of these callers their permits.
+    /// They still have them then, and are not charged again.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
+    pub(super) is_in_doubt: bool,
+    /// How many permits of Redisson counted lately; `None` if they need not be counted.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
+    pub(super) redisson_average: Option<u64>,
+    /// When the callers' process chose its rate. If an earlier choice stands, the call fails with
+    /// [`UnknownLimiter`](super::LimiterErrorKind::UnknownLimiter).
+    pub(super) chosen_at: Option<u64>,
 }
 
 #[derive(Debug)]

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::batcher::Client;
+use super::client::Client;
+use super::error::LimiterError;
 use super::limiter_backend::{
-    AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
+    AcquireCall, AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
     LimiterFuture, Limiters, RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
-use super::rate_limiter::LimiterError;
+use super::rate_choice::{Chosen, ChosenRate};
 use crate::clock::Clock;
 use crate::sync::lock;
 
@@ -126,8 +127,41 @@ impl MemoryLimiters {
                 limiter.forget_grants();
             }
             limiter.set_rate(now, rate);
+            limiter.chosen_at = now.max(limiter.chosen_at + 1);
         }
         is_set
+    }
+
+    /// As mode `ensure` of lua/limiter/configure.lua.
+    fn ensure_now(&self, name: &str, rate: Rate, chosen: Chosen) -> u64 {
+        let mut map = lock(&self.map);
+        let now = map.clock.now();
+        map.sweep_if_large(now);
+        let limiter = map.by_name.entry(name.into());
+        let limiter = limiter.or_insert_with(|| MemoryLimiter {
+            expires_at: Some(0),
+            ..MemoryLimiter::new(rate)
+        });
+        let exists = !limiter.has_expired(now);
+        let stands = if exists { limiter.chosen_at } else { 0 };
+        let is_same = exists && limiter.rate == rate;
+        let chosen_at = match chosen {
+            Chosen::Ago(ago) => {
+                let ago = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX);
+                let at = now.saturating_sub(ago).max(1);
+                if is_same { at.max(stands) } else { at }
+            }
+            Chosen::At(at) if at > now && (1..=now).contains(&stands) => stands - 1,
+            Chosen::At(at) => at,
+        };
+        let is_later = chosen_at > stands || matches!(chosen, Chosen::Ago(_));
+        if !exists || is_later {
+            if !is_same {
+                limiter.set_rate(now, rate);
+            }
+            limiter.chosen_at = chosen_at;
+        }
+        chosen_at
     }
 }
 
@@ -160,12 +194,14 @@ impl Limiters for MemoryLimiters {
     fn acquire(
         &self,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
-        _: Option<u64>,
+        call: AcquireCall,
     ) -> LimiterFuture<'static, AcquireReply> {
         let reply = require_third(request.generation).and_then(|()| {
             self.get(&request.name, |now, limiter| {
-                limiter.acquire(now, &request, self.client.id(), &callers)
+                if call.chosen_at.is_some_and(|at| limiter.chosen_at < at) {
+                    return Err(LimiterError::unknown(&request.name));
+                }
+                limiter.acquire(now, &request, self.client.id(), &call.callers)
             })?
         });
         Box::pin(ready(reply))
@@ -203,6 +239,11 @@ impl Limiters for MemoryLimiters {
         _: Sharing,
     ) -> LimiterFuture<'a, bool> {
         Box::pin(ready(Ok(self.configure_now(name, rate, mode))))
+    }
+
+    fn ensure<'a>(&'a self, name: &'a str, chosen: ChosenRate) -> LimiterFuture<'a, u64> {
+        let ChosenRate { rate, chosen, .. } = chosen;
+        Box::pin(ready(Ok(self.ensure_now(name, rate, chosen))))
     }
 
     fn rate<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<Rate>> {
@@ -267,6 +308,8 @@ pub(super) struct MemoryLimiter {
     /// When the rate is forgotten, in microseconds; `None` if the limiter stays until it is
     /// deleted.
     expires_at: Option<u64>,
+    /// When the rate was chosen, in microseconds: see `chosenAt` in lua/include/permits.lua.
+    chosen_at: u64,
 }
 
 #[derive(Debug, Default)]
@@ -282,6 +325,7 @@ impl MemoryLimiter {
             rate,
             budgets: HashMap::new(),
             expires_at: None,
+            chosen_at: 0,
         }
     }
 

@@ -3,6 +3,9 @@
 //! A [`RateLimiter`] has a name and a [`Rate`]. All processes that use the same Redis server and
 //! the same name share its permits. Without Redis, [`MemoryLimiters`] do the same in one process.
 //!
+//! A job gives its limiter the rate, makes it once and clones it. Then [`acquire`] outlasts an outage
+//! of Redis and the loss of its data, and a deploy with another number takes effect.
+//!
 //! ```
 //! use std::time::Duration;
 //! use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
@@ -10,7 +13,7 @@
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
 //! let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
-//! limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(1)).await?;
+//! let limiter = limiter.rate(RateType::Overall, 10, Duration::from_secs(1))?;
 //!
 //! limiter.acquire(10).await?; // waits until 10 permits are available
 //! assert!(!limiter.try_acquire(1).await?); // does not wait
@@ -20,20 +23,29 @@
 //! ```
 //!
 //! On Redis, a limiter uses the keys of Redisson's `RRateLimiter`, so services in Java can share
-//! it. See [`RateLimiter`] for how callers wait, and for what happens when a future is dropped.
+//! it. See [`RateLimiter`] for how callers wait, and for what happens when a future is dropped or
+//! Redis fails.
+//!
+//! [`acquire`]: RateLimiter::acquire
 
 mod acquire_queue;
 mod batcher;
+mod client;
+mod error;
 mod give_back_queue;
 mod limiter_backend;
 mod memory_limiters;
+mod permit;
 mod rate;
+mod rate_choice;
 mod rate_limiter;
 #[cfg(feature = "redis")]
 mod redis_limiters;
 mod redisson_use;
 
+pub use error::{LimiterError, LimiterErrorKind};
 pub use limiter_backend::{Generation, LimiterBackend};
 pub use memory_limiters::MemoryLimiters;
+pub use permit::Permit;
 pub use rate::{Rate, RateType};
-pub use rate_limiter::{LimiterError, LimiterErrorKind, Permit, RateLimiter};
+pub use rate_limiter::RateLimiter;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::rate_limiter::{LimiterError, LimiterErrorKind};
+use super::error::{LimiterError, LimiterErrorKind};
 
 /// Whether all processes share one budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

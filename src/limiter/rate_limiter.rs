@@ -6,13 +6,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::acquire_queue::AcquireAnswer;
 use super::batcher::Batcher;
+use super::error::{LimiterError, LimiterErrorKind};
 use super::limiter_backend::{
     AcquireRequest, ConfigureMode, Generation, Grant, GrantId, LimiterBackend, Sharing,
 };
 #[cfg(doc)]
 use super::memory_limiters::MemoryLimiters;
+use super::permit::Permit;
 use super::rate::{Rate, RateType};
-use crate::error::{KindError, StoreError, StoreErrorKind};
+use super::rate_choice::OwnRate;
 
 /// A budget of permits that code acquires and can wait for: at most a [`Rate`] in any interval.
 ///
@@ -32,8 +34,8 @@ use crate::error::{KindError, StoreError, StoreErrorKind};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
-/// let limiter = RateLimiter::new(&redis, "partner-api");
-/// limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(1)).await?;
+/// let limiter = RateLimiter::new(&redis, "partner-api")
+///     .rate(RateType::Overall, 10, Duration::from_secs(1))?;
 ///
 /// limiter.acquire(1).await?; // waits until a permit is available
 /// if limiter.try_acquire_for(3, Duration::from_millis(500)).await? {
@@ -59,6 +61,18 @@ use crate::error::{KindError, StoreError, StoreErrorKind};
 /// given back when the server answers again within seconds; otherwise they come back after the
 /// interval.
 ///
+/// # When Redis fails
+///
+/// [`acquire`](Self::acquire) goes on through time-outs, and while Redis is unavailable, loading,
+/// overloaded or read-only. So does [`try_acquire_for`](Self::try_acquire_for) within its time; then
+/// it returns the latest error. Callers ask again together, after pauses that double from 50 ms to a
+/// second. A caller whose reply was lost keeps what it was granted, and is charged once. Any other
+/// error ends a call at once, such as a missing permission. All other calls ask once.
+///
+/// If Redis has lost its data, a limiter with a [`rate`](Self::rate) of its own sets it again. One
+/// interval may then hold up to twice the rate. Without a rate of its own, each call ends with
+/// [`LimiterErrorKind::UnknownLimiter`].
+///
 /// # Panics
 ///
 /// Acquiring permits panics outside of a tokio runtime.
@@ -69,6 +83,7 @@ pub struct RateLimiter {
     generation: Generation,
     is_fair: bool,
     sharing: Sharing,
+    own_rate: Option<Arc<OwnRate>>,
 }
 
 impl RateLimiter {
@@ -80,7 +95,41 @@ impl RateLimiter {
             generation: Generation::default(),
             is_fair: false,
             sharing: Sharing::TidegateOnly,
+            own_rate: None,
         }
+    }
+
+    /// Makes the rate a part of the limiter: it is set where it is missing, also after Redis has lost
+    /// its data, so that [`acquire`](Self::acquire) never ends with
+    /// [`LimiterErrorKind::UnknownLimiter`]. Default: somebody else sets the rate.
+    ///
+    /// Where another rate stands, it is replaced when a process uses its limiter for the first time;
+    /// the permits granted before still count. So a deploy with a new number takes effect, and old
+    /// processes do not bring their number back: of all processes that use the limiter, the rate of
+    /// the one that made its limiter last stands, by Redis's clock. A rate that is set by hand later,
+    /// as by [`set_rate`](Self::set_rate), stands until a process is started anew. In one process, of
+    /// several limiters with one name, the rate of the one made last stands from its first use on.
+    ///
+    /// Only acquiring permits sets the rate. Apart from the first call of a process that costs
+    /// nothing: a call says which rate it expects.
+    ///
+    /// # Errors
+    ///
+    /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`].
+    pub fn rate(
+        self,
+        rate_type: RateType,
+        permits: u64,
+        interval: Duration,
+    ) -> Result<Self, LimiterError> {
+        Ok(self.with_rate(Rate::new(rate_type, permits, interval)?))
+    }
+
+    /// [`rate`](Self::rate) with a [`Rate`], which can have a [keep-alive time](Rate::keep_alive).
+    #[must_use]
+    pub fn with_rate(mut self, rate: Rate) -> Self {
+        self.own_rate = Some(Arc::new(OwnRate::new(rate)));
+        self
     }
 
     /// How permits are counted. Default: [`Generation::Third`].
@@ -117,7 +166,12 @@ impl RateLimiter {
     #[must_use]
     pub fn shared_with_redisson(mut self) -> Self {
         self.sharing = Sharing::WithRedisson;
-        self
+        // It is another choice than that of clones without this.
+        let rate = self.own_rate.as_ref().map(|own| own.rate);
+        match rate {
+            Some(rate) => self.with_rate(rate),
+            None => self,
+        }
     }
 
     /// The name.
@@ -224,12 +278,12 @@ impl RateLimiter {
         is_set
     }
 
-    /// The rate; `None` if none is set.
+    /// The rate that is in force, whoever has set it; `None` if none is set.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
-    pub async fn rate(&self) -> Result<Option<Rate>, LimiterError> {
+    pub async fn stored_rate(&self) -> Result<Option<Rate>, LimiterError> {
         self.backend.limiters.rate(&self.name).await
     }
 
@@ -263,7 +317,8 @@ impl RateLimiter {
     /// [`LimiterErrorKind::Store`].
     pub async fn available_permits(&self) -> Result<u64, LimiterError> {
         let limiters = &self.backend.limiters;
-        limiters.available(&self.name, self.generation).await
+        let available = limiters.available(&self.name, self.generation).await;
+        self.or_before_it_is_set(available, Rate::permits)
     }
 
     /// Lets the limiter and its rate expire after this time. Returns whether the limiter exists.
@@ -334,11 +389,11 @@ impl RateLimiter {
     /// Acquires permits, and waits for them up to `timeout`. Returns whether it acquired them.
     ///
     /// It does not wait if the permits cannot be granted in time. A timeout of zero is the same as
-    /// [`try_acquire`](Self::try_acquire).
+    /// [`try_acquire`](Self::try_acquire). Any call may last as long as `try_acquire`.
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire), and [`LimiterErrorKind::Unsupported`] for a
+    /// Those of [`try_acquire`](Self::try_acquire), if they last, and [`LimiterErrorKind::Unsupported`] for a
     /// [fair](Self::fair) limiter of an earlier generation.
     pub async fn try_acquire_for(
         &self,
@@ -358,7 +413,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire_for`](Self::try_acquire_for). They also end a wait: if the rate is
+    /// Those of [`try_acquire_for`](Self::try_acquire_for), but for a Redis that does not answer, is
+    /// unavailable, loading, overloaded or read-only: the wait goes on. They also end a wait: if the rate is
     /// lowered below `permits` meanwhile, the error is [`LimiterErrorKind::AboveRate`].
     pub async fn acquire(&self, permits: u64) -> Result<(), LimiterError> {
         self.acquire_permit(permits).await.map(|_| ())
@@ -398,7 +454,21 @@ impl RateLimiter {
         if !matches!(released, Ok(0)) {
             client.notify_waiters(&self.name);
         }
-        released
+        self.or_before_it_is_set(released, |_| 0)
+    }
+
+    /// The answer, or what it would be for a limiter whose own rate was just set.
+    fn or_before_it_is_set(
+        &self,
+        answer: Result<u64, LimiterError>,
+        just_set: impl FnOnce(&Rate) -> u64,
+    ) -> Result<u64, LimiterError> {
+        match (answer, &self.own_rate) {
+            (Err(error), Some(own)) if error.kind() == LimiterErrorKind::UnknownLimiter => {
+                Ok(just_set(&own.rate))
+            }
+            (answer, _) => answer,
+        }
     }
 
     async fn acquire_until(
@@ -410,7 +480,8 @@ impl RateLimiter {
             self.require_third("fair waiting")?;
         }
         let LimiterBackend { limiters, client } = &self.backend;
-        let batcher = client.batcher(&request, limiters);
+        let rate = self.own_rate.as_ref().map(|own| (own, self.sharing));
+        let batcher = client.batcher(&request, limiters, rate);
         let acquired = acquire(&batcher, client.next_grant_id(), until).await?;
         Ok(acquired.map(|grant| Permit::new(&self.backend, &self.name, grant)))
     }
@@ -427,6 +498,7 @@ impl RateLimiter {
             name: Arc::clone(&self.name),
             generation: self.generation,
             is_fair: self.is_fair,
+            has_rate: self.own_rate.is_some(),
             permits,
             timeout: self.backend.limiters.timeout(),
         })
@@ -505,147 +577,9 @@ async fn acquire_until(
             Ok(Ok(answer)) => return answer,
             Err(_) => {
                 let retry = Some(retry);
-                return Ok(AcquireAnswer::Denied { wait, retry });
+                let denied = AcquireAnswer::Denied { wait, retry };
+                return batcher.failure().map_or(Ok(denied), Err);
             }
         }
-    }
-}
-
-/// Permits that were granted, and that can be given back once.
-///
-/// Dropping it gives nothing back: the permits count as used.
-#[must_use = "the permits count as used unless they are released"]
-pub struct Permit {
-    backend: LimiterBackend,
-    name: Arc<str>,
-    grant: Grant,
-}
-
-impl Permit {
-    pub(super) fn new(backend: &LimiterBackend, name: &Arc<str>, grant: Grant) -> Self {
-        Self {
-            backend: backend.clone(),
-            name: Arc::clone(name),
-            grant,
-        }
-    }
-
-    /// The number of permits.
-    #[must_use]
-    pub const fn permits(&self) -> u64 {
-        self.grant.permits
-    }
-
-    /// Gives the permits back because they were not used, and returns how many came back.
-    ///
-    /// It returns 0 if the permits no longer count, because the interval is over or because a new
-    /// rate was set. It also returns 0 with an earlier [`Generation`](super::Generation), which
-    /// cannot tell grants apart.
-    ///
-    /// # Errors
-    ///
-    /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
-    /// # let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
-    /// limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(60)).await?;
-    /// let permit = limiter.acquire_permit(3).await?;
-    /// // The call turned out not to be needed.
-    /// assert_eq!(permit.release().await?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn release(self) -> Result<u64, LimiterError> {
-        let LimiterBackend { limiters, client } = &self.backend;
-        let released = limiters.give_back(Arc::clone(&self.name), vec![self.grant]);
-        let released = released.await;
-        if !matches!(released, Ok(0)) {
-            client.notify_waiters(&self.name);
-        }
-        match released {
-            // The limiter was deleted, so none of its grants count.
-            Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => Ok(0),
-            released => released,
-        }
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
-            .field("name", &self.name)
-            .field("permits", &self.grant.permits)
-            .finish()
-    }
-}
-
-/// Why a call of a [`RateLimiter`](super::RateLimiter) failed. Too few permits are not an error.
-///
-/// Nothing was granted and nothing was written, unless the kind is [`LimiterErrorKind::Store`].
-pub type LimiterError = KindError<LimiterErrorKind>;
-
-/// The kinds of [`LimiterError`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LimiterErrorKind {
-    /// The caller asked for 0 permits.
-    NoPermits,
-    /// The caller asked for more permits than the rate grants in one interval.
-    AboveRate,
-    /// The limiter has no rate: none was set, or it was deleted or forgotten.
-    UnknownLimiter,
-    /// The rate has 0 or too many permits, or its interval is zero or too long.
-    InvalidRate,
-    /// The keep-alive time is shorter than the interval.
-    KeepAliveTooShort,
-    /// The key in Redis does not hold a rate.
-    Malformed,
-    /// The [generation](super::Generation) does not support this call.
-    Unsupported,
-    /// Redis did not answer, or answered with an error. The permits may have been granted; they
-    /// come back after the interval.
-    Store(StoreErrorKind),
-}
-
-impl LimiterError {
-    pub(super) fn new(kind: LimiterErrorKind, message: impl Into<Arc<str>>) -> Self {
-        Self::of(kind, message)
-    }
-
-    fn no_permits() -> Self {
-        let message = "no permits were asked for, expected at least 1";
-        Self::new(LimiterErrorKind::NoPermits, message)
-    }
-
-    pub(super) fn above_rate(name: &str, permits: u64) -> Self {
-        let message = format!("{permits} permits of \"{name}\" are more than its rate ever grants");
-        Self::new(LimiterErrorKind::AboveRate, message)
-    }
-
-    pub(super) fn unsupported(message: impl Into<Arc<str>>) -> Self {
-        Self::new(LimiterErrorKind::Unsupported, message)
-    }
-
-    pub(super) fn runtime_ended() -> Self {
-        StoreError::new(StoreErrorKind::Unavailable, "the runtime has ended").into()
-    }
-
-    pub(super) fn unknown(name: &str) -> Self {
-        let message = format!("the limiter \"{name}\" has no rate: call try_set_rate first");
-        Self::new(LimiterErrorKind::UnknownLimiter, message)
-    }
-
-    pub(super) const fn is_store_error(&self) -> bool {
-        matches!(self.kind(), LimiterErrorKind::Store(_))
-    }
-}
-
-impl From<StoreError> for LimiterError {
-    fn from(error: StoreError) -> Self {
-        error.map_kind(LimiterErrorKind::Store)
     }
 }

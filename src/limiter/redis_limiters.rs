@@ -5,12 +5,13 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 
+use super::error::{LimiterError, LimiterErrorKind};
 use super::limiter_backend::{
-    AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
+    AcquireCall, AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
     LimiterFuture, Limiters, RateStatus, Sharing,
 };
 use super::rate::{Rate, RateType};
-use super::rate_limiter::{LimiterError, LimiterErrorKind};
+use super::rate_choice::{Chosen, ChosenRate};
 use super::redisson_use::RedissonPermits;
 use crate::clock::Clock;
 use crate::connection::{
@@ -56,10 +57,7 @@ impl RedisLimiters {
     ) -> Result<Value, LimiterError> {
         let keys = LimiterKeys::new(name, self.redis.id());
         let with_time = |command: &mut Cmd| {
-            match &self.clock {
-                Some(clock) => command.arg(clock.now()),
-                None => command.arg(""),
-            };
+            argument(command, self.clock.as_ref().map(|clock| clock.now()));
             arguments(command);
         };
         let reply = self.connection().call(script, &keys.all(), with_time);
@@ -84,6 +82,8 @@ impl RedisLimiters {
             Value::Int(-1) => Err(LimiterError::unknown(name)),
             Value::Int(-2) => Err(LimiterError::above_rate(name, permits)),
             Value::Int(-3) => Err(malformed(name)),
+            // The rate of an earlier choice stands: for this process, its own is missing.
+            Value::Int(-4) => Err(LimiterError::unknown(name)),
             reply => Err(self.connection().protocol_error(reply).into()),
         }
     }
@@ -91,25 +91,25 @@ impl RedisLimiters {
     async fn acquire_now(
         self,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
-        redisson_average: Option<u64>,
+        call: AcquireCall,
     ) -> Result<AcquireReply, LimiterError> {
         let script = match request.generation {
-            Generation::First => return self.acquire_each(&LIMITER_FIRST, request, callers).await,
+            Generation::First => return self.acquire_each(&LIMITER_FIRST, request, call).await,
             Generation::Second => {
-                return self.acquire_each(&LIMITER_SECOND, request, callers).await;
+                return self.acquire_each(&LIMITER_SECOND, request, call).await;
             }
             Generation::Third if request.is_fair => &LIMITER_ACQUIRE_FAIR,
             Generation::Third => &LIMITER_ACQUIRE,
         };
         let arguments = |command: &mut Cmd| {
-            let members = callers.iter().map(|id| member(id, request.permits));
+            let members = call.callers.iter();
+            let members = members.map(|id| member(id, request.permits));
             let members = members.collect::<Vec<_>>().concat();
-            command.arg(request.permits).arg(callers.len()).arg(members);
-            match redisson_average {
-                Some(average) => command.arg(average),
-                None => command.arg(""),
-            };
+            command.arg(request.permits).arg(call.callers.len());
+            command.arg(members);
+            argument(command, call.redisson_average);
+            command.arg(u8::from(call.is_in_doubt));
+            argument(command, call.chosen_at);
         };
         let reply = self.call(script, &request.name, arguments).await?;
         let Value::Array(parts) = &reply else {
@@ -146,13 +146,15 @@ impl RedisLimiters {
         self,
         script: &'static Script,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
+        call: AcquireCall,
     ) -> Result<AcquireReply, LimiterError> {
         let (mut granted, mut wait) = (0, Duration::ZERO);
-        for id in &callers {
+        for id in &call.callers {
             let arguments = |command: &mut Cmd| {
                 command.arg(request.permits);
                 command.arg(member(id, request.permits));
+                command.arg(u8::from(call.is_in_doubt));
+                argument(command, call.chosen_at);
             };
             let reply = self.call(script, &request.name, arguments).await?;
             match self.number(&request.name, request.permits, &reply)? {
@@ -182,6 +184,26 @@ impl RedisLimiters {
     }
 }
 
+/// Adds a number, or an empty argument.
+fn argument(command: &mut Cmd, number: Option<u64>) {
+    match number {
+        Some(number) => command.arg(number),
+        None => command.arg(""),
+    };
+}
+
+/// Adds the arguments of lua/limiter/configure.lua that all modes have.
+fn rate_arguments(command: &mut Cmd, mode: &str, rate: Rate, sharing: Sharing) {
+    let rate_type = match rate.rate_type() {
+        RateType::Overall => "0",
+        RateType::PerClient => "1",
+    };
+    command.arg(mode).arg(rate.permits());
+    command.arg(rate.interval_millis()).arg(rate_type);
+    command.arg(rate.keep_alive);
+    command.arg(u8::from(sharing == Sharing::WithRedisson));
+}
+
 /// Scripts count callers from 1.
 fn index(position: &Value) -> Option<usize> {
     match position {
@@ -208,11 +230,9 @@ impl Limiters for RedisLimiters {
     fn acquire(
         &self,
         request: AcquireRequest,
-        callers: Vec<GrantId>,
-        redisson_average: Option<u64>,
+        call: AcquireCall,
     ) -> LimiterFuture<'static, AcquireReply> {
-        let acquired = self.clone().acquire_now(request, callers, redisson_average);
-        Box::pin(acquired)
+        Box::pin(self.clone().acquire_now(request, call))
     }
 
     fn give_back(&self, name: Arc<str>, grants: Vec<Grant>) -> LimiterFuture<'static, u64> {
@@ -258,18 +278,28 @@ impl Limiters for RedisLimiters {
                 ConfigureMode::Update => "update",
                 ConfigureMode::UpdateKeeping => "update_keeping",
             };
-            let rate_type = match rate.rate_type() {
-                RateType::Overall => "0",
-                RateType::PerClient => "1",
-            };
             let arguments = |command: &mut Cmd| {
-                command.arg(mode).arg(rate.permits());
-                command.arg(rate.interval_millis()).arg(rate_type);
-                command.arg(rate.keep_alive);
-                command.arg(u8::from(sharing == Sharing::WithRedisson));
+                rate_arguments(command, mode, rate, sharing);
             };
             let is_set = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);
             Ok(is_set.await? == 1)
+        })
+    }
+
+    fn ensure<'a>(&'a self, name: &'a str, chosen: ChosenRate) -> LimiterFuture<'a, u64> {
+        Box::pin(async move {
+            let arguments = |command: &mut Cmd| {
+                rate_arguments(command, "ensure", chosen.rate, chosen.sharing);
+                match chosen.chosen {
+                    Chosen::At(at) => command.arg(at),
+                    Chosen::Ago(ago) => {
+                        let micros = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX);
+                        command.arg("").arg(micros)
+                    }
+                };
+            };
+            let chosen_at = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);
+            chosen_at.await
         })
     }
 

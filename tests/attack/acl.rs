@@ -180,7 +180,7 @@ async fn use_primitives(server: &Server) -> Result<(), Broken> {
         ensure!(!limiter.exists().await?);
         limiter.set(Rate::overall(3, 60 * second)?).await?;
         ensure!(limiter.try_acquire(2).await? && !limiter.try_acquire(2).await?);
-        ensure!(limiter.available_permits().await? == 1 && limiter.rate().await?.is_some());
+        ensure!(limiter.available_permits().await? == 1 && limiter.stored_rate().await?.is_some());
         ensure!(limiter.expire(60 * second).await? && limiter.delete().await?);
     }
     cmd("SCRIPT").arg("FLUSH").exec(&mut server.connection())?;

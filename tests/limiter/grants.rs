@@ -335,7 +335,7 @@ async fn how_it_is_kept_can_be_seen(on: LimiterBackend) {
     let life = limiter.remaining().await.expect("an answer");
     let life = life.expect("it has a keep-alive time");
     assert!((50 * SECOND..=60 * SECOND).contains(&life), "{life:?}");
-    assert_eq!(limiter.rate().await.expect("an answer"), Some(kept));
+    assert_eq!(limiter.stored_rate().await.expect("an answer"), Some(kept));
 }
 
 /// As Redisson's `setRate` does: it knows nothing of our field.

@@ -396,7 +396,7 @@ async fn answer(limiter: &RateLimiter, call: &Call) -> Result<u64, LimiterError>
         Call::Release(permits) => limiter.release(*permits).await?,
         Call::Available => limiter.available_permits().await?,
         Call::Rate => {
-            let rate = limiter.rate().await?;
+            let rate = limiter.stored_rate().await?;
             rate.map_or(0, |rate| {
                 rate.permits() + 100 * rate.interval().as_millis() as u64
             })

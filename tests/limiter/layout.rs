@@ -41,9 +41,14 @@ async fn what_we_write_is_redissons() {
     let fields: std::collections::BTreeMap<String, String> =
         connection.hgetall("partner").expect("a hash");
     let fields: Vec<_> = fields.iter().map(|(a, b)| (&**a, &**b)).collect();
+    // In microseconds.
+    let chosen_at = fields[0].1;
+    let chosen_millis = chosen_at.parse::<f64>().expect("a number") / 1e3;
+    assert!((before - 10_000.0..=before).contains(&chosen_millis));
     assert_eq!(
         fields,
         [
+            ("chosenAt", chosen_at),
             ("interval", "60000"),
             ("keepAliveTime", "120000"),
             ("rate", "10"),
@@ -111,7 +116,11 @@ async fn what_redisson_writes_is_read() {
         .exec(&mut connection)
         .expect("is written");
     let limiter = RateLimiter::new(&redis, "partner");
-    let rate = limiter.rate().await.expect("an answer").expect("a rate");
+    let rate = limiter
+        .stored_rate()
+        .await
+        .expect("an answer")
+        .expect("a rate");
     assert_eq!(rate, Rate::overall(10, MINUTE).expect("valid"));
     assert_eq!(limiter.available_permits().await.expect("an answer"), 3);
     assert!(!limiter.try_acquire(4).await.expect("an answer"));

@@ -11,6 +11,8 @@ mod fleet;
 mod grants;
 mod history;
 mod layout;
+mod outlasting;
+mod own_rate;
 mod redisson;
 mod runtimes;
 mod shares;
@@ -70,7 +72,11 @@ async fn assert_comes_to_rest(
     within: Duration,
 ) {
     let began = std::time::Instant::now();
-    let rate = limiter.rate().await.expect("an answer").expect("a rate");
+    let rate = limiter
+        .stored_rate()
+        .await
+        .expect("an answer")
+        .expect("a rate");
     loop {
         let available = limiter.available_permits().await.expect("an answer");
         if available == rate.permits() {

@@ -32,7 +32,11 @@ async fn the_first_rate_wins(on: LimiterBackend) {
     let limiter = limiter(on, 3, 60_000).await;
     let second = limiter.try_set_rate(RateType::PerClient, 5, SECOND).await;
     assert!(!second.expect("an answer"));
-    let rate = limiter.rate().await.expect("an answer").expect("a rate");
+    let rate = limiter
+        .stored_rate()
+        .await
+        .expect("an answer")
+        .expect("a rate");
     assert_eq!(rate, Rate::overall(3, MINUTE).expect("valid"));
 }
 
@@ -89,7 +93,7 @@ async fn an_unknown_limiter_is_an_error(on: LimiterBackend) {
     assert_eq!(kind(limiter.clone().fair().acquire(1).await), unknown);
     assert_eq!(kind(limiter.release(1).await), unknown);
     assert_eq!(kind(limiter.available_permits().await), unknown);
-    assert_eq!(limiter.rate().await.expect("an answer"), None);
+    assert_eq!(limiter.stored_rate().await.expect("an answer"), None);
     assert!(!limiter.exists().await.expect("an answer"));
     assert!(!limiter.expire(SECOND).await.expect("an answer"));
     let updated = limiter.update_rate(RateType::Overall, 1, SECOND).await;
@@ -179,7 +183,7 @@ async fn rates_are_forgotten_when_told(on: LimiterBackend) {
         .with_keep_alive(Duration::from_millis(300))
         .expect("valid");
     assert!(limiter.try_set(rate).await.expect("an answer"));
-    assert_eq!(limiter.rate().await.expect("an answer"), Some(rate));
+    assert_eq!(limiter.stored_rate().await.expect("an answer"), Some(rate));
     for _ in 0..4 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(limiter.try_acquire(1).await.expect("it is kept alive"));
@@ -198,7 +202,7 @@ async fn reads_change_nothing(on: LimiterBackend) {
     let until = tokio::time::Instant::now() + Duration::from_millis(230);
     while tokio::time::Instant::now() < until {
         let _ = limiter.available_permits().await;
-        let _ = limiter.rate().await;
+        let _ = limiter.stored_rate().await;
         let _ = limiter.exists().await;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

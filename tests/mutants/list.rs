@@ -561,8 +561,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "limiter",
         "a place that was given up wakes nobody",
         UNWANTED,
-        "Ok(permits) if permits > 0 || self.is_fair => return (self.notify_waiters)(),",
-        "Ok(permits) if permits > 0 => return (self.notify_waiters)(),",
+        "Ok(permits) if permits > 0 || self.is_fair => {",
+        "Ok(permits) if permits > 0 => {",
     ),
     mutant(
         "limiter",
@@ -626,6 +626,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         ACQUIRE_LUA,
         "local change = oldest_permits - requested",
         "local change = oldest_permits",
+    ),
+    mutant(
+        "limiter, Lua",
+        "a grant whose reply was lost is charged twice",
+        ACQUIRE_LUA,
+        "local has_permits = is_in_doubt and still_counts(member)",
+        "local has_permits = false",
+    ),
+    mutant(
+        "limiter, Lua",
+        "an old process brings its rate back",
+        PERMITS_LUA,
+        "if chosen_at and (tonumber(config[7] or nil) or 0) < chosen_at then return -4 end",
+        "",
     ),
     mutant(
         "limiter, Lua",

@@ -25,7 +25,7 @@ async fn ask_all(limiter: &RateLimiter) -> Vec<(&'static str, Option<LimiterErro
             ("wait", kind(limiter.try_acquire_for(3, millis(5)).await)),
             ("available", kind(limiter.available_permits().await)),
             ("release", kind(limiter.release(1).await)),
-            ("rate", kind(limiter.rate().await)),
+            ("rate", kind(limiter.stored_rate().await)),
             ("is_shared", kind(limiter.is_shared().await)),
             ("remaining", kind(limiter.remaining().await)),
             ("exists", kind(limiter.exists().await)),
@@ -189,7 +189,7 @@ async fn break_values(cases: Vec<String>) {
         command.exec(&mut server.connection()).expect("is written");
         let answers = ask_all(&limiter).await;
         wrong.extend(wrong_kinds(&case, &answers));
-        let rate = limiter.rate().await.ok().flatten();
+        let rate = limiter.stored_rate().await.ok().flatten();
         if rate.is_some_and(|rate| rate.permits() == 10) {
             let asked = Instant::now();
             let got = join_all((0..15).map(|_| limiter.try_acquire(1))).await;

@@ -324,7 +324,7 @@ async fn first_writers_and_last_deleters() {
             .filter_map(|(permits, set)| set.expect("an answer").then_some(permits))
             .collect();
         let rate = limiters[0]
-            .rate()
+            .stored_rate()
             .await
             .expect("an answer")
             .expect("a rate");

@@ -130,7 +130,7 @@ async fn a_server_that_is_stopped() {
                 0 => kind(free.try_acquire(1).await),
                 1 => kind(free.try_acquire_for(1, millis(1)).await),
                 2 => kind(free.available_permits().await),
-                3 => kind(free.rate().await),
+                3 => kind(free.stored_rate().await),
                 4 => kind(free.release(1).await),
                 5 => kind(free.try_acquire_permit(1).await),
                 _ => kind(free.exists().await),

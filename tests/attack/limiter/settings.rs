@@ -89,7 +89,13 @@ async fn a_time_out_without_end_is_nobody_elses() {
     while began.elapsed() < millis(1_500) {
         let asked = Instant::now();
         let fair = ours.clone().fair();
-        let calls = async { tokio::join!(ours.try_acquire(1), ours.acquire(1), fair.acquire(1)) };
+        let calls = async {
+            tokio::join!(
+                ours.try_acquire(1),
+                ours.try_acquire_for(1, millis(1)),
+                fair.try_acquire_for(1, millis(1))
+            )
+        };
         let calls = timeout(Duration::from_secs(5), calls).await;
         longest = longest.max(asked.elapsed());
         if calls.is_err() {

@@ -343,7 +343,7 @@ impl World {
                 })
             }
             Kind::RateOf => {
-                let rate = limiter("stock").rate().await?;
+                let rate = limiter("stock").stored_rate().await?;
                 let permits = rate.as_ref().map(Rate::permits);
                 expect(permits == Some(stock(at)), || format!("{rate:?}"))
             }

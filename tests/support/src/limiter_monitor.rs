@@ -126,17 +126,23 @@ impl Grants {
         let Some((identity, permits)) = split(member) else {
             return;
         };
+        let stamp = score * 1_000;
+        let is_reserved = stamp > at + 1_000;
+        let used = if is_reserved { stamp } else { called };
         if let Some((index, known)) = self.known.get_mut(&identity) {
+            if permits == *known {
+                // The reply was lost, and the caller asked again: it has the permits from now on.
+                let grant = &mut self.all[*index];
+                (grant.stamp, grant.called, grant.used) = (stamp, called, used);
+                return;
+            }
             // What is left of a grant that was given back in part.
             assert!(permits < *known, "granted twice");
             self.all[*index].back.push((at, *known - permits));
             *known = permits;
             return;
         }
-        let stamp = score * 1_000;
         self.known.insert(identity, (self.all.len(), permits));
-        let is_reserved = stamp > at + 1_000;
-        let used = if is_reserved { stamp } else { called };
         self.all.push(Grant {
             stamp,
             permits,

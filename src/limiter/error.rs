@@ -1,0 +1,80 @@
+use std::sync::Arc;
+
+use crate::error::{KindError, StoreError, StoreErrorKind};
+
+/// Why a call of a [`RateLimiter`](super::RateLimiter) failed. Too few permits are not an error.
+///
+/// Nothing was granted and nothing was written, unless the kind is [`LimiterErrorKind::Store`].
+pub type LimiterError = KindError<LimiterErrorKind>;
+
+/// The kinds of [`LimiterError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LimiterErrorKind {
+    /// The caller asked for 0 permits.
+    NoPermits,
+    /// The caller asked for more permits than the rate grants in one interval.
+    AboveRate,
+    /// The limiter has no rate: none was set, or it was deleted or forgotten.
+    UnknownLimiter,
+    /// The rate has 0 or too many permits, or its interval is zero or too long.
+    InvalidRate,
+    /// The keep-alive time is shorter than the interval.
+    KeepAliveTooShort,
+    /// The key in Redis does not hold a rate.
+    Malformed,
+    /// The [generation](super::Generation) does not support this call.
+    Unsupported,
+    /// Redis did not answer, or answered with an error. The permits may have been granted; they
+    /// come back after the interval.
+    Store(StoreErrorKind),
+}
+
+impl LimiterError {
+    pub(super) fn new(kind: LimiterErrorKind, message: impl Into<Arc<str>>) -> Self {
+        Self::of(kind, message)
+    }
+
+    pub(super) fn no_permits() -> Self {
+        let message = "no permits were asked for, expected at least 1";
+        Self::new(LimiterErrorKind::NoPermits, message)
+    }
+
+    pub(super) fn above_rate(name: &str, permits: u64) -> Self {
+        let message = format!("{permits} permits of \"{name}\" are more than its rate ever grants");
+        Self::new(LimiterErrorKind::AboveRate, message)
+    }
+
+    pub(super) fn unsupported(message: impl Into<Arc<str>>) -> Self {
+        Self::new(LimiterErrorKind::Unsupported, message)
+    }
+
+    pub(super) fn runtime_ended() -> Self {
+        StoreError::new(StoreErrorKind::Unavailable, "the runtime has ended").into()
+    }
+
+    pub(super) fn unknown(name: &str) -> Self {
+        let message = format!("the limiter \"{name}\" has no rate: call try_set_rate first");
+        Self::new(LimiterErrorKind::UnknownLimiter, message)
+    }
+
+    pub(super) const fn is_store_error(&self) -> bool {
+        matches!(self.kind(), LimiterErrorKind::Store(_))
+    }
+
+    /// Whether the same call may succeed later, without a change of the program or of the server's
+    /// settings.
+    pub(super) const fn may_pass(&self) -> bool {
+        use StoreErrorKind::{Overloaded, ReadOnly, Timeout, Unavailable};
+        matches!(
+            self.kind(),
+            LimiterErrorKind::Store(Timeout | Unavailable | Overloaded | ReadOnly)
+        )
+    }
+}
+
+impl From<StoreError> for LimiterError {
+    fn from(error: StoreError) -> Self {
+        error.map_kind(LimiterErrorKind::Store)
+    }
+}
