@@ -306,11 +306,14 @@ pub(crate) async fn recover_inner<E: Send + Sync + 'static>(
     let failed = Failed::new(rule, head, Cause::inner(Arc::clone(&error)));
     match recover(&*callback, failed).await {
         Ok(Recovery::Respond(response)) => Ok(response),
-        Err(Panicked) => Ok(internal_error(grpc.as_ref())),
+        Err(panicked) => Ok(internal_error(&panicked, grpc.as_ref())),
         // `try_unwrap` fails if the callback kept a clone of the error, against its contract.
         Ok(Recovery::Proceed | Recovery::Propagate) => match Arc::try_unwrap(error) {
             Ok(error) => Err(error),
-            Err(_) => Ok(internal_error(grpc.as_ref())),
+            Err(_) => {
+                let reason = "the error callback kept a clone of the handler's error";
+                Ok(internal_error(&reason, grpc.as_ref()))
+            }
         },
     }
 }

@@ -79,12 +79,12 @@ pub(super) fn trailers_only(content_type: &HeaderValue, code: Code, message: &[u
     response
 }
 
-/// Adds printable characters to a message. Only the per cent sign has to be encoded among them.
+/// Adds a text to a message. Whatever is not printable ASCII is percent-encoded, and so is `%`.
 pub(super) fn push_encoded(message: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {
-            b'%' => message.extend_from_slice(b"%25"),
-            byte => message.push(byte),
+            b' '..=b'~' if byte != b'%' => message.push(byte),
+            byte => message.extend_from_slice(format!("%{byte:02X}").as_bytes()),
         }
     }
 }

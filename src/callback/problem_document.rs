@@ -2,6 +2,7 @@
 //! `RateLimit` fields registers, and for a gRPC request, whose content type is given, a gRPC status.
 
 use std::any::Any;
+use std::fmt::{self, Display};
 use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,7 +15,7 @@ use super::degrade_callback::{BoxFuture, DegradeCallback, Denied};
 use super::error_callback::{ErrorCallback, Failed, FailureKind, Recovery};
 use super::grpc::{self, Code};
 use crate::decision::Decision;
-use crate::error::KeyErrorKind;
+use crate::error::{KeyError, KeyErrorKind};
 use crate::rule::Rule;
 use crate::trace;
 
@@ -74,8 +75,8 @@ pub(crate) fn reduced_capacity(grpc: Option<&HeaderValue>) -> Response {
 
 /// A 400 or 500 for a request without a key, depending on whose mistake that is. It does not tell
 /// the client what the key is made of.
-pub(crate) fn key_refused(kind: KeyErrorKind, grpc: Option<&HeaderValue>) -> Response {
-    match (kind, grpc) {
+pub(crate) fn key_refused(error: &KeyError, grpc: Option<&HeaderValue>) -> Response {
+    match (error.kind(), grpc) {
         (KeyErrorKind::Client, Some(content_type)) => {
             grpc::trailers_only(content_type, Code::INVALID_ARGUMENT, b"bad request")
         }
@@ -83,16 +84,36 @@ pub(crate) fn key_refused(kind: KeyErrorKind, grpc: Option<&HeaderValue>) -> Res
             let body = "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400}";
             document(StatusCode::BAD_REQUEST, body)
         }
-        (KeyErrorKind::Server, _) => internal_error(grpc),
+        (KeyErrorKind::Server, _) => internal_error(error, grpc),
     }
 }
 
-/// A 500 that does not tell the client what went wrong. The log does.
-pub(crate) fn internal_error(grpc: Option<&HeaderValue>) -> Response {
+/// A 500. The log tells what went wrong, and in debug builds the response does, too.
+pub(crate) fn internal_error(reason: &dyn Display, grpc: Option<&HeaderValue>) -> Response {
+    let reason = cfg!(debug_assertions).then(|| reason.to_string());
     if let Some(content_type) = grpc {
-        return grpc::trailers_only(content_type, Code::INTERNAL, b"internal server error");
+        let mut message = b"internal server error".to_vec();
+        if let Some(reason) = reason {
+            message.extend_from_slice(b": ");
+            grpc::push_encoded(&mut message, &reason);
+        }
+        return grpc::trailers_only(content_type, Code::INTERNAL, &message);
     }
-    let body = "{\"type\":\"about:blank\",\"title\":\"Internal Server Error\",\"status\":500}";
+    let mut body =
+        "{\"type\":\"about:blank\",\"title\":\"Internal Server Error\",\"status\":500".to_owned();
+    if let Some(reason) = reason {
+        body.push_str(",\"detail\":\"");
+        for character in reason.chars() {
+            match character {
+                '"' | '\\' => body.extend(['\\', character]),
+                // JSON allows no control characters.
+                character if character.is_control() => body.push(' '),
+                character => body.push(character),
+            }
+        }
+        body.push('"');
+    }
+    body.push('}');
     document(StatusCode::INTERNAL_SERVER_ERROR, body)
 }
 
@@ -135,7 +156,10 @@ impl ErrorCallback for Problem {
         let grpc = grpc::content_type(&failed.head.method, &failed.head.headers);
         Box::pin(ready(match failed.kind() {
             FailureKind::Inner => Recovery::Propagate,
-            FailureKind::Key(kind) => Recovery::Respond(key_refused(kind, grpc)),
+            FailureKind::Key(_) => match failed.downcast_ref::<KeyError>() {
+                Some(error) => Recovery::Respond(key_refused(error, grpc)),
+                None => Recovery::Propagate,
+            },
             FailureKind::Store(_) => Recovery::Respond(reduced_capacity(grpc)),
         }))
     }
@@ -143,9 +167,15 @@ impl ErrorCallback for Problem {
 
 // Panics of user code are caught, logged and answered with a 500.
 
-/// A panic that was caught and logged.
+/// A panic that was caught and logged: in whose code it was.
 #[derive(Debug)]
-pub(crate) struct Panicked;
+pub(crate) struct Panicked(String);
+
+impl Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Runs user code, and catches and logs its panic. The code borrows nothing of this crate mutably,
 /// so a panic leaves nothing half changed.
@@ -168,5 +198,5 @@ fn logged(who: &str, path: &str, panic: &(dyn Any + Send)) -> Panicked {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let message = text.unwrap_or("no message");
     trace::event!(error: path, who, message, "a panic was answered with a 500");
-    Panicked
+    Panicked(format!("the {who} of {path:?} panicked, see the log"))
 }

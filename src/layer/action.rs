@@ -13,7 +13,7 @@ use super::outage::Outage;
 use super::response_future::PermitBody;
 use crate::callback::{BoxFuture, DegradeCallback, ErrorCallback, Panicked, recover_inner};
 use crate::decision::Decision;
-use crate::error::KeyErrorKind;
+use crate::error::KeyError;
 use crate::rule::Rule;
 use crate::store::{Charge, Charges, Take};
 
@@ -42,13 +42,13 @@ pub(crate) enum Action {
 pub(crate) enum Refusal {
     Denied(Take, Decision),
     NoDecision,
-    NoKey(KeyErrorKind),
-    Panicked,
+    NoKey(KeyError),
+    Panicked(Panicked),
 }
 
 impl From<Panicked> for Action {
-    fn from(_: Panicked) -> Self {
-        Self::Refuse(Refusal::Panicked)
+    fn from(panicked: Panicked) -> Self {
+        Self::Refuse(Refusal::Panicked(panicked))
     }
 }
 

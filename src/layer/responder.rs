@@ -125,7 +125,7 @@ impl Responder {
                     Some(callback) => Action::Degrade(callback, take, decision),
                 }
             }
-            Verdict::Failed(_, Cause::Key(error)) => Action::Refuse(Refusal::NoKey(error.kind())),
+            Verdict::Failed(_, Cause::Key(error)) => Action::Refuse(Refusal::NoKey(error)),
             Verdict::Failed(rule, cause) if rule.on_error() == Some(OnError::Proceed) => {
                 self.proceed(rule, &cause)
             }
@@ -177,8 +177,8 @@ impl Responder {
                 response
             }
             Refusal::NoDecision => reduced_capacity(grpc),
-            Refusal::NoKey(kind) => key_refused(kind, grpc),
-            Refusal::Panicked => internal_error(grpc),
+            Refusal::NoKey(error) => key_refused(&error, grpc),
+            Refusal::Panicked(panicked) => internal_error(&panicked, grpc),
         }
     }
 
@@ -195,7 +195,8 @@ impl Responder {
         let denied = Denied::new(take, decision.clone(), head);
         let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
         let response = response.await;
-        let mut response = response.unwrap_or_else(|_| internal_error(grpc.as_ref()));
+        let mut response =
+            response.unwrap_or_else(|panicked| internal_error(&panicked, grpc.as_ref()));
         (self.write_decision)(&rule, decision, &mut response);
         response
     }

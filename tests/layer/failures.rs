@@ -110,9 +110,33 @@ async fn a_missing_key_is_a_400_or_500() {
             assert_eq!(content_type, "application/problem+json");
             let text = text(response).await;
             assert!(text.contains(&format!("\"status\":{expected}")), "{text}");
-            assert!(!text.contains("tenant") && !text.contains("peer"), "{text}");
+            // A client is told nothing of what the key is made of; whoever tries the app is told what
+            // mends it, since tests have debug assertions.
+            assert!(!text.contains("tenant"), "{text}");
+            let says = text.contains("into_make_service_with_connect_info::<SocketAddr>()");
+            assert_eq!(says, expected == 500, "{text}");
+            serde_json::from_str::<serde_json::Value>(&text).expect("JSON");
         }
     }
+}
+
+/// Whatever an extractor of one's own says, the document is JSON, and the gRPC message a field.
+#[tokio::test]
+async fn what_went_wrong_is_escaped() {
+    let reason = "line 1\nline \"2\" \\ \u{7} ä %41 \u{2028}";
+    let key = move |_: &http::request::Parts| Err::<Key, _>(KeyError::server(reason));
+    let app = app(RateLimitLayer::new("p", WINDOW, 2).key(key));
+    let text = text(send(&app, "/p").await).await;
+    let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(document["detail"], "line 1 line \"2\" \\   ä %41 \u{2028}");
+
+    let request = Request::post("/p").header("content-type", "application/grpc");
+    let response = app
+        .oneshot(request.body(Body::empty()).expect("valid"))
+        .await;
+    let response = response.expect("never fails");
+    let expected = "internal server error: line 1%0Aline \"2\" \\ %07 %C3%A4 %2541 %E2%80%A8";
+    assert_eq!(response.headers()["grpc-message"], expected);
 }
 
 /// What lets requests through when the store fails does not when the key is missing: a client would
