@@ -16,7 +16,9 @@ use crate::metrics::{NearLimit, RuleCounters, Snapshot};
 #[cfg(feature = "config")]
 use crate::rule::ContentHash;
 use crate::rule::{Rules, SharedRules};
-use crate::store::{MemoryStore, Store, shared};
+#[cfg(doc)]
+use crate::store::MemoryStore;
+use crate::store::{Store, default_store, shared};
 use crate::sync::lock;
 use crate::warning::{VerifyError, Warning, WarningKind, Warnings};
 
@@ -167,7 +169,8 @@ impl Limits {
     }
 
     /// Where the counts are kept: for layers made from now on. Default: a [`MemoryStore`], made
-    /// with the first layer and shared with all clones.
+    /// with the first layer and shared with all clones. With debug assertions the default store
+    /// reads tokio's clock, so that tests may pause time.
     ///
     /// A store that is shared with other code is given as an `Arc`.
     #[must_use]
@@ -219,7 +222,7 @@ impl Limits {
     ///
     /// If the path is empty.
     pub fn layer(&self, path: &str) -> RateLimitLayer {
-        let store = self.store.get_or_init(|| Arc::new(MemoryStore::new()));
+        let store = self.store.get_or_init(default_store);
         let is_new = !self.rules.uses(path);
         let layer = RateLimitLayer::from_rules(&self.rules, path, Arc::clone(store));
         let counters = self.paths.add(path, self.near_limit);
@@ -475,6 +478,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::MemoryStore;
 
     /// A memory store that is replaced at once would have started its clock for nothing.
     #[test]

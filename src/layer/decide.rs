@@ -28,7 +28,7 @@ use crate::in_flight_counter::{InFlightCounter, Permit};
 use crate::log_on_change::LogOnChange;
 use crate::metrics::RuleCounters;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, MemoryStore, Store, StoreFuture, Take};
+use crate::store::{Charge, Store, StoreFuture, Take, default_store};
 use crate::trace::{self, TakeSpan};
 
 /// Decides about takes by asking a store.
@@ -114,7 +114,7 @@ impl Decider {
     }
 
     pub(super) fn store(&self) -> &Arc<dyn Store> {
-        self.store.get_or_init(|| Arc::new(MemoryStore::new()))
+        self.store.get_or_init(default_store)
     }
 
     /// Asks the store about a request that has just arrived, and about the candidate of its rule.

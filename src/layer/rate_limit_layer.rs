@@ -82,7 +82,8 @@ impl RateLimitLayer {
 
     /// Where the counts are kept: a store, or an `Arc` of one that others use, too.
     /// Default: a [`MemoryStore`](crate::MemoryStore) of this layer's own, which all its clones and
-    /// services share.
+    /// services share. With debug assertions the default store reads tokio's clock, so that tests
+    /// may pause time.
     pub fn store(mut self, store: impl Store) -> Self {
         self.change_decider().set_store(shared(store));
         let store = self.settings.decider.shared_store();

@@ -295,7 +295,7 @@ impl Responder {
             }
             if let Some(summary) = self.counters.denial_summary() {
                 let (denied, allowed) = (summary.denied, summary.allowed);
-                let seconds = summary.since.as_secs_f64();
+                let seconds = summary.since.as_millis() as f64 / 1_000.0;
                 tracing::info!(path, denied, allowed, seconds, "requests were denied");
             }
         }
@@ -315,7 +315,10 @@ impl Responder {
             path = take.rule().path(),
             quotas = quotas.join(","),
             cost = take.cost(),
-            retry_after_seconds = decision.retry_after().map(|time| time.as_secs_f64()),
+            // Whole milliseconds: their quotient has no noise behind the third place.
+            retry_after_seconds = decision
+                .retry_after()
+                .map(|time| time.as_millis() as f64 / 1_000.0),
             source = decision.source().name(),
             key,
             "denied"

@@ -52,5 +52,5 @@ pub use wrapper::{InFlight, Timeout};
 pub use crate::error::StoreErrorKind;
 
 pub(crate) use memory::MemoryStore;
-pub(crate) use store::{Store, shared};
+pub(crate) use store::{Store, default_store, shared};
 pub(crate) use take::Take;

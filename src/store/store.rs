@@ -161,6 +161,16 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
+/// The store of layers that were given none. In builds with debug assertions it reads tokio's clock,
+/// so that a test that pauses time moves the limits, too.
+pub(crate) fn default_store() -> Arc<dyn Store> {
+    let store = super::MemoryStore::new();
+    match cfg!(debug_assertions) {
+        true => Arc::new(store.tokio_clock()),
+        false => Arc::new(store),
+    }
+}
+
 /// The store as all its users share it. One that is an `Arc<dyn Store>` already stays that.
 pub(crate) fn shared<S: Store>(store: S) -> Arc<dyn Store> {
     let any: &dyn Any = &store;

@@ -270,7 +270,7 @@ fn mistakes_in_names() {
 fn mistakes_in_toml() {
     insta::assert_snapshot!(said("[rules.getId\nmax-count = 5"), @"line 1: unclosed table, expected `]`");
     insta::assert_snapshot!(said("[rules./login]\nmax-count = 5"), @r#"line 1: invalid unquoted key, expected letters, numbers, `-`, `_`, or quotes as in [rules."/login"]"#);
-    insta::assert_snapshot!(said("\n\nwindow = "), @"line 3: string values must be quoted, expected literal string");
+    insta::assert_snapshot!(said("\n\nwindow = "), @"line 3: window: no value, expected a number, true, false, or text in quotes");
 }
 
 /// The key and its line are named, although such a text cannot be parsed.
@@ -500,4 +500,49 @@ fn leases() {
     assert_eq!(rule, Some(std::time::Duration::from_millis(50)));
     insta::assert_snapshot!(with("lease = \"50ms\"\nalgorithm = \"gcra\""), @"line 5: rules.getId.lease: no leases under gcra, expected sliding-log, sliding-window or fixed-window");
     insta::assert_snapshot!(with("lease = 50"), @r#"line 5: rules.getId.lease: found 50, expected a duration such as "10s", "500ms" or "1h 30m""#);
+}
+
+/// The parser names the place of what is not TOML, and no key. People forget quotes most often.
+#[test]
+fn values_without_quotes_name_their_key() {
+    for (text, expected) in [
+        (
+            "rules.login = { max-count = twenty, window = \"1m\" }",
+            "line 1: rules.login.max-count: found twenty, expected a number, true, false, or text in quotes",
+        ),
+        (
+            "[rules.login]\nmax-count = 5\nwindow = 1m\n",
+            "line 3: rules.login.window: found 1m, expected a number, true, false, or text in quotes",
+        ),
+        (
+            "[rules]\nlogin = { window = \"1m\",max-count=twenty}",
+            "line 2: rules.login.max-count: found twenty, expected a number, true, false, or text in quotes",
+        ),
+        (
+            "enabled = yes",
+            "line 1: enabled: found yes, expected a number, true, false, or text in quotes",
+        ),
+        (
+            "enabled = ",
+            "line 1: enabled: no value, expected a number, true, false, or text in quotes",
+        ),
+    ] {
+        let error = tidegate::Rules::from_toml(text).expect_err(text);
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+/// A test that pauses time moves the limits of layers that were given no store, too.
+#[tokio::test(start_paused = true)]
+async fn paused_time_moves_the_default_store() {
+    let of_limits =
+        Limits::from_toml("rules.p = { max-count = 1, window = \"1m\" }").expect("valid");
+    let fixed = tidegate::RateLimitLayer::new("p", crate::WINDOW, 1);
+    for layer in [of_limits.layer("p"), fixed] {
+        let app = axum::Router::new().route("/", axum::routing::get(async || "1").layer(layer));
+        assert_eq!(crate::status(&app, "/").await, 200);
+        assert_eq!(crate::status(&app, "/").await, 429);
+        tokio::time::sleep(crate::WINDOW + std::time::Duration::from_millis(1)).await;
+        assert_eq!(crate::status(&app, "/").await, 200);
+    }
 }
