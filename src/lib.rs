@@ -1,9 +1,29 @@
-//! Rate limiting for tower and axum services that run in more than one process.
+//! Rate limiting for axum, tonic and every tower service. In memory for one process; with Redis, one
+//! exact limit for all of them.
 //!
-//! A [`RateLimitLayer`] wraps a handler. Before the handler runs, a [`Store`] decides whether the
-//! request still fits: [`RedisStore`] for a whole fleet, by one Lua script and Redis's clock, or
-//! [`MemoryStore`] for one process. A [`DegradeCallback`] answers a denied request. An
-//! [`ErrorCallback`] answers a request for which no decision could be made.
+//! ```no_run
+//! use std::{net::SocketAddr, time::Duration};
+//! use axum::{Router, routing::post};
+//! use tidegate::{PeerIp, RateLimitLayer};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // Each client address: at most 5 logins in any minute.
+//!     let limited = RateLimitLayer::new("login", Duration::from_secs(60), 5).key(PeerIp);
+//!     let app = Router::new().route("/login", post(async || "welcome").layer(limited));
+//!     // `PeerIp` reads the address from axum's connect info. Behind a proxy, use `ClientIp`.
+//!     let app = app.into_make_service_with_connect_info::<SocketAddr>();
+//!     Ok(axum::serve(tokio::net::TcpListener::bind("0.0.0.0:3000").await?, app).await?)
+//! }
+//! ```
+//!
+//! For several processes, give the layer a store on Redis:
+//! `.store(Resilient::redis("redis://127.0.0.1:6379", "shop")?.processes(4))`. See [`Resilient`].
+//!
+//! Before the handler runs, a [`Store`] decides whether the request still fits: [`RedisStore`] for a
+//! whole fleet, by one Lua script and Redis's clock, or [`MemoryStore`] for one process. A
+//! [`DegradeCallback`] answers a denied request. An [`ErrorCallback`] answers a request for which no
+//! decision could be made. Without these, clients get a 429 or a 503 with a problem document:
 //!
 //! ```
 //! use std::time::Duration;
@@ -40,6 +60,7 @@
 //! | read a decision | [`Decision`]; for clients: [`Headers`] | [`decision`] |
 //! | answer instead of the handler | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] | [`callback`] |
 //! | limit a gRPC service | [`RateLimitLayer`]: gRPC requests get gRPC answers; [`PeerIp::peer`] | [`callback::Problem`] |
+//! | find mistakes in the set-up | [`Limits::warnings`], [`Limits::verify`] | [`warning`] |
 //! | see what is counted | [`Limits::snapshot`]; for Prometheus and others: `Limits::publish_metrics_every_second` | [`metrics`] |
 //! | choose how requests are counted | [`Algorithm`] | [`algorithm`] |
 //! | wait for permits in code | `RateLimiter` | [`limiter`] |

@@ -14,7 +14,7 @@ use crate::{connection::IntoRedisAddress, error::StoreError, store::redis::Redis
 /// A store with wrappers around it, so that requests are answered in bounded time, and as declared,
 /// whatever the store does.
 ///
-/// [`Resilient::redis`] is the usual set-up of a service of several processes:
+/// `Resilient::redis` is the usual set-up of a service of several processes:
 ///
 #[cfg_attr(feature = "redis", doc = "```no_run")]
 #[cfg_attr(not(feature = "redis"), doc = "```ignore")]

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# Builds the first two programs of the README from its own text and asks them as clients do: five
+# logins are allowed and the sixth is denied, another address is allowed; the second program runs
+# twice behind a real nginx and shares one Redis, and a spoofed X-Forwarded-For gives no fresh limit.
+# Installs nginx and redis-server where they are missing and it may do so, else it says so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()
+for program in nginx redis-server curl; do
+  PATH=$PATH:/usr/sbin command -v "$program" >/dev/null || missing+=("$program")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then as_root=(sudo); fi
+  if ! command -v apt-get >/dev/null ||
+    { [ ${#as_root[@]} -gt 0 ] && ! command -v sudo >/dev/null; }; then
+    echo "tests/first_programs.sh: not found on the PATH: ${missing[*]}. Install nginx, redis and curl." >&2
+    exit 1
+  fi
+  echo "tests/first_programs.sh: installing nginx-light, redis-server and curl" >&2
+  ${as_root[@]+"${as_root[@]}"} apt-get update -q
+  # The script starts servers of its own: none has to run beside them.
+  ${as_root[@]+"${as_root[@]}"} env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+    apt-get install -yq nginx-light redis-server curl
+fi
+PATH=$PATH:/usr/sbin
+
+folder=$(mktemp -d)
+pids=()
+cleanup() {
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  rm -rf "$folder"
+}
+trap cleanup EXIT
+
+free_port() {
+  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+first=$(free_port)
+mkdir -p "$folder/src/bin"
+awk -v folder="$folder/src/bin" '
+  /^```rust,no_run$/ { number++; inside = number <= 2; next }
+  /^```$/ { inside = 0 }
+  inside { print >(folder "/program_" number ".rs") }
+' README.md
+# The port of the first program stands in its text.
+sed -i.text "s/0\.0\.0\.0:3000/0.0.0.0:$first/" "$folder/src/bin/program_1.rs"
+if cmp -s "$folder/src/bin/program_1.rs" "$folder/src/bin/program_1.rs.text"; then
+  echo "tests/first_programs.sh: the first program of the README has another port than 3000" >&2
+  exit 1
+fi
+cat >"$folder/Cargo.toml" <<EOF2
+[package]
+name = "first-programs"
+version = "0.0.0"
+edition = "2024"
+
+[workspace]
+
+[dependencies]
+tidegate = { path = "$PWD" }
+axum = "0.8"
+tokio = { version = "1", features = ["full"] }
+EOF2
+cp Cargo.lock "$folder/Cargo.lock"
+CARGO_TARGET_DIR=$PWD/target cargo build --quiet --manifest-path "$folder/Cargo.toml"
+programs=$PWD/target/debug
+
+start() {
+  "$@" >"$folder/log" 2>&1 &
+  pids+=($!)
+}
+
+# The status of a login from a loopback address, at a port.
+login() {
+  curl --silent --output "$folder/body" --dump-header "$folder/head" --write-out '%{http_code}' \
+    --max-time 5 --request POST --interface "$1" "${@:3}" "http://127.0.0.1:$2/login" || true
+}
+
+until_listening() {
+  for _ in $(seq 100); do
+    if curl --silent --output /dev/null --max-time 1 "http://127.0.0.1:$1/"; then return; fi
+    sleep 0.1
+  done
+  echo "tests/first_programs.sh: nothing listens on port $1" >&2
+  cat "$folder/log" >&2
+  exit 1
+}
+
+expect() {
+  if [ "$2" != "$3" ]; then
+    echo "tests/first_programs.sh: $1: $2, expected $3" >&2
+    exit 1
+  fi
+  echo "$1: $2"
+}
+
+# Five logins from an address, the sixth, and one from another address.
+check() {
+  for number in 1 2 3 4 5; do
+    expect "login $number" "$(login 127.0.0.2 "$1")" 200
+  done
+  expect "login 6" "$(login 127.0.0.2 "$1")" 429
+  grep -qi '^retry-after: [1-9]' "$folder/head"
+  grep -qi '^ratelimit: "login";r=0;t=' "$folder/head"
+  grep -q '"violated-policies":\["login"\]' "$folder/body"
+  expect "another address" "$(login 127.0.0.3 "$1")" 200
+}
+
+echo "== one process, in memory"
+start "$programs/program_1"
+until_listening "$first"
+check "$first"
+
+echo "== two processes behind nginx, on Redis"
+redis=$(free_port)
+start redis-server --port "$redis" --bind 127.0.0.1 --save "" --dir "$folder"
+export REDIS_URL=redis://127.0.0.1:$redis
+one=$(free_port)
+PORT=$one start "$programs/program_2"
+until_listening "$one"
+two=$(free_port)
+PORT=$two start "$programs/program_2"
+until_listening "$two"
+proxy=$(free_port)
+cat >"$folder/nginx.conf" <<EOF2
+pid $folder/nginx.pid;
+error_log $folder/nginx.log;
+daemon off;
+events {}
+http {
+  access_log off;
+  client_body_temp_path $folder/body_temp;
+  proxy_temp_path $folder/proxy_temp;
+  fastcgi_temp_path $folder/fastcgi_temp;
+  uwsgi_temp_path $folder/uwsgi_temp;
+  scgi_temp_path $folder/scgi_temp;
+  upstream shop { server 127.0.0.1:$one; server 127.0.0.1:$two; }
+  server {
+    listen 127.0.0.1:$proxy;
+    location / {
+      proxy_pass http://shop;
+      proxy_set_header X-Forwarded-For \$proxy_add_x_forwarded_for;
+    }
+  }
+}
+EOF2
+start nginx -c "$folder/nginx.conf" -e "$folder/nginx.log" -p "$folder"
+until_listening "$proxy"
+# The programs connect to Redis in the background.
+sleep 1
+check "$proxy"
+for lie in "198.51.100.1" "198.51.100.2, 198.51.100.3" "127.0.0.1" "garbage"; do
+  expect "X-Forwarded-For: $lie" "$(login 127.0.0.2 "$proxy" --header "X-Forwarded-For: $lie")" 429
+done
+keys=$(redis-cli -p "$redis" --scan | sort | paste -sd' ')
+expect "keys" "$keys" "shop:CurrentLimiter:login:127.0.0.2 shop:CurrentLimiter:login:127.0.0.3"
+echo "the README's first programs do what it says"
