@@ -111,6 +111,23 @@ const BOUNDS: Tests = (
 /// Answers to gRPC requests.
 const GRPC: Tests = (&["--test", "layer", "--", "grpc"], "0");
 
+/// Several layers around one handler, and what a handler finds behind them.
+const SEVERAL: Tests = (
+    &[
+        "--test",
+        "layer",
+        "--test",
+        "store",
+        "--",
+        "several",
+        "charges",
+        "fields",
+        "wrappers::layer",
+        "wrappers::resilient",
+    ],
+    "0",
+);
+
 /// What wrappers answer without the store: cached denials and leases, also in a simulated fleet.
 const SHORTCUTS: Tests = (
     &[
@@ -217,6 +234,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "connection" => CONNECTION.to_vec(),
         "bounds" => vec![BOUNDS_ALONE, BOUNDS],
         "grpc" => vec![GRPC],
+        "several" => vec![SEVERAL],
         _ if is_rust => vec![LAWS, HISTORIES],
         _ => vec![HISTORIES],
     }
