@@ -99,9 +99,18 @@ fn connect_info(_: &Parts) -> Option<SocketAddr> {
 /// use std::time::Duration;
 /// use tidegate::{PeerIp, RateLimitLayer};
 ///
+/// # async fn run() -> std::io::Result<()> {
 /// // Each address: at most 5 requests in any 10 seconds.
 /// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).key(PeerIp);
-/// # let _ = layer;
+/// # #[cfg(feature = "axum")] {
+/// # use axum::{Router, routing::get};
+/// let app: Router = Router::new().route("/getId", get(async || "1").layer(layer));
+/// // Under `axum::serve(listener, app)` every request would be answered with a 500.
+/// let app = app.into_make_service_with_connect_info::<std::net::SocketAddr>();
+/// axum::serve(tokio::net::TcpListener::bind("0.0.0.0:3000").await?, app).await?;
+/// # }
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PeerIp;
@@ -170,6 +179,9 @@ impl KeyExtractor for PeerIp {
 ///
 /// Trust only proxies of your own that append to the field or overwrite it. Every client inside a
 /// trusted network can choose the address by which it is limited.
+///
+/// The reading begins with the socket's peer, so the server has to provide it, as for
+/// [`PeerIp`]: `axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())`.
 ///
 /// ```
 /// use tidegate::ClientIp;
