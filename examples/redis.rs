@@ -15,8 +15,8 @@ use tidegate::{RateLimitLayer, Resilient, Store, StoreError};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), StoreError> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
-    // A decision takes at most 20 ms, whatever Redis does. Then each of at most two processes admits
-    // a half by itself. All keys begin with "shop:".
+    // A decision takes at most 20 ms, whatever Redis does. Then each of at most two processes
+    // admits a half by itself. All keys begin with "shop:".
     let store = Resilient::redis(url, "shop")?
         .timeout(Duration::from_millis(20))
         .processes(2)

@@ -1,5 +1,5 @@
-//! Rate limiting for axum, tonic and every tower service. In memory for one process; with Redis, one
-//! exact limit for all of them.
+//! Rate limiting for axum, tonic and every tower service. In memory for one process; with Redis,
+//! one exact limit for all of them.
 //!
 //! ```no_run
 //! use std::{net::SocketAddr, time::Duration};
@@ -20,10 +20,10 @@
 //! For several processes, give the layer a store on Redis:
 //! `.store(Resilient::redis("redis://127.0.0.1:6379", "shop")?.processes(4))`. See [`Resilient`].
 //!
-//! Before the handler runs, a [`Store`] decides whether the request still fits: [`RedisStore`] for a
-//! whole fleet, by one Lua script and Redis's clock, or [`MemoryStore`] for one process. A
-//! [`DegradeCallback`] answers a denied request. An [`ErrorCallback`] answers a request for which no
-//! decision could be made. Without these, clients get a 429 or a 503 with a problem document:
+//! Before the handler runs, a [`Store`] decides whether the request still fits: [`RedisStore`] for
+//! a whole fleet, by one Lua script and Redis's clock, or [`MemoryStore`] for one process. A
+//! [`DegradeCallback`] answers a denied request. An [`ErrorCallback`] answers a request for which
+//! no decision could be made. Without these, clients get a 429 or a 503 with a problem document:
 //!
 //! ```
 //! use std::time::Duration;
@@ -94,8 +94,8 @@
 //! - `tls`: `rediss://` addresses;
 //! - `tracing`: warnings when decisions begin to fail and when they are made again, an error when a
 //!   callback panicked, events when a file is reloaded or refused, a debug event for each denial, a
-//!   summary of a rule's denials at most every 10 s, and the span `tidegate.take` around the store's
-//!   call;
+//!   summary of a rule's denials at most every 10 s, and the span `tidegate.take` around the
+//!   store's call;
 //! - `metrics`: what layers count, published once per second for Prometheus and others;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.

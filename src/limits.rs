@@ -270,12 +270,13 @@ impl Limits {
         self.rules.paths_without_rule()
     }
 
-    /// Mistakes in the set-up that show so far, each with its remedy: see [`warning`](crate::warning). Those of
-    /// the rules and of the store are those of now. What requests show is remembered: the first 100
-    /// requests of a layer are looked at, and then one of 64 until there were 10,000. One for each
-    /// kind and path, at most 1,000, and in the order of their kinds.
+    /// Mistakes in the set-up that show so far, each with its remedy: see
+    /// [`warning`](crate::warning). Those of the rules and of the store are those of now. What
+    /// requests show is remembered: the first 100 requests of a layer are looked at, and then one
+    /// of 64 until there were 10,000. One for each kind and path, at most 1,000, and in the order
+    /// of their kinds.
     ///
-    /// The log is told each once, with the feature `tracing`.
+    /// Each is logged once, with the feature `tracing`.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
         let of_rules = |kind| [WarningKind::NoRule, WarningKind::UnusedRule].contains(&kind);

@@ -28,7 +28,7 @@ impl TakeSpan {
         #[cfg(feature = "tracing")]
         {
             use tracing::field::Empty;
-            // The store's name is only made if somebody listens.
+            // The store's name is only made if a subscriber listens.
             let is_enabled = tracing::enabled!(target: "tidegate", tracing::Level::DEBUG);
             let span = match is_enabled {
                 false => tracing::Span::none(),
@@ -60,7 +60,7 @@ impl TakeSpan {
         work()
     }
 
-    /// Records a field. The value is only made if somebody listens.
+    /// Records a field. The value is only made if a subscriber listens.
     #[inline]
     pub(crate) fn record(&self, field: &'static str, value: impl FnOnce() -> String) {
         #[cfg(feature = "tracing")]

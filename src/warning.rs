@@ -14,7 +14,7 @@ use crate::rule::WeakRules;
 use crate::sync::lock;
 
 /// A mistake in the set-up, with its remedy: what [`Limits::warnings`](crate::Limits::warnings)
-/// lists, and what the log is told once.
+/// lists, and what is logged once.
 ///
 /// It names a path, a setting or a header field, and never a value of a request, a key, a password
 /// or a URL. Its text is the sentence that the log shows.
@@ -179,7 +179,7 @@ impl Warnings {
         first.is_some_and(|first| first.elapsed() >= Self::STARTED_AFTER)
     }
 
-    /// Notes the first request. When the application has started, the log is told which of these
+    /// Notes the first request. When the application has started, it is logged which of these
     /// rules no layer uses.
     fn begin(self: &Arc<Self>, rules: Option<WeakRules>) {
         let mut is_first = false;

@@ -64,8 +64,9 @@ impl RedbStore {
             .unwrap_or(0)
     }
 
-    /// Runs `work` in a transaction, on a thread that may block. The transaction is committed without
-    /// waiting for the disk: after a crash the last moments may be missing, but the file is whole.
+    /// Runs `work` in a transaction, on a thread that may block. The transaction is committed
+    /// without waiting for the disk: after a crash the last moments may be missing, but the file is
+    /// whole.
     fn transact<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Counts<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -103,8 +104,8 @@ impl<'a> Counts<'a> {
         })
     }
 
-    /// The count of this name, and the instant at which it is forgotten. What is no count, such as the
-    /// bytes of a later version, is as a new key.
+    /// The count of this name, and the instant at which it is forgotten. What is no count, such as
+    /// the bytes of a later version, is as a new key.
     fn get(&self, name: &str) -> Result<Option<Count>, StoreError> {
         let bytes = self.counts.get(name).map_err(failed)?;
         Ok(bytes.and_then(|bytes| Count::from_bytes(bytes.value()).ok()))

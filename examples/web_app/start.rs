@@ -11,8 +11,8 @@
 //! LIMITS=my.toml cargo run --example web_app                     # other rules
 //! ```
 //!
-//! How an app uses the library is in `lib.rs` and `routes.rs`; what answers in place of a handler is
-//! in `export.rs` and `outage.rs`.
+//! How an app uses the library is in `lib.rs` and `routes.rs`; what answers in place of a handler
+//! is in `export.rs` and `outage.rs`.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,6 @@
 //! The answers of this crate's own: problem documents (RFC 9457) of the types that the draft of the
-//! `RateLimit` fields registers, and for a gRPC request, whose content type is given, a gRPC status.
+//! `RateLimit` fields registers, and for a gRPC request, whose content type is given, a gRPC
+//! status.
 
 use std::any::Any;
 use std::fmt::{self, Display};
@@ -138,8 +139,8 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 ///
 /// The [kind](crate::key::KeyErrorKind) of the error says whose mistake a missing key is. A gRPC
 /// response is 200 with the status in its head (*trailers only*), and mirrors the request's content
-/// type. `Retry-After` and the `RateLimit` fields are the same as in HTTP: gRPC clients find them in
-/// the metadata of the status.
+/// type. `Retry-After` and the `RateLimit` fields are the same as in HTTP: gRPC clients find them
+/// in the metadata of the status.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Problem;
 

@@ -127,8 +127,8 @@ impl ConfigError {
     }
 
     /// The key with all tables around it, such as `rules.getId.window`; without them for a key that
-    /// stands there twice. `None` if the mistake is not in the name or value of a key. Messages show
-    /// at most 200 characters of it.
+    /// stands there twice. `None` if the mistake is not in the name or value of a key. Messages
+    /// show at most 200 characters of it.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()

@@ -204,8 +204,8 @@
 //! [`Limits::watch`](crate::Limits::watch) reads the file every two seconds, and replaces the rules
 //! when it has changed. [`Limits::reload`](crate::Limits::reload) does so once. The new rules apply
 //! from the next request on; counts are kept. After a mistake, and while the file is missing or has
-//! no rules, the old rules stay, and [`Limits::status`](crate::Limits::status) says why. A rule that
-//! a layer uses stays as it was when it is gone from the file: switch it off instead. More in
+//! no rules, the old rules stay, and [`Limits::status`](crate::Limits::status) says why. A rule
+//! that a layer uses stays as it was when it is gone from the file: switch it off instead. More in
 //! [`live`](crate::live).
 //!
 //! ```no_run

@@ -58,8 +58,8 @@ impl CallId {
         self.0
     }
 
-    /// A script call that does nothing but repeat the number. It travels with its text, so no server
-    /// can answer that it does not know the script.
+    /// A script call that does nothing but repeat the number. It travels with its text, so no
+    /// server can answer that it does not know the script.
     pub(super) fn check(self) -> Cmd {
         static CHECK: LazyLock<String> = LazyLock::new(|| numbered(""));
         let mut check = redis::cmd("EVAL");

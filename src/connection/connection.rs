@@ -195,9 +195,9 @@ impl Connection {
         self.enqueue_call(call, keys.first().copied().unwrap_or_default(), None)
     }
 
-    /// Calls a script that changes a count of takes, on the keys of the count and of its refunds. The
-    /// server executes it after the takes of that count that were asked before, and before those that are
-    /// asked later.
+    /// Calls a script that changes a count of takes, on the keys of the count and of its refunds.
+    /// The server executes it after the takes of that count that were asked before, and before
+    /// those that are asked later.
     pub(crate) fn change_count(
         &self,
         script: &'static Script,
@@ -371,8 +371,8 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the address makes no sense, outside of a tokio runtime, if the server cannot
-    /// be reached or refuses, or if connecting takes too long.
+    /// [`StoreError`] if the address makes no sense, outside of a tokio runtime, if the server
+    /// cannot be reached or refuses, or if connecting takes too long.
     pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
         let connection = Connection::connect(address, Preload::All, Self::DEFAULT_TIMEOUT).await?;
         Ok(Self::over(connection))

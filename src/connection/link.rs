@@ -18,7 +18,7 @@ use super::server_clock::ServerClock;
 use super::silence::Activity;
 use crate::in_flight_counter::InFlightCounter;
 
-/// A listener that leaves more messages than this unread is told that it has missed some.
+/// A listener that leaves more messages than this unread gets the error that it has missed some.
 const MAX_UNREAD: usize = 1_024;
 
 /// The commands of a request, and the replies to them. A lone one needs no allocation.

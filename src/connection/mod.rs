@@ -1,10 +1,11 @@
 //! Connections to Redis: addresses, connections that are made again when they break, and the
 //! flights in which questions travel.
 //!
-//! A *node* is one server address. It has a [link] over the client's multiplexed connection,
-//! a [reconnector] that replaces a lost or silent link, a [queue] of questions, and a
-//! [dispatcher](node) with a few [flights](flight) in progress. A single server is one node. The master that sentinels
-//! name is a node whose address changes. A cluster has a node for each master.
+//! A *node* is one server address. It has a [link] over the client's multiplexed connection, a
+//! [reconnector] that replaces a lost or silent link, a [queue] of questions, and a
+//! [dispatcher](node) with a few [flights](flight) in progress. A single server is one node. The
+//! master that sentinels name is a node whose address changes. A cluster has a node for each
+//! master.
 //!
 //! # The path of a question
 //!
@@ -81,8 +82,8 @@
 //!   depends on no task, no link and no server.
 //! - The answers for one key are those of asking in order of arrival, except for questions that
 //!   were sent again or travelled over two links. The queue is first in, first out; the flights
-//!   over one link are sent in the order in which they were made; `flight.rs` keeps the order inside
-//!   of a flight.
+//!   over one link are sent in the order in which they were made; `flight.rs` keeps the order
+//!   inside of a flight.
 //! - A question whose caller has left, or whose deadline is over, is dropped when its turn comes,
 //!   and never charged. Once sent, a take has its deadline with it, in the server's time: a server
 //!   that was paused refuses what is late instead of charging it.
@@ -124,8 +125,8 @@
 //! | the handshake of a link | the connection is new, so no earlier reply can be lost. One that is lost ends the attempt by its time limit, one that is added makes the clock or the role unreadable |
 //! | sentinels, and the layout over a connection of its own | likewise; then the server must say itself that it is a master |
 //!
-//! If the last reply of a flight does not fit, no answer of the flight is handed out and the link is
-//! replaced. If it is an error of the server, it condemns nothing: errors are handed out as they
+//! If the last reply of a flight does not fit, no answer of the flight is handed out and the link
+//! is replaced. If it is an error of the server, it condemns nothing: errors are handed out as they
 //! are, and so are the replies of scripts, which prove themselves. The replies to commands become
 //! the error of the check.
 

@@ -197,7 +197,7 @@ impl Question {
 /// Sends the answer to one question.
 ///
 /// It travels with its question. A question that is lost in any way, even by a panic, drops it, and
-/// so the caller never waits in vain.
+/// so the caller never waits for an answer that cannot come.
 #[derive(Debug)]
 pub(super) struct AnswerSender<T>(oneshot::Sender<Result<T, StoreError>>);
 

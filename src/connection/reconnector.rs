@@ -40,7 +40,7 @@ pub(super) struct Reconnector {
     /// In a cluster the watcher then asks for the layout; a single server has no listener.
     pub(super) failed: Arc<Notify>,
     pub(super) attempts: Attempts,
-    /// Whether the log was told that the server evicts keys.
+    /// Whether it was logged that the server evicts keys.
     pub(super) has_warned: bool,
 }
 

@@ -15,8 +15,8 @@ pub(crate) fn algorithm_script(algorithm: Algorithm) -> &'static Script {
 
 /// The script that gives back what was charged by this algorithm.
 ///
-/// It is loaded ahead, although it is called rarely: with its text, a refund costs the server almost
-/// twice as much, and one that is sent again because the server does not know the script
+/// It is loaded ahead, although it is called rarely: with its text, a refund costs the server
+/// almost twice as much, and one that is sent again because the server does not know the script
 /// would lose its place among the takes.
 pub(crate) fn refund_script(algorithm: Algorithm) -> &'static Script {
     static SCRIPTS: LazyLock<[Script; Algorithm::ALL.len()]> =

@@ -170,8 +170,8 @@ impl Sentinels {
     /// failover knows of it two seconds before the others.
     ///
     /// After `SENTINEL FAILOVER` the old master accepts writes for about ten seconds more. They are
-    /// lost when it becomes a replica. Waiting for an error of the old master would therefore be too
-    /// late.
+    /// lost when it becomes a replica. Waiting for an error of the old master would therefore be
+    /// too late.
     pub(super) async fn moved(&self, from: &str, epoch: u64) {
         let sentinels = self.address.seeds.iter();
         let moved = sentinels.map(|sentinel| Box::pin(self.moved_by(sentinel, from, epoch)));

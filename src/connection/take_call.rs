@@ -206,8 +206,8 @@ impl TakeCall {
         matches!(reply, Value::BulkString(bytes) if id_in(bytes) == Some(self.id.number()))
     }
 
-    /// Hands out the answers. A take that is late by the server's clock and not by this process's is
-    /// sent again. An error about one key is the answer for the takes of that key only.
+    /// Hands out the answers. A take that is late by the server's clock and not by this process's
+    /// is sent again. An error about one key is the answer for the takes of that key only.
     ///
     /// If the reply is not that of this call or cannot be read, all takes get an error, and the
     /// connection is closed.

@@ -34,8 +34,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// the request is neither charged nor denied.
     fn extract(&self, head: &Parts) -> Result<Key, KeyError>;
 
-    /// A mistake in the set-up that a request with these fields shows; see [`Warning`]. An extractor
-    /// around another one passes the question on. Default: `None`.
+    /// A mistake in the set-up that a request with these fields shows; see [`Warning`]. An
+    /// extractor around another one passes the question on. Default: `None`.
     fn warning(&self, _fields: &HeaderMap) -> Option<Warning> {
         None
     }

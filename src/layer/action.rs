@@ -25,7 +25,7 @@ pub(crate) enum Action {
     Admit(Admitted),
     /// The degrade callback answers.
     Degrade(Arc<dyn DegradeCallback>, Take, Decision),
-    /// The error callback is told of the verdict's failure. It answers, or chooses the action.
+    /// The error callback gets the failure of the verdict. It answers, or chooses the action.
     Recover(Arc<dyn ErrorCallback>, Box<Verdict>),
     /// The client gets this response.
     Respond(Response),
@@ -69,7 +69,7 @@ pub(crate) struct Admitted {
     pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
     /// The request's head for that callback, kept while the inner service has the request.
     pub(super) head: Option<Box<Parts>>,
-    /// What inner layers are told, if the store failed.
+    /// What inner layers have to know, if the store failed.
     pub(super) outage: Option<Box<Outage>>,
 }
 

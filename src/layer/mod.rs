@@ -44,10 +44,10 @@
 //! the others. Authentication goes outside of a layer whose key is the user, CORS outside of
 //! everything, or browsers show an error of CORS in place of the 429.
 //!
-//! [`Headers::Draft11`] has an item for each layer's quotas; the other fields show the tightest limit
-//! of all layers. A store that gives no answer costs a request one time-out, not one for each layer:
-//! for that long, later layers over the same store do not ask it. Its fallback decides, or they get
-//! the same error.
+//! [`Headers::Draft11`] has an item for each layer's quotas; the other fields show the tightest
+//! limit of all layers. A store that gives no answer costs a request one time-out, not one for each
+//! layer: for that long, later layers over the same store do not ask it. Its fallback decides, or
+//! they get the same error.
 
 // The way of a request:
 //

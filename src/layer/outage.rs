@@ -8,8 +8,8 @@ use crate::store::Store;
 
 /// The stores that gave no decision to the outer layers of a request, in its extensions.
 ///
-/// A request pays for a time-out once: for as long as one time-out, later layers over the same store
-/// do not ask it. Its fallback decides, or they get the same error.
+/// A request pays for a time-out once: for as long as one time-out, later layers over the same
+/// store do not ask it. Its fallback decides, or they get the same error.
 #[derive(Debug, Clone, Default)]
 struct Outages(Vec<Outage>);
 

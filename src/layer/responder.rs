@@ -36,7 +36,7 @@ pub(crate) struct Responder {
     /// Whether events contain the hashes of keys.
     #[cfg(feature = "tracing")]
     pub(crate) traces_keys: bool,
-    /// Whether the log was told that the server does not provide what the key is made of.
+    /// Whether it was logged that the server does not provide what the key is made of.
     is_key_error_logged: Arc<OnceLock<()>>,
 }
 
@@ -161,7 +161,7 @@ impl Responder {
         Action::Admit(admitted)
     }
 
-    /// What inner layers are told about a store that failed.
+    /// The outage that inner layers have to know of.
     fn outage(&self, error: &StoreError) -> Option<Box<Outage>> {
         let store = self.store.get()?;
         Outage::of(&**store, error).map(Box::new)
@@ -235,7 +235,7 @@ impl Verdict {
         }
     }
 
-    /// The rule, and what the error callback is told.
+    /// The rule, and the cause for the error callback.
     fn failure(&self) -> Option<(Arc<Rule>, Cause)> {
         let (rule, decision) = match self {
             Self::Allowed { rule, decision, .. } => (rule, decision),

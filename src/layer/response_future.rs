@@ -54,7 +54,8 @@ pin_project! {
             response: F,
             admitted: Option<Admitted>,
         },
-        /// The degrade callback answers, or the error callback for an inner service that has failed.
+        /// The degrade callback answers, or the error callback for an inner service that has
+        /// failed.
         Answering {
             response: BoxFuture<'static, Result<Response<Body>, E>>,
         },
@@ -98,8 +99,8 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         let state = match action {
             Action::Pass => State::call(service, request, None),
             Action::Admit(admitted) => State::call(service, request, Some(admitted)),
-            // No ready instance is left behind unused: it would keep what it has reserved, such as a
-            // permit of a `ConcurrencyLimit`.
+            // No ready instance is left behind unused: it would keep what it has reserved, such as
+            // a permit of a `ConcurrencyLimit`.
             Action::Respond(response) => {
                 *service = service.clone();
                 let response = Some(response);

@@ -139,8 +139,8 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
         sharing: Sharing,
     ) -> LimiterFuture<'a, bool>;
 
-    /// Sets the rate that a process chose, unless a later choice stands. The first time, it takes the
-    /// place of any other rate. Earlier grants still count. Returns when it was chosen, for the
+    /// Sets the rate that a process chose, unless a later choice stands. The first time, it takes
+    /// the place of any other rate. Earlier grants still count. Returns when it was chosen, for the
     /// next time and for [`AcquireCall::chosen_at`].
     fn ensure<'a>(&'a self, name: &'a str, chosen: ChosenRate) -> LimiterFuture<'a, u64>;
 

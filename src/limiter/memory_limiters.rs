@@ -27,8 +27,8 @@ use crate::sync::lock;
 ///
 /// A limiter whose rate has a [keep-alive time](Rate::with_keep_alive) is forgotten after that
 /// time. Any other limiter stays in memory until it is deleted. Set a keep-alive time if clients
-/// choose the names. Up to 64 forgotten limiters, or as many as there are limiters in use, may still
-/// occupy memory. A grant occupies about 50 bytes until it has expired.
+/// choose the names. Up to 64 forgotten limiters, or as many as there are limiters in use, may
+/// still occupy memory. A grant occupies about 50 bytes until it has expired.
 ///
 /// ```
 /// use std::time::Duration;

@@ -3,8 +3,8 @@
 //! A [`RateLimiter`] has a name and a [`Rate`]. All processes that use the same Redis server and
 //! the same name share its permits. Without Redis, [`MemoryLimiters`] do the same in one process.
 //!
-//! A job gives its limiter the rate, makes it once and clones it. Then [`acquire`] outlasts an outage
-//! of Redis and the loss of its data, and a deploy with another number takes effect.
+//! A job gives its limiter the rate, makes it once and clones it. Then [`acquire`] outlasts an
+//! outage of Redis and the loss of its data, and a deploy with another number takes effect.
 //!
 //! ```
 //! use std::time::Duration;

@@ -27,8 +27,8 @@ impl OwnRate {
     }
 }
 
-/// The rate that this process chose for one limiter: of the limiters with a rate that were used, the
-/// rate of the one made last.
+/// The rate that this process chose for one limiter: of the limiters with a rate that were used,
+/// the rate of the one made last.
 ///
 /// Of all processes the latest choice stands, by the server's clock. So each process remembers when
 /// it chose, for as long as it may use the limiter, and says so when it sets its rate again.

@@ -99,16 +99,17 @@ impl RateLimiter {
         }
     }
 
-    /// Makes the rate a part of the limiter: it is set where it is missing, also after Redis has lost
-    /// its data, so that [`acquire`](Self::acquire) never ends with
-    /// [`LimiterErrorKind::UnknownLimiter`]. Default: somebody else sets the rate.
+    /// Makes the rate a part of the limiter: it is set where it is missing, also after Redis has
+    /// lost its data, so that [`acquire`](Self::acquire) never ends with
+    /// [`LimiterErrorKind::UnknownLimiter`]. Default: another caller sets the rate.
     ///
-    /// Where another rate stands, it is replaced when a process uses its limiter for the first time;
-    /// the permits granted before still count. So a deploy with a new number takes effect, and old
-    /// processes do not bring their number back: of all processes that use the limiter, the rate of
-    /// the one that made its limiter last stands, by Redis's clock. A rate that is set by hand later,
-    /// as by [`set_rate`](Self::set_rate), stands until a process is started anew. In one process, of
-    /// several limiters with one name, the rate of the one made last stands from its first use on.
+    /// Where another rate stands, it is replaced when a process uses its limiter for the first
+    /// time; the permits granted before still count. So a deploy with a new number takes effect,
+    /// and old processes do not bring their number back: of all processes that use the limiter, the
+    /// rate of the one that made its limiter last stands, by Redis's clock. A rate that is set by
+    /// hand later, as by [`set_rate`](Self::set_rate), stands until a process is started anew. In
+    /// one process, of several limiters with one name, the rate of the one made last stands from
+    /// its first use on.
     ///
     /// Only acquiring permits sets the rate. Apart from the first call of a process that costs
     /// nothing: a call says which rate it expects.
@@ -160,9 +161,10 @@ impl RateLimiter {
     /// While clients of Redisson use a shared limiter with a rate for all clients, callers of this
     /// crate leave them what they used lately and a little more, up to a third of the rate. Their
     /// callers come back up to 0.1 s after a permit is free, and would find nothing. So a request
-    /// may be denied although enough permits are available, and a caller may wait up to 0.1 s longer
-    /// than it was told. Two intervals after the last grant of Redisson, nothing is left to it but one
-    /// permit now and then, at most half a percent of the rate, by which it can begin again.
+    /// may be denied although enough permits are available, and a caller may wait up to 0.1 s
+    /// longer than it was told. Two intervals after the last grant of Redisson, nothing is left to
+    /// it but one permit now and then, at most half a percent of the rate, by which it can begin
+    /// again.
     #[must_use]
     pub fn shared_with_redisson(mut self) -> Self {
         self.sharing = Sharing::WithRedisson;
@@ -182,8 +184,8 @@ impl RateLimiter {
 
     /// Sets the rate if there is none, and returns whether it did: the first process wins.
     ///
-    /// If a rate was forgotten before, its permits that have not expired under it still count. After
-    /// [`delete`](Self::delete) none do.
+    /// If a rate was forgotten before, its permits that have not expired under it still count.
+    /// After [`delete`](Self::delete) none do.
     ///
     /// # Errors
     ///
@@ -393,8 +395,8 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire), if they last, and [`LimiterErrorKind::Unsupported`] for a
-    /// [fair](Self::fair) limiter of an earlier generation.
+    /// Those of [`try_acquire`](Self::try_acquire), if they last, and
+    /// [`LimiterErrorKind::Unsupported`] for a [fair](Self::fair) limiter of an earlier generation.
     pub async fn try_acquire_for(
         &self,
         permits: u64,
@@ -413,9 +415,9 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire_for`](Self::try_acquire_for), but for a Redis that does not answer, is
-    /// unavailable, loading, overloaded or read-only: the wait goes on. They also end a wait: if the rate is
-    /// lowered below `permits` meanwhile, the error is [`LimiterErrorKind::AboveRate`].
+    /// Those of [`try_acquire_for`](Self::try_acquire_for), but for a Redis that does not answer,
+    /// is unavailable, loading, overloaded or read-only: the wait goes on. They also end a wait: if
+    /// the rate is lowered below `permits` meanwhile, the error is [`LimiterErrorKind::AboveRate`].
     pub async fn acquire(&self, permits: u64) -> Result<(), LimiterError> {
         self.acquire_permit(permits).await.map(|_| ())
     }

@@ -138,7 +138,7 @@ impl FileWatcher {
     }
 }
 
-/// The runtime shuts down, or the task has panicked. If the rules are gone, nobody is told.
+/// The runtime shuts down, or the task has panicked. If the rules are gone, nothing is reported.
 impl Drop for FileWatcher {
     fn drop(&mut self) {
         self.reloads.end_watch(self.number, &self.file);

@@ -280,7 +280,7 @@ impl ExclusiveSettings {
         let resource = Resource::new(&self.redis, ResourceKind::Semaphore { permits }, &name);
         let request = LeaseRequest::new(&resource, None, self.lease);
         let wait = match permits {
-            // No permit is ever released, so waiting would be in vain.
+            // No permit is ever released, so waiting cannot succeed.
             0 => Duration::ZERO,
             _ => self.wait,
         };

@@ -58,8 +58,8 @@ use crate::sync::lock;
 ///
 /// The memory is bounded: it remembers [at most 10,000](Self::max_keys) denials, each a rule, a key
 /// and a cost. Where there is no room, a new denial takes the place of one of the eight others that
-/// its key shares a place with: that of the least recently used one. So a flood of
-/// keys costs no caller more time, and a key that is asked for often stays. Time is tokio's, so that
+/// its key shares a place with: that of the least recently used one. So a flood of keys costs no
+/// caller more time, and a key that is asked for often stays. Time is tokio's, so that
 /// `tokio::time::pause` works on it. Clones share the denials.
 ///
 /// ```

@@ -26,7 +26,8 @@
 //! [`Timeout`], [`InFlight`], [`CircuitBreaker`], [`DenialCache`] and [`Fallback`] are stores
 //! around another store of any kind; [`Resilient`](crate::Resilient) puts them together. A store of
 //! your own implements [`Store`], may count by [`Count`](crate::algorithm::Count) under the name
-//! [`Take::name`](crate::Take::name), and is tested by the suite in `test_util::conformance` (feature `test-util`).
+//! [`Take::name`](crate::Take::name), and is tested by the suite in `test_util::conformance`
+//! (feature `test-util`).
 
 mod breaker;
 mod charge;

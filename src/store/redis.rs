@@ -19,11 +19,11 @@ use crate::warning::{Warning, WarningKind};
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
 /// This is the bare part: [`Resilient::redis`](crate::Resilient::redis) is what a service usually
-/// wants. Bare, it has no circuit breaker, so each request waits for its time-out while Redis hangs;
-/// no fallback, so there is no decision then; no cache of denials; no bound on the number of
+/// wants. Bare, it has no circuit breaker, so each request waits for its time-out while Redis
+/// hangs; no fallback, so there is no decision then; no cache of denials; no bound on the number of
 /// requests that wait; and its keys are those of every service that uses the same Redis, so two
-/// services that both have a rule `login` count together, unless each has a [`prefix`](Self::prefix)
-/// of its own.
+/// services that both have a rule `login` count together, unless each has a
+/// [`prefix`](Self::prefix) of its own.
 ///
 /// Redis decides alone and by its own clock, so processes may come and go, and their clocks may be
 /// wrong. Takes of all callers travel together in *flights*, pipelines of script calls with up to
@@ -81,10 +81,10 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the address makes no sense, outside of a tokio runtime, if the server cannot
-    /// be reached or refuses, or if all that, with a server that is still loading its data, takes
-    /// more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to be
-    /// reached.
+    /// [`StoreError`] if the address makes no sense, outside of a tokio runtime, if the server
+    /// cannot be reached or refuses, or if all that, with a server that is still loading its data,
+    /// takes more than [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT). Of a cluster, one master has to
+    /// be reached.
     pub async fn connect(address: impl IntoRedisAddress) -> Result<Self, StoreError> {
         let connection = Connection::connect(address, Preload::Stores, Self::DEFAULT_TIMEOUT);
         Ok(Self::over(connection.await?))

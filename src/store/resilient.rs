@@ -73,14 +73,14 @@ struct Options {
 
 #[cfg(feature = "redis")]
 impl Resilient<RedisStore> {
-    /// A [`RedisStore`] at this address for the service of this name, with the defaults. It connects
-    /// in the background, so a service starts while its Redis cannot be reached;
+    /// A [`RedisStore`] at this address for the service of this name, with the defaults. It
+    /// connects in the background, so a service starts while its Redis cannot be reached;
     /// [`connect`](Self::connect) waits for it instead.
     ///
     /// The name stands in front of the keys of this service: `shop:CurrentLimiter:login`. So two
     /// services that use the same Redis and both have a rule `login` do not count together. A
-    /// [prefix of a rule](crate::Rule::with_prefix) stands behind it. 1 to 64 ASCII letters, digits,
-    /// `-`, `.` or `_`.
+    /// [prefix of a rule](crate::Rule::with_prefix) stands behind it. 1 to 64 ASCII letters,
+    /// digits, `-`, `.` or `_`.
     ///
     /// # Errors
     ///
@@ -127,8 +127,8 @@ impl<S: Store> Resilient<S> {
         &mut self.options
     }
 
-    /// How long an answer of the store may take. A `RedisStore` has its server refuse what is later.
-    /// Default: the store's own time-out; of a `RedisStore` that is 50 ms.
+    /// How long an answer of the store may take. A `RedisStore` has its server refuse what is
+    /// later. Default: the store's own time-out; of a `RedisStore` that is 50 ms.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.change().timeout = timeout.into();
         self
@@ -161,10 +161,10 @@ impl<S: Store> Resilient<S> {
         self
     }
 
-    /// At most this many processes share the limits: while the store fails, each admits its share by
-    /// itself. The same as [`fallback`](Self::fallback) with
-    /// [`Share::of_processes`](Share::of_processes). Default: there is no fallback, and requests get
-    /// what their rule says, by default a 503.
+    /// At most this many processes share the limits: while the store fails, each admits its share
+    /// by itself. The same as [`fallback`](Self::fallback) with
+    /// [`Share::of_processes`](Share::of_processes). Default: there is no fallback, and requests
+    /// get what their rule says, by default a 503.
     ///
     /// # Panics
     ///

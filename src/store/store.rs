@@ -116,9 +116,9 @@ pub trait Store: Debug + Send + Sync + 'static {
         false
     }
 
-    /// The time-out of this store's answers. After a time-out, later layers of the same request leave
-    /// the store alone for this long. A store around another one passes the question on. Default:
-    /// `None`, not known.
+    /// The time-out of this store's answers. After a time-out, later layers of the same request
+    /// leave the store alone for this long. A store around another one passes the question on.
+    /// Default: `None`, not known.
     fn answers_within(&self) -> Option<Duration> {
         None
     }
@@ -161,8 +161,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// The store of layers that were given none. In builds with debug assertions it reads tokio's clock,
-/// so that a test that pauses time moves the limits, too.
+/// The store of layers that were given none. In builds with debug assertions it reads tokio's
+/// clock, so that a test that pauses time moves the limits, too.
 pub(crate) fn default_store() -> Arc<dyn Store> {
     let store = super::MemoryStore::new();
     match cfg!(debug_assertions) {

@@ -30,7 +30,8 @@ use tower::ServiceBuilder;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Answers a check, unless the name of the service is "full", and sends three messages to a watcher.
+/// Answers a check, unless the name of the service is "full", and sends three messages to a
+/// watcher.
 struct Service;
 
 #[tonic::async_trait]

@@ -49,8 +49,8 @@ async fn a_handler_gives_back_what_its_request_was_charged() {
     }
 }
 
-/// Three layers, the middle one by the request's header: the list has their order on the way in, and
-/// the same one on the way out.
+/// Three layers, the middle one by the request's header: the list has their order on the way in,
+/// and the same one on the way out.
 #[tokio::test]
 async fn the_outermost_layer_comes_first() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -207,7 +207,8 @@ async fn the_error_callback_finds_the_charge() {
     }
 }
 
-/// A service that is called with a request which it answers itself has no charge of another request.
+/// A service that is called with a request which it answers itself has no charge of another
+/// request.
 #[tokio::test]
 async fn a_charge_is_of_its_own_request() {
     let quota = Quota::new(5, WINDOW).expect("valid");

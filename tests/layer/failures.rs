@@ -110,8 +110,8 @@ async fn a_missing_key_is_a_400_or_500() {
             assert_eq!(content_type, "application/problem+json");
             let text = text(response).await;
             assert!(text.contains(&format!("\"status\":{expected}")), "{text}");
-            // A client is told nothing of what the key is made of; whoever tries the app is told what
-            // mends it, since tests have debug assertions.
+            // A client is told nothing of what the key is made of; whoever tries the app is told
+            // what mends it, since tests have debug assertions.
             assert!(!text.contains("tenant"), "{text}");
             let says = text.contains("into_make_service_with_connect_info::<SocketAddr>()");
             assert_eq!(says, expected == 500, "{text}");

@@ -1,5 +1,5 @@
-//! Several layers around one handler: a store that fails costs a request one time-out, and the fields
-//! show the tightest limit.
+//! Several layers around one handler: a store that fails costs a request one time-out, and the
+//! fields show the tightest limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -138,8 +138,8 @@ async fn a_slow_store_is_asked_by_every_layer() {
     assert_eq!(far.asked().len(), 15);
 }
 
-/// What other middleware does meanwhile counts against nobody: after one time-out the store is asked
-/// again.
+/// What other middleware does meanwhile counts against nobody: after one time-out the store is
+/// asked again.
 #[tokio::test(start_paused = true)]
 async fn the_store_is_left_alone_for_one_time_out_at_most() {
     let far = Far::new(HOUR);

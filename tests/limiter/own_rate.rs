@@ -1,5 +1,5 @@
-//! Limiters that carry their rate: it is set where it is missing, a deploy with another number takes
-//! effect, and old and new processes do not fight, whatever happens to Redis meanwhile.
+//! Limiters that carry their rate: it is set where it is missing, a deploy with another number
+//! takes effect, and old and new processes do not fight, whatever happens to Redis meanwhile.
 
 use std::process::Child;
 use std::time::Duration;
@@ -345,8 +345,8 @@ async fn an_old_process_that_is_late() {
     }
 }
 
-/// A failover leads to a server whose clock is an hour behind: the next deploy takes effect at once,
-/// and the old processes do not undo it.
+/// A failover leads to a server whose clock is an hour behind: the next deploy takes effect at
+/// once, and the old processes do not undo it.
 async fn a_clock_that_goes_back(
     clock: ManualClock,
     processes: [LimiterBackend; 3],

@@ -161,8 +161,8 @@ async fn waiters_do_not_stampede() {
     let stat = stats.get::<String>("cmdstat_evalsha").expect("was called");
     let calls = stat.split(',').find_map(|pair| pair.strip_prefix("calls="));
     let calls: u64 = calls.expect("a field").parse().expect("a number");
-    // All ask once, 64 in a call: that is 157 calls, unless the machine is too busy for them in this
-    // second. Then a few ask when permits come back, ten times.
+    // All ask once, 64 in a call: that is 157 calls, unless the machine is too busy for them in
+    // this second. Then a few ask when permits come back, ten times.
     assert!((1..=400).contains(&calls), "{calls} calls");
 }
 

@@ -12,7 +12,8 @@ const LEFT: u32 = 56;
 /// For the half of the last tick's text that is beyond the axis.
 const RIGHT: u32 = 20;
 
-/// From 0 to `top` units. Below it is the `footer`, if it has any: the ticks and the name of the axis of time.
+/// From 0 to `top` units. Below it is the `footer`, if it has any: the ticks and the name of the
+/// axis of time.
 pub(super) fn chart<'a, 'b>(
     area: &'a Area<'b>,
     top: f64,

@@ -31,7 +31,8 @@ pub(super) fn draw(area: &Area<'_>, outcome: &Outcome<'_>) -> Drawn {
     Ok(())
 }
 
-/// A point for each slot, without those amidst equal ones, which nobody would see. The last goes on to the end.
+/// A point for each slot, without those amidst equal ones, which nobody would see. The last goes on
+/// to the end.
 fn corners(sums: &[u64]) -> Vec<(f64, f64)> {
     let is_corner = |at: &usize| {
         let before = at.checked_sub(1).map(|before| sums[before]);

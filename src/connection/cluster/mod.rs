@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Each master is a [`Node`](super::node::Node) with a queue and a link of its own, so one that
-//! hangs delays its own slots only. The router owns the nodes and the layout watcher refreshes the map.
-//! Nodes have a way back into the router, which is a weak pointer: otherwise both would live
+//! hangs delays its own slots only. The router owns the nodes and the layout watcher refreshes the
+//! map. Nodes have a way back into the router, which is a weak pointer: otherwise both would live
 //! forever.
 
 mod layout;

@@ -16,8 +16,8 @@ use crate::jitter;
 ///
 /// With pauses of 10 to 20 ms that is about 250 ms. A question's deadline may end it before.
 const MAX_REDIRECTS: u8 = 16;
-/// The pause before a question is sent again that was redirected in vain. Up to the same time is
-/// added at random.
+/// The pause before a question is sent again that was redirected without success. Up to the same
+/// time is added at random.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A refusal of a node, which says where the question has to be sent. Nothing of the refused call

@@ -332,8 +332,8 @@ impl SharedState {
         changed
     }
 
-    /// Records the result of a request. Returns the generation at which it opened the breaker, if it
-    /// did.
+    /// Records the result of a request. Returns the generation at which it opened the breaker, if
+    /// it did.
     fn record(&self, ticket: Ticket, health: Health<'_>) -> Option<u64> {
         match health {
             Health::Unhealthy(failure) => return self.record_failure(ticket, failure),

@@ -1,7 +1,7 @@
 //! A store that is not asked while it keeps failing.
 //!
-//! `breaker.rs` is the wrapper around the store and the pauses, `state.rs` says which calls pass, and
-//! `prober.rs` asks the store while it is open.
+//! `breaker.rs` is the wrapper around the store and the pauses, `state.rs` says which calls pass,
+//! and `prober.rs` asks the store while it is open.
 
 mod breaker;
 mod prober;

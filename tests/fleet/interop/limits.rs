@@ -100,8 +100,8 @@ async fn windows_hold_the_rate() {
     }
 }
 
-/// What 8 callers in each process are granted of 50 permits in 200 ms, in percent: the Rust process,
-/// all others, and what is used of the rate. Redisson's timer has ticks of 100 ms.
+/// What 8 callers in each process are granted of 50 permits in 200 ms, in percent: the Rust
+/// process, all others, and what is used of the rate. Redisson's timer has ticks of 100 ms.
 fn share(fleet: &[Language]) -> [u64; 3] {
     let server = Redis::start();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

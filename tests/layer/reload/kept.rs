@@ -112,8 +112,8 @@ async fn every_layer_counts() {
     );
 }
 
-/// Layers are made while the rules are replaced: one that was made while its rule was in force keeps
-/// that rule.
+/// Layers are made while the rules are replaced: one that was made while its rule was in force
+/// keeps that rule.
 #[test]
 fn a_layer_made_meanwhile_keeps_its_rule() {
     let folder = tempfile::tempdir().expect("a folder");
