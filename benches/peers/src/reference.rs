@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
@@ -13,23 +14,44 @@ use axum::routing::get;
 use http::{HeaderName, HeaderValue, StatusCode};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Script, cmd};
+use tidegate::Algorithm;
 use tower::{Layer, Service};
 
 use crate::Result;
 use crate::contenders::{EVALSHA, PLAIN_ANSWERS, Traffic, path, routes};
+use crate::same_script;
 
 pub async fn router(redis: &str) -> Result<Router> {
     let client = redis::Client::open(redis)?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let script = Script::new("return 1");
     script.prepare_invoke().load_async(&mut connection).await?;
-    let layer = Evalsha {
+    let bare = Evalsha {
         hash: script.get_hash().into(),
-        connection,
+        question: None,
+        connection: connection.clone(),
         inner: (),
     };
-    Ok(routes(EVALSHA, |_| layer.clone()))
+    let mut router = routes(EVALSHA, |_| bare.clone());
+    for (name, algorithm) in [
+        (SAME_LOG, Algorithm::SlidingLog),
+        (SAME_GCRA, Algorithm::Gcra),
+    ] {
+        let script = Script::new(&same_script::source(algorithm)?);
+        script.prepare_invoke().load_async(&mut connection).await?;
+        let layer = Evalsha {
+            hash: script.get_hash().into(),
+            question: Some((name, same_script::question(algorithm).into())),
+            ..bare.clone()
+        };
+        router = router.merge(routes(name, |_| layer.clone()));
+    }
+    Ok(router)
 }
+
+/// Routes that call the crate's own script by hand.
+pub const SAME_LOG: &str = "log-by-hand";
+pub const SAME_GCRA: &str = "gcra-by-hand";
 
 /// Routes without a limit that send what the routes of `log-resilient` do.
 pub fn answers() -> Router {
@@ -78,7 +100,9 @@ fn field(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
 /// The layer, and around an inner service the service.
 #[derive(Clone)]
 struct Evalsha<S> {
-    hash: std::sync::Arc<str>,
+    hash: Arc<str>,
+    /// The key, and what one of the crate's own scripts is asked about it.
+    question: Option<(&'static str, Arc<[u8]>)>,
     connection: MultiplexedConnection,
     inner: S,
 }
@@ -89,6 +113,7 @@ impl<S> Layer<S> for Evalsha<()> {
     fn layer(&self, inner: S) -> Evalsha<S> {
         Evalsha {
             hash: self.hash.clone(),
+            question: self.question.clone(),
             connection: self.connection.clone(),
             inner,
         }
@@ -116,11 +141,22 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         let mut connection = self.connection.clone();
         let mut command = cmd("EVALSHA");
-        command.arg(&*self.hash).arg(0);
+        command.arg(&*self.hash);
+        let has_question = self.question.is_some();
+        match &self.question {
+            None => command.arg(0),
+            // The last argument is the number of the call.
+            Some((key, question)) => command.arg(1).arg(key).arg(&**question).arg(1),
+        };
         Box::pin(async move {
-            let answer: RedisResult<i64> = command.query_async(&mut connection).await;
             // A panic closes the connection, and the load generator reports that as an error.
-            assert_eq!(answer, Ok(1), "the script answers 1");
+            if has_question {
+                let answer: RedisResult<Vec<u8>> = command.query_async(&mut connection).await;
+                assert!(answer.is_ok_and(|answer| same_script::is_allowed(&answer)));
+            } else {
+                let answer: RedisResult<i64> = command.query_async(&mut connection).await;
+                assert_eq!(answer, Ok(1), "the script answers 1");
+            }
             inner.call(request).await
         })
     }
