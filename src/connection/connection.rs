@@ -174,7 +174,14 @@ impl Connection {
         sooner: Option<Deadline>,
     ) -> AnswerFuture<Decision> {
         let slot = self.slot(|| take.count.joined());
-        self.enqueue(slot, sooner, |sender| QuestionBody::Take(take, sender))
+        let deadline = Deadline::after(self.timeout).or_earlier(sooner);
+        let body = |sender| QuestionBody::Take(take, sender);
+        let (question, answer) = Question::new(body, slot, deadline, &self.inner.label);
+        answer.on(match &self.inner.nodes {
+            Nodes::One(node) => node.enqueue_take(question),
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => cluster.enqueue_take(question),
+        })
     }
 
     /// Calls a script on keys of one slot.

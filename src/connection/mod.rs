@@ -135,6 +135,7 @@ mod call_id;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
+mod direct;
 mod errors;
 mod flight;
 mod link;

@@ -2,6 +2,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::future::{Either, poll_fn};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use redis::{RedisError, RedisResult};
@@ -10,11 +11,12 @@ use tokio::task::AbortHandle;
 
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
+use super::direct::{DirectFlight, Way};
 use super::errors::{may_pass, store_error};
 use super::flight::Flight;
 use super::link::Link;
 use super::question::Question;
-use super::queue::Queue;
+use super::queue::{Questions, Queue};
 use super::reconnector::{Attempts, Reconnector, Target};
 use super::scripts::Preload;
 use super::silence::ShortestTimeout;
@@ -34,10 +36,15 @@ use crate::error::{StoreError, StoreErrorKind};
 /// connects, the dispatcher fails questions or lets them wait, as the state says. The owner is a
 /// connection, or in a cluster the router.
 pub(super) struct Node {
-    queue: Arc<Queue>,
+    core: Arc<NodeCore>,
+    tasks: [AbortHandle; 2],
+}
+
+/// What callers need of a node whose questions they send.
+pub(super) struct NodeCore {
+    pub(super) endpoint: Endpoint,
     state: watch::Receiver<LinkState>,
     shortest_timeout: Arc<ShortestTimeout>,
-    tasks: [AbortHandle; 2],
 }
 
 impl Node {
@@ -59,20 +66,22 @@ impl Node {
             preload,
             state: watch::Sender::new(LinkState::Connecting),
             shortest_timeout: Arc::clone(&shortest_timeout),
+            queue: Arc::clone(&endpoint.queue),
             failed,
             attempts: Attempts::default(),
             has_warned: false,
         };
         let state = reconnector.state.subscribe();
-        let queue = Arc::clone(&endpoint.queue);
         let dispatcher = Dispatcher {
-            endpoint,
+            endpoint: endpoint.clone(),
             state: state.clone(),
         };
         Self {
-            queue,
-            state,
-            shortest_timeout,
+            core: Arc::new(NodeCore {
+                endpoint,
+                state,
+                shortest_timeout,
+            }),
             tasks: [
                 tokio::spawn(reconnector.run()).abort_handle(),
                 tokio::spawn(dispatcher.run()).abort_handle(),
@@ -85,8 +94,20 @@ impl Node {
     /// It never waits: a question that finds no room, or no task to send it, is answered with an
     /// error before this returns.
     pub(super) fn enqueue(&self, question: Question) {
-        self.shortest_timeout.note(question.timeout);
-        self.queue.push(question);
+        self.core.shortest_timeout.note(question.timeout);
+        self.core.endpoint.queue.push(question);
+    }
+
+    /// The same for a take, which its caller may send itself.
+    pub(super) fn enqueue_take(&self, question: Question) -> Way {
+        self.core.shortest_timeout.note(question.timeout);
+        match self.core.endpoint.queue.push_unnoticed(question) {
+            Some(ticket) => Way::Alone {
+                node: Arc::clone(&self.core),
+                ticket,
+            },
+            None => Way::Queued,
+        }
     }
 
     /// Completes when it is connected, or with an error that will not pass by itself.
@@ -96,7 +117,7 @@ impl Node {
             LinkState::Down(error) => !may_pass(error),
             LinkState::Connecting => false,
         };
-        let mut state = self.state.clone();
+        let mut state = self.core.state.clone();
         match state.wait_for(is_final).await.as_deref() {
             Ok(LinkState::Down(error)) => Err(error.clone()),
             Ok(_) => Ok(()),
@@ -106,10 +127,46 @@ impl Node {
 
     /// The connection, if there is one.
     pub(super) fn link(&self) -> Option<Link> {
-        match &*self.state.borrow() {
+        match &*self.core.state.borrow() {
             LinkState::Up(link) => Some(link.clone()),
             LinkState::Connecting | LinkState::Down(_) => None,
         }
+    }
+}
+
+impl NodeCore {
+    /// The flight of the question with this ticket, if no other question waits and no flight is
+    /// under way. Otherwise the dispatcher sends the question.
+    pub(super) fn direct_flight(&self, ticket: u64) -> Option<Arc<DirectFlight>> {
+        let queue = &self.endpoint.queue;
+        let (question, (link, permit)) = queue.take_unnoticed(ticket, || {
+            let link = match &*self.state.borrow() {
+                LinkState::Up(link) if !link.is_closed() => link.clone(),
+                _ => return None,
+            };
+            let permit = link.inner.flights.try_acquire(1)?;
+            Some((link, permit))
+        })?;
+        let flight = Flight::new(
+            Questions::from_iter([question]),
+            link,
+            self.endpoint.clone(),
+        )?;
+        let ended = Arc::clone(queue);
+        // A panic is nobody else's, as in the dispatcher.
+        let flight = AssertUnwindSafe(flight.run()).catch_unwind().map(move |_| {
+            drop(permit);
+            ended.direct_flight_ended();
+        });
+        let flight = DirectFlight::new(flight);
+        queue.remember(&flight);
+        Some(flight)
+    }
+}
+
+impl std::fmt::Debug for NodeCore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeCore")
     }
 }
 
@@ -247,6 +304,13 @@ impl Dispatcher {
                 // A new flight is polled before the next one is made, so that flights are sent in
                 // the order in which they were made.
                 Some(()) = flights.next(), if !flights.is_empty() => continue,
+                adopted = queue.direct_flights() => {
+                    let adopted = adopted.into_iter();
+                    flights.extend(adopted.map(|flight| {
+                        Either::Right(poll_fn(move |cx| flight.poll(cx)))
+                    }));
+                    continue;
+                }
                 changed = self.state.changed(), if is_connecting => match changed {
                     Ok(()) => continue,
                     Err(_) => return,
@@ -255,7 +319,7 @@ impl Dispatcher {
                 () = queue.is_overdue(),
                     if !is_connecting && (MAX_FLIGHTS..MAX_EXTRA_FLIGHTS).contains(&number) => {}
             }
-            flights.extend(self.next_flight());
+            flights.extend(self.next_flight().map(Either::Left));
         }
     }
 
@@ -273,8 +337,9 @@ impl Dispatcher {
                 return None;
             }
         };
-        let questions = self.endpoint.queue.take(MAX_QUESTIONS);
+        // Before the queue is empty: no question may be sent directly and overtake these.
         let in_progress = link.inner.flights.try_acquire(usize::MAX);
+        let questions = self.endpoint.queue.take(MAX_QUESTIONS);
         let flight = Flight::new(questions, link, self.endpoint.clone())?;
         // A panic in one flight must not end this task. The flight's callers get an error, since
         // their answers' senders are dropped.

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::direct::Way;
 use super::scripts::Script;
 use crate::deadline::Deadline;
 use crate::decision::Decision;
@@ -234,6 +235,7 @@ pin_project! {
         deadline: Sleep,
         timeout: Duration,
         label: Arc<str>,
+        way: Way,
     }
 }
 
@@ -250,8 +252,15 @@ impl<T> AnswerFuture<T> {
             deadline: sleep_until(deadline),
             timeout,
             label: Arc::clone(label),
+            way: Way::Queued,
         };
         (AnswerSender(sender), future)
+    }
+
+    /// The same future, whose question goes on this way.
+    pub(super) fn on(mut self, way: Way) -> Self {
+        self.way = way;
+        self
     }
 }
 
@@ -260,6 +269,10 @@ impl<T> Future for AnswerFuture<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        if this.way.poll(cx).is_pending() {
+            ready!(this.deadline.poll(cx));
+            return Poll::Ready(Err(no_answer_within(this.label, *this.timeout)));
+        }
         if let Poll::Ready(answer) = Pin::new(this.answer).poll(cx) {
             let is_over = this.deadline.deadline() <= Instant::now();
             return Poll::Ready(answer.unwrap_or_else(|_| match is_over {

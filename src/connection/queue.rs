@@ -1,11 +1,12 @@
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::direct::DirectFlight;
 use super::question::{Question, runtime_ended};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::sync::lock;
@@ -37,6 +38,8 @@ pub(super) struct Queue {
     state: Mutex<QueueState>,
     /// Notified when a question becomes overdue earlier than all others, as the first one does.
     changed: Notify,
+    /// Notified when the dispatcher has to look after flights that callers drive.
+    direct_changed: Notify,
 }
 
 /// The part of a queue behind its lock.
@@ -48,6 +51,14 @@ struct QueueState {
     /// Until this instant the queue is not searched for abandoned questions again.
     next_cleaning: Option<Instant>,
     is_closed: bool,
+    /// The number of the last question that came to an empty queue without notice.
+    ticket: u64,
+    /// Whether the dispatcher has had no notice of the question that waits.
+    is_unnoticed: bool,
+    /// The flight that its caller drives, if there is one.
+    direct: Weak<DirectFlight>,
+    /// Flights that the dispatcher has to drive from now on.
+    adopted: Vec<Arc<DirectFlight>>,
 }
 
 /// The questions of a flight. A lone one needs no allocation.
@@ -68,11 +79,22 @@ impl Queue {
             label: Arc::clone(label),
             state: Mutex::default(),
             changed: Notify::new(),
+            direct_changed: Notify::new(),
         }
     }
 
     /// Adds a question, or answers it with an error if the queue is closed or full.
     pub(super) fn push(&self, question: Question) {
+        self.push_with(question, false);
+    }
+
+    /// The same without notice to the dispatcher, if no other question waits. Returns the question's
+    /// ticket then.
+    pub(super) fn push_unnoticed(&self, question: Question) -> Option<u64> {
+        self.push_with(question, true)
+    }
+
+    fn push_with(&self, question: Question, may_be_unnoticed: bool) -> Option<u64> {
         let mut state = lock(&self.state);
         let refusal = match state.is_closed {
             true => Some(runtime_ended(&self.label)),
@@ -80,7 +102,15 @@ impl Queue {
         };
         if let Some(error) = refusal {
             drop(state);
-            return question.fail(error);
+            question.fail(error);
+            return None;
+        }
+        if may_be_unnoticed && state.questions.is_empty() {
+            state.overdue_at = Some(question.overdue_at);
+            state.questions.push_back(question);
+            state.is_unnoticed = true;
+            state.ticket += 1;
+            return Some(state.ticket);
         }
         let overdue_at = question.overdue_at;
         let is_earlier = state.overdue_at.is_none_or(|first| overdue_at < first);
@@ -88,10 +118,72 @@ impl Queue {
             state.overdue_at = Some(overdue_at);
         }
         state.questions.push_back(question);
+        let was_unnoticed = std::mem::take(&mut state.is_unnoticed);
         drop(state);
-        if is_earlier {
+        if is_earlier || was_unnoticed {
             self.changed.notify_one();
         }
+        None
+    }
+
+    /// Takes out the question with this ticket, if it is still the only one, the dispatcher has had
+    /// no notice of it, and `claim` gives what its flight needs. Otherwise the dispatcher gets
+    /// notice.
+    pub(super) fn take_unnoticed<T>(
+        &self,
+        ticket: u64,
+        claim: impl FnOnce() -> Option<T>,
+    ) -> Option<(Question, T)> {
+        let mut state = lock(&self.state);
+        if !state.is_unnoticed || state.ticket != ticket {
+            return None;
+        }
+        state.is_unnoticed = false;
+        let claimed = claim();
+        if claimed.is_none() {
+            drop(state);
+            self.changed.notify_one();
+            return None;
+        }
+        state.overdue_at = None;
+        state.questions.pop_front().zip(claimed)
+    }
+
+    /// Remembers the flight that its caller drives.
+    pub(super) fn remember(&self, flight: &Arc<DirectFlight>) {
+        lock(&self.state).direct = Arc::downgrade(flight);
+    }
+
+    /// Lets the dispatcher drive a flight whose caller has left.
+    pub(super) fn adopt(&self, flight: Arc<DirectFlight>) {
+        let mut state = lock(&self.state);
+        if !state.is_closed {
+            state.adopted.push(flight);
+            drop(state);
+            self.direct_changed.notify_one();
+        }
+    }
+
+    /// Lets the dispatcher drive the flight of a caller that may not poll any more.
+    pub(super) fn adopt_unfinished(&self) {
+        let flight = lock(&self.state).direct.upgrade();
+        if let Some(flight) = flight {
+            self.adopt(flight);
+        }
+    }
+
+    /// A flight has ended that its caller drove: questions may have waited for that.
+    pub(super) fn direct_flight_ended(&self) {
+        if !lock(&self.state).questions.is_empty() {
+            self.direct_changed.notify_one();
+        }
+    }
+
+    /// Completes when a flight that its caller drove has ended, or has to be driven by the
+    /// dispatcher from now on: those that are returned.
+    pub(super) async fn direct_flights(&self) -> Vec<Arc<DirectFlight>> {
+        self.direct_changed.notified().await;
+        std::mem::take(&mut lock(&self.state).adopted)
     }
 
     /// Completes when a question waits.
@@ -142,6 +234,7 @@ impl Queue {
         }
         let overdue = state.questions.iter().map(|question| question.overdue_at);
         state.overdue_at = overdue.min();
+        state.is_unnoticed &= !state.questions.is_empty();
         taken
     }
 

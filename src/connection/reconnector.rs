@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::link::{Link, Role};
 use super::node::LinkState;
+use super::queue::Queue;
 use super::scripts::Preload;
 #[cfg(feature = "sentinel")]
 use super::sentinel::{Master, Sentinels};
@@ -35,6 +36,7 @@ pub(super) struct Reconnector {
     pub(super) preload: Preload,
     pub(super) state: watch::Sender<LinkState>,
     pub(super) shortest_timeout: Arc<ShortestTimeout>,
+    pub(super) queue: Arc<Queue>,
     /// Notified when the connection is lost or silent, and when an attempt to connect has failed.
     ///
     /// In a cluster the watcher then asks for the layout; a single server has no listener.
@@ -114,7 +116,7 @@ impl Reconnector {
             let is_silent = tokio::select! {
                 () = link.closed() => false,
                 () = self.target.moved_away_from(link) => false,
-                () = silence(link, &self.shortest_timeout) => true,
+                () = silence(link, &self.shortest_timeout, &self.queue) => true,
             };
             self.failed.notify_one();
             let end = match is_silent {
@@ -190,12 +192,16 @@ impl Drop for CloseOnDrop {
 }
 
 /// Completes when the connection has been silent for longer than is tolerated.
-async fn silence(link: &Link, shortest_timeout: &ShortestTimeout) {
+async fn silence(link: &Link, shortest_timeout: &ShortestTimeout, queue: &Queue) {
     loop {
         let tolerated = shortest_timeout.tolerated_silence();
         let silent = link.inner.activity.silent_for();
         if silent >= tolerated {
             return;
+        }
+        if silent >= tolerated / 2 {
+            // The reply may be there, and the caller that has to read it may not poll.
+            queue.adopt_unfinished();
         }
         tokio::select! {
             () = sleep((tolerated - silent).max(tolerated / 4)) => {}

@@ -42,6 +42,7 @@ use self::layout::{Layout, NodeAddress, SlotMap};
 use self::layout_watcher::LayoutWatcher;
 use self::redirect::Route;
 use super::address::RedisAddress;
+use super::direct::Way;
 use super::errors::{may_pass, store_error};
 use super::link::Link;
 use super::node::{Endpoint, Node};
@@ -104,6 +105,17 @@ impl Cluster {
     /// Asks the master of the question's slot.
     pub(super) fn enqueue(&self, question: Question) {
         self.router.enqueue(question);
+    }
+
+    /// Asks the master of the take's slot. Its caller may send it itself.
+    pub(super) fn enqueue_take(&self, question: Question) -> Way {
+        if let RouterState::Known(map) = &**self.router.state.load()
+            && let Some(node) = map.owner(question.slot)
+        {
+            return node.enqueue_take(question);
+        }
+        self.router.enqueue(question);
+        Way::Queued
     }
 
     /// A connection to any master.

@@ -1,0 +1,131 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use super::node::NodeCore;
+use crate::sync::lock;
+
+/// A flight of one take that its caller drives: no task stands between the caller and the client.
+///
+/// A take that comes to an empty queue waits there without notice to the dispatcher. If it is still
+/// alone when its future is polled for the first time, and no flight is under way, the caller takes
+/// it out again and sends it. So nobody is overtaken, and takes that are asked together travel
+/// together.
+///
+/// Whoever holds the flight may drive it: the caller does while it waits. When the caller leaves,
+/// the dispatcher does, and when the connection looks silent, because the caller may just not poll.
+/// The answer goes to the question's sender in any case.
+pub(super) struct DirectFlight(Mutex<DirectState>);
+
+struct DirectState {
+    /// `None` when it has ended.
+    flight: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// The caller, if it has polled.
+    caller: Option<Waker>,
+}
+
+impl DirectFlight {
+    pub(super) fn new(flight: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(DirectState {
+            flight: Some(Box::pin(flight)),
+            caller: None,
+        })))
+    }
+
+    /// The caller drives it. It is not woken for what it sees here: a task that wakes itself is
+    /// scheduled behind others, and wakes another thread.
+    pub(super) fn poll_by_caller(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.0);
+        let polled = state.poll(cx);
+        if polled.is_pending() {
+            match &mut state.caller {
+                Some(caller) => caller.clone_from(cx.waker()),
+                None => state.caller = Some(cx.waker().clone()),
+            }
+        }
+        polled
+    }
+
+    /// The dispatcher drives it. The caller, if there is one, is woken at the end.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.0);
+        let polled = state.poll(cx);
+        if polled.is_ready()
+            && let Some(caller) = state.caller.take()
+        {
+            drop(state);
+            caller.wake();
+        }
+        polled
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.0).flight.is_none()
+    }
+}
+
+impl DirectState {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(flight) = &mut self.flight else {
+            return Poll::Ready(());
+        };
+        let polled = flight.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.flight = None;
+        }
+        polled
+    }
+}
+
+impl std::fmt::Debug for DirectFlight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DirectFlight")
+    }
+}
+
+/// How a question goes on when its future is polled.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// It waits in the queue alone, or did so. The dispatcher has had no notice of it.
+    Alone { node: Arc<NodeCore>, ticket: u64 },
+    /// The caller drives its flight.
+    Direct {
+        node: Arc<NodeCore>,
+        flight: Arc<DirectFlight>,
+    },
+    /// The dispatcher does the rest.
+    Queued,
+}
+
+impl Way {
+    /// Goes on. Ready if the dispatcher does the rest, or the flight has ended.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Self::Alone { node, ticket } = self {
+            let node = Arc::clone(node);
+            *self = match node.direct_flight(*ticket) {
+                Some(flight) => Self::Direct { node, flight },
+                None => Self::Queued,
+            };
+        }
+        let Self::Direct { flight, .. } = self else {
+            return Poll::Ready(());
+        };
+        let polled = flight.poll_by_caller(cx);
+        if polled.is_ready() {
+            *self = Self::Queued;
+        }
+        polled
+    }
+}
+
+/// The caller has left, or waits no longer: the dispatcher drives what is under way.
+impl Drop for Way {
+    fn drop(&mut self) {
+        if let Self::Direct { node, flight } = self
+            && !flight.is_over()
+        {
+            node.endpoint.queue.adopt(Arc::clone(flight));
+        }
+    }
+}
