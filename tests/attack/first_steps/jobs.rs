@@ -229,7 +229,6 @@ async fn a_deploy(seed: u64, old: u64, new: u64) {
     let all = all.expect("grants");
     let fullest = all.fullest(MICROS);
     assert!(fullest <= 2 * most, "seed {seed}: {fullest} over a loss");
-    assert!(all.all.len() > 20, "seed {seed}: the jobs go on");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -749,6 +748,8 @@ async fn the_clock_steps_under_who_waits() {
     let (old, new) = (backend().await, backend().await);
     let old = with(old, 3, Duration::from_secs(1));
     goes_on(&old, 3).await;
+    // The clock stands still, and the one made last has to be so by this clock.
+    clock.set(clock.now() + second / 2);
     let new = with(new, 6, Duration::from_secs(1));
     assert!(new.try_acquire(3).await.expect("an answer"), "3 more");
     let waiting: Vec<_> = [&old, &new]
