@@ -16,6 +16,7 @@ mod distant;
 #[cfg(all(feature = "config", feature = "tracing"))]
 mod events;
 mod extremes;
+mod first_steps;
 mod flood;
 mod keys;
 mod latency;
