@@ -8,6 +8,7 @@ use std::{thread, time::Duration};
 
 use http::Extensions;
 
+use crate::callback::caught;
 use crate::key::ip::PeerHook;
 use crate::layer::RateLimitLayer;
 #[cfg(feature = "config")]
@@ -290,7 +291,7 @@ impl Limits {
             all.extend(unused.into_iter().map(about(WarningKind::UnusedRule)));
         }
         if let Some(store) = self.store.get() {
-            all.extend(store.warnings());
+            all.extend(caught("store", "", || store.warnings()).unwrap_or_default());
         }
         all.sort();
         all.dedup_by(|a, b| (a.kind, &a.path) == (b.kind, &b.path));

@@ -194,13 +194,21 @@ impl Warnings {
         if let Ok(runtime) = Handle::try_current() {
             let task = runtime.spawn(async move {
                 sleep(Self::STARTED_AFTER).await;
-                if let (Some(warnings), Some(rules)) = (warnings.upgrade(), rules.upgrade()) {
-                    for path in rules.paths_without_layer() {
-                        warnings.add(Warning::new(WarningKind::UnusedRule).about(&path));
-                    }
+                if let Some(warnings) = warnings.upgrade() {
+                    warnings.log_unused(&rules);
                 }
             });
             let _ = self.task.set(task.abort_handle());
+        }
+    }
+}
+
+impl Warnings {
+    fn log_unused(&self, rules: &WeakRules) {
+        let rules = rules.upgrade();
+        let paths = rules.map(|rules| rules.paths_without_layer());
+        for path in paths.unwrap_or_default() {
+            self.add(Warning::new(WarningKind::UnusedRule).about(&path));
         }
     }
 }
@@ -246,8 +254,17 @@ impl Inspector {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         if number == 0 {
             self.warnings.begin(rules());
+            return true;
         }
-        number < Self::ALL || number.is_multiple_of(Self::EVERY)
+        let is_due = number < Self::ALL || number.is_multiple_of(Self::EVERY);
+        // The runtime that waited may have ended.
+        if is_due
+            && self.warnings.has_started()
+            && let Some(rules) = rules()
+        {
+            self.warnings.log_unused(&rules);
+        }
+        is_due
     }
 }
 

@@ -174,9 +174,8 @@ impl Connection {
         sooner: Option<Deadline>,
     ) -> AnswerFuture<Decision> {
         let slot = self.slot(|| take.count.joined());
-        let deadline = Deadline::after(self.timeout).or_earlier(sooner);
         let body = |sender| QuestionBody::Take(take, sender);
-        let (question, answer) = Question::new(body, slot, deadline, &self.inner.label);
+        let (question, answer) = self.question(slot, sooner, body);
         answer.on(match &self.inner.nodes {
             Nodes::One(node) => node.enqueue_take(question),
             #[cfg(feature = "cluster")]
@@ -256,14 +255,23 @@ impl Connection {
         sooner: Option<Deadline>,
         body: impl FnOnce(AnswerSender<T>) -> QuestionBody,
     ) -> AnswerFuture<T> {
-        let deadline = Deadline::after(self.timeout).or_earlier(sooner);
-        let (question, answer) = Question::new(body, slot, deadline, &self.inner.label);
+        let (question, answer) = self.question(slot, sooner, body);
         match &self.inner.nodes {
             Nodes::One(node) => node.enqueue(question),
             #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.enqueue(question),
         }
         answer
+    }
+
+    fn question<T>(
+        &self,
+        slot: u16,
+        sooner: Option<Deadline>,
+        body: impl FnOnce(AnswerSender<T>) -> QuestionBody,
+    ) -> (Question, AnswerFuture<T>) {
+        let deadline = Deadline::after(self.timeout).or_earlier(sooner);
+        Question::new(body, slot, deadline, &self.inner.label)
     }
 
     /// The slot of a key. 0 for a single server, which has no slots.

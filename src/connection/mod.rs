@@ -23,6 +23,9 @@
 //!    |    Up to here the caller's task does the work, and awaits nothing. From here on a task
 //!    |    of the node does it, and the caller may leave.
 //!    |
+//!    |    A take that comes alone goes a shorter way: its own future, when it is polled, takes it
+//!    |    out of the queue and drives its flight (direct.rs).
+//!    |
 //! Dispatcher::run          node.rs                   two flights in progress, no timer
 //!    |                                               up to 1,024 questions a flight
 //! Flight::new              flight.rs

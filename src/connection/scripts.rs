@@ -83,8 +83,8 @@ scripts! {
     LIMITER_RELEASE = new("limiter/release.lua");
     /// How many permits there are.
     LIMITER_AVAILABLE = new("limiter/available.lua");
-    /// Sets a rate.
-    LIMITER_CONFIGURE = new("limiter/configure.lua");
+    /// Sets a rate. A call that is held up must not make an old choice of a rate look new.
+    LIMITER_CONFIGURE = with_deadline("limiter/configure.lua");
     /// Lets a rate be forgotten.
     LIMITER_EXPIRE = new("limiter/expire.lua");
     /// Forgets a rate.

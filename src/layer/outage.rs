@@ -1,8 +1,10 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Extensions;
 use tokio::time::Instant;
 
+use crate::callback::caught;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Store;
 
@@ -16,28 +18,33 @@ struct Outages(Vec<Outage>);
 /// A store that gave no decision to a layer.
 #[derive(Debug, Clone)]
 pub(super) struct Outage {
-    /// The store's name: two handles to one server fail together.
-    store: String,
+    /// The store's name, and where it is in memory.
+    store: (String, usize),
     error: StoreError,
     /// Until then the store is not asked again.
     until: Instant,
 }
 
 impl Outage {
-    /// Where a store has no time-out, an answer that takes this long is late.
+    /// For a store whose time-out was not set: the default of a `RedisStore`.
     const DEFAULT: Duration = Duration::from_millis(50);
 
     /// The outage that shows in this error, which has just happened.
-    pub(super) fn of(store: &dyn Store, error: &StoreError) -> Option<Self> {
+    pub(super) fn of(store: &Arc<dyn Store>, error: &StoreError) -> Option<Self> {
         let is_outage = matches!(
             error.kind(),
             StoreErrorKind::Timeout | StoreErrorKind::Unavailable
         );
-        let patience = || store.answers_within().unwrap_or(Self::DEFAULT);
-        is_outage.then(|| Self {
-            store: store.name(),
+        if !is_outage {
+            return None;
+        }
+        let asked = caught("store", "", || (named(store), store.answers_within()));
+        let (store, patience) = asked.ok()?;
+        let patience = patience.unwrap_or(Self::DEFAULT);
+        Some(Self {
+            store,
             error: error.clone(),
-            until: Instant::now() + patience().min(Duration::from_secs(60)),
+            until: Instant::now() + patience.min(Duration::from_secs(60)),
         })
     }
 
@@ -46,18 +53,28 @@ impl Outage {
         let now = Instant::now();
         let Outages(known) = request.get_or_insert_default();
         known.retain(|outage| outage.until > now);
-        if known.iter().all(|outage| outage.store != self.store) {
+        if !known.iter().any(|outage| outage.is_of(&self.store)) {
             known.push(self);
         }
     }
 
     /// Why the store gave no decision to an outer layer of the request.
     #[inline]
-    pub(super) fn known(request: &Extensions, store: &dyn Store) -> Option<StoreError> {
+    pub(super) fn known(request: &Extensions, store: &Arc<dyn Store>) -> Option<StoreError> {
         let Outages(known) = request.get()?;
-        let (name, now) = (store.name(), Instant::now());
-        let mut known = known.iter();
-        let outage = known.find(|outage| outage.until > now && outage.store == name);
+        let store = caught("store", "", || named(store)).ok()?;
+        let (mut known, now) = (known.iter(), Instant::now());
+        let outage = known.find(|outage| outage.until > now && outage.is_of(&store));
         outage.map(|outage| outage.error.clone())
     }
+
+    /// Whether it is of this store, or of another handle to the same server.
+    fn is_of(&self, store: &(String, usize)) -> bool {
+        let is_address = || store.0.contains("://");
+        self.store.1 == store.1 || (self.store.0 == store.0 && is_address())
+    }
+}
+
+fn named(store: &Arc<dyn Store>) -> (String, usize) {
+    (store.name(), Arc::as_ptr(store).addr())
 }

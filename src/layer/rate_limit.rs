@@ -58,7 +58,7 @@ where
         let action = match take {
             Ok(mut take) => {
                 let store = settings.decider.store();
-                if let Some(failure) = Outage::known(request.extensions(), &**store) {
+                if let Some(failure) = Outage::known(request.extensions(), store) {
                     take.set_failure(Some(failure));
                 }
                 settings.limit(take)

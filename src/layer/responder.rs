@@ -164,7 +164,7 @@ impl Responder {
     /// The outage that inner layers have to know of.
     fn outage(&self, error: &StoreError) -> Option<Box<Outage>> {
         let store = self.store.get()?;
-        Outage::of(&**store, error).map(Box::new)
+        Outage::of(store, error).map(Box::new)
     }
 
     /// This crate's own answer to a request.

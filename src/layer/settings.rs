@@ -90,7 +90,8 @@ impl Settings {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.
-        for found in self.decider.store().warnings() {
+        let of_store = || self.decider.store().warnings();
+        for found in caught("store", rule.path(), of_store).unwrap_or_default() {
             if found.kind == WarningKind::DefaultPrefix {
                 warnings.add(found);
             }

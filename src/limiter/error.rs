@@ -65,10 +65,10 @@ impl LimiterError {
     /// Whether the same call may succeed later, without a change of the program or of the server's
     /// settings.
     pub(super) const fn may_pass(&self) -> bool {
-        use StoreErrorKind::{Overloaded, ReadOnly, Timeout, Unavailable};
+        use StoreErrorKind::{Overloaded, Protocol, ReadOnly, Timeout, Unavailable};
         matches!(
             self.kind(),
-            LimiterErrorKind::Store(Timeout | Unavailable | Overloaded | ReadOnly)
+            LimiterErrorKind::Store(Timeout | Unavailable | Overloaded | ReadOnly | Protocol)
         )
     }
 }

@@ -255,7 +255,7 @@ impl Store for RedisStore {
     }
 
     fn answers_within(&self) -> Option<Duration> {
-        Some(self.timeout.unwrap_or(Self::DEFAULT_TIMEOUT))
+        self.timeout
     }
 
     fn warnings(&self) -> Vec<Warning> {

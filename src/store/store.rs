@@ -107,7 +107,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// then unknown; it is safe to ask again.
     fn reset(&self, take: &Take) -> StoreFuture<()>;
 
-    /// The store's name for people: `memory`, or an address without secrets.
+    /// The store's name for people: `memory`, or an address without secrets. Stores whose names
+    /// are one address (with `://`) are taken for one server: after a time-out, later layers of the
+    /// same request leave all of them alone.
     fn name(&self) -> String;
 
     /// Whether this store has a [`Fallback`](crate::store::Fallback). A store around another one
@@ -116,7 +118,7 @@ pub trait Store: Debug + Send + Sync + 'static {
         false
     }
 
-    /// The time-out of this store's answers. After a time-out, later layers of the same request
+    /// The time-out of this store's answers, if one was set. After a time-out, later layers of the same request
     /// leave the store alone for this long. A store around another one passes the question on.
     /// Default: `None`, not known.
     fn answers_within(&self) -> Option<Duration> {

@@ -89,8 +89,11 @@ impl<W: Wrapper> Store for W {
 
     fn answers_within(&self) -> Option<Duration> {
         let wrapped = self.wrapped();
-        // A `RedisStore` has a default, in whose place a time-out around it counts.
-        wrapped.timeout.or_else(|| wrapped.inner.answers_within())
+        let both = wrapped
+            .timeout
+            .into_iter()
+            .chain(wrapped.inner.answers_within());
+        both.min()
     }
 
     fn warnings(&self) -> Vec<Warning> {

@@ -51,7 +51,7 @@ impl Store for Far {
     }
 
     fn name(&self) -> String {
-        "far".to_owned()
+        "test://far".to_owned()
     }
 }
 

@@ -165,6 +165,10 @@ impl<S: Store> Breaker<S> {
 impl<S: Store> AdmittedCall<S> {
     /// Records the store's answer. A failure that opens the breaker starts the probes.
     pub(crate) fn answered<T>(self, take: &Take, asked: Asked, answer: &Result<T, StoreError>) {
+        // The take of a candidate travels with that of its rule: they fail together, once.
+        if take.rule().is_shadow() {
+            return;
+        }
         let charges = asked == Asked::Take && take.cost() > 0;
         let breaker = &*self.breaker;
         let opened = breaker.state.record(self.ticket, health(answer, charges));

@@ -73,36 +73,6 @@ async fn names_and_addresses() {
     );
 }
 
-/// In a runtime without a timer or a network it is an error as it is outside of one, and no panic
-/// of a task that nobody sees.
-#[test]
-fn runtimes_that_lack_parts() {
-    let server = Server::start();
-    type Enable = fn(&mut tokio::runtime::Builder);
-    let parts: [Enable; 3] = [
-        |_| {},
-        |builder| {
-            builder.enable_time();
-        },
-        |builder| {
-            builder.enable_io();
-        },
-    ];
-    for (at, enable) in parts.into_iter().enumerate() {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        enable(builder.worker_threads(1));
-        let runtime = builder.build().expect("a runtime");
-        let made = runtime.block_on(async {
-            let made = Resilient::redis(&*server.url, "shop");
-            std::thread::sleep(millis(200));
-            made
-        });
-        // Its tasks cannot work without a timer and a network.
-        let error = made.expect_err("a store that cannot work");
-        assert_eq!(error.kind(), StoreErrorKind::Configuration, "runtime {at}");
-    }
-}
-
 /// Outside of a runtime it is an error. A store that outlives its runtime fails, and says so.
 #[test]
 fn without_a_runtime() {

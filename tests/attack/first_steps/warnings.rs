@@ -531,13 +531,15 @@ async fn the_memory_of_a_fallback() {
     proxy.all(Mode::BlackHole);
     let path =
         |head: &http::request::Parts| Ok(Key::from(head.headers["x-key"].to_str().expect("text")));
-    let limits = limits([rule("login").with_key(path)]).store(store);
+    // A key that counts for an hour.
+    let rule = rule("login").with_algorithm(Algorithm::SlidingLog);
+    let limits = limits([rule.with_key(path)]).store(store);
     let app = app(&limits, "login");
     for at in 0..10 {
         let status = ask(&app, &[("x-key", format!("k{at}").as_bytes())]).await;
         assert_eq!(status, StatusCode::OK, "the fallback decides");
     }
-    assert_eq!(kinds(&limits), [Kind::MemoryNearlyFull]);
+    assert!(kinds(&limits).contains(&Kind::MemoryNearlyFull));
 }
 
 /// The question whether Redis evicts is answered wrongly, late, never or by an error: decisions stay
