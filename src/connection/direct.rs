@@ -21,60 +21,49 @@ pub(super) struct DirectFlight(Mutex<DirectState>);
 struct DirectState {
     /// `None` when it has ended.
     flight: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// The caller, if it has polled.
-    caller: Option<Waker>,
+    /// Of those who have polled it, by [`Driver`]: a flight wakes whoever polled it last, who wakes
+    /// the other one at the end.
+    wakers: [Option<Waker>; 2],
+}
+
+/// Who drives a flight.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Driver {
+    Caller,
+    Dispatcher,
 }
 
 impl DirectFlight {
     pub(super) fn new(flight: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
         Arc::new(Self(Mutex::new(DirectState {
             flight: Some(Box::pin(flight)),
-            caller: None,
+            wakers: [None, None],
         })))
     }
 
-    /// The caller drives it. It is not woken for what it sees here: a task that wakes itself is
+    /// Drives it. Whoever does so is not woken for what it sees here: a task that wakes itself is
     /// scheduled behind others, and wakes another thread.
-    pub(super) fn poll_by_caller(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&self, driver: Driver, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.0);
-        let polled = state.poll(cx);
-        if polled.is_pending() {
-            match &mut state.caller {
-                Some(caller) => caller.clone_from(cx.waker()),
-                None => state.caller = Some(cx.waker().clone()),
+        let Some(flight) = &mut state.flight else {
+            return Poll::Ready(());
+        };
+        if flight.as_mut().poll(cx).is_pending() {
+            match &mut state.wakers[driver as usize] {
+                Some(waker) => waker.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
             }
+            return Poll::Pending;
         }
-        polled
-    }
-
-    /// The dispatcher drives it. The caller, if there is one, is woken at the end.
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.0);
-        let polled = state.poll(cx);
-        if polled.is_ready()
-            && let Some(caller) = state.caller.take()
-        {
-            drop(state);
-            caller.wake();
-        }
-        polled
+        state.flight = None;
+        let other = state.wakers[1 - driver as usize].take();
+        drop(state);
+        other.into_iter().for_each(Waker::wake);
+        Poll::Ready(())
     }
 
     fn is_over(&self) -> bool {
         lock(&self.0).flight.is_none()
-    }
-}
-
-impl DirectState {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(flight) = &mut self.flight else {
-            return Poll::Ready(());
-        };
-        let polled = flight.as_mut().poll(cx);
-        if polled.is_ready() {
-            self.flight = None;
-        }
-        polled
     }
 }
 
@@ -111,7 +100,7 @@ impl Way {
         let Self::Direct { flight, .. } = self else {
             return Poll::Ready(());
         };
-        let polled = flight.poll_by_caller(cx);
+        let polled = flight.poll(Driver::Caller, cx);
         if polled.is_ready() {
             *self = Self::Queued;
         }

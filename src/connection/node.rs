@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
-use super::direct::{DirectFlight, Way};
+use super::direct::{DirectFlight, Driver, Way};
 use super::errors::{may_pass, store_error};
 use super::flight::Flight;
 use super::link::Link;
@@ -307,7 +307,7 @@ impl Dispatcher {
                 adopted = queue.direct_flights() => {
                     let adopted = adopted.into_iter();
                     flights.extend(adopted.map(|flight| {
-                        Either::Right(poll_fn(move |cx| flight.poll(cx)))
+                        Either::Right(poll_fn(move |cx| flight.poll(Driver::Dispatcher, cx)))
                     }));
                     continue;
                 }

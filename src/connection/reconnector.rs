@@ -199,12 +199,16 @@ async fn silence(link: &Link, shortest_timeout: &ShortestTimeout, queue: &Queue)
         if silent >= tolerated {
             return;
         }
-        if silent >= tolerated / 2 {
-            // The reply may be there, and the caller that has to read it may not poll.
-            queue.adopt_unfinished();
-        }
+        // The reply may be there, and the caller that has to read it may not poll.
+        let next = match silent < tolerated / 2 {
+            true => tolerated / 2 - silent,
+            false => {
+                queue.adopt_unfinished();
+                tolerated - silent
+            }
+        };
         tokio::select! {
-            () = sleep((tolerated - silent).max(tolerated / 4)) => {}
+            () = sleep(next.max(tolerated / 4)) => {}
             () = shortest_timeout.changed() => {}
         }
     }

@@ -6,6 +6,7 @@
 mod allocations;
 mod conformance;
 mod deadline;
+mod direct;
 mod flights;
 mod flights_alike;
 mod flood;

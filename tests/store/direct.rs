@@ -1,0 +1,146 @@
+//! A lone take is sent by its own future. Nobody's answer depends on whether that future is polled.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::poll;
+use redis::cmd;
+use test_support::Redis;
+use tidegate::{Quota, RedisStore, Store, Take};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{ask, store_on, take};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+fn of(path: &str) -> Take {
+    take(path, &[Quota::per_hour(100)])
+}
+
+/// The numbers of the store's connections, by the server.
+fn connections(server: &Redis) -> Vec<String> {
+    let mut connection = server.connection();
+    let list: String = cmd("CLIENT")
+        .arg("LIST")
+        .query(&mut connection)
+        .expect("a list");
+    let of_store = list.lines().filter(|line| line.contains("resp=3"));
+    let id = |line: &str| line.split(' ').next().expect("an id").to_owned();
+    of_store.map(id).collect()
+}
+
+async fn remaining(store: &RedisStore, take: &Take) -> u64 {
+    ask(store, take).await.remaining()
+}
+
+/// Sent, and then not polled for far longer than a connection may be silent: others are answered, and
+/// the connection stays the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_stops_polling_delays_nobody() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    assert_eq!(remaining(&store, &of("first")).await, 99);
+    let before = connections(&server);
+    assert_eq!(before.len(), 1, "{before:?}");
+
+    let mut stopped = pin!(store.take(&of("stopped")));
+    assert!(poll!(stopped.as_mut()).is_pending());
+    for at in 0..50 {
+        let began = Instant::now();
+        assert_eq!(remaining(&store, &of("other")).await, 99 - at);
+        assert!(began.elapsed() < Duration::from_secs(5));
+        sleep(10 * MILLISECOND).await;
+    }
+    // Now it is alone, and nobody reads its reply but the dispatcher.
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(connections(&server), before);
+    assert_eq!(stopped.await.expect("an answer").remaining(), 99);
+    assert_eq!(remaining(&store, &of("stopped")).await, 98);
+}
+
+/// The same for one that is alone from the beginning.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_is_not_read_is_no_silence() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    let before = connections(&server);
+    for _ in 0..3 {
+        let mut stopped = pin!(store.take(&of("stopped")));
+        let polled = poll!(stopped.as_mut());
+        assert!(polled.is_pending(), "{polled:?}");
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(connections(&server), before);
+        drop(stopped.await.expect("an answer"));
+    }
+    assert_eq!(remaining(&store, &of("stopped")).await, 96);
+}
+
+/// Callers that leave right after they have asked: what was sent is charged, and the connection and
+/// its bound on flights are as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_leave_leave_nothing_behind() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    assert_eq!(remaining(&store, &of("first")).await, 99);
+    let tasks = tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks();
+    let before = connections(&server);
+    for _ in 0..500 {
+        let left = take("left", &[Quota::per_hour(1_000_000)]);
+        let mut left = pin!(store.take(&left));
+        let _ = poll!(left.as_mut());
+    }
+    let mut at_once = Vec::new();
+    for at in 0..100 {
+        let began = Instant::now();
+        assert_eq!(remaining(&store, &of("after")).await, 99 - at);
+        at_once.push(began.elapsed());
+    }
+    assert_eq!(connections(&server), before);
+    let metrics = tokio::runtime::Handle::current().metrics();
+    assert_eq!(metrics.num_alive_tasks(), tasks);
+}
+
+/// One that is never polled is never sent, and holds up nobody.
+#[tokio::test]
+async fn what_is_never_polled_is_never_sent() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    let never = store.take(&of("never"));
+    for at in 0..20 {
+        assert_eq!(remaining(&store, &of("other")).await, 99 - at);
+    }
+    // The other takes came behind it, and it departed with the first of them.
+    drop(never);
+    drop(store.take(&of("dropped")));
+    sleep(100 * MILLISECOND).await;
+    assert_eq!(remaining(&store, &of("dropped")).await, 99);
+}
+
+/// Takes and refunds of one key, by one caller, with and without other callers beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_order_of_asking_is_kept() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    let take = take("p", &[Quota::per_hour(1)]);
+    for round in 0..300 {
+        let decision = ask(&store, &take).await;
+        let receipt = decision.receipt().expect("it was charged");
+        // Asked one behind the other, and polled in the opposite order.
+        let refund = store.refund(&take, &receipt);
+        let again = store.take(&take);
+        let beside = (round % 3 == 0).then(|| store.take(&take));
+        let again = timeout(Duration::from_secs(10), again)
+            .await
+            .expect("an answer");
+        let again = again.expect("a decision");
+        assert!(again.is_allowed(), "the refund comes first");
+        assert_eq!(refund.await.expect("an answer"), 1);
+        if let Some(beside) = beside {
+            assert!(!beside.await.expect("a decision").is_allowed());
+        }
+        let receipt = again.receipt().expect("it was charged");
+        assert_eq!(store.refund(&take, &receipt).await.expect("an answer"), 1);
+    }
+}
