@@ -1153,6 +1153,27 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "grpc::push_encoded(&mut message, policy.name());\n            }\n            grpc::trailers_only(content_type, Code::UNAVAILABLE,",
     ),
     mutant(
+        "direct",
+        "a caller that leaves takes its place on the wire with it",
+        "src/connection/direct.rs",
+        "&& !flight.is_over()",
+        "&& flight.is_over()",
+    ),
+    mutant(
+        "direct",
+        "a reply that a caller does not read looks like silence",
+        "src/connection/reconnector.rs",
+        "queue.adopt_unfinished();\n                tolerated - silent",
+        "tolerated - silent",
+    ),
+    mutant(
+        "direct",
+        "a lone take overtakes a flight that was made and not sent",
+        "src/connection/node.rs",
+        "let permit = link.inner.flights.try_acquire(1)?;",
+        "let permit = link.inner.flights.try_acquire(9)?;",
+    ),
+    mutant(
         "several",
         "a request pays for a time-out in each layer",
         "src/layer/outage.rs",

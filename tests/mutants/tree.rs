@@ -111,6 +111,9 @@ const BOUNDS: Tests = (
 /// Answers to gRPC requests.
 const GRPC: Tests = (&["--test", "layer", "--", "grpc"], "0");
 
+/// Takes that their callers send.
+const DIRECT: Tests = (&["--test", "store", "--", "direct", "flights"], "0");
+
 /// Several layers around one handler, and what a handler finds behind them.
 const SEVERAL: Tests = (
     &[
@@ -235,6 +238,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "bounds" => vec![BOUNDS_ALONE, BOUNDS],
         "grpc" => vec![GRPC],
         "several" => vec![SEVERAL],
+        "direct" => vec![DIRECT],
         _ if is_rust => vec![LAWS, HISTORIES],
         _ => vec![HISTORIES],
     }

@@ -152,3 +152,22 @@ async fn the_order_of_asking_is_kept() {
         assert_eq!(store.refund(&take, &receipt).await.expect("an answer"), 1);
     }
 }
+
+/// Whoever leaves gives up no place on the wire: a server that hangs gets few commands, however many
+/// callers ask and leave.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_leave_do_not_flood_a_server_that_hangs() {
+    let server = Redis::start();
+    let store = store_on(&server).await;
+    assert_eq!(remaining(&store, &of("first")).await, 99);
+    server.signal("STOP");
+    let asked = take("p", &[Quota::per_hour(1_000)]);
+    for _ in 0..500 {
+        let mut left = pin!(store.take(&asked));
+        let _ = poll!(left.as_mut());
+        tokio::task::yield_now().await;
+    }
+    server.signal("CONT");
+    let charged = 1_000 - 1 - remaining(&store, &asked).await;
+    assert!((1..=70).contains(&charged), "{charged}");
+}
