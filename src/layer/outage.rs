@@ -70,7 +70,8 @@ impl Outage {
 
     /// Whether it is of this store, or of another handle to the same server.
     fn is_of(&self, store: &(String, usize)) -> bool {
-        let is_address = || store.0.contains("://");
+        // As the addresses of this crate are shown.
+        let is_address = || store.0.starts_with("redis ");
         self.store.1 == store.1 || (self.store.0 == store.0 && is_address())
     }
 }

@@ -107,9 +107,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// then unknown; it is safe to ask again.
     fn reset(&self, take: &Take) -> StoreFuture<()>;
 
-    /// The store's name for people: `memory`, or an address without secrets. Stores whose names
-    /// are one address (with `://`) are taken for one server: after a time-out, later layers of the
-    /// same request leave all of them alone.
+    /// The store's name for people: `memory`, or an address without secrets. Stores with one name
+    /// that begins with `redis `, as that of a `RedisStore` does, are taken for one server: after a
+    /// time-out, later layers of the same request leave all of them alone.
     fn name(&self) -> String;
 
     /// Whether this store has a [`Fallback`](crate::store::Fallback). A store around another one

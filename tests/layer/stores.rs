@@ -51,7 +51,7 @@ impl Store for Far {
     }
 
     fn name(&self) -> String {
-        "test://far".to_owned()
+        "redis at far".to_owned()
     }
 }
 
