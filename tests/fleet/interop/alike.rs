@@ -198,9 +198,13 @@ fn without_listed(
                 "keepAliveTime 0 stands for none"
             });
         }
+        let is_choice = |field: &&str| field.starts_with("chosenAt=");
+        if is_ours && fields.iter().any(is_choice) {
+            note("a rate says when it was chosen");
+        }
         let others: Vec<_> = fields
             .into_iter()
-            .filter(|field| !is_listed(field))
+            .filter(|field| !is_listed(field) && !is_choice(field))
             .collect();
         *value = others.join(" ");
     }
