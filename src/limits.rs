@@ -10,7 +10,7 @@ use http::Extensions;
 
 use crate::callback::caught;
 use crate::key::ip::PeerHook;
-use crate::layer::RateLimitLayer;
+use crate::layer::{RateLimitLayer, Warnings};
 #[cfg(feature = "config")]
 use crate::live::{FileWatcher, Reloads};
 use crate::metrics::{NearLimit, RuleCounters, Snapshot};
@@ -21,7 +21,7 @@ use crate::rule::{Rules, SharedRules};
 use crate::store::MemoryStore;
 use crate::store::{Store, default_store, shared};
 use crate::sync::lock;
-use crate::warning::{VerifyError, Warning, WarningKind, Warnings};
+use crate::warning::{VerifyError, Warning, WarningKind};
 
 /// Rules by path and the store that they count in: makes the layers of an application.
 ///

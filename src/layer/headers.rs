@@ -41,7 +41,7 @@ pub enum Headers {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (in seconds from now), for the tightest
     /// quota of all layers.
     Legacy,
-    /// None but `Retry-After`.
+    /// Only `Retry-After`.
     None,
 }
 

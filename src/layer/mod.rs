@@ -63,6 +63,7 @@
 mod action;
 mod decide;
 pub(crate) mod headers;
+mod inspector;
 mod outage;
 mod rate_limit;
 pub(crate) mod rate_limit_layer;
@@ -76,6 +77,7 @@ pub(crate) use action::Action;
 #[cfg(feature = "lock")]
 pub(crate) use decide::Verdict;
 pub(crate) use headers::Headers;
+pub(crate) use inspector::Warnings;
 pub use rate_limit::RateLimit;
 pub(crate) use rate_limit_layer::RateLimitLayer;
 #[cfg(feature = "lock")]

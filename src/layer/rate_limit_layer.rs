@@ -5,6 +5,7 @@ use http::request::Parts;
 use tower_layer::Layer;
 
 use super::decide::Decider;
+use super::inspector::{Inspector, Warnings};
 use super::responder::Responder;
 use super::settings::{RuleSource, Settings};
 use super::{Headers, RateLimit};
@@ -15,7 +16,6 @@ use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::quota::Quota;
 use crate::rule::{Rule, SharedRules};
 use crate::store::{Store, shared};
-use crate::warning::{Inspector, Warnings};
 
 /// Wraps handlers so that a store is asked before they run.
 ///

@@ -315,7 +315,7 @@ impl Responder {
             path = take.rule().path(),
             quotas = quotas.join(","),
             cost = take.cost(),
-            // Whole milliseconds: their quotient has no noise behind the third place.
+            // Rounded to milliseconds, which a log shows without the noise of a double.
             retry_after_seconds = decision
                 .retry_after()
                 .map(|time| time.as_millis() as f64 / 1_000.0),

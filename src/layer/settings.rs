@@ -7,6 +7,7 @@ use http::{HeaderMap, Request};
 use super::action::Action;
 use super::decide::Decider;
 use super::headers::Headers;
+use super::inspector::Inspector;
 use super::responder::Responder;
 use crate::callback::{Panicked, caught};
 use crate::key::ip::PeerHook;
@@ -14,7 +15,7 @@ use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::metrics::RuleSnapshot;
 use crate::rule::{Rule, SharedRules};
 use crate::store::Take;
-use crate::warning::{Inspector, Warning, WarningKind};
+use crate::warning::{Warning, WarningKind};
 
 /// The settings of a layer, shared by all services that it made.
 #[derive(Clone)]
