@@ -34,6 +34,7 @@ mod client;
 mod error;
 mod give_back_queue;
 mod limiter_backend;
+mod memory_limiter;
 mod memory_limiters;
 mod permit;
 mod rate;

@@ -30,7 +30,7 @@ impl OwnRate {
 /// The rate that this process chose for one limiter: of the limiters with a rate that were used,
 /// the rate of the one made last.
 ///
-/// Of all processes the latest choice stands, by the server's clock. So each process remembers when
+/// The latest choice of all processes stands, by the server's clock. So each process remembers when
 /// it chose, for as long as it may use the limiter, and says so when it sets its rate again.
 #[derive(Debug, Default)]
 pub(super) struct RateChoice(Option<Choice>);
@@ -59,7 +59,7 @@ pub(super) struct ChosenRate {
 /// When a process chose its rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Chosen {
-    /// So long ago. The rate was never set before.
+    /// The process chose it this long ago, and has never set it before.
     Ago(Duration),
     /// At this time, as the server said when the rate was set.
     At(u64),

@@ -31,15 +31,13 @@ mod share;
 mod shared_rules;
 
 pub(crate) use count_name::CountName;
-#[cfg(feature = "config")]
-pub(crate) use rule::ContentHash;
 pub(crate) use rule::Rule;
 pub use rule::{OnError, Policy, RuleError};
 pub(crate) use rules::Rules;
 pub use share::Share;
-#[cfg(feature = "config")]
-pub(crate) use shared_rules::Applied;
 pub use shared_rules::SharedRules;
 pub(crate) use shared_rules::WeakRules;
+#[cfg(feature = "config")]
+pub(crate) use shared_rules::{Applied, ContentHash};
 
 pub use crate::quota::QuotaError;

@@ -1,11 +1,12 @@
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
+use sha2::{Digest, Sha256};
 use tokio::task::AbortHandle;
 
-use super::rule::ContentHash;
 use super::rules::Rules;
 use crate::sync::lock;
 
@@ -231,11 +232,35 @@ impl UsedPaths {
     }
 }
 
+/// The SHA-256 of a configuration's text, to tell whether two texts are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ContentHash([u8; 32]);
+
+impl ContentHash {
+    pub(crate) fn of(text: &str) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+}
+
+/// The first 16 of the digits that `sha256sum` prints.
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..8]
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::pending;
 
     use super::*;
+
+    #[test]
+    fn its_digits_are_those_of_sha256sum() {
+        assert_eq!(ContentHash::of("abc").to_string(), "ba7816bf8f01cfea");
+    }
 
     #[tokio::test]
     async fn of_two_tasks_the_one_with_the_higher_number_stays() {
