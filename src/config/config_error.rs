@@ -172,7 +172,7 @@ fn value_at(text: &str, at: usize) -> Option<(String, &str)> {
     });
     let line = &before[begin..];
     let value = begin + line.rfind('=')? + 1;
-    // Of `a = { b = 1, c = x`, the keys are `a` and `c`.
+    // `a = { b = 1, c = x` has the keys `a` and `c` around its value.
     let keys = line.split('{').filter_map(|part| {
         let (key, _) = part.rsplit_once('=')?;
         key.rsplit(',').next().map(str::trim)

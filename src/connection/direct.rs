@@ -13,20 +13,20 @@ use crate::sync::lock;
 /// it out again and sends it. So nobody is overtaken, and takes that are asked together travel
 /// together.
 ///
-/// Whoever holds the flight may drive it: the caller does while it waits. When the caller leaves,
-/// the dispatcher does, and when the connection looks silent, because the caller may just not poll.
-/// The answer goes to the question's sender in any case.
+/// The caller drives the flight while it waits. The dispatcher takes over when the caller leaves,
+/// and when the connection looks silent, because the caller may just not poll. The answer goes to
+/// the question's sender in either case.
 pub(super) struct DirectFlight(Mutex<DirectState>);
 
 struct DirectState {
     /// `None` when it has ended.
     flight: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Of those who have polled it, by [`Driver`]: a flight wakes whoever polled it last, who wakes
-    /// the other one at the end.
+    /// The wakers of its drivers, by [`Driver`]. The flight wakes the one that polled it last, and
+    /// that one wakes the other at the end.
     wakers: [Option<Waker>; 2],
 }
 
-/// Who drives a flight.
+/// The task that drives a flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Driver {
     Caller,

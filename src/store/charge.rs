@@ -116,8 +116,9 @@ impl Charge {
 /// Each [`RateLimitLayer`](crate::RateLimitLayer) that allows a request adds its [`Charge`] to the
 /// `Charges` in the extensions of the request, where the handler finds the charges of all layers,
 /// and in the extensions of the response, where code outside of the layers finds them if there are
-/// any. Those of the request are empty if no layer charged anything: no rule matched, it was switched off or in shadow, the
-/// request was exempt, its cost was 0, or it was admitted without a decision.
+/// any. Those of the request are empty if no layer charged anything: no rule matched, it was
+/// switched off or in shadow, the request was exempt, its cost was 0, or it was admitted without a
+/// decision.
 ///
 /// It is an axum extractor that never fails, also where there is no layer.
 ///

@@ -27,7 +27,8 @@ use crate::warning::{Warning, WarningKind};
 ///
 /// Redis decides alone and by its own clock, so processes may come and go, and their clocks may be
 /// wrong. Takes of all callers travel together in *flights*, pipelines of script calls with up to
-/// 64 keys each: a take is sent immediately, or with the next flight while others are in progress.
+/// 64 keys each: a take is sent when its future is first polled, or with the next flight while
+/// others are in progress.
 ///
 /// The takes, refunds and resets of one key that one process asks are executed in the order in
 /// which they were asked. Exempt are questions that had to be sent again, because the server had

@@ -118,9 +118,9 @@ pub trait Store: Debug + Send + Sync + 'static {
         false
     }
 
-    /// The time-out of this store's answers, if one was set. After a time-out, later layers of the same request
-    /// leave the store alone for this long. A store around another one passes the question on.
-    /// Default: `None`, not known.
+    /// The time-out of this store's answers, if one was set. After a time-out, later layers of the
+    /// same request leave the store alone for this long. A store around another one passes the
+    /// question on. Default: `None`, not known.
     fn answers_within(&self) -> Option<Duration> {
         None
     }
