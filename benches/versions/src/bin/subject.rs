@@ -9,6 +9,8 @@
 //! subject count ROW OPERATIONS URL     prints the allocations of these operations
 //! ```
 
+use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,12 +18,14 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use http::{HeaderName, Request, StatusCode};
+use http::{HeaderName, Request, Response, StatusCode};
+use tidegate::layer::RateLimit;
 use tidegate::limiter::{RateLimiter, RateType};
 use tidegate::lock::Lock;
 use tidegate::{Header, RateLimitLayer, Redis, RedisStore};
 use tokio::runtime::{Builder, Runtime};
-use tower::ServiceExt;
+use tower::util::ServiceFn;
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -61,18 +65,30 @@ async fn redis_routes(url: &str) -> Result<Router> {
         .route("/denied", get(handler).layer(layer("denied", WEEK, 1))))
 }
 
-/// The same in memory: `/memory` and `/memory-denied`.
-fn memory_routes() -> Router {
-    let hot = keyed("memory", Duration::from_secs(1), 1_000_000_000);
-    let denied = keyed("memory-denied", WEEK, 1);
-    Router::new()
-        .route("/memory", get(handler).layer(hot))
-        .route("/memory-denied", get(handler).layer(denied))
+/// A layer over a memory store around an empty service, so that hardly anything but the layer is
+/// measured.
+fn in_memory(row: &str) -> Layered {
+    let layer = match row {
+        "memory" => keyed(row, Duration::from_secs(1), 1_000_000_000),
+        _ => keyed(row, WEEK, 1),
+    };
+    layer.layer(service_fn(empty as Empty))
+}
+
+type Layered = RateLimit<ServiceFn<Empty>>;
+type Empty = fn(Request<Body>) -> Ready<std::result::Result<Response<Body>, Infallible>>;
+
+fn empty(_: Request<Body>) -> Ready<std::result::Result<Response<Body>, Infallible>> {
+    ready(Ok(Response::new(Body::empty())))
 }
 
 fn keyed(path: &str, window: Duration, max: u64) -> RateLimitLayer {
     let key = Header::new(HeaderName::from_static("x-key")).required();
     RateLimitLayer::new(path, window, max).key(key)
+}
+
+fn keyed_request(path: &str, key: String) -> Result<Request<Body>> {
+    Ok(Request::get(path).header("x-key", key).body(Body::empty())?)
 }
 
 async fn handler() -> &'static str {
@@ -94,6 +110,10 @@ enum Operation {
         routes: Router,
         path: &'static str,
     },
+    Layered {
+        service: Layered,
+        expected: StatusCode,
+    },
     Acquire(RateLimiter),
     /// Each task has a lock of its own.
     Lock(Redis, Option<Lock>),
@@ -106,8 +126,16 @@ impl Operation {
             "hot" => request(redis_routes(url).await?, "/hot"),
             "keys" => request(redis_routes(url).await?, "/keys"),
             "denied" => request(redis_routes(url).await?, "/denied"),
-            "memory" => request(memory_routes(), "/memory"),
-            "memory-denied" => request(memory_routes(), "/memory-denied"),
+            "memory" => Self::Layered {
+                service: in_memory(row),
+                expected: StatusCode::OK,
+            },
+            "memory-denied" => {
+                let mut service = in_memory(row);
+                service.call(keyed_request("/", "one".into())?).await?;
+                let expected = StatusCode::TOO_MANY_REQUESTS;
+                Self::Layered { service, expected }
+            }
             "acquire" => {
                 let limiter = RateLimiter::new(&Redis::connect(url).await?, "versions");
                 let second = Duration::from_secs(1);
@@ -139,8 +167,7 @@ impl Operation {
                     "/keys" => format!("k{}", number % KEYS),
                     _ => "one".to_owned(),
                 };
-                let request = Request::get(*path).header("x-key", key);
-                let response = routes.clone().oneshot(request.body(Body::empty())?).await?;
+                let response = routes.clone().oneshot(keyed_request(path, key)?).await?;
                 let expected = match path.ends_with("denied") && number > 0 {
                     true => StatusCode::TOO_MANY_REQUESTS,
                     false => StatusCode::OK,
@@ -150,6 +177,13 @@ impl Operation {
                 match response.status() == expected || is_first {
                     true => Ok(()),
                     false => Err(format!("{path} answered {}", response.status()).into()),
+                }
+            }
+            Self::Layered { service, expected } => {
+                let response = service.call(keyed_request("/", "one".into())?).await?;
+                match response.status() == *expected {
+                    true => Ok(()),
+                    false => Err(format!("{}", response.status()).into()),
                 }
             }
             Self::Acquire(limiter) => Ok(limiter.acquire(1).await?),
