@@ -17,7 +17,7 @@ use tracing::Span;
 
 fn log_response(response: &Response, latency: Duration, _: &Span) {
     let status = response.status().as_u16();
-    match response.extensions().get::<Decision>() {
+    match Decision::from_extensions(response.extensions()) {
         Some(decision) => tracing::info!(
             status,
             ?latency,

@@ -29,7 +29,8 @@ use crate::error::StoreError;
 
 /// The answer to one take: allowed or denied, what remains, and when to come back.
 ///
-/// The layer puts it into the extensions of the request and of the response.
+/// A handler gets it as the axum extractor `Option<Decision>`, and middleware
+/// [from the extensions](Decision::from_extensions) of the request and of the response.
 ///
 /// Every number is of the instant at which the store decided, after the take was charged if it was
 /// allowed. All durations have a resolution of one microsecond.

@@ -72,8 +72,7 @@
 //! request is charged nothing. A request whose decision timed out is charged only if Redis decided
 //! in time and the answer was lost or late. A request whose future was dropped while the store was
 //! asked may have been charged. Nothing is refunded by itself if the handler fails:
-//! [`Charges`](store::Charges), in the extensions of the request and of the response, gives back
-//! what was charged.
+//! [`Charges`](store::Charges), an extractor for handlers, gives back what was charged.
 //!
 //! # The order of layers
 //!

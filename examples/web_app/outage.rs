@@ -40,7 +40,7 @@ impl ErrorCallback for Outage {
 impl Outage {
     /// A response that carries a decision ends an outage, unless a fallback had to make it.
     pub(crate) fn look_at(&self, response: &Response) {
-        let decision = response.extensions().get::<Decision>();
+        let decision = Decision::from_extensions(response.extensions());
         if decision.is_some_and(|decision| decision.failure().is_none()) {
             self.change(State::decides);
         }

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use axum_core::body::Body;
 use axum_core::response::Response;
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode, header};
 
@@ -40,25 +41,30 @@ pub(crate) fn quota_exceeded(
 }
 
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
-    const START: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-        \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
-        \"status\":429,\"violated-policies\":[";
-    const END: &str = "]}";
+    let body = match rule.policies() {
+        // A denial without exceeded quotas is that of a store of one's own.
+        [_] if decision.denied_by(rule.policies()).next().is_some() => {
+            let document = || write_quota_exceeded(rule, decision);
+            rule.texts().denial.get_or_init(document).clone()
+        }
+        _ => write_quota_exceeded(rule, decision),
+    };
+    document(StatusCode::TOO_MANY_REQUESTS, body)
+}
 
-    let names = decision.denied_by(rule.policies());
-    let names = names.map(|policy| policy.name().len() + "\"\",".len());
-    // Exactly as long as needed: such a string becomes a body without being copied.
-    let length = START.len() + names.sum::<usize>().saturating_sub(1) + END.len();
-    let mut body = String::with_capacity(length);
-    body.push_str(START);
+fn write_quota_exceeded(rule: &Rule, decision: &Decision) -> Bytes {
+    let mut body = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+        \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
+        \"status\":429,\"violated-policies\":["
+        .to_owned();
     for (at, policy) in decision.denied_by(rule.policies()).enumerate() {
         body.push_str(if at == 0 { "\"" } else { ",\"" });
         // A policy's name has no quotes, backslashes or control characters.
         body.push_str(policy.name());
         body.push('"');
     }
-    body.push_str(END);
-    document(StatusCode::TOO_MANY_REQUESTS, body)
+    body.push_str("]}");
+    body.into()
 }
 
 /// A 503, for a request without a decision.

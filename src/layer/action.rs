@@ -5,17 +5,19 @@ use axum_core::BoxError;
 use axum_core::body::Body;
 use axum_core::response::Response;
 use bytes::Bytes;
+use http::HeaderMap;
 use http::request::Parts;
 use http_body::Body as HttpBody;
 
 use super::decide::Verdict;
 use super::outage::Outage;
+use super::responder::Responder;
 use super::response_future::PermitBody;
 use crate::callback::{BoxFuture, DegradeCallback, ErrorCallback, Panicked, recover_inner};
 use crate::decision::Decision;
 use crate::error::KeyError;
 use crate::rule::Rule;
-use crate::store::{Charge, Charges, Take};
+use crate::store::{Answers, Charge, Take};
 
 /// What a layer does with a request.
 pub(crate) enum Action {
@@ -52,8 +54,8 @@ impl From<Panicked> for Action {
     }
 }
 
-/// Writes a decision into a response, for the client.
-pub(crate) type WriteDecision = Arc<dyn Fn(&Arc<Rule>, Decision, &mut Response) + Send + Sync>;
+/// Writes a decision into the header fields of a response, for the client.
+pub(crate) type WriteFields = Arc<dyn Fn(&Arc<Rule>, &Decision, &mut HeaderMap) + Send + Sync>;
 
 /// An admitted request, until its response is there.
 pub(crate) struct Admitted {
@@ -64,10 +66,8 @@ pub(crate) struct Admitted {
     pub(super) charge: Option<Charge>,
     /// Is dropped with the body of the response.
     pub(crate) permit: Option<Box<dyn Any + Send>>,
-    pub(super) write_decision: WriteDecision,
-    /// Is called for errors of the inner service.
-    pub(super) on_error: Option<Arc<dyn ErrorCallback>>,
-    /// The request's head for that callback, kept while the inner service has the request.
+    pub(super) responder: Arc<Responder>,
+    /// The request's head for the error callback, kept while the inner service has the request.
     pub(super) head: Option<Box<Parts>>,
     /// What inner layers have to know, if the store failed.
     pub(super) outage: Option<Box<Outage>>,
@@ -82,9 +82,10 @@ impl Admitted {
     where
         E: Send + Sync + 'static,
     {
-        let (Some(head), Some(callback)) = (self.head.take(), self.on_error.take()) else {
+        let (Some(head), Some(callback)) = (self.head.take(), &self.responder.on_error) else {
             return Err(error);
         };
+        let callback = Arc::clone(callback);
         self.permit = None;
         let rule = Arc::clone(&self.rule);
         Ok(Box::pin(async move {
@@ -103,12 +104,10 @@ impl Admitted {
             None => response.map(Body::new),
             Some(permit) => response.map(|body| Body::new(PermitBody::new(body, permit))),
         };
-        if let Some(charge) = self.charge {
-            Charges::add_outer(charge, response.extensions_mut());
+        if let Some(decision) = &self.decision {
+            (self.responder.write_fields)(&self.rule, decision, response.headers_mut());
         }
-        if let Some(decision) = self.decision {
-            (self.write_decision)(&self.rule, decision, &mut response);
-        }
+        Answers::add_outer(response.extensions_mut(), self.decision, self.charge);
         response
     }
 }

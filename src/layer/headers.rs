@@ -2,12 +2,10 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
-use axum_core::response::Response;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::action::WriteDecision;
+use super::action::WriteFields;
 use crate::decision::{Decision, QuotaState};
 use crate::rule::{Policy, Rule};
 
@@ -46,44 +44,30 @@ pub enum Headers {
 }
 
 impl Headers {
-    pub(super) fn writer(self) -> WriteDecision {
+    pub(super) fn writer(self) -> WriteFields {
         match self {
-            Self::Draft11 => {
-                let policies = PolicyField::default();
-                Arc::new(move |rule, decision, to| {
-                    let fields = |decision: &_, to: &mut _| draft_11(rule, &policies, decision, to);
-                    write(Some(fields), decision, to);
-                })
-            }
-            Self::Draft7 => Arc::new(|rule, decision, to| {
-                let fields = |decision: &_, to: &mut _| draft_7(rule, decision, to);
-                write(Some(fields), decision, to);
-            }),
-            Self::Legacy => Arc::new(|rule, decision, to| {
-                let fields = |decision: &_, to: &mut _| legacy(rule, decision, to);
-                write(Some(fields), decision, to);
-            }),
-            Self::None => Arc::new(|_, decision, to| write(None::<fn(&_, &mut _)>, decision, to)),
+            Self::Draft11 => writer(draft_11),
+            Self::Draft7 => writer(draft_7),
+            Self::Legacy => writer(legacy),
+            Self::None => writer(|_, _, _| ()),
         }
     }
 }
 
-/// The value of `RateLimit-Policy` for the rule that a layer had last: a rule hardly ever changes.
-#[derive(Default)]
-struct PolicyField(ArcSwapOption<(Arc<Rule>, HeaderValue)>);
-
-impl PolicyField {
-    fn of(&self, rule: &Arc<Rule>) -> HeaderValue {
-        if let Some(known) = &*self.0.load()
-            && Arc::ptr_eq(&known.0, rule)
-        {
-            return known.1.clone();
+/// Writes these fields, unless the store's decision tells nothing about the quotas, and
+/// `Retry-After`, unless an inner layer has set it.
+fn writer(
+    fields: impl Fn(&Rule, &Decision, &mut HeaderMap) + Send + Sync + 'static,
+) -> WriteFields {
+    Arc::new(move |rule, decision, to| {
+        if !decision.quotas().is_empty() {
+            fields(rule, decision, to);
         }
-        let value = policy_list(rule.policies());
-        let known = (Arc::clone(rule), value.clone());
-        self.0.store(Some(Arc::new(known)));
-        value
-    }
+        if let Some(retry_after) = decision.retry_after() {
+            let seconds = number(whole_seconds(retry_after));
+            to.entry(RETRY_AFTER).or_insert(seconds);
+        }
+    })
 }
 
 /// A list of the structured field `RateLimit-Policy`: `"getId";q=5;w=10`.
@@ -102,59 +86,35 @@ fn policy_list(policies: &[Policy]) -> HeaderValue {
     HeaderValue::try_from(list).expect(PRINTABLE)
 }
 
-/// Writes the decision into a response: the fields, and the extension.
-///
-/// `Retry-After` and the extension are left as an inner layer set them.
-fn write(
-    fields: Option<impl FnOnce(&Decision, &mut HeaderMap)>,
-    decision: Decision,
-    response: &mut Response,
-) {
-    let headers = response.headers_mut();
-    // A store of one's own may tell nothing about the quotas.
-    if let Some(fields) = fields
-        && !decision.quotas().is_empty()
-    {
-        fields(&decision, headers);
-    }
-    if let Some(retry_after) = decision.retry_after() {
-        let seconds = number(whole_seconds(retry_after));
-        headers.entry(RETRY_AFTER).or_insert(seconds);
-    }
-    let extensions = response.extensions_mut();
-    if extensions.get::<Decision>().is_none() {
-        extensions.insert(decision);
-    }
-}
-
 /// One item for each quota: `"getId";r=4;t=10`. Items are appended, so that nested layers add up.
-fn draft_11(
-    rule: &Arc<Rule>,
-    policies: &PolicyField,
-    decision: &Decision,
-    headers: &mut HeaderMap,
-) {
-    let quotas = || rule.policies().iter().zip(decision.quotas());
-    let length = |(policy, state): (&Policy, &QuotaState)| {
-        let digits = digits(state.remaining()) + digits(reset(state, decision));
-        policy.name().len() + "\"\";r=;t=,".len() + digits
+fn draft_11(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+    let quotas = || {
+        let quotas = rule.policies().iter().zip(decision.quotas());
+        quotas.map(|(policy, state)| (policy.name(), state.remaining(), reset(state, decision)))
+    };
+    let length = |(name, remaining, reset): (&str, _, _)| {
+        name.len() + "\"\";r=;t=,".len() + digits(remaining) + digits(reset)
     };
     // Exactly as long as needed: such a vector becomes a field value without being copied.
     let length = quotas().map(length).sum::<usize>();
     let mut items = Vec::with_capacity(length.saturating_sub(1));
     let mut number = itoa::Buffer::new();
-    for (policy, state) in quotas() {
+    for (name, remaining, reset) in quotas() {
         if !items.is_empty() {
             items.push(b',');
         }
         items.push(b'"');
-        items.extend_from_slice(policy.name().as_bytes());
+        items.extend_from_slice(name.as_bytes());
         items.extend_from_slice(b"\";r=");
-        items.extend_from_slice(number.format(state.remaining()).as_bytes());
+        items.extend_from_slice(number.format(remaining).as_bytes());
         items.extend_from_slice(b";t=");
-        items.extend_from_slice(number.format(reset(state, decision)).as_bytes());
+        items.extend_from_slice(number.format(reset).as_bytes());
     }
-    headers.append(RATELIMIT_POLICY, policies.of(rule));
+    let policies = rule
+        .texts()
+        .field
+        .get_or_init(|| policy_list(rule.policies()));
+    headers.append(RATELIMIT_POLICY, policies.clone());
     let items = HeaderValue::from_maybe_shared(Bytes::from(items)).expect(PRINTABLE);
     headers.append(RATELIMIT, items);
 }
@@ -260,9 +220,18 @@ fn whole_seconds(duration: Duration) -> u64 {
     (duration.as_secs() + begun).max(1)
 }
 
-/// The `From` of field values would leave room behind the digits, and a second allocation for it.
+/// Small numbers need no allocation. For others, the `From` of field values would leave room behind
+/// the digits, and a second allocation for it.
 fn number(number: u64) -> HeaderValue {
-    value(itoa::Buffer::new().format(number).as_bytes())
+    const DIGITS: &str = "0123456789";
+    const PAIRS: &str = "10111213141516171819202122232425262728293031323334353637383940414243444546\
+        474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091\
+        9293949596979899";
+    match usize::try_from(number) {
+        Ok(one @ ..10) => HeaderValue::from_static(&DIGITS[one..=one]),
+        Ok(two @ ..100) => HeaderValue::from_static(&PAIRS[2 * (two - 10)..][..2]),
+        _ => value(itoa::Buffer::new().format(number).as_bytes()),
+    }
 }
 
 fn value(bytes: &[u8]) -> HeaderValue {

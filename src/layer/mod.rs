@@ -29,9 +29,9 @@
 //! What this crate answers by itself suits the request: HTTP requests get a problem document, gRPC
 //! requests a [gRPC status](crate::callback::Problem).
 //!
-//! The inner service and the client find the [`Decision`](crate::Decision) and the
-//! [`Charges`](crate::store::Charges) in the extensions of the request and of the response, and
-//! clients read it from the [`Headers`]. Nothing is kept in the service itself: all
+//! Handlers get the [`Decision`](crate::Decision) and the [`Charges`](crate::store::Charges) as
+//! extractors, middleware finds both in the extensions of the request and of the response, and
+//! clients read the decision from the [`Headers`]. Nothing is kept in the service itself: all
 //! services that a layer makes share its settings and its store, and answers do not depend on which
 //! connection asks.
 //!

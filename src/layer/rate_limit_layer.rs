@@ -162,7 +162,7 @@ impl RateLimitLayer {
 
     /// Which fields the responses get. Default: [`Headers::Draft11`].
     pub fn headers(mut self, headers: Headers) -> Self {
-        self.change_responder().write_decision = headers.writer();
+        self.change_responder().write_fields = headers.writer();
         self
     }
 

@@ -5,7 +5,7 @@ use axum_core::response::Response;
 use http::Request;
 use http::request::Parts;
 
-use super::action::{Action, Admitted, Refusal, WriteDecision};
+use super::action::{Action, Admitted, Refusal, WriteFields};
 use super::decide::Verdict;
 use super::outage::Outage;
 use crate::callback::{
@@ -19,7 +19,7 @@ use crate::metrics::{DecisionOutcome, RuleCounters};
 #[cfg(feature = "tracing")]
 use crate::rule::Policy;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, Store, Take};
+use crate::store::{Answers, Charge, Store, Take};
 use crate::trace::{self, TakeSpan};
 
 /// Turns verdicts into what becomes of requests, by the callbacks of a layer. Both layers of this
@@ -29,7 +29,7 @@ pub(crate) struct Responder {
     pub(crate) key: Option<Arc<dyn KeyExtractor>>,
     pub(crate) degrade: Option<Arc<dyn DegradeCallback>>,
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
-    pub(crate) write_decision: WriteDecision,
+    pub(crate) write_fields: WriteFields,
     pub(crate) counters: Arc<RuleCounters>,
     /// The store of the layer. Empty for one that asks none.
     pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
@@ -41,12 +41,12 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    pub(crate) fn new(write_decision: WriteDecision) -> Self {
+    pub(crate) fn new(write_fields: WriteFields) -> Self {
         Self {
             key: None,
             degrade: None,
             on_error: None,
-            write_decision,
+            write_fields,
             counters: Arc::default(),
             store: Arc::default(),
             #[cfg(feature = "tracing")]
@@ -62,7 +62,11 @@ impl Responder {
 
     /// The key of the request with this head, or what becomes of a request without one. A panic of
     /// the extractor is answered with a 500.
-    pub(crate) fn extract(&self, rule: &Arc<Rule>, head: &Parts) -> Result<Key, Box<Action>> {
+    pub(crate) fn extract(
+        self: &Arc<Self>,
+        rule: &Arc<Rule>,
+        head: &Parts,
+    ) -> Result<Key, Box<Action>> {
         let Some(extractor) = self.extractor(rule) else {
             return Ok(Key::default());
         };
@@ -91,7 +95,7 @@ impl Responder {
     /// What a verdict means for the request. If something failed, the error callback comes first;
     /// where a fallback has decided, only one that wants to.
     #[inline]
-    pub(crate) fn act(&self, verdict: Verdict) -> Action {
+    pub(crate) fn act(self: &Arc<Self>, verdict: Verdict) -> Action {
         match &self.on_error {
             Some(callback) if verdict.is_for(&**callback) => {
                 Action::Recover(Arc::clone(callback), Box::new(verdict))
@@ -103,7 +107,7 @@ impl Responder {
     /// Counts the request, and does what the verdict says. Without a decision that is what the rule
     /// says. A request is counted here alone: once, however often it has asked, and not by a
     /// decision in whose place an error callback answers.
-    fn carry_out(&self, verdict: Verdict) -> Action {
+    fn carry_out(self: &Arc<Self>, verdict: Verdict) -> Action {
         match verdict {
             Verdict::Allowed {
                 rule,
@@ -134,7 +138,7 @@ impl Responder {
     }
 
     pub(crate) fn admit(
-        &self,
+        self: &Arc<Self>,
         rule: Arc<Rule>,
         decision: Option<Decision>,
         charge: Option<Charge>,
@@ -144,15 +148,14 @@ impl Responder {
             decision,
             charge,
             permit: None,
-            write_decision: Arc::clone(&self.write_decision),
-            on_error: self.on_error.clone(),
+            responder: Arc::clone(self),
             head: None,
             outage: None,
         }
     }
 
     /// Admits a request without a decision.
-    fn proceed(&self, rule: Arc<Rule>, cause: &Cause) -> Action {
+    fn proceed(self: &Arc<Self>, rule: Arc<Rule>, cause: &Cause) -> Action {
         self.counters.proceeded();
         let mut admitted = self.admit(rule, None, None);
         if let Cause::Store(error, _) = cause {
@@ -172,9 +175,8 @@ impl Responder {
         let grpc = grpc::content_type(request.method(), request.headers());
         match refusal {
             Refusal::Denied(take, decision) => {
-                let mut response = quota_exceeded(take.rule(), &decision, grpc);
-                (self.write_decision)(take.rule(), decision, &mut response);
-                response
+                let response = quota_exceeded(take.rule(), &decision, grpc);
+                self.denied(take.rule(), decision, response)
             }
             Refusal::NoDecision => reduced_capacity(grpc),
             Refusal::NoKey(error) => key_refused(&error, grpc),
@@ -195,9 +197,14 @@ impl Responder {
         let denied = Denied::new(take, decision.clone(), head);
         let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
         let response = response.await;
-        let mut response =
-            response.unwrap_or_else(|panicked| internal_error(&panicked, grpc.as_ref()));
-        (self.write_decision)(&rule, decision, &mut response);
+        let response = response.unwrap_or_else(|panicked| internal_error(&panicked, grpc.as_ref()));
+        self.denied(&rule, decision, response)
+    }
+
+    /// The answer to a denied request, with what shows the decision.
+    fn denied(&self, rule: &Arc<Rule>, decision: Decision, mut response: Response) -> Response {
+        (self.write_fields)(rule, &decision, response.headers_mut());
+        Answers::add_outer(response.extensions_mut(), Some(decision), None);
         response
     }
 

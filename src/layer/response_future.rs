@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::action::{Action, Admitted};
 use super::responder::Responder;
 use crate::callback::BoxFuture;
-use crate::store::Charges;
+use crate::store::Answers;
 
 pin_project! {
     /// The response future of [`RateLimit`](crate::layer::RateLimit) and of `Exclusive`.
@@ -177,18 +177,15 @@ where
     }
 
     fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admitted>) -> Self {
-        let charge = admitted.as_ref().and_then(|it| it.charge.as_ref());
-        Charges::add_inner(charge, request.extensions_mut());
         if let Some(admitted) = &mut admitted {
+            let (decision, charge) = (admitted.decision.as_ref(), admitted.charge.as_ref());
+            Answers::add_inner(request.extensions_mut(), decision, charge);
             if let Some(outage) = admitted.outage.take() {
                 outage.mark(request.extensions_mut());
             }
-            if let Some(decision) = &admitted.decision {
-                request.extensions_mut().insert(decision.clone());
-            }
             // Axum's services never fail.
             let may_fail = TypeId::of::<S::Error>() != TypeId::of::<Infallible>();
-            if may_fail && admitted.on_error.is_some() {
+            if may_fail && admitted.responder.on_error.is_some() {
                 admitted.head = Some(Box::new(head(&request)));
             }
         }

@@ -10,7 +10,7 @@ use axum_core::body::Body;
 use axum_core::response::Response;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::{HeaderValue, Request};
+use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body as HttpBody;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -301,10 +301,10 @@ impl ExclusiveSettings {
 }
 
 /// One second is an estimate, because nobody knows how long the requests in flight will take.
-fn write_retry_after(_: &Arc<Rule>, decision: Decision, response: &mut Response) {
+fn write_retry_after(_: &Arc<Rule>, decision: &Decision, fields: &mut HeaderMap) {
     if decision.retry_after().is_some() {
         let second = HeaderValue::from_static("1");
-        response.headers_mut().entry(RETRY_AFTER).or_insert(second);
+        fields.entry(RETRY_AFTER).or_insert(second);
     }
 }
 

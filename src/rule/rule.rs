@@ -2,6 +2,9 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::HeaderValue;
+
 use super::share::Share;
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
@@ -49,6 +52,8 @@ pub struct Rule {
     shadow: Option<Arc<Self>>,
     /// The quotas as a question to Redis contains them, encoded once.
     question: OnceLock<Box<[u8]>>,
+    /// What clients are told of the policies, written once.
+    texts: PolicyTexts,
     /// The rule with a fallback's share of the quotas, for the share that was asked for first.
     shared: OnceLock<(Share, Arc<Self>)>,
 }
@@ -125,6 +130,7 @@ impl Rule {
             is_candidate: false,
             shadow: None,
             question: OnceLock::new(),
+            texts: PolicyTexts::default(),
             shared: OnceLock::new(),
         })
     }
@@ -313,6 +319,11 @@ impl Rule {
         self.question.get_or_init(|| encode(self))
     }
 
+    /// What clients are told of the policies.
+    pub(crate) const fn texts(&self) -> &PolicyTexts {
+        &self.texts
+    }
+
     pub(crate) fn extractor(&self) -> Option<&dyn KeyExtractor> {
         self.key.as_deref()
     }
@@ -420,10 +431,21 @@ impl Rule {
             quotas,
             policies,
             question: OnceLock::new(),
+            texts: PolicyTexts::default(),
             shared: OnceLock::new(),
             ..self.clone()
         }
     }
+}
+
+/// Texts for clients that depend on nothing but a rule's policies. Whoever writes one first keeps
+/// it here.
+#[derive(Clone, Default)]
+pub(crate) struct PolicyTexts {
+    /// The field `RateLimit-Policy`.
+    pub(crate) field: OnceLock<HeaderValue>,
+    /// The document of a denial, if there is only one quota that can deny.
+    pub(crate) denial: OnceLock<Bytes>,
 }
 
 /// The id of a path under an algorithm: the counts of an algorithm, and those of a shadow rule,

@@ -1,11 +1,6 @@
-use std::convert::Infallible;
-use std::future::ready;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use axum_core::extract::FromRequestParts;
-use http::Extensions;
-use http::request::Parts;
 use smallvec::SmallVec;
 
 use super::{Store, Take};
@@ -113,14 +108,12 @@ impl Charge {
 
 /// What the layers around a handler charged its request, the outermost layer's charge first.
 ///
-/// Each [`RateLimitLayer`](crate::RateLimitLayer) that allows a request adds its [`Charge`] to the
-/// `Charges` in the extensions of the request, where the handler finds the charges of all layers,
-/// and in the extensions of the response, where code outside of the layers finds them if there are
-/// any. Those of the request are empty if no layer charged anything: no rule matched, it was
+/// Each [`RateLimitLayer`](crate::RateLimitLayer) that allows a request adds its [`Charge`]. A
+/// handler gets the charges of all layers as an axum extractor that never fails, also where there
+/// is no layer; middleware finds them [in the extensions](Charges::from_extensions) of the request
+/// and of the response. They are empty if no layer charged anything: no rule matched, it was
 /// switched off or in shadow, the request was exempt, its cost was 0, or it was admitted without a
 /// decision.
-///
-/// It is an axum extractor that never fails, also where there is no layer.
 ///
 /// ```
 /// use axum::http::StatusCode;
@@ -180,29 +173,16 @@ impl Charges {
         Self(charges.cloned().collect())
     }
 
-    /// Adds the charge of a layer to a request that goes inwards. Without one, the request has
-    /// charges nevertheless, maybe none.
-    pub(crate) fn add_inner(charge: Option<&Charge>, request: &mut Extensions) {
-        let charges = request.get_or_insert_default::<Self>();
-        charges.0.extend(charge.cloned());
+    /// Adds the charge of a layer inside of the others.
+    pub(super) fn push(&mut self, charge: Option<Charge>) {
+        self.0.extend(charge);
     }
 
-    /// Adds the charge of a layer to a response that goes outwards.
-    pub(crate) fn add_outer(charge: Charge, response: &mut Extensions) {
-        let charges = response.get_or_insert_default::<Self>();
-        charges.0.insert(0, charge);
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for Charges {
-    type Rejection = Infallible;
-
-    fn from_request_parts(
-        head: &mut Parts,
-        _: &S,
-    ) -> impl Future<Output = Result<Self, Infallible>> + Send {
-        let charges = head.extensions.get::<Self>().cloned();
-        ready(Ok(charges.unwrap_or_default()))
+    /// Adds the charge of a layer outside of the others.
+    pub(super) fn push_outer(&mut self, charge: Option<Charge>) {
+        if let Some(charge) = charge {
+            self.0.insert(0, charge);
+        }
     }
 }
 

@@ -29,6 +29,7 @@
 //! [`Take::name`](crate::Take::name), and is tested by the suite in `test_util::conformance`
 //! (feature `test-util`).
 
+pub(crate) mod answers;
 mod breaker;
 mod charge;
 mod denial_cache;
@@ -52,6 +53,7 @@ pub use wrapper::{InFlight, Timeout};
 
 pub use crate::error::StoreErrorKind;
 
+pub(crate) use answers::Answers;
 pub(crate) use memory::MemoryStore;
 pub(crate) use store::{Store, default_store, shared};
 pub(crate) use take::Take;

@@ -45,7 +45,7 @@ async fn by_default_a_503() {
             .keys()
             .all(|name| !name.as_str().contains("ratelimit"))
     );
-    assert!(response.extensions().get::<Decision>().is_none());
+    assert!(Decision::from_extensions(response.extensions()).is_none());
     insta::assert_snapshot!(text(response).await, @r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Request cannot be satisfied due to temporary server capacity constraints","status":503}"#);
 }
 

@@ -211,10 +211,8 @@ async fn layers_within_layers() {
         .layer(limited("router", 9));
     send(&app, "/").await;
     let response = send(&app, "/").await;
-    let decision = response
-        .extensions()
-        .get::<tidegate::Decision>()
-        .expect("a decision");
+    let decision = tidegate::Decision::from_extensions(response.extensions());
+    let decision = decision.expect("a decision");
     assert!(
         !decision.is_allowed(),
         "the inner layer's decision is the one that counts"

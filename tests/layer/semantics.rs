@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request as AxumRequest;
 use axum::routing::{get, post};
-use axum::{Extension, Router};
 use http::{Method, Request, StatusCode};
 use tidegate::{
     Decision, DegradeCallback, Denied, Header, Key, Limits, MemoryStore, Quota, RateLimitLayer,
@@ -40,14 +40,14 @@ async fn passes(app: &Router, times: usize) {
                 .keys()
                 .all(|name| !name.as_str().contains("ratelimit"))
         );
-        assert!(response.extensions().get::<Decision>().is_none());
+        assert!(Decision::from_extensions(response.extensions()).is_none());
         assert_eq!(text(response).await, "no decision");
     }
 }
 
-async fn handler(decision: Option<Extension<Decision>>) -> String {
+async fn handler(decision: Option<Decision>) -> String {
     match decision {
-        Some(Extension(decision)) => format!("{} left", decision.remaining()),
+        Some(decision) => format!("{} left", decision.remaining()),
         None => "no decision".to_owned(),
     }
 }
@@ -94,9 +94,7 @@ async fn allowed_runs_the_handler_with_the_decision() {
         for left in [2, 1, 0] {
             let response = send(&app, "/id").await;
             assert_eq!(response.status(), StatusCode::OK);
-            let decision = response
-                .extensions()
-                .get::<Decision>()
+            let decision = Decision::from_extensions(response.extensions())
                 .expect("a decision")
                 .clone();
             assert_eq!(decision.remaining(), left);
@@ -134,7 +132,7 @@ async fn denied_is_the_degrade_callbacks_response() {
             .await
             .expect("axum does not fail");
         assert_eq!(response.status(), StatusCode::ACCEPTED);
-        assert!(response.extensions().get::<Decision>().is_some());
+        assert!(Decision::from_extensions(response.extensions()).is_some());
         assert_eq!(text(response).await, "/export?a=b");
         assert_eq!(calls.load(Ordering::Relaxed), 0);
     }

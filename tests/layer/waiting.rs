@@ -133,7 +133,7 @@ async fn what_is_given_back_is_found_within_a_second() {
     let layer = RateLimitLayer::new("paced", 60 * SECOND, 1).store(Arc::clone(&store));
     let app = app(layer.wait(Duration::MAX));
     let first = send(&app, "/").await;
-    let decision = first.extensions().get::<tidegate::Decision>();
+    let decision = tidegate::Decision::from_extensions(first.extensions());
     let receipt = decision
         .and_then(tidegate::Decision::receipt)
         .expect("charged");

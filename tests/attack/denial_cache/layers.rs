@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use axum::{Extension, Router};
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use test_support::Redis;
@@ -30,9 +30,7 @@ async fn send(app: &Router, path: &str) -> Response<Body> {
 }
 
 fn app(layer: RateLimitLayer) -> Router {
-    let fails = async |Extension(charges): Extension<Charges>| {
-        charges.refund().await.expect("an answer").to_string()
-    };
+    let fails = async |charges: Charges| charges.refund().await.expect("an answer").to_string();
     Router::new()
         .route("/", get(async || "1"))
         .route("/fails", get(fails))
@@ -62,7 +60,7 @@ async fn a_handler_that_refunds() {
                 StatusCode::TOO_MANY_REQUESTS
             );
         }
-        let charges = response.extensions().get::<Charges>().expect("charged");
+        let charges = Charges::from_extensions(response.extensions());
         assert_eq!(charges.refund().await.expect("an answer"), 1);
         assert_eq!(charges.refund().await.expect("an answer"), 0);
     }
@@ -211,7 +209,7 @@ async fn reloads_under_a_flood() {
                 let mut allowed = 0_u64;
                 loop {
                     let answer = send(&app, "/").await;
-                    if let Some(decision) = answer.extensions().get::<Decision>() {
+                    if let Some(decision) = Decision::from_extensions(answer.extensions()) {
                         allowed += u64::from(decision.is_allowed());
                     }
                     tokio::task::yield_now().await;

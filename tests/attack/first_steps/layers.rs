@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
-use axum::{Extension, Router};
 use futures_util::future::join_all;
 use http::StatusCode;
 use test_support::Redis as Server;
@@ -148,8 +148,9 @@ async fn who_waits_asks_redis_again() {
         .store(store.clone())
         .wait(Duration::from_secs(20));
     let outer = RateLimitLayer::from_rule(rule("outer", OnError::Fallback)).store(store);
-    let handler =
-        get(async |Extension(decision): Extension<Decision>| format!("{:?}", decision.source()));
+    let handler = get(async |decision: Option<Decision>| {
+        format!("{:?}", decision.expect("decided").source())
+    });
     let app = Router::new().route("/", handler.layer(inner)).layer(outer);
     proxy.all(Mode::Hold);
     let response = send(&app).await;
@@ -383,7 +384,7 @@ async fn a_store_that_panics_about_its_time_out() {
         assert!(answer.is_err() || answer.is_ok_and(|status| status == 200 || status == 500));
         let response = send(&aside).await;
         assert_eq!(response.status(), StatusCode::OK);
-        let decision = response.extensions().get::<Decision>();
+        let decision = Decision::from_extensions(response.extensions());
         assert!(decision.is_some(), "it is decided");
     }
 }
@@ -469,7 +470,7 @@ async fn clients_that_leave_during_a_hang() {
     };
     let app = app(&store);
     let decided = async |source: Source| {
-        let decision = send(&app).await.extensions().get::<Decision>().cloned();
+        let decision = Decision::from_extensions(send(&app).await.extensions()).cloned();
         decision.is_some_and(|decision| decision.source() == source)
     };
     eventually("Redis decides", async || decided(Source::Redis).await).await;
@@ -573,7 +574,7 @@ async fn stores_with_settings_at_their_ends() {
             while !is_decided && began.elapsed() < PATIENT {
                 let response = send(&app).await;
                 assert_eq!(response.status(), StatusCode::OK, "store {at}");
-                let decision = response.extensions().get::<Decision>();
+                let decision = Decision::from_extensions(response.extensions());
                 is_decided = decision.is_some_and(|it| it.source() == Source::Redis);
                 if !decides {
                     break;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use axum::{Extension, Router};
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use tidegate::decision::Source;
@@ -29,9 +29,7 @@ fn of(path: &str, max: u64, window: Duration) -> Rule {
 }
 
 fn app(layer: RateLimitLayer) -> Router {
-    let fails = async |Extension(charges): Extension<Charges>| {
-        charges.refund().await.expect("an answer").to_string()
-    };
+    let fails = async |charges: Charges| charges.refund().await.expect("an answer").to_string();
     Router::new()
         .route("/", get(async || "1"))
         .route("/fails", get(fails))
@@ -67,7 +65,7 @@ async fn two_layers_on_one_store() {
         at += 1;
         tokio::task::yield_now().await;
         let answer = send(&apps[at % 2], "/").await;
-        let decision = answer.extensions().get::<Decision>().expect("decided");
+        let decision = Decision::from_extensions(answer.extensions()).expect("decided");
         by_lease += u32::from(decision.source() == Source::Lease);
         let field = answer.headers()["ratelimit"]
             .to_str()
@@ -111,9 +109,9 @@ async fn handlers_that_refund() {
         tokio::task::yield_now().await;
         let answer = send(&app, if round % 2 == 0 { "/fails" } else { "/" }).await;
         assert_eq!(answer.status(), StatusCode::OK, "law 14 in round {round}");
-        let decision = answer.extensions().get::<Decision>().expect("decided");
+        let decision = Decision::from_extensions(answer.extensions()).expect("decided");
         by_lease += u32::from(decision.source() == Source::Lease);
-        let charges = answer.extensions().get::<Charges>().expect("charged");
+        let charges = Charges::from_extensions(answer.extensions());
         let back = charges.refund().await.expect("an answer");
         assert_eq!(back, u64::from(round % 2 == 1), "law 15");
     }

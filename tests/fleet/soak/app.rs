@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::routing::get;
-use axum::{Extension, Router};
 use http::HeaderName;
 use tidegate::decision::Source;
 use tidegate::rule::{OnError, Share};
@@ -142,7 +142,8 @@ fn router(store: Arc<dyn Store>) -> Router {
 }
 
 /// When it was charged, and by whom.
-async fn charged(Extension(decision): Extension<Decision>) -> String {
+async fn charged(decision: Option<Decision>) -> String {
+    let decision = decision.expect("it is limited");
     let stamp = decision.receipt().map_or(0, |receipt| receipt.stamp());
     format!(
         "{stamp} {}",

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Extension;
 use axum::routing::get;
 use http::{HeaderName, Request, StatusCode};
 use tidegate::rule::{OnError, Policy, Share};
@@ -49,7 +48,7 @@ async fn decisions_are_counted_by_outcome_and_source_and_denials_by_quota() {
 #[tokio::test]
 async fn units_are_counted_by_cost_and_refunds_by_what_they_gave_back() {
     let limits = limits([rule("export", 100).with_cost(4)]);
-    let refund = |charges: Extension<Charges>| async move {
+    let refund = |charges: Charges| async move {
         charges
             .refund()
             .await

@@ -64,7 +64,7 @@ async fn the_fallback_answers_and_the_response_shows_the_rules_own_policy() {
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["ratelimit-policy"], "\"p\";q=2;w=10");
         assert_eq!(response.headers()["ratelimit"], "\"p\";r=0;t=10");
-        let decision = response.extensions().get::<Decision>().expect("decided");
+        let decision = Decision::from_extensions(response.extensions()).expect("decided");
         assert_eq!(decision.source(), Source::Fallback);
         assert_eq!(
             decision.failure().map(StoreError::kind),
