@@ -36,7 +36,7 @@ fn main() -> Result<()> {
         return serve::serve(router(redis));
     }
     let Rounds { rounds, seconds } = Rounds::from_arguments()?;
-    let redis = RedisServer::start(&[])?;
+    let mut redis = RedisServer::start(&[])?;
     let http = HttpServer::start(&redis.url())?;
     let mut client = Client::connect(http.port)?;
     for name in NAMES {
@@ -44,13 +44,18 @@ fn main() -> Result<()> {
     }
     // For each contender, the medians of its rounds; a round has all contenders in turns.
     let mut medians = vec![Vec::new(); NAMES.len()];
+    let mut scripts = [0.0; NAMES.len()];
+    let mut blocks = 0.0;
     for round in 1..=rounds {
         eprintln!("lone: round {round}");
         let mut samples = vec![Vec::new(); NAMES.len()];
         for _ in 0..BLOCKS * usize::try_from(seconds)? {
-            for (name, samples) in NAMES.into_iter().zip(&mut samples) {
-                samples.extend(client.block(name)?);
+            for (at, name) in NAMES.into_iter().enumerate() {
+                redis.reset_counts()?;
+                samples[at].extend(client.block(name)?);
+                scripts[at] += redis.counts()?.script_micros;
             }
+            blocks += BLOCK as f64;
         }
         for (medians, samples) in medians.iter_mut().zip(samples) {
             medians.push(median(samples));
@@ -61,7 +66,8 @@ fn main() -> Result<()> {
     let rows = NAMES
         .into_iter()
         .zip(&medians)
-        .map(|(name, own)| row(name, own, &bare));
+        .zip(scripts)
+        .map(|((name, own), script)| row(name, own, &bare, script / blocks));
     table::print(
         &[
             "one connection, hot key",
@@ -69,13 +75,14 @@ fn main() -> Result<()> {
             "of the rounds",
             "to the bare call",
             "of the rounds",
+            "scripts on the server, µs a request",
         ],
         &rows.collect::<Vec<_>>(),
     );
     Ok(())
 }
 
-fn row(name: &str, own: &[f64], bare: &[f64]) -> Vec<String> {
+fn row(name: &str, own: &[f64], bare: &[f64], script: f64) -> Vec<String> {
     let ratios: Vec<f64> = own.iter().zip(bare).map(|(own, bare)| own / bare).collect();
     let spread = |values: &[f64], digits: usize| {
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -88,6 +95,7 @@ fn row(name: &str, own: &[f64], bare: &[f64]) -> Vec<String> {
         spread(own, 1),
         format!("{:.2}", median(ratios.clone())),
         spread(&ratios, 2),
+        format!("{script:.1}"),
     ]
 }
 
