@@ -442,7 +442,7 @@ impl Store for Warns {
         self.memory.refund(take, receipt)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         self.memory.reset(take)
     }
 
