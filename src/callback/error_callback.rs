@@ -148,8 +148,8 @@ pub struct Failed {
 ///
 /// fn status(failed: &Failed) -> u16 {
 ///     match failed.kind() {
-///         FailureKind::Key(KeyErrorKind::Client) => 400,
-///         FailureKind::Key(_) => 500,
+///         FailureKind::Key(KeyErrorKind::Server) => 500,
+///         FailureKind::Key(_) => 400,
 ///         FailureKind::Store(StoreErrorKind::Timeout) => 504,
 ///         _ => 503,
 ///     }

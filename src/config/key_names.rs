@@ -9,7 +9,7 @@ use crate::key::header::Header;
 use crate::key::ip::{ClientIp, PeerIp};
 #[cfg(feature = "axum")]
 use crate::key::matched_path::MatchedPath;
-use crate::key::{Forwarding, Joined, KeyExtractor, PathOnly};
+use crate::key::{Everyone, Forwarding, Joined, KeyExtractor};
 
 const EXPECTED: &str = "\"path\", \"peer-ip\", \"client-ip\", \"matched-path\" (with the feature \
      \"axum\") or \"header:<name>\"";
@@ -41,7 +41,7 @@ fn extractor(
 ) -> Result<Arc<dyn KeyExtractor>, Mistake> {
     let text = name.text(EXPECTED, Some)?;
     Ok(match text {
-        "path" => Arc::new(PathOnly),
+        "path" => Arc::new(Everyone),
         "peer-ip" => Arc::new(PeerIp),
         "client-ip" => {
             let client_ip = client_ip.ok_or_else(|| name.mistake(NO_CLIENT_IP))?;

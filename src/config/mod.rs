@@ -117,7 +117,7 @@
 //!
 //! | name | requests are counted by | extractor |
 //! |---|---|---|
-//! | `path` | the path alone, the default | [`PathOnly`](crate::key::PathOnly) |
+//! | `path` | the path alone, the default | [`Everyone`](crate::key::Everyone) |
 //! | `peer-ip` | the address of the socket's peer | [`PeerIp`](crate::PeerIp) |
 //! | `client-ip` | the client's address behind proxies | [`ClientIp`](crate::ClientIp) |
 //! | `matched-path` | the route that axum matched (feature `axum`) | `MatchedPath` |

@@ -12,6 +12,7 @@ mod failures;
 #[cfg(feature = "test-util")]
 mod fields;
 mod grpc;
+mod keys;
 #[cfg(feature = "metrics")]
 mod published;
 mod reload;

@@ -71,7 +71,7 @@ fn memory_routes() -> Router {
 }
 
 fn keyed(path: &str, window: Duration, max: u64) -> RateLimitLayer {
-    let key = Header::new(HeaderName::from_static("x-key")).required();
+    let key = Header::new(HeaderName::from_static("x-key"));
     RateLimitLayer::new(path, window, max).key(key)
 }
 
