@@ -146,6 +146,11 @@ impl PeerIp {
         ClientIp::new(Trust::Nobody).peer(hook)
     }
 
+    /// The address of the peer of the request with this head, whole.
+    pub(crate) fn address(self, head: &Parts) -> Result<IpAddr, KeyError> {
+        peer(head, None)
+    }
+
     /// The key of a peer with this address, also within [alternatives](KeyExtractor::or):
     /// [`Key::from`] makes the same.
     #[must_use]
@@ -156,7 +161,7 @@ impl PeerIp {
 
 impl KeyExtractor for PeerIp {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        Ok(peer(head, None)?.into())
+        Ok(self.address(head)?.into())
     }
 
     fn mark(&self) -> Cow<'static, str> {
@@ -164,10 +169,8 @@ impl KeyExtractor for PeerIp {
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        let field = PROXY_FIELDS
-            .into_iter()
-            .find(|field| fields.contains_key(*field));
-        field.map(|field| Warning::named(WarningKind::PeerIpBehindProxy, field))
+        let field = proxy_field(fields)?;
+        Some(Warning::named(WarningKind::PeerIpBehindProxy, field))
     }
 }
 
@@ -390,8 +393,14 @@ const PROXY_FIELDS: [&str; 8] = [
     "x-client-ip",
 ];
 
+/// The field by which a proxy told the client's address, if there is one.
+pub(crate) fn proxy_field(fields: &HeaderMap) -> Option<&'static str> {
+    let mut known = PROXY_FIELDS.into_iter();
+    known.find(|field| fields.contains_key(*field))
+}
+
 /// The IPv4 network of an IPv4-mapped IPv6 network: `10.0.0.0/8` for `::ffff:10.0.0.0/104`.
-fn unmapped(network: IpNet) -> IpNet {
+pub(crate) fn unmapped(network: IpNet) -> IpNet {
     let canonical = network.addr().to_canonical();
     match network.prefix_len().checked_sub(96) {
         Some(bits) if canonical.is_ipv4() && network.addr().is_ipv6() => {

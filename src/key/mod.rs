@@ -33,7 +33,7 @@
 //! | the method | [`Method`] |
 //! | the route that axum matched | `MatchedPath` (feature `axum`) |
 //! | several of these together | tuples, or [`Joined`] for a list |
-//! | one of these, or else another one | [`KeyExtractor::or`](crate::KeyExtractor::or) |
+//! | one of these, or else another one | [`KeyExtractor::or`] |
 //! | anything else | a closure from the request's head to `Result<Key, KeyError>` |
 //!
 //! A request for which an extractor fails with a [`KeyError`] is neither charged nor denied. It

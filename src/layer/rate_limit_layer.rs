@@ -124,7 +124,8 @@ impl RateLimitLayer {
     }
 
     /// Requests that pass without being limited: CORS preflights, for example. A panic is
-    /// answered with a 500. Default: none.
+    /// answered with a 500. What the [file](crate::config#exemptions) exempts passes, too. Default:
+    /// none.
     ///
     /// ```
     /// use std::time::Duration;

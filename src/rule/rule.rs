@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::exemptions::Exemptions;
 use super::share::Share;
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
@@ -37,6 +38,7 @@ pub struct Rule {
     /// The longest time for which a charge counts, in microseconds.
     life: u64,
     key: Option<Arc<dyn KeyExtractor>>,
+    exemptions: Option<Arc<Exemptions>>,
     cost: u64,
     counting: Counting,
     on_error: Option<OnError>,
@@ -117,6 +119,7 @@ impl Rule {
             quotas,
             policies,
             key: None,
+            exemptions: None,
             cost: 1,
             counting: Algorithm::default().into(),
             on_error: None,
@@ -134,6 +137,13 @@ impl Rule {
     #[must_use]
     pub fn with_key(mut self, key: impl KeyExtractor) -> Self {
         self.key = Some(Arc::new(key));
+        self
+    }
+
+    /// The requests that pass without being limited. Default: none.
+    #[cfg(feature = "config")]
+    pub(crate) fn with_exemptions(mut self, exemptions: Exemptions) -> Self {
+        self.exemptions = (!exemptions.is_empty()).then(|| Arc::new(exemptions));
         self
     }
 
@@ -311,6 +321,10 @@ impl Rule {
     #[cfg(feature = "redis")]
     pub(crate) fn question(&self, encode: impl FnOnce(&Self) -> Box<[u8]>) -> &[u8] {
         self.question.get_or_init(|| encode(self))
+    }
+
+    pub(crate) fn exemptions(&self) -> Option<&Exemptions> {
+        self.exemptions.as_deref()
     }
 
     pub(crate) fn extractor(&self) -> Option<&dyn KeyExtractor> {

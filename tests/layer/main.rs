@@ -8,6 +8,7 @@ mod contract;
 mod counters;
 #[cfg(feature = "tracing")]
 mod events;
+mod exempt;
 mod failures;
 #[cfg(feature = "test-util")]
 mod fields;
