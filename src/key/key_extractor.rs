@@ -11,7 +11,8 @@ use crate::warning::Warning;
 
 /// Makes the key of a request from its head.
 ///
-/// Closures are extractors, too. A panic inside an extractor is answered with a 500 and affects no
+/// Closures are extractors, too; [`key_by`](crate::RateLimitLayer::key_by) infers the types of one.
+/// A panic inside an extractor is answered with a 500 and affects no
 /// other request.
 ///
 /// ```
@@ -19,12 +20,11 @@ use crate::warning::Warning;
 /// use tidegate::key::KeyError;
 /// use tidegate::{Key, RateLimitLayer};
 ///
-/// let layer = RateLimitLayer::new("search", Duration::from_secs(1), 10)
-///     .key(|head: &http::request::Parts| {
-///         let user = head.headers.get("x-user");
-///         let user = user.ok_or_else(|| KeyError::absent("the request has no x-user field"))?;
-///         Ok(Key::default().with(user))
-///     });
+/// let layer = RateLimitLayer::new("search", Duration::from_secs(1), 10).key_by(|head| {
+///     let user = head.headers.get("x-user");
+///     let user = user.ok_or_else(|| KeyError::absent("the request has no x-user field"))?;
+///     Ok(Key::default().with(user))
+/// });
 /// # let _ = layer;
 /// ```
 pub trait KeyExtractor: Send + Sync + 'static {

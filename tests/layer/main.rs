@@ -3,6 +3,7 @@
 mod allocations;
 mod charges;
 mod client_ip;
+mod closures;
 mod config;
 mod contract;
 mod counters;
