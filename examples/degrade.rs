@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
 use support::show;
-use tidegate::{Denied, RateLimitLayer};
+use tidegate::RateLimitLayer;
 
 type LastReport = Arc<Mutex<Option<String>>>;
 
@@ -28,12 +28,10 @@ async fn main() {
     let last = LastReport::default();
     let instead = last.clone();
     let limited =
-        RateLimitLayer::new("export", Duration::from_secs(60), 1).degrade(move |denied: Denied| {
-            let last = instead
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone();
+        RateLimitLayer::new("export", Duration::from_secs(60), 1).degrade_fn(move |denied| {
+            let last = Arc::clone(&instead);
             async move {
+                let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let wait = denied.decision.retry_after().unwrap_or_default();
                 match last {
                     Some(report) => format!("{report} (a new one in {} s)", wait.as_secs()),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use http::{HeaderName, StatusCode};
+use http::StatusCode;
 use support::show;
 use tidegate::key::KeyError;
 use tidegate::{
@@ -27,7 +27,7 @@ async fn main() {
         // Tried last, whatever the order here.
         .any_with_priority(99, async |_: Failed| StatusCode::INTERNAL_SERVER_ERROR);
 
-    let tenant = Header::new(HeaderName::from_static("x-tenant")).required();
+    let tenant = Header::new("x-tenant");
     // This store has no room for any key, so every decision fails.
     let store = Arc::new(MemoryStore::with_max_keys(0));
     let limited = RateLimitLayer::new("orders", Duration::from_secs(1), 10)

@@ -14,7 +14,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use futures_util::future::join_all;
-use http::HeaderName;
 use redis_support::Server;
 use support::show;
 use tidegate::lock::ExclusiveLayer;
@@ -47,7 +46,7 @@ async fn press(app: &Router, user: &str) {
 
 fn app(redis: &Redis) -> Router {
     let exclusive = ExclusiveLayer::new(redis, "export")
-        .key(Header::new(HeaderName::from_static("x-user")))
+        .key(Header::new("x-user"))
         .lease(Duration::from_secs(10))
         .degrade(async |_: Denied| "your export is being made, it will be here soon");
     Router::new().route("/export", get(export).layer(exclusive))

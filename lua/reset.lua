@@ -4,7 +4,7 @@
 -- KEYS[2]  what was given back of it
 -- ARGV[1]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: 1 if anything was counted, 0 if nothing was
+-- Reply: 1 if a count was found, 0 for nothing, the mark of an earlier reset, and any other value
 --
 -- Takes that were charged at `now` or before are not given back any more. A count that is new does
 -- not know that, and a log finds the units of a take by their millisecond. So a mark takes the place
@@ -29,12 +29,12 @@ local text, member = redis.pcall('GET', KEYS[1]), nil
 if type(text) == 'table' then
   text, member = nil, redis.pcall('ZRANGE', KEYS[1], '-1', '-1')[1]
 end
-local was_counted = call('DEL', KEYS[1])
-call('DEL', KEYS[2])
+call('DEL', KEYS[1], KEYS[2])
 
 -- A value that no algorithm wrote leaves no mark: it has no receipts, and may be of another type.
 local first_byte = string.byte(text or member or '') or 0
-if first_byte >= MIN_MARK then
+local is_written = first_byte >= MIN_MARK
+if is_written then
   local since = now + 1
   local mark = struct.pack('>BI7', RESET_MARK, since)
   if member then
@@ -44,4 +44,4 @@ if first_byte >= MIN_MARK then
   end
   call('PEXPIRE', KEYS[1], EXPIRY)
 end
-return was_counted
+return is_written and first_byte ~= RESET_MARK and 1 or 0

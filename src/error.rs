@@ -134,13 +134,17 @@ impl StoreError {
 /// Why a [`KeyExtractor`](crate::KeyExtractor) found no key in a request.
 pub type KeyError = KindError<KeyErrorKind>;
 
-/// Whose mistake a [`KeyError`] is.
+/// What is wrong with what a key is made of. It says whose mistake a [`KeyError`] is: the first two
+/// are the client's, and are answered with a 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyErrorKind {
-    /// The client left out what the key is made of, such as a required header field, or sent an
-    /// invalid one. Another request of the same client may succeed.
-    Client,
+    /// The client left out what the key is made of, such as a header field. Another request of the
+    /// same client may succeed. [Alternatives](crate::KeyExtractor::or) try the next one.
+    Absent,
+    /// The client sent what the key is made of in a form that says nothing, such as an empty token,
+    /// or sent it twice. Another request of the same client may succeed.
+    Malformed,
     /// The server was set up without what the key is made of, such as the peer's address. No
     /// request can succeed until the setup is changed.
     Server,
@@ -148,28 +152,31 @@ pub enum KeyErrorKind {
 
 impl KeyErrorKind {
     /// All kinds.
-    pub const ALL: [Self; 2] = [Self::Client, Self::Server];
+    pub const ALL: [Self; 3] = [Self::Absent, Self::Malformed, Self::Server];
 
-    /// The kind in metrics: `key_client`, `key_server`.
+    /// The kind in metrics: `key_absent`, `key_malformed`, `key_server`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Client => "key_client",
+            Self::Absent => "key_absent",
+            Self::Malformed => "key_malformed",
             Self::Server => "key_server",
         }
     }
 }
 
 impl KeyError {
-    /// The same as [`KeyError::client`], for extractors that read what a client sends.
-    pub fn new(message: impl Into<Arc<str>>) -> Self {
-        Self::client(message)
+    /// The client did not send what the key is made of. The message is for callbacks and their log:
+    /// what is missing, and where it was expected.
+    pub fn absent(message: impl Into<Arc<str>>) -> Self {
+        Self::of(KeyErrorKind::Absent, message)
     }
 
-    /// The client did not send what the key is made of. The message is for the log: what was
-    /// missing or invalid, and where it was expected.
-    pub fn client(message: impl Into<Arc<str>>) -> Self {
-        Self::of(KeyErrorKind::Client, message)
+    /// The client sent what the key is made of in a form that says nothing, or sent it twice. The
+    /// message is for callbacks and their log: what is wrong with it. It should not repeat what the
+    /// client sent.
+    pub fn malformed(message: impl Into<Arc<str>>) -> Self {
+        Self::of(KeyErrorKind::Malformed, message)
     }
 
     /// The server was set up without what the key is made of. The message is for the log: what is

@@ -53,7 +53,7 @@
 //! |---|---|---|
 //! | wrap a handler | [`RateLimitLayer`]; by path, from a file: [`Limits`] | [`layer`], [`config`] |
 //! | say what is limited | [`Quota`], [`Rule`], [`Rules`] | [`rule`] |
-//! | say who is counted together | [`KeyExtractor`]: [`PeerIp`], [`ClientIp`], [`Header`], [`MatchedPath`], closures, tuples | [`key`] |
+//! | say who is counted together | [`KeyExtractor`]: [`PeerIp`], [`ClientIp`], [`Header`], [`MatchedPath`], tokens, cookies, users, closures; several by tuples and [`or`](KeyExtractor::or) | [`key`] |
 //! | keep the counts | [`Store`]: [`MemoryStore`], [`RedisStore`] | [`store`], [`redis`] |
 //! | go on when the store fails | [`Resilient`] | [`store`] |
 //! | replace the rules of a file while requests run | `Limits::watch`, `Limits::reload` | [`live`] |

@@ -187,7 +187,7 @@ impl Limits {
     ///
     /// What the hook finds is put into the request's extensions as a `PeerAddr`, in place of one
     /// that is there. If it finds none, the address comes from where it usually does. A panic is
-    /// answered with a 500. No hook is called for a rule without a key.
+    /// answered with a 500. No hook is called for a rule that needs no address.
     ///
     /// For tonic's server that is
     /// `limits.peer(|extensions| extensions.get::<TcpConnectInfo>()?.remote_addr())`.

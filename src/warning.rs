@@ -43,6 +43,9 @@ pub enum WarningKind {
     UnusedRule,
     /// The key is [`PeerIp`](crate::PeerIp), and a request came through a proxy.
     PeerIpBehindProxy,
+    /// A rule exempts networks, nothing says which proxies are trusted, and a request came through
+    /// a proxy. Such a request is not exempt by its address.
+    ExemptBehindProxy,
     /// A request came through fewer proxies than
     /// [`ClientIp::behind_hops`](crate::ClientIp::behind_hops) says.
     FewerHops,
@@ -104,6 +107,12 @@ impl fmt::Display for Warning {
                 f,
                 "the key of {path:?} is PeerIp, but a request has the field {name}, as proxies write it: \
                  behind a proxy all clients share one limit; use ClientIp::behind with its networks"
+            ),
+            WarningKind::ExemptBehindProxy => write!(
+                f,
+                "{path:?} exempts networks, but a request has the field {name}, as proxies write it, \
+                 and is not exempt: add a table [client-ip] that says which proxies are trusted, or \
+                 trusted = [] if clients connect directly"
             ),
             WarningKind::FewerHops => write!(
                 f,

@@ -148,12 +148,13 @@ impl<'a> Counts<'a> {
     }
 
     /// The count stays until it is forgotten: it knows which receipts are from before.
-    fn reset(&mut self, name: &str) -> Result<(), StoreError> {
+    fn reset(&mut self, name: &str) -> Result<bool, StoreError> {
         let Some(mut count) = self.get(name)? else {
-            return Ok(());
+            return Ok(false);
         };
-        count.reset(self.now);
-        self.put(name, &count)
+        let has_counted = count.reset(self.now);
+        self.put(name, &count)?;
+        Ok(has_counted)
     }
 
     /// Looks at the two counts that are due first: keys are dropped as fast as they come.
@@ -199,7 +200,7 @@ impl Store for RedbStore {
         self.transact(move |counts| counts.refund(&name, &receipt, units))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let name = take.name("");
         self.transact(move |counts| counts.reset(&name))
     }

@@ -199,8 +199,8 @@ impl Algorithm {
 /// What an algorithm keeps for one key. Instants are microseconds.
 pub(super) trait AlgorithmState {
     /// Forgets what was charged, and gives nothing back of takes that were charged at `now` or
-    /// before.
-    fn reset(&mut self, now: u64);
+    /// before. Returns whether anything of it still counted.
+    fn reset(&mut self, now: u64) -> bool;
 
     /// Gives back up to `units` of the take with this receipt, as far as they still count, and
     /// returns how many. `earlier` are the refunds that were made before.

@@ -151,6 +151,7 @@ impl Count {
     /// Forgets what was charged until `now`, and what was given back of it: the next take finds
     /// nothing charged. Of takes that were charged at `now` or before, nothing is given back any
     /// more; so nothing either of takes that are charged in this very microsecond after it.
+    /// Returns whether anything of what was charged still counted.
     ///
     /// A store keeps the count until it is [forgotten](Self::forgotten_at), a millisecond later at
     /// most: a new one does not know which receipts are from before. A store that drops it earlier
@@ -164,7 +165,7 @@ impl Count {
     /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
     /// let mut count = Count::default();
     /// let before = count.take(Algorithm::SlidingLog, 7, &quotas, 2).receipt().expect("charged");
-    /// count.reset(8);
+    /// assert!(count.reset(8));
     /// let after = count.take(Algorithm::SlidingLog, 9, &quotas, 2).receipt().expect("charged");
     /// assert_eq!(count.refund(9, &before, 2), 0, "they are somebody else's now");
     /// assert_eq!(count.refund(9, &after, 2), 2);
@@ -174,9 +175,10 @@ impl Count {
     /// The stamp of a receipt says whether it is from before. If the clock goes back, an earlier
     /// receipt that is stamped after the instant of the reset is taken for a later one, and takes
     /// that are charged until the clock has passed that instant again are not given back.
-    pub fn reset(&mut self, now: u64) {
-        self.state.state_mut().reset(now);
+    pub fn reset(&mut self, now: u64) -> bool {
+        let has_counted = self.state.state_mut().reset(now);
         (self.refunds, self.lease) = Default::default();
+        has_counted
     }
 
     /// This count in bytes, for stores that keep bytes: what was charged, and what was given back.

@@ -125,11 +125,13 @@ impl Default for SlidingLog {
 }
 
 impl AlgorithmState for SlidingLog {
-    fn reset(&mut self, now: u64) {
+    fn reset(&mut self, now: u64) -> bool {
+        let has_counted = self.entries.held() > 0 && !self.is_forgotten(now);
         *self = Self {
             refundable_since: now.saturating_add(1),
             ..Self::default()
         };
+        has_counted
     }
 
     fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, _: &Refunds) -> u64 {

@@ -281,7 +281,8 @@ fn states(
 const MIN_WINDOW: u64 = 1_000;
 
 impl<T: Tally> AlgorithmState for Tallies<T> {
-    fn reset(&mut self, now: u64) {
+    fn reset(&mut self, now: u64) -> bool {
+        let has_counted = self.kept.iter().any(|kept| kept.ends_at() > now);
         let quota = Quota::of_micros(0, MIN_WINDOW);
         *self = Self {
             kept: SmallVec::from_buf([KeptTally {
@@ -292,6 +293,7 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
             serial: 0,
             last_charge: now,
         };
+        has_counted
     }
 
     fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, earlier: &Refunds) -> u64 {

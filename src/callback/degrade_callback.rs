@@ -11,20 +11,37 @@ use crate::store::Take;
 
 /// Answers a request that was denied, instead of the handler.
 ///
-/// Asynchronous closures are callbacks, too. An `Arc` of a callback may serve many routes. The
+/// Asynchronous closures are callbacks, too; the types of one are inferred by
+/// [`degrade_fn`](crate::RateLimitLayer::degrade_fn). An `Arc` of a callback may serve many routes. The
 /// layer adds the `RateLimit` fields and `Retry-After` to the response, whatever its status is. A
 /// panic is answered with a 500.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Denied, RateLimitLayer};
+/// use tidegate::RateLimitLayer;
 ///
 /// let layer = RateLimitLayer::new("export", Duration::from_secs(60), 1)
-///     .degrade(async |denied: Denied| {
+///     .degrade_fn(async |denied| {
 ///         let wait = denied.decision.retry_after().unwrap_or_default();
 ///         format!("the report is being made, come back in {wait:?}")
 ///     });
 /// # let _ = layer;
+/// ```
+///
+/// An `async` closure cannot use what it has captured. A closure clones that, and returns an `async
+/// move` block:
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::{DegradeCallback, Denied};
+///
+/// fn instead(report: Arc<str>) -> impl DegradeCallback {
+///     move |denied: Denied| {
+///         let report = Arc::clone(&report);
+///         async move { format!("{report} (denied by {:?})", denied.rule.path()) }
+///     }
+/// }
+/// # let _ = instead;
 /// ```
 pub trait DegradeCallback: Send + Sync + 'static {
     /// The response to a denied request.

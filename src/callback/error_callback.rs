@@ -17,7 +17,9 @@ use crate::rule::Rule;
 
 /// Answers a request for which no decision could be made, or whose handler failed.
 ///
-/// Asynchronous closures are callbacks, too; they return a [`Recovery`] or a response. An `Arc` of
+/// Asynchronous closures are callbacks, too; they return a [`Recovery`] or a response, and
+/// [`on_error_fn`](crate::RateLimitLayer::on_error_fn) infers their types. One that uses what it has
+/// captured clones it, and returns an `async move` block. An `Arc` of
 /// a callback may serve many routes. An [`ErrorCallbackChain`](crate::ErrorCallbackChain) has a
 /// callback for each type of error. A panic is answered with a 500.
 ///
@@ -27,10 +29,10 @@ use crate::rule::Rule;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Failed, RateLimitLayer, Recovery};
+/// use tidegate::{RateLimitLayer, Recovery};
 ///
 /// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5)
-///     .on_error(async |failed: Failed| {
+///     .on_error_fn(async |failed| {
 ///         eprintln!("unlimited for now: {failed}");
 ///         Recovery::Proceed
 ///     });
@@ -148,8 +150,8 @@ pub struct Failed {
 ///
 /// fn status(failed: &Failed) -> u16 {
 ///     match failed.kind() {
-///         FailureKind::Key(KeyErrorKind::Client) => 400,
-///         FailureKind::Key(_) => 500,
+///         FailureKind::Key(KeyErrorKind::Server) => 500,
+///         FailureKind::Key(_) => 400,
 ///         FailureKind::Store(StoreErrorKind::Timeout) => 504,
 ///         _ => 503,
 ///     }

@@ -19,10 +19,10 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// use std::time::Duration;
 /// use axum::response::IntoResponse;
 /// use tidegate::callback::{Problem, is_grpc};
-/// use tidegate::{DegradeCallback, Denied, RateLimitLayer};
+/// use tidegate::{DegradeCallback, RateLimitLayer};
 ///
 /// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5)
-///     .degrade(async |denied: Denied| match is_grpc(&denied.head) {
+///     .degrade_fn(async |denied| match is_grpc(&denied.head) {
 ///         true => Problem.degrade(denied).await,
 ///         false => "come back later".into_response(),
 ///     });

@@ -8,17 +8,32 @@
 //! use std::time::Duration;
 //! use http::StatusCode;
 //! use tidegate::key::KeyError;
-//! use tidegate::{Denied, ErrorCallbackChain, Failed, RateLimitLayer, Recovery, StoreError};
+//! use tidegate::{ErrorCallbackChain, Failed, RateLimitLayer, Recovery, StoreError};
 //!
 //! let errors = ErrorCallbackChain::new()
 //!     .on::<StoreError>(async |_: Failed| Recovery::Proceed)
 //!     .on::<KeyError>(async |_: Failed| (StatusCode::UNAUTHORIZED, "log in first"));
 //! let layer = RateLimitLayer::new("export", Duration::from_secs(60), 1)
-//!     .degrade(async |denied: Denied| {
+//!     .degrade_fn(async |denied| {
 //!         let wait = denied.decision.retry_after().unwrap_or_default();
 //!         format!("the last report is still fresh, come back in {} s", wait.as_secs())
 //!     })
 //!     .on_error(errors);
+//! # let _ = layer;
+//! ```
+//!
+//! A closure that uses what it has captured clones it, and returns an `async move` block:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use tidegate::RateLimitLayer;
+//!
+//! let last_report = Arc::<str>::from("the report of yesterday");
+//! let layer = RateLimitLayer::new("export", Duration::from_secs(60), 1).degrade_fn(move |_| {
+//!     let report = Arc::clone(&last_report);
+//!     async move { report.to_string() }
+//! });
 //! # let _ = layer;
 //! ```
 //!

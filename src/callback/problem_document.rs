@@ -84,14 +84,14 @@ pub(crate) fn reduced_capacity(grpc: Option<&HeaderValue>) -> Response {
 /// the client what the key is made of.
 pub(crate) fn key_refused(error: &KeyError, grpc: Option<&HeaderValue>) -> Response {
     match (error.kind(), grpc) {
-        (KeyErrorKind::Client, Some(content_type)) => {
+        (KeyErrorKind::Server, _) => internal_error(error, grpc),
+        (KeyErrorKind::Absent | KeyErrorKind::Malformed, Some(content_type)) => {
             grpc::trailers_only(content_type, Code::INVALID_ARGUMENT, b"bad request")
         }
-        (KeyErrorKind::Client, None) => {
+        (KeyErrorKind::Absent | KeyErrorKind::Malformed, None) => {
             let body = "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400}";
             document(StatusCode::BAD_REQUEST, body)
         }
-        (KeyErrorKind::Server, _) => internal_error(error, grpc),
     }
 }
 

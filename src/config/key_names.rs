@@ -4,15 +4,17 @@ use std::sync::Arc;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::config_error::shorten_value;
 use super::table::{Mistake, Table, Value};
 use crate::key::header::Header;
-use crate::key::ip::{ClientIp, PeerIp};
+use crate::key::ip::{ClientIp, PeerIp, unmapped};
 #[cfg(feature = "axum")]
 use crate::key::matched_path::MatchedPath;
-use crate::key::{Forwarding, Joined, KeyExtractor, PathOnly};
+use crate::key::{Bearer, Cookie, Everyone, Forwarding, Joined, KeyExtractor, Method};
 
-const EXPECTED: &str = "\"path\", \"peer-ip\", \"client-ip\", \"matched-path\" (with the feature \
-     \"axum\") or \"header:<name>\"";
+const EXPECTED: &str = "\"client-ip\", \"peer-ip\", \"bearer\", \"header:<name>\", \
+     \"cookie:<name>\", \"method\", \"matched-path\" (with the feature \"axum\"), \"everyone\", \
+     or alternatives such as \"bearer | client-ip\"";
 
 /// The key "client-ip" has no default for the trusted proxies: behind a proxy, all clients would
 /// silently share one limit.
@@ -20,39 +22,75 @@ const NO_CLIENT_IP: &str = "the key \"client-ip\" without a table [client-ip], e
      that says which proxies are trusted: trusted = [\"10.0.0.0/8\"] or hops = 1; trusted = [] if \
      clients connect directly";
 
-/// The extractor of one name, or of a list of names: the keys of a list are joined in its order.
+/// The extractor of a text, or of a list of texts: the keys of a list are joined in its order.
 pub(super) fn key_extractor(
-    names: &Value<'_>,
+    value: &Value<'_>,
     client_ip: Option<&ClientIp>,
 ) -> Result<Arc<dyn KeyExtractor>, Mistake> {
-    let Some(list) = names.list() else {
-        return extractor(names, client_ip);
+    let Some(list) = value.list() else {
+        return alternatives(value, client_ip);
     };
     if list.len() == 0 {
-        return Err(names.mistake(format!("an empty list, expected {EXPECTED}")));
+        return Err(value.mistake(format!("an empty list, expected {EXPECTED}")));
     }
-    let parts = list.map(|name| extractor(&name, client_ip));
+    let parts = list.map(|part| alternatives(&part, client_ip));
     Ok(Arc::new(Joined::new(parts.collect::<Result<Vec<_>, _>>()?)))
 }
 
-fn extractor(
-    name: &Value<'_>,
+/// The extractor of a name, or of several with a `|` between them.
+fn alternatives(
+    value: &Value<'_>,
     client_ip: Option<&ClientIp>,
 ) -> Result<Arc<dyn KeyExtractor>, Mistake> {
-    let text = name.text(EXPECTED, Some)?;
-    Ok(match text {
-        "path" => Arc::new(PathOnly),
+    let names = value.text(EXPECTED, Some)?;
+    let mut names = names.split('|').map(str::trim);
+    let mut last = names.next().unwrap_or_default();
+    let mut extractors = extractor(value, last, client_ip)?;
+    for name in names {
+        let next = extractor(value, name, client_ip)?;
+        if is_never_absent(last) {
+            let message = format!(
+                "\"{last}\" before other alternatives, expected it as the last one: every request \
+                 has it"
+            );
+            return Err(value.mistake(message));
+        }
+        extractors = Arc::new(extractors.or(next));
+        last = name;
+    }
+    Ok(extractors)
+}
+
+/// Whether every request has what the extractor of this name reads.
+fn is_never_absent(name: &str) -> bool {
+    ["everyone", "peer-ip", "client-ip", "method", "matched-path"].contains(&name)
+}
+
+fn extractor(
+    value: &Value<'_>,
+    name: &str,
+    client_ip: Option<&ClientIp>,
+) -> Result<Arc<dyn KeyExtractor>, Mistake> {
+    let unknown = || {
+        let found = shorten_value(name);
+        value.mistake(format!("found \"{found}\", expected {EXPECTED}"))
+    };
+    Ok(match name {
+        "everyone" => Arc::new(Everyone),
         "peer-ip" => Arc::new(PeerIp),
         "client-ip" => {
-            let client_ip = client_ip.ok_or_else(|| name.mistake(NO_CLIENT_IP))?;
+            let client_ip = client_ip.ok_or_else(|| value.mistake(NO_CLIENT_IP))?;
             Arc::new(client_ip.clone())
         }
+        "bearer" => Arc::new(Bearer),
+        "method" => Arc::new(Method),
         #[cfg(feature = "axum")]
         "matched-path" => Arc::new(MatchedPath),
-        _ => {
-            let header = text.strip_prefix("header:").and_then(header_name);
-            Arc::new(Header::new(header.ok_or_else(|| name.not(EXPECTED))?))
-        }
+        _ => match name.split_once(':').ok_or_else(unknown)? {
+            ("header", name) => Arc::new(Header::new(header_name(name).ok_or_else(unknown)?)),
+            ("cookie", name) => Arc::new(Cookie::try_from(name).map_err(|_| unknown())?),
+            _ => return Err(unknown()),
+        },
     })
 }
 
@@ -92,17 +130,14 @@ pub(super) fn client_ip(table: &Table<'_>) -> Result<ClientIp, Mistake> {
     }
 }
 
-fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, Mistake> {
-    let list = value
-        .list()
-        .ok_or_else(|| value.not("a list of networks"))?;
+/// A list of networks.
+pub(super) fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, Mistake> {
     let expected = "a network such as \"10.0.0.0/8\", or an address";
-    let network = |text: &str| {
-        text.parse()
-            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-    };
-    list.map(|item| item.text(expected, |text| network(text).ok()))
-        .collect()
+    value.texts("a list of networks", expected, |text| {
+        let network = text.parse();
+        let network = network.or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        network.ok().map(unmapped)
+    })
 }
 
 /// A header field's name. Uppercase letters become lowercase ones.

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use toml::de::{DeTable, DeValue};
 
 use super::config_error::ConfigError;
-use super::key_names::client_ip;
-use super::rule_table::rule;
+use super::rule_table::{Defaults, rule};
 use super::table::{Mistake, Value};
 use crate::rule::Rules;
 
@@ -72,14 +71,19 @@ impl Rules {
 /// The rules of a whole file.
 fn rules(file: Value<'_>) -> Result<Rules, Mistake> {
     let file = file.table("a table")?;
-    file.only(&["enabled", "shadow", "prefix", "client-ip", "rules"])?;
+    file.only(&[
+        "enabled",
+        "shadow",
+        "prefix",
+        "client-ip",
+        "exempt",
+        "rules",
+    ])?;
     let is_enabled = file.read("enabled", Value::boolean)?.unwrap_or(true);
     let is_shadow = file.read("shadow", Value::boolean)?.unwrap_or(false);
     let prefix = file.read("prefix", |prefix| prefix.text("a text", Some))?;
     let prefix: Option<Arc<str>> = prefix.map(Into::into);
-    let table = file.get("client-ip").map(|value| value.table("a table"));
-    let client_ip = table.transpose()?.map(|table| client_ip(&table));
-    let client_ip = client_ip.transpose()?;
+    let defaults = Defaults::of(&file)?;
 
     let mut rules = Rules::default().enabled(is_enabled);
     let Some(tables) = file.get("rules") else {
@@ -87,7 +91,7 @@ fn rules(file: Value<'_>) -> Result<Rules, Mistake> {
     };
     for (path, table) in tables.table("tables of rules: [rules.<path>]")?.iter() {
         let table = table.table("a table of a rule")?;
-        let mut rule = rule(path, &table, client_ip.as_ref())?;
+        let mut rule = rule(path, &table, &defaults)?;
         if let Some(prefix) = &prefix {
             rule = rule.with_prefix(Arc::clone(prefix));
         }

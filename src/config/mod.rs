@@ -34,6 +34,8 @@
 //! shadow = false                    # true: all rules only count. Default: false
 //! prefix = "CurrentLimiter:"        # of the names of all keys. Default: the store's own
 //!
+//! exempt = { paths = ["/healthz"] } # from all rules; see "Exemptions". Default: nothing
+//!
 //! [client-ip]                       # the proxies that the key "client-ip" trusts
 //! trusted = ["10.0.0.0/8"]          # their networks, [] for none; or their number: hops = 1
 //! field = "x-forwarded-for"         # or any other field. Default: x-forwarded-for
@@ -67,7 +69,9 @@
 //!   { max-count = 5, window = "1m" },
 //!   { max-count = 50, window = "1d", name = "daily" },
 //! ]
-//! key = ["client-ip", "header:x-tenant"]  # path, peer-ip, client-ip, matched-path, header:<name>
+//! key = ["client-ip", "header:x-tenant"]  # both together; see "The key". Default: everyone
+//! exempt = { methods = ["OPTIONS"], networks = ["10.0.0.0/8"] }  # from this rule. Default: nothing
+//! client-ip = { hops = 2 }          # of this rule. Default: that of the file
 //! cost = 1                          # units of a request, at least 1. Default: 1
 //! on-error = "respond"              # when the store cannot decide: also "proceed" or "fallback".
 //!                                   # Default: fallback if the store has one, otherwise respond
@@ -89,7 +93,9 @@
 //! | `window`, or `window-time` in `window-time-unit` | 1 ms to ten years, in whole milliseconds |
 //! | `burst` | 1 or more, if refilling it takes at most ten years |
 //! | `cost` | 1 or more, and at most `max-count` (or `burst`) |
-//! | `key` | names or a list of names; see [`key`](crate::key) for what they read |
+//! | `key` | names with `\|` between them, or a list of such; see [`key`](crate::key) for what they read |
+//! | `exempt` | a table of lists, for the file or for a rule: `paths`, `methods`, `networks` |
+//! | `client-ip` | a table, for the file or for a rule: `trusted` or `hops`, `field`, `ipv6-prefix` |
 //! | `lease` | see [`Rule::with_lease`](crate::Rule::with_lease); none under `gcra` |
 //! | `on-error` | see [`OnError`](crate::rule::OnError) |
 //!
@@ -117,18 +123,84 @@
 //!
 //! | name | requests are counted by | extractor |
 //! |---|---|---|
-//! | `path` | the path alone, the default | [`PathOnly`](crate::key::PathOnly) |
+//! | `everyone` | nothing: all requests of the path together, the default | [`Everyone`](crate::key::Everyone) |
 //! | `peer-ip` | the address of the socket's peer | [`PeerIp`](crate::PeerIp) |
 //! | `client-ip` | the client's address behind proxies | [`ClientIp`](crate::ClientIp) |
-//! | `matched-path` | the route that axum matched (feature `axum`) | `MatchedPath` |
+//! | `bearer` | the bearer token | [`Bearer`](crate::key::Bearer) |
 //! | `header:<name>` | the value of a header field | [`Header`](crate::Header) |
+//! | `cookie:<name>` | the value of a cookie | [`Cookie`](crate::key::Cookie) |
+//! | `method` | the method | [`Method`](crate::key::Method) |
+//! | `matched-path` | the route that axum matched (feature `axum`) | `MatchedPath` |
 //!
-//! A list of names counts requests by all of them together. The key `client-ip` needs the table
-//! `[client-ip]`, which says which proxies are trusted: a file with that key and without the table
-//! is a mistake, because behind a proxy all clients would silently share one limit.
+//! Names with `|` between them are alternatives: the first counts whose part is in the request. What
+//! is there and malformed is a 400, and so is a request that has none of them. A list counts
+//! requests by all of its elements together, and each may have alternatives.
+//!
+//! ```
+//! use tidegate::Rules;
+//!
+//! # fn main() -> Result<(), tidegate::config::ConfigError> {
+//! let rules = Rules::from_toml(
+//!     r#"
+//!     [client-ip]
+//!     hops = 1
+//!
+//!     [rules.api]
+//!     max-count = 100
+//!     window = "1s"
+//!     key = "bearer | header:x-api-key | client-ip"
+//!
+//!     [rules.search]
+//!     max-count = 10
+//!     window = "1s"
+//!     key = ["header:x-tenant | everyone", "client-ip"]
+//!     "#,
+//! )?;
+//! # let _ = rules;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The key `client-ip` needs a table `[client-ip]`, of the file or of the rule, which says which
+//! proxies are trusted: a file with that key and without the table is a mistake, because behind a
+//! proxy all clients would silently share one limit.
 //!
 //! On a server that is not axum's, [`Limits::peer`](crate::Limits::peer) says where the address of
 //! the socket's peer is.
+//!
+//! # Exemptions
+//!
+//! The table `exempt` of a rule, and that of the file for all its rules, names requests that pass
+//! without being limited. Any one of the lists exempts a request, and so does
+//! [`exempt`](crate::RateLimitLayer::exempt) of a layer in code.
+//!
+//! - `paths` are compared whole, with the path that the client sent, also where a router is nested
+//!   in another one (with axum's routers).
+//! - `methods` are written in capitals.
+//! - `networks` are compared with the client's address, as the table `client-ip` of the rule finds
+//!   it, or else that of the file. Without such a table it is the address of the socket's peer. A
+//!   request that has no address is not exempt. Nor is, without such a table, one that has a field
+//!   by which proxies tell the client's address; that is a [warning](crate::warning).
+//!
+//! ```
+//! use tidegate::Limits;
+//!
+//! # fn main() -> Result<(), tidegate::config::ConfigError> {
+//! let limits = Limits::from_toml(
+//!     r#"
+//!     exempt = { paths = ["/healthz", "/metrics"], methods = ["OPTIONS"] }
+//!
+//!     [rules.api]
+//!     max-count = 100
+//!     window = "1s"
+//!     key = "peer-ip"
+//!     exempt = { networks = ["10.0.0.0/8", "2001:db8::7"] }
+//!     "#,
+//! )?;
+//! # let _ = limits;
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Several quotas
 //!
@@ -233,6 +305,7 @@
 //! what was expected. Nothing of such a file is used.
 
 mod config_error;
+mod exempt;
 mod key_names;
 mod load;
 mod rule_table;

@@ -1,23 +1,44 @@
 use std::time::Duration;
 
-use super::key_names::key_extractor;
+use super::exempt::exemptions;
+use super::key_names::{client_ip, key_extractor};
 use super::table::{Mistake, Table, Value};
 use crate::algorithm::{Algorithm, Counting, SlidingWindow};
 use crate::key::ip::ClientIp;
 use crate::quota::{Quota, QuotaError};
-use crate::rule::{OnError, Policy, Rule};
+use crate::rule::{Exemptions, OnError, Policy, Rule};
 
 /// The keys of a rule's table beside those of its quotas.
-const KEYS: [&str; 6] = ["enabled", "key", "cost", "on-error", "lease", "shadow"];
+const KEYS: [&str; 8] = [
+    "enabled",
+    "key",
+    "client-ip",
+    "exempt",
+    "cost",
+    "on-error",
+    "lease",
+    "shadow",
+];
+
+/// What a file says for all its rules.
+pub(super) struct Defaults {
+    client_ip: Option<ClientIp>,
+    exemptions: Exemptions,
+}
+
+impl Defaults {
+    pub(super) fn of(file: &Table<'_>) -> Result<Self, Mistake> {
+        Ok(Self {
+            client_ip: file.read_table("client-ip", client_ip)?,
+            exemptions: file.read_table("exempt", exemptions)?.unwrap_or_default(),
+        })
+    }
+}
 
 /// The rule of the table `[rules.<path>]`.
-pub(super) fn rule(
-    path: &str,
-    table: &Table<'_>,
-    client_ip: Option<&ClientIp>,
-) -> Result<Rule, Mistake> {
+pub(super) fn rule(path: &str, table: &Table<'_>, defaults: &Defaults) -> Result<Rule, Mistake> {
     // TOML reads `[rules.api.v1]` as a table `v1` in the rule `api`.
-    let may_be_table = |name: &str| name == "shadow" || name == "quotas";
+    let may_be_table = |name: &str| ["shadow", "quotas", "client-ip", "exempt"].contains(&name);
     let mut values = table.iter();
     if let Some((_, inner)) = values.find(|(name, it)| it.is_table() && !may_be_table(name)) {
         let message = "a table inside of a rule, expected quotes around a path with dots, as in \
@@ -30,9 +51,16 @@ pub(super) fn rule(
         let units = checked_cost(&rule, &cost)?;
         rule = rule.with_cost(units);
     }
+    let client_ip = table.read_table("client-ip", client_ip)?;
+    let client_ip = client_ip.or_else(|| defaults.client_ip.clone());
     if let Some(names) = table.get("key") {
-        rule = rule.with_key(key_extractor(&names, client_ip)?);
+        rule = rule.with_key(key_extractor(&names, client_ip.as_ref())?);
     }
+    let exemptions = table.read_table("exempt", exemptions)?.unwrap_or_default();
+    rule = rule.with_exemptions(Exemptions {
+        client_ip,
+        ..exemptions.and(&defaults.exemptions)
+    });
     if let Some(choice) = table.read("on-error", on_error)? {
         rule = rule.with_on_error(choice);
     }

@@ -48,6 +48,16 @@ impl<'a> Table<'a> {
         self.get(name).map(|value| read(&value)).transpose()
     }
 
+    /// What `read` makes of the table of this key, if the table has the key.
+    pub(super) fn read_table<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&Table<'a>) -> Result<T, Mistake>,
+    ) -> Result<Option<T>, Mistake> {
+        let table = self.get(name).map(|value| value.table("a table"));
+        table.transpose()?.map(|table| read(&table)).transpose()
+    }
+
     /// All keys and their values, in alphabetical order. The place of each is that of its key.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> {
         let entries = self.entries.iter();
@@ -135,6 +145,17 @@ impl<'a> Value<'a> {
     ) -> Result<T, Mistake> {
         let parsed = self.value.as_str().and_then(parse);
         parsed.ok_or_else(|| self.not(expected))
+    }
+
+    /// What `parse` makes of each string of a list.
+    pub(super) fn texts<T>(
+        &self,
+        expected_list: &str,
+        expected: &str,
+        parse: impl Fn(&'a str) -> Option<T>,
+    ) -> Result<Vec<T>, Mistake> {
+        let list = self.list().ok_or_else(|| self.not(expected_list))?;
+        list.map(|item| item.text(expected, &parse)).collect()
     }
 
     /// The mistake that the value is not what is expected.

@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::fmt;
 
 use http::HeaderName;
 use http::request::Parts;
@@ -19,44 +20,52 @@ const CREDENTIALS: [&str; 8] = [
     "x-csrf-token",
 ];
 
-/// The value of a header field as the key.
+/// The value of a header field as the key. A field that nobody has verified is a way around the
+/// limit: with a fresh value in each request, a client has a fresh limit each time.
 ///
-/// Several lines of the field count as one value, in their order. All requests without the field
-/// share one key, unless the field is [required](Header::required).
+/// So limit by a field only if a proxy or a layer outside of this one has checked it, or
+/// [join](crate::key) it with an address.
+///
+/// Several lines of the field count as one value, in their order. A request without the field has
+/// an [absent](super::KeyErrorKind::Absent) key, and is answered with a 400. Where all requests
+/// without it are to share one key, say `.or(Everyone)`.
 ///
 /// The values of `Api-Key`, `Authorization`, `Cookie`, `Proxy-Authorization`, `X-Access-Token`,
 /// `X-Api-Key`, `X-Auth-Token` and `X-Csrf-Token` are stored as a hash. Use [`Header::secret`] for
 /// other fields with secret values.
 ///
-/// # Trust
-///
-/// A client chooses its header fields freely, and with another value in each request it has a fresh
-/// limit each time. Limit by a field only if a proxy has checked it, or join it with an address.
-///
 /// ```
-/// use http::HeaderName;
-/// use tidegate::{Header, PeerIp};
+/// use tidegate::key::Everyone;
+/// use tidegate::{Header, KeyExtractor, PeerIp};
 ///
-/// let tenant = Header::new(HeaderName::from_static("x-tenant")).required();
+/// let tenant = Header::new("x-tenant");
+/// assert_eq!(tenant.key("acme").as_str(), "acme");
 /// // As a key of two parts, with the address of the client.
-/// let key = (PeerIp, tenant);
-/// # let _ = key;
+/// let joined = (PeerIp, tenant.clone());
+/// // All requests without the field share one key.
+/// let shared = tenant.or(Everyone);
+/// # let _ = (joined, shared);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Header {
     name: HeaderName,
     secret: bool,
-    required: bool,
 }
 
 impl Header {
-    /// The value of the field with this name.
+    /// The value of the field with this name: a text, in upper or lower case, or a [`HeaderName`].
+    ///
+    /// # Panics
+    ///
+    /// If the text is no name of a header field. Parse a name that is not a constant first:
+    /// `Header::new(name.parse::<HeaderName>()?)`.
     #[must_use]
-    pub fn new(name: HeaderName) -> Self {
+    #[track_caller]
+    pub fn new(name: impl TryInto<HeaderName, Error: fmt::Display>) -> Self {
+        let name = name.try_into().unwrap_or_else(|error| panic!("{error}"));
         Self {
             secret: CREDENTIALS.contains(&name.as_str()),
             name,
-            required: false,
         }
     }
 
@@ -67,27 +76,28 @@ impl Header {
         self
     }
 
-    /// Fails for a request without the field, with a [`KeyError`] of the kind
-    /// [`Client`](crate::key::KeyErrorKind::Client). Default: such requests share one key.
+    /// The key of this value.
     #[must_use]
-    pub fn required(mut self) -> Self {
-        self.required = true;
-        self
+    pub fn key(&self, value: impl AsRef<[u8]>) -> Key {
+        match self.secret {
+            false => Key::default().with(value),
+            true => Key::default().with_secret(value),
+        }
     }
 }
 
 impl KeyExtractor for Header {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
+        self.find(head)?.ok_or_else(|| {
+            let message = format!("the request has no {} header field", self.name);
+            KeyError::absent(message)
+        })
+    }
+
+    fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
         let mut lines = head.headers.get_all(&self.name).iter();
-        let key = Key::default();
         let Some(first) = lines.next() else {
-            return match self.required {
-                false => Ok(key.with_nothing()),
-                true => Err(KeyError::client(format!(
-                    "the request has no {} header field",
-                    self.name
-                ))),
-            };
+            return Ok(None);
         };
         let mut value = Cow::Borrowed(first.as_bytes());
         for line in lines {
@@ -95,9 +105,10 @@ impl KeyExtractor for Header {
             value.to_mut().push(b'\n');
             value.to_mut().extend_from_slice(line.as_bytes());
         }
-        Ok(match self.secret {
-            false => key.with(value),
-            true => key.with_secret(value),
-        })
+        Ok(Some(self.key(value)))
+    }
+
+    fn mark(&self) -> Cow<'static, str> {
+        format!("header.{}", self.name).into()
     }
 }

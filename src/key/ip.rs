@@ -1,5 +1,6 @@
 //! Addresses as keys: the socket's peer, and the client behind trusted proxies.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -144,18 +145,32 @@ impl PeerIp {
     ) -> ClientIp {
         ClientIp::new(Trust::Nobody).peer(hook)
     }
+
+    /// The address of the peer of the request with this head, whole.
+    pub(crate) fn address(self, head: &Parts) -> Result<IpAddr, KeyError> {
+        peer(head, None)
+    }
+
+    /// The key of a peer with this address, also within [alternatives](KeyExtractor::or):
+    /// [`Key::from`] makes the same.
+    #[must_use]
+    pub fn key(&self, ip: IpAddr) -> Key {
+        ip.into()
+    }
 }
 
 impl KeyExtractor for PeerIp {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        Ok(ip_key(peer(head, None)?, IPV6_PREFIX))
+        Ok(self.address(head)?.into())
+    }
+
+    fn mark(&self) -> Cow<'static, str> {
+        "peer-ip".into()
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        let field = PROXY_FIELDS
-            .into_iter()
-            .find(|field| fields.contains_key(*field));
-        field.map(|field| Warning::named(WarningKind::PeerIpBehindProxy, field))
+        let field = proxy_field(fields)?;
+        Some(Warning::named(WarningKind::PeerIpBehindProxy, field))
     }
 }
 
@@ -257,16 +272,56 @@ impl ClientIp {
         self
     }
 
-    fn client(&self, peer: IpAddr, head: &Parts) -> IpAddr {
+    /// The address of the client that sent the request with this head, whole. IPv4 addresses in
+    /// IPv6 are IPv4 addresses.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tidegate::ClientIp;
+    /// use tidegate::key::PeerAddr;
+    ///
+    /// let client_ip = ClientIp::behind(["10.0.0.0/8".parse()?]);
+    /// let request = Request::builder()
+    ///     .extension(PeerAddr("10.0.0.7:4711".parse()?))
+    ///     .header("x-forwarded-for", "198.51.100.1, 203.0.113.9")
+    ///     .body(())?;
+    /// let (head, ()) = request.into_parts();
+    /// assert_eq!(client_ip.address(&head)?.to_string(), "203.0.113.9");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] of the kind [`Server`](super::KeyErrorKind::Server) if the server does not
+    /// provide the address of the socket's peer.
+    pub fn address(&self, head: &Parts) -> Result<IpAddr, KeyError> {
+        let peer = peer(head, self.peer.as_ref())?;
         let hops = self.field.hops(&head.headers);
-        match &self.trust {
+        Ok(match &self.trust {
             Trust::Networks(networks) => {
                 let trusted = |ip| networks.iter().any(|network| network.contains(&ip));
                 first_untrusted(peer, hops, trusted)
             }
             Trust::Hops(proxies) => nth_from_the_right(peer, hops, *proxies),
             Trust::Nobody => peer,
-        }
+        })
+    }
+
+    /// The key of a client with this address, with the [prefix](Self::ipv6_prefix) of these
+    /// settings. Within [alternatives](KeyExtractor::or) it is the same.
+    ///
+    /// ```
+    /// use tidegate::{ClientIp, Key};
+    ///
+    /// let client = "2001:db8::7".parse()?;
+    /// let by_site = ClientIp::behind_hops(1).ipv6_prefix(48);
+    /// assert_eq!(by_site.key(client).as_str(), "2001%3Adb8%3A%3A/48");
+    /// assert_eq!(ClientIp::behind_hops(1).key(client), Key::from(client));
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    #[must_use]
+    pub fn key(&self, ip: IpAddr) -> Key {
+        ip_key(ip, self.ipv6_prefix)
     }
 }
 
@@ -304,8 +359,11 @@ fn nth_from_the_right(
 
 impl KeyExtractor for ClientIp {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        let peer = peer(head, self.peer.as_ref())?;
-        Ok(ip_key(self.client(peer, head), self.ipv6_prefix))
+        Ok(self.key(self.address(head)?))
+    }
+
+    fn mark(&self) -> Cow<'static, str> {
+        "client-ip".into()
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
@@ -335,8 +393,14 @@ const PROXY_FIELDS: [&str; 8] = [
     "x-client-ip",
 ];
 
+/// The field by which a proxy told the client's address, if there is one.
+pub(crate) fn proxy_field(fields: &HeaderMap) -> Option<&'static str> {
+    let mut known = PROXY_FIELDS.into_iter();
+    known.find(|field| fields.contains_key(*field))
+}
+
 /// The IPv4 network of an IPv4-mapped IPv6 network: `10.0.0.0/8` for `::ffff:10.0.0.0/104`.
-fn unmapped(network: IpNet) -> IpNet {
+pub(crate) fn unmapped(network: IpNet) -> IpNet {
     let canonical = network.addr().to_canonical();
     match network.prefix_len().checked_sub(96) {
         Some(bits) if canonical.is_ipv4() && network.addr().is_ipv6() => {
@@ -352,7 +416,7 @@ const IPV6_PREFIX: u8 = 64;
 /// The key of an address: all of an IPv4 address, and the first `ipv6_prefix` bits of an IPv6
 /// address.
 fn ip_key(ip: IpAddr, ipv6_prefix: u8) -> Key {
-    let part = match ip {
+    let part = match ip.to_canonical() {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) if ipv6_prefix >= 128 => ip.to_string(),
         IpAddr::V6(ip) => {
@@ -361,5 +425,13 @@ fn ip_key(ip: IpAddr, ipv6_prefix: u8) -> Key {
             format!("{network}/{ipv6_prefix}")
         }
     };
-    Key::default().with(part)
+    Key::address(part)
+}
+
+impl From<IpAddr> for Key {
+    /// The key that [`PeerIp`](crate::PeerIp) makes of a peer with this address: IPv6 addresses
+    /// count by their /64 network.
+    fn from(ip: IpAddr) -> Self {
+        ip_key(ip, IPV6_PREFIX)
+    }
 }

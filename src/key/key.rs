@@ -1,5 +1,5 @@
 use std::fmt::{self, Write as _};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
@@ -22,11 +22,27 @@ const MAX_PLAIN_PART: usize = 64;
 /// let key = Key::default().with("10.0.0.7").with("acme:eu");
 /// assert_eq!(key.as_str(), "10.0.0.7:acme%3Aeu");
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+///
+/// A text, an integer and an address are keys of one part. That of an address is the one that
+/// [`PeerIp`](crate::PeerIp) makes of it; [`ClientIp::key`](crate::ClientIp::key) makes that of a
+/// [`ClientIp`](crate::ClientIp) with another prefix.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tidegate::Key;
+///
+/// assert_eq!(Key::from(17_u64), Key::from("17"));
+/// let client: IpAddr = "2001:db8::7".parse()?;
+/// assert_eq!(Key::from(client).as_str(), "2001%3Adb8%3A%3A/64");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Default)]
 pub struct Key {
     /// Escaped parts joined by `:`.
     encoded: String,
-    parts: usize,
+    parts: u32,
+    /// Whether it was made of an address and nothing else.
+    is_address: bool,
 }
 
 impl Key {
@@ -73,6 +89,34 @@ impl Key {
         self
     }
 
+    /// The key of an address, of one part that needs no mark.
+    pub(super) fn address(part: impl AsRef<[u8]>) -> Self {
+        let is_address = true;
+        Self {
+            is_address,
+            ..Self::default().with(part)
+        }
+    }
+
+    /// The key of one part that this key is within alternatives, behind the mark of its extractor.
+    /// Addresses have no mark. No other part contains a `|`, and nothing but several parts in one
+    /// stands between `<` and `>`, so what is equal has the same mark and the same parts.
+    pub(super) fn behind(self, mark: &str) -> Self {
+        if self.is_address {
+            return self;
+        }
+        let (open, close) = match self.parts {
+            0 => ("", ""),
+            1 => ("|", ""),
+            _ => ("|<", ">"),
+        };
+        Self {
+            encoded: [mark, open, &self.encoded, close].concat(),
+            parts: 1,
+            is_address: false,
+        }
+    }
+
     /// The encoded parts, joined by `:`.
     ///
     /// A key without parts and a key of one empty part both give the empty string.
@@ -93,6 +137,21 @@ impl Key {
             self.encoded.push(':');
         }
         self.parts += 1;
+        self.is_address = false;
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        (self.parts, &self.encoded) == (other.parts, &other.encoded)
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.parts, &self.encoded).hash(state);
     }
 }
 
@@ -102,6 +161,28 @@ impl From<&str> for Key {
         Self::default().with(part)
     }
 }
+
+impl From<String> for Key {
+    /// A key of one part.
+    fn from(part: String) -> Self {
+        Self::default().with(part)
+    }
+}
+
+macro_rules! impl_from_integers {
+    ($($integer:ty),+) => {
+        $(impl From<$integer> for Key {
+            /// A key of one part: the digits.
+            fn from(number: $integer) -> Self {
+                Self::default().with(itoa::Buffer::new().format(number))
+            }
+        })+
+    };
+}
+
+impl_from_integers!(
+    u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize
+);
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

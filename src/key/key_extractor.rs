@@ -1,27 +1,30 @@
-use std::fmt;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::HeaderMap;
 use http::request::Parts;
 
-use super::key::Key;
-use crate::error::KeyError;
+use super::alternatives::Alternatives;
+use super::key::{Key, escape};
+use crate::error::{KeyError, KeyErrorKind};
 use crate::warning::Warning;
 
 /// Makes the key of a request from its head.
 ///
-/// Closures are extractors, too. A panic inside an extractor is answered with a 500 and affects no
+/// Closures are extractors, too; [`key_by`](crate::RateLimitLayer::key_by) infers the types of one.
+/// A panic inside an extractor is answered with a 500 and affects no
 /// other request.
 ///
 /// ```
 /// use std::time::Duration;
+/// use tidegate::key::KeyError;
 /// use tidegate::{Key, RateLimitLayer};
 ///
-/// let layer = RateLimitLayer::new("search", Duration::from_secs(1), 10)
-///     .key(|head: &http::request::Parts| {
-///         let user = head.headers.get("x-user").map_or(&b""[..], |user| user.as_bytes());
-///         Ok(Key::default().with(user))
-///     });
+/// let layer = RateLimitLayer::new("search", Duration::from_secs(1), 10).key_by(|head| {
+///     let user = head.headers.get("x-user");
+///     let user = user.ok_or_else(|| KeyError::absent("the request has no x-user field"))?;
+///     Ok(Key::default().with(user))
+/// });
 /// # let _ = layer;
 /// ```
 pub trait KeyExtractor: Send + Sync + 'static {
@@ -34,11 +37,101 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// the request is neither charged nor denied.
     fn extract(&self, head: &Parts) -> Result<Key, KeyError>;
 
+    /// The key of the request with this head, or `None` if what it is made of is absent, so that
+    /// the next [alternative](Self::or) is tried. Default: the key that [`extract`](Self::extract)
+    /// makes, and `None` for an error of the kind [`Absent`](KeyErrorKind::Absent).
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if it is there and malformed, or by a mistake of the server.
+    fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
+        match self.extract(head) {
+            Ok(key) => Ok(Some(key)),
+            Err(error) if error.kind() == KeyErrorKind::Absent => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What this extractor's keys begin with within [alternatives](Self::or), so that they are
+    /// different from those of the others: what it reads, and the name of the field if it reads
+    /// one, such as `header.x-user`. An extractor around another one passes the question on.
+    /// Default: `custom`.
+    fn mark(&self) -> Cow<'static, str> {
+        "custom".into()
+    }
+
+    /// The extractors that this one tries one after the other; none if it is a single one. An
+    /// extractor around another one passes the question on.
+    fn alternatives(&self) -> Vec<Arc<dyn KeyExtractor>> {
+        Vec::new()
+    }
+
     /// A mistake in the set-up that a request with these fields shows; see [`Warning`]. An
     /// extractor around another one passes the question on. Default: `None`.
     fn warning(&self, _fields: &HeaderMap) -> Option<Warning> {
         None
     }
+
+    /// This extractor's key, or that of `other` where what this one reads is absent from the
+    /// request. What is there and malformed is an error, and so is a mistake of the server: then
+    /// `other` is not tried.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tidegate::key::{Bearer, PeerAddr};
+    /// use tidegate::{Header, KeyExtractor, PeerIp};
+    ///
+    /// let caller = Bearer.or(Header::new("x-api-key")).or(PeerIp);
+    ///
+    /// let request = Request::builder().extension(PeerAddr("203.0.113.9:4711".parse()?));
+    /// let (head, ()) = request.body(())?.into_parts();
+    /// assert_eq!(caller.extract(&head)?.as_str(), "203.0.113.9");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A key other than that of an address begins with the [mark](Self::mark) of the extractor that
+    /// made it, so a client who sends `x-user: 203.0.113.9` is not counted with the client of that
+    /// address, nor a secret as a bearer token with the same secret in `x-api-key`.
+    /// [`marked`](Self::marked) makes the same key of a known value. Alternatives behind an
+    /// extractor that always has a key, such as [`PeerIp`](crate::PeerIp), are never tried.
+    fn or(self, other: impl KeyExtractor) -> Alternatives
+    where
+        Self: Sized,
+    {
+        Alternatives::new(self).or(other)
+    }
+
+    /// The key that this extractor's `key` is within [alternatives](Self::or), whatever the others
+    /// are: to look at or to reset the count of somebody who is known.
+    ///
+    /// ```
+    /// use tidegate::{ClientIp, Header, KeyExtractor};
+    ///
+    /// let user = Header::new("x-user");
+    /// assert_eq!(user.key("alice").as_str(), "alice");
+    /// // Of a rule with the key `user.or(client)`; in a file, "header:x-user | client-ip".
+    /// assert_eq!(user.marked(user.key("alice")).as_str(), "header.x-user|alice");
+    ///
+    /// // An address is the same alone and as an alternative.
+    /// let client = ClientIp::behind_hops(1);
+    /// let known = client.key("203.0.113.9".parse()?);
+    /// assert_eq!(client.marked(known.clone()), known);
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    ///
+    /// Of two alternatives with the same mark, such as two closures, the second one's keys begin
+    /// with the mark and `#2`, which this does not know. Such an extractor should be a type with a
+    /// mark of its own.
+    fn marked(&self, key: Key) -> Key {
+        key.behind(&escaped_mark(self))
+    }
+}
+
+/// The mark of an extractor, as keys contain it.
+pub(super) fn escaped_mark(extractor: &(impl KeyExtractor + ?Sized)) -> String {
+    let mut mark = String::new();
+    escape(extractor.mark().as_bytes(), &mut mark);
+    mark
 }
 
 impl<F> KeyExtractor for F
@@ -55,85 +148,45 @@ impl<T: KeyExtractor + ?Sized> KeyExtractor for Arc<T> {
         T::extract(self, head)
     }
 
+    fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
+        T::find(self, head)
+    }
+
+    fn mark(&self) -> Cow<'static, str> {
+        T::mark(self)
+    }
+
+    fn alternatives(&self) -> Vec<Arc<dyn KeyExtractor>> {
+        T::alternatives(self)
+    }
+
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
         T::warning(self, fields)
     }
 }
 
-/// A list of extractors. The parts of their keys, in the order of the list, make one key.
-///
-/// Tuples of two to four extractors do the same. Use this for a list that is known only at run
-/// time.
+/// One key for all requests of a path. The default of every rule, and the last
+/// [alternative](KeyExtractor::or) where requests without a key of their own share one.
 ///
 /// ```
-/// use std::sync::Arc;
-/// use tidegate::{Header, PeerIp};
-/// use tidegate::key::Joined;
+/// use std::time::Duration;
+/// use tidegate::key::Everyone;
+/// use tidegate::{Header, KeyExtractor, RateLimitLayer};
 ///
-/// let key = Joined::new([
-///     Arc::new(PeerIp) as Arc<dyn tidegate::KeyExtractor>,
-///     Arc::new(Header::new(http::HeaderName::from_static("x-tenant"))),
-/// ]);
-/// # let _ = key;
+/// // Each tenant has 100 requests a second, and all requests without a tenant have as many.
+/// let layer = RateLimitLayer::new("api", Duration::from_secs(1), 100)
+///     .key(Header::new("x-tenant").or(Everyone));
+/// # let _ = layer;
 /// ```
-#[derive(Clone)]
-pub struct Joined(Box<[Arc<dyn KeyExtractor>]>);
-
-impl Joined {
-    /// An extractor that joins the keys of these.
-    pub fn new(extractors: impl IntoIterator<Item = Arc<dyn KeyExtractor>>) -> Self {
-        Self(extractors.into_iter().collect())
-    }
-}
-
-impl KeyExtractor for Joined {
-    fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        self.0.iter().try_fold(Key::default(), |key, extractor| {
-            Ok(key.join(&extractor.extract(head)?))
-        })
-    }
-
-    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-        self.0
-            .iter()
-            .find_map(|extractor| extractor.warning(fields))
-    }
-}
-
-impl fmt::Debug for Joined {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Joined({} extractors)", self.0.len())
-    }
-}
-
-macro_rules! impl_for_tuple {
-    ($($extractor:ident),+) => {
-        impl<$($extractor: KeyExtractor),+> KeyExtractor for ($($extractor,)+) {
-            fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-                #[allow(non_snake_case)]
-                let ($($extractor,)+) = self;
-                Ok(Key::default()$(.join(&$extractor.extract(head)?))+)
-            }
-
-            fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
-                #[allow(non_snake_case)]
-                let ($($extractor,)+) = self;
-                None$(.or_else(|| $extractor.warning(fields)))+
-            }
-        }
-    };
-}
-
-impl_for_tuple!(A, B);
-impl_for_tuple!(A, B, C);
-impl_for_tuple!(A, B, C, D);
-
-/// The empty key: all requests of a path are counted together. The default of every rule.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct PathOnly;
+pub struct Everyone;
 
-impl KeyExtractor for PathOnly {
+impl KeyExtractor for Everyone {
     fn extract(&self, _: &Parts) -> Result<Key, KeyError> {
         Ok(Key::default())
+    }
+
+    fn mark(&self) -> Cow<'static, str> {
+        "everyone".into()
     }
 }

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use http::request::Parts;
 
 use super::key::Key;
@@ -8,7 +10,8 @@ use crate::error::KeyError;
 /// counted together, whatever their parameters are.
 ///
 /// A layer on a router also sees requests that match no route. Those share one key, as do all
-/// requests on a server that is not axum's.
+/// requests on a server that is not axum's; so no [alternative](KeyExtractor::or) behind this one is
+/// tried.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -26,12 +29,23 @@ use crate::error::KeyError;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MatchedPath;
 
+impl MatchedPath {
+    /// The key of requests that match this route.
+    #[must_use]
+    pub fn key(&self, route: &str) -> Key {
+        route.into()
+    }
+}
+
 impl KeyExtractor for MatchedPath {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        let key = Key::default();
         Ok(match head.extensions.get::<axum::extract::MatchedPath>() {
-            Some(path) => key.with(path.as_str()),
-            None => key.with_nothing(),
+            Some(path) => self.key(path.as_str()),
+            None => Key::default().with_nothing(),
         })
+    }
+
+    fn mark(&self) -> Cow<'static, str> {
+        "matched-path".into()
     }
 }

@@ -4,13 +4,13 @@
 //! quotas of their rule; a rule without an extractor counts all its requests together.
 //!
 //! ```
-//! use http::{HeaderName, Request};
+//! use http::Request;
 //! use tidegate::key::PeerAddr;
 //! use tidegate::{Header, KeyExtractor, PeerIp};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Counted together: requests of one tenant from one address.
-//! let extractor = (PeerIp, Header::new(HeaderName::from_static("x-tenant")));
+//! let extractor = (PeerIp, Header::new("x-tenant"));
 //!
 //! let request = Request::builder()
 //!     .header("x-tenant", "acme")
@@ -24,30 +24,73 @@
 //!
 //! | requests are counted by | extractor |
 //! |---|---|
-//! | the path alone | [`PathOnly`], the default |
+//! | nothing: all requests of the path together | [`Everyone`], the default |
 //! | the address of the socket's peer | [`PeerIp`](crate::PeerIp) |
 //! | the client's address behind proxies | [`ClientIp`](crate::ClientIp), with its [`Forwarding`] field |
 //! | the value of a header field | [`Header`](crate::Header) |
+//! | a bearer token, a cookie | [`Bearer`], [`Cookie`] |
+//! | the user, or what else a layer outside has put into the extensions | [`Extension`] |
+//! | the method | [`Method`] |
 //! | the route that axum matched | `MatchedPath` (feature `axum`) |
 //! | several of these together | tuples, or [`Joined`] for a list |
+//! | one of these, or else another one | [`KeyExtractor::or`] |
 //! | anything else | a closure from the request's head to `Result<Key, KeyError>` |
 //!
 //! A request for which an extractor fails with a [`KeyError`] is neither charged nor denied. It
 //! goes to the error callbacks, and without one it is answered with a 400 or a 500, depending on
 //! the [`KeyErrorKind`].
+//!
+//! # The key of somebody who is known
+//!
+//! Each extractor makes the key of a value that code knows: `Header::new("x-user").key("alice")`,
+//! `Bearer.key(token)`, `client_ip.key(address)`. [`Key::from`](crate::Key) does so for addresses,
+//! numbers and texts, and [`Key::join`](crate::Key::join) puts the parts of a tuple together. As one
+//! of several alternatives the key has a mark in front, which
+//! [`marked`](crate::KeyExtractor::marked) adds. With such a key
+//! [`Store::peek`](crate::Store::peek) and [`Store::reset`](crate::Store::reset) find the count.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tidegate::{Header, KeyExtractor, PeerIp, Quota, RateLimitLayer, Rule, Store, Take};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! # let store = Arc::new(tidegate::MemoryStore::new());
+//! let user = Header::new("x-user");
+//! let rule = Rule::new("login", [Quota::per_minute(5)])?.with_key(user.clone().or(PeerIp));
+//! let layer = RateLimitLayer::from_rule(rule.clone()).store(Arc::clone(&store));
+//!
+//! // Alice called: she may try again.
+//! let alice = Take::new(Arc::new(rule), user.marked(user.key("alice")));
+//! let had_a_count = store.reset(&alice).await?;
+//! # let _ = (layer, had_a_count);
+//! # Ok(())
+//! # }
+//! ```
 
+mod alternatives;
+mod bearer;
+mod cookie;
+mod extension;
 mod forwarding;
 pub(crate) mod header;
 pub(crate) mod ip;
+mod joined;
 pub(crate) mod key;
 pub(crate) mod key_extractor;
 #[cfg(feature = "axum")]
 pub(crate) mod matched_path;
+mod method;
 
+pub use alternatives::Alternatives;
+pub use bearer::Bearer;
+pub use cookie::Cookie;
+pub use extension::Extension;
 pub use forwarding::Forwarding;
 pub use ip::PeerAddr;
+pub use joined::Joined;
 pub(crate) use key::{Key, escape, hash};
+pub use key_extractor::Everyone;
 pub(crate) use key_extractor::KeyExtractor;
-pub use key_extractor::{Joined, PathOnly};
+pub use method::Method;
 
 pub use crate::error::{KeyError, KeyErrorKind};

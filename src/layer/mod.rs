@@ -3,12 +3,12 @@
 //! ```
 //! use std::time::Duration;
 //! use axum::{Router, routing::get};
-//! use tidegate::{Denied, PeerIp, RateLimitLayer};
+//! use tidegate::{PeerIp, RateLimitLayer};
 //!
 //! // Each client address: at most 5 requests in any 10 seconds, in all routes of the router.
 //! let limited = RateLimitLayer::new("api", Duration::from_secs(10), 5)
 //!     .key(PeerIp)
-//!     .degrade(async |denied: Denied| {
+//!     .degrade_fn(async |denied| {
 //!         format!("come back in {:?}", denied.decision.retry_after())
 //!     });
 //! let app: Router = Router::new()

@@ -1,6 +1,8 @@
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum_core::response::IntoResponse;
 use http::request::Parts;
 use tower_layer::Layer;
 
@@ -9,9 +11,10 @@ use super::inspector::{Inspector, Warnings};
 use super::responder::Responder;
 use super::settings::{RuleSource, Settings};
 use super::{Headers, RateLimit};
-use crate::callback::{DegradeCallback, ErrorCallback};
-use crate::key::KeyExtractor;
+use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
+use crate::error::KeyError;
 use crate::key::ip::PeerHook;
+use crate::key::{Key, KeyExtractor};
 use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::quota::Quota;
 use crate::rule::{Rule, SharedRules};
@@ -106,6 +109,29 @@ impl RateLimitLayer {
         self
     }
 
+    /// The same with a closure, whose types are inferred: [`key`](Self::key) needs the type of its
+    /// argument.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::key::KeyError;
+    /// use tidegate::{Key, RateLimitLayer};
+    ///
+    /// let tenants = ["acme", "globex"];
+    /// let layer = RateLimitLayer::new("api", Duration::from_secs(1), 100).key_by(move |head| {
+    ///     let host = head.uri.host().ok_or_else(|| KeyError::absent("the request has no host"))?;
+    ///     let tenant = host.split('.').next().filter(|name| tenants.contains(name));
+    ///     tenant.map(Key::from).ok_or_else(|| KeyError::malformed("an unknown tenant"))
+    /// });
+    /// # let _ = layer;
+    /// ```
+    pub fn key_by(
+        self,
+        key: impl Fn(&Parts) -> Result<Key, KeyError> + Send + Sync + 'static,
+    ) -> Self {
+        self.key(key)
+    }
+
     /// What a request costs, in units, from its head: a request for a large export may cost more
     /// than one for a page. A request of cost 0 is always allowed and charged nothing. A panic is
     /// answered with a 500. Default: the rule's cost, which is 1 by default.
@@ -124,7 +150,8 @@ impl RateLimitLayer {
     }
 
     /// Requests that pass without being limited: CORS preflights, for example. A panic is
-    /// answered with a 500. Default: none.
+    /// answered with a 500. What the [file](crate::config#exemptions) exempts passes, too. Default:
+    /// none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -147,6 +174,35 @@ impl RateLimitLayer {
         self
     }
 
+    /// The same with a closure, whose types are inferred: [`degrade`](Self::degrade) needs the type
+    /// of its argument. What the closure has captured is cloned in it for each answer.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use tidegate::RateLimitLayer;
+    ///
+    /// let last_report = Arc::<str>::from("the report of yesterday");
+    /// let layer = RateLimitLayer::new("export", Duration::from_secs(60), 1)
+    ///     .degrade_fn(move |denied| {
+    ///         let report = Arc::clone(&last_report);
+    ///         async move {
+    ///             let wait = denied.decision.retry_after().unwrap_or_default();
+    ///             format!("{report} (a new one in {} s)", wait.as_secs())
+    ///         }
+    ///     });
+    /// # let _ = layer;
+    /// ```
+    pub fn degrade_fn<Answer>(
+        self,
+        callback: impl Fn(Denied) -> Answer + Send + Sync + 'static,
+    ) -> Self
+    where
+        Answer: Future<Output: IntoResponse> + Send + 'static,
+    {
+        self.degrade(callback)
+    }
+
     /// What answers a request for which no decision could be made, or whose handler failed.
     ///
     /// Default: a 503 if the store failed, or what the rule's [`OnError`](crate::rule::OnError)
@@ -158,6 +214,38 @@ impl RateLimitLayer {
     pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
         self.change_responder().on_error = Some(Arc::new(callback));
         self
+    }
+
+    /// The same with a closure, whose types are inferred: [`on_error`](Self::on_error) needs the type
+    /// of its argument. What the closure has captured is cloned in it for each answer. It returns a
+    /// response or a [`Recovery`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use std::time::Duration;
+    /// use tidegate::{RateLimitLayer, Recovery};
+    ///
+    /// let failures = Arc::new(AtomicU64::new(0));
+    /// let layer = RateLimitLayer::new("search", Duration::from_secs(1), 100)
+    ///     .on_error_fn(move |failed| {
+    ///         let failures = Arc::clone(&failures);
+    ///         async move {
+    ///             let number = failures.fetch_add(1, Ordering::Relaxed);
+    ///             eprintln!("failure {number}: {failed}");
+    ///             Recovery::Propagate
+    ///         }
+    ///     });
+    /// # let _ = layer;
+    /// ```
+    pub fn on_error_fn<Answer>(
+        self,
+        callback: impl Fn(Failed) -> Answer + Send + Sync + 'static,
+    ) -> Self
+    where
+        Answer: Future<Output: Into<Recovery>> + Send + 'static,
+    {
+        self.on_error(callback)
     }
 
     /// Which fields the responses get. Default: [`Headers::Draft11`].

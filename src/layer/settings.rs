@@ -13,7 +13,7 @@ use crate::callback::{Panicked, caught};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::metrics::RuleSnapshot;
-use crate::rule::{Rule, SharedRules};
+use crate::rule::{Exemptions, Rule, SharedRules};
 use crate::store::Take;
 use crate::warning::{Warning, WarningKind};
 
@@ -84,10 +84,11 @@ impl Settings {
             found.ok().flatten()
         };
         let of_key = extractor.and_then(warning);
+        let of_exemptions = rule.exemptions().and_then(|it| it.warning(fields));
         let of_rule = rule
             .has_large_log()
             .then(|| Warning::named(WarningKind::LargeLog, "max"));
-        for found in of_key.into_iter().chain(of_rule) {
+        for found in [of_key, of_exemptions, of_rule].into_iter().flatten() {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.
@@ -130,7 +131,8 @@ impl Settings {
         request: Request<B>,
     ) -> (Result<Take, Box<Action>>, Request<B>) {
         let has_key = self.responder.extractor(&rule).is_some();
-        if !has_key && self.cost.is_none() && self.exempt.is_none() {
+        let has_exemptions = self.exempt.is_some() || rule.exemptions().is_some();
+        if !has_key && self.cost.is_none() && !has_exemptions {
             return (Ok(Take::new(rule, Key::default())), request);
         }
         let (mut head, body) = request.into_parts();
@@ -154,6 +156,9 @@ impl Settings {
         }
         let found = self.find_peer(&rule, head);
         found.map_err(|panicked| failed(panicked.into()))?;
+        if rule.exemptions().is_some_and(|it| it.contain(head)) {
+            return Err(Box::new(Action::Pass));
+        }
         let key = self.responder.extract(&rule, head);
         let key = key.map_err(|action| failed(*action))?;
         let cost = match &self.cost {
@@ -164,10 +169,11 @@ impl Settings {
         Ok(Take::new(rule, key).with_cost(cost))
     }
 
-    /// Puts what the hook finds where the rule's extractor looks for it.
+    /// Puts what the hook finds where the rule's extractor and its exemptions look for it.
     fn find_peer(&self, rule: &Rule, head: &mut Parts) -> Result<(), Panicked> {
+        let has_exempt_networks = rule.exemptions().is_some_and(Exemptions::needs_address);
         if let Some(hook) = &self.peer
-            && self.responder.extractor(rule).is_some()
+            && (has_exempt_networks || self.responder.extractor(rule).is_some())
             && let Some(peer) = caught("peer hook", rule.path(), || hook.find(&head.extensions))?
         {
             head.extensions.insert(PeerAddr(peer));

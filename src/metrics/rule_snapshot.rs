@@ -70,7 +70,7 @@ impl RuleSnapshot {
     }
 
     /// All errors by the names of their kinds: those of the store such as `timeout`, and
-    /// `key_client` and `key_server`.
+    /// `key_absent`, `key_malformed` and `key_server`.
     pub fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let store = StoreErrorKind::ALL.map(|kind| (kind.name(), self.store_errors(kind)));
         let key = KeyErrorKind::ALL.map(|kind| (kind.name(), self.key_errors(kind)));

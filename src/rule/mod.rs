@@ -25,12 +25,14 @@
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
 mod count_name;
+mod exemptions;
 pub(crate) mod rule;
 pub(crate) mod rules;
 mod share;
 mod shared_rules;
 
 pub(crate) use count_name::CountName;
+pub(crate) use exemptions::Exemptions;
 pub(crate) use rule::Rule;
 pub use rule::{OnError, Policy, RuleError};
 pub(crate) use rules::Rules;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderValue;
 
+use super::exemptions::Exemptions;
 use super::share::Share;
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
@@ -40,6 +41,7 @@ pub struct Rule {
     /// The longest time for which a charge counts, in microseconds.
     life: u64,
     key: Option<Arc<dyn KeyExtractor>>,
+    exemptions: Option<Arc<Exemptions>>,
     cost: u64,
     counting: Counting,
     on_error: Option<OnError>,
@@ -122,6 +124,7 @@ impl Rule {
             quotas,
             policies,
             key: None,
+            exemptions: None,
             cost: 1,
             counting: Algorithm::default().into(),
             on_error: None,
@@ -140,6 +143,13 @@ impl Rule {
     #[must_use]
     pub fn with_key(mut self, key: impl KeyExtractor) -> Self {
         self.key = Some(Arc::new(key));
+        self
+    }
+
+    /// The requests that pass without being limited. Default: none.
+    #[cfg(feature = "config")]
+    pub(crate) fn with_exemptions(mut self, exemptions: Exemptions) -> Self {
+        self.exemptions = (!exemptions.is_empty()).then(|| Arc::new(exemptions));
         self
     }
 
@@ -322,6 +332,10 @@ impl Rule {
     /// What clients are told of the policies.
     pub(crate) const fn texts(&self) -> &PolicyTexts {
         &self.texts
+    }
+
+    pub(crate) fn exemptions(&self) -> Option<&Exemptions> {
+        self.exemptions.as_deref()
     }
 
     pub(crate) fn extractor(&self) -> Option<&dyn KeyExtractor> {

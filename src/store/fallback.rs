@@ -146,9 +146,9 @@ impl LocalFallback {
         self.store.warnings()
     }
 
-    /// Forgets what was charged here.
-    pub(super) fn reset(&self, take: &Take) {
-        self.store.forget(take);
+    /// Forgets what was charged here, and returns whether anything of it still counted.
+    pub(super) fn reset(&self, take: &Take) -> bool {
+        self.store.forget(take)
     }
 
     fn log_recovery(&self) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
@@ -241,14 +241,23 @@ impl Store for RedisStore {
         })
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let arguments = |command: &mut Cmd| {
             command.arg(self.now());
         };
         let reply =
             self.connection
                 .change_count(&RESET, self.key_of(take), self.deadline(take), arguments);
-        StoreFuture::boxed(async move { reply.await.map(drop) })
+        let address = Arc::clone(self.connection.label());
+        StoreFuture::boxed(async move {
+            match reply.await? {
+                Value::Int(found) => Ok(found > 0),
+                _ => {
+                    let message = format!("{address} gave an answer that is no reset");
+                    Err(StoreError::new(StoreErrorKind::Protocol, message))
+                }
+            }
+        })
     }
 
     fn name(&self) -> String {

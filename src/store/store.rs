@@ -91,7 +91,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
 
     /// Forgets what counts for the key of this take under its rule, and what was given back of it:
-    /// the next take finds nothing charged. For operators and tests; [`peek`](Self::peek)
+    /// the next take finds nothing charged. Returns whether there was a count: one that has ceased
+    /// to count, and was not dropped yet, may be found, too. For operators and tests; [`peek`](Self::peek)
     /// shows what there is. Other rules of the same path and algorithm, whose counts these are as
     /// well, begin anew, too; counts of other algorithms stay.
     ///
@@ -105,7 +106,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. Whether anything was forgotten is
     /// then unknown; it is safe to ask again.
-    fn reset(&self, take: &Take) -> StoreFuture<()>;
+    fn reset(&self, take: &Take) -> StoreFuture<bool>;
 
     /// The store's name for people: `memory`, or an address without secrets. Stores with one name
     /// that begins with `redis `, as that of a `RedisStore` does, are taken for one server: after a
@@ -142,7 +143,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         S::refund(self, take, receipt)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         S::reset(self, take)
     }
 

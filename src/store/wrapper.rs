@@ -67,15 +67,15 @@ impl<W: Wrapper> Store for W {
             return StoreFuture::ready(Ok(given_back));
         }
         let refund = |inner: &W::Inner, take: &Take| inner.refund(take, receipt);
-        self.wrapped().change(take, refund)
+        self.wrapped().change(take, refund, |given_back| given_back)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
-        if let Some(fallback) = &self.wrapped().fallback {
-            fallback.reset(take);
-        }
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        let fallback = self.wrapped().fallback.as_ref();
+        let has_counted_here = fallback.is_some_and(|it| it.reset(take));
         let reset = |inner: &W::Inner, take: &Take| inner.reset(take);
-        self.wrapped().change(take, reset)
+        let found = move |has_counted| has_counted || has_counted_here;
+        self.wrapped().change(take, reset, found)
     }
 
     fn name(&self) -> String {
@@ -132,12 +132,13 @@ impl<S: Store> Wrapped<S> {
         &self,
         take: &Take,
         ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
+        map: impl FnOnce(T) -> T + Send + 'static,
     ) -> StoreFuture<T> {
         let denials = self.denials.as_ref();
         let guard = denials.map(|denials| denials.begin_change(take));
         self.call(take, Asked::Change, ask, move |_, answer| {
             drop(guard);
-            answer
+            answer.map(map)
         })
     }
 

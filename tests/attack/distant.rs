@@ -115,7 +115,7 @@ impl Store for Distant {
         self.send(fate, move |inner| inner.refund(&take, &receipt))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let take = take.clone();
         self.send(Fate::Answered, move |inner| inner.reset(&take))
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use http::{HeaderName, HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Request, StatusCode};
 use tidegate::key::KeyError;
 use tidegate::rule::{OnError, Share, SharedRules};
 use tidegate::{
@@ -22,7 +22,7 @@ const BROKEN: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 const OK: StatusCode = StatusCode::OK;
 
 fn tenant() -> Header {
-    Header::new(HeaderName::from_static("x-tenant")).required()
+    Header::new("x-tenant")
 }
 
 fn server_key(_: &http::request::Parts) -> Result<tidegate::Key, KeyError> {
@@ -122,7 +122,7 @@ async fn a_required_header_that_is_missing() {
 #[tokio::test]
 async fn a_required_header_beside_a_key_that_is_there() {
     let rule = || {
-        let other = Header::new(HeaderName::from_static("x-other"));
+        let other = Header::new("x-other");
         Rule::new("keyed", quotas())
             .expect("valid")
             .with_key((other, tenant()))

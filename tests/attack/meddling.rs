@@ -58,7 +58,7 @@ impl Store for Meddling {
         self.inner.refund(take, receipt)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         self.inner.reset(take)
     }
 

@@ -315,7 +315,7 @@ async fn a_prefix_with_a_stray_brace() {
                 .reset(&Take::new(Arc::clone(&rule), take.key().clone()))
                 .await
             {
-                Ok(()) => 5,
+                Ok(_) => 5,
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
                     3
@@ -481,7 +481,7 @@ async fn values_of_a_wrong_type() {
                 );
                 assert!(decision.expect("a decision").is_allowed(), "{case}");
                 match reset {
-                    Ok(()) => {
+                    Ok(_) => {
                         assert_eq!(clocked.remaining(&take).await, 5, "{case}");
                         assert_eq!(early.refund().await.expect("an answer"), 0, "{case}");
                         clocked.advance(MICROSECOND);
@@ -905,7 +905,7 @@ impl Store for Mute {
         StoreFuture::boxed(std::future::pending())
     }
 
-    fn reset(&self, _: &Take) -> StoreFuture<()> {
+    fn reset(&self, _: &Take) -> StoreFuture<bool> {
         StoreFuture::boxed(std::future::pending())
     }
 

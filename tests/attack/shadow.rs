@@ -62,7 +62,7 @@ fn tenant(head: &Parts) -> Result<Key, KeyError> {
     let query = head.uri.query().unwrap_or_default();
     match query.split(',').next().unwrap_or_default() {
         "panic" => panic!("an extractor of a test"),
-        "" => Err(KeyError::client("a test has no key")),
+        "" => Err(KeyError::absent("a test has no key")),
         tenant => Ok(Key::from(tenant)),
     }
 }

@@ -207,14 +207,15 @@ impl Store for Wrong {
         StoreFuture::ready(Ok(back))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         match self.mistake {
-            Mistake::ResetsNothing => StoreFuture::ready(Ok(())),
+            Mistake::ResetsNothing => StoreFuture::ready(Ok(true)),
             Mistake::ResetsEverything => {
+                let found = self.inner.reset(take);
                 for take in self.seen.lock().expect("no panic").iter() {
                     let _ = self.inner.reset(take).now();
                 }
-                StoreFuture::ready(Ok(()))
+                found
             }
             Mistake::OneKey => self
                 .inner
@@ -469,15 +470,15 @@ impl Store for Own {
         })
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let name = self.name_of(take);
         let mut counts = self.counts.lock().expect("no panic");
-        if self.mistake == OwnMistake::DropsOnReset {
-            counts.remove(&name);
-        } else if let Some(count) = counts.get_mut(&name) {
-            count.reset(self.now());
-        }
-        StoreFuture::ready(Ok(()))
+        let found = match counts.get_mut(&name) {
+            Some(_) if self.mistake == OwnMistake::DropsOnReset => counts.remove(&name).is_some(),
+            Some(count) => count.reset(self.now()),
+            None => false,
+        };
+        StoreFuture::ready(Ok(found))
     }
 
     fn name(&self) -> String {

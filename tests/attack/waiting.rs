@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use futures_util::future::join_all;
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use tidegate::{Header, RateLimitLayer, RedisStore};
 use tokio::task::JoinSet;
@@ -25,7 +25,7 @@ fn of(tenant: &str) -> Request<Body> {
 }
 
 fn layer(store: &RedisStore, window: Duration, max: u64) -> RateLimitLayer {
-    let tenant = Header::new(HeaderName::from_static("x-tenant"));
+    let tenant = Header::new("x-tenant");
     RateLimitLayer::new("paced", window, max)
         .store(store.clone())
         .key(tenant)

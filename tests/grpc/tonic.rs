@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::codegen::Bytes;
-use tonic::codegen::http::{HeaderName, Request, Response as HttpResponse, StatusCode, Uri};
+use tonic::codegen::http::{Request, Response as HttpResponse, StatusCode, Uri};
 use tonic::service::{LayerExt, Routes};
 use tonic::transport::server::TcpConnectInfo;
 use tonic::transport::{Channel, Endpoint, Server};
@@ -168,7 +168,7 @@ async fn server_stream() {
 
 #[tokio::test]
 async fn all_codes() {
-    let tenant = Header::new(HeaderName::from_static("x-tenant")).required();
+    let tenant = Header::new("x-tenant");
     let undecided = one().store(Arc::new(MemoryStore::with_max_keys(0)));
     for (layer, code) in [
         (undecided.clone(), Code::Unavailable),

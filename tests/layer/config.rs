@@ -239,7 +239,7 @@ fn mistakes_in_counts() {
     insta::assert_snapshot!(of_rule("window = \"1s\""), @"line 2: rules.getId: a window without max-count, expected both");
     insta::assert_snapshot!(of_rule("max-count = 1\nwindow = \"1s\"\ncost = 0"), @"line 5: rules.getId.cost: requests that cost 0 are not limited, expected 1 or more");
     insta::assert_snapshot!(of_rule("max-count = 5\nwindow = \"1s\"\ncost = 6"), @"line 5: rules.getId.cost: more than max-count (or burst), so that no request would ever be allowed");
-    insta::assert_snapshot!(of_rule("key = \"path\""), @"line 2: rules.getId: no quota, expected either max-count and window, or quotas");
+    insta::assert_snapshot!(of_rule("key = \"everyone\""), @"line 2: rules.getId: no quota, expected either max-count and window, or quotas");
     insta::assert_snapshot!(of_rule("quotas = []"), @"line 2: rules.getId: 0 quotas, expected 1 to 16");
     insta::assert_snapshot!(of_rule("max-count = 1\nquotas = [{ max-count = 5, window = \"1m\" }]"), @"line 4: rules.getId.quotas: two ways at once, expected either max-count and window, or quotas");
     insta::assert_snapshot!(of_rule("quotas = [\n  { max-count = 5, window = \"1m\" },\n  { max-count = 9, window = \"1mm\" },\n]"), @r#"line 5: rules.getId.quotas.window: found "1mm", expected a duration such as "10s", "500ms" or "1h 30m""#);
@@ -249,14 +249,14 @@ fn mistakes_in_counts() {
 #[test]
 fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
-    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `cost`, `on-error`, `lease`, `shadow`");
-    insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: found "ip", expected "path", "peer-ip", "client-ip", "matched-path" (with the feature "axum") or "header:<name>""#);
-    insta::assert_snapshot!(with("key = [\"path\", \"header:a b\"]"), @r#"line 5: rules.getId.key: found "header:a b", expected "path", "peer-ip", "client-ip", "matched-path" (with the feature "axum") or "header:<name>""#);
-    insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "path", "peer-ip", "client-ip", "matched-path" (with the feature "axum") or "header:<name>""#);
-    insta::assert_snapshot!(with("key = 7"), @r#"line 5: rules.getId.key: found 7, expected "path", "peer-ip", "client-ip", "matched-path" (with the feature "axum") or "header:<name>""#);
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `shadow`");
+    insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: found "ip", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
+    insta::assert_snapshot!(with("key = [\"everyone\", \"header:a b\"]"), @r#"line 5: rules.getId.key: found "header:a b", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
+    insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
+    insta::assert_snapshot!(with("key = 7"), @r#"line 5: rules.getId.key: found 7, expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(with("on-error = \"ignore\""), @r#"line 5: rules.getId.on-error: found "ignore", expected "respond", "proceed" or "fallback""#);
-    insta::assert_snapshot!(said("enable = true"), @"line 1: enable: unknown field `enable`, expected one of `enabled`, `shadow`, `prefix`, `client-ip`, `rules`");
-    insta::assert_snapshot!(said("[rule.getId]\nmax-count = 1"), @"line 1: rule: unknown field `rule`, expected one of `enabled`, `shadow`, `prefix`, `client-ip`, `rules`");
+    insta::assert_snapshot!(said("enable = true"), @"line 1: enable: unknown field `enable`, expected one of `enabled`, `shadow`, `prefix`, `client-ip`, `exempt`, `rules`");
+    insta::assert_snapshot!(said("[rule.getId]\nmax-count = 1"), @"line 1: rule: unknown field `rule`, expected one of `enabled`, `shadow`, `prefix`, `client-ip`, `exempt`, `rules`");
     insta::assert_snapshot!(said("[rules.\"\"]\nmax-count = 1\nwindow = \"1s\""), @r#"line 1: rules."": the path is empty, expected the name of what is limited"#);
     insta::assert_snapshot!(said("rules = 7"), @"line 1: rules: found 7, expected tables of rules: [rules.<path>]");
     insta::assert_snapshot!(said("enabled = \"yes\""), @r#"line 1: enabled: found "yes", expected true or false"#);
@@ -311,7 +311,7 @@ fn paths_with_dots_need_quotes() {
 fn the_key_client_ip_needs_its_table() {
     let of = |key: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\nkey = {key}"));
     insta::assert_snapshot!(of("\"client-ip\""), @r#"line 5: rules.getId.key: the key "client-ip" without a table [client-ip], expected one that says which proxies are trusted: trusted = ["10.0.0.0/8"] or hops = 1; trusted = [] if clients connect directly"#);
-    insta::assert_snapshot!(of("[\"path\", \"client-ip\"]"), @r#"line 5: rules.getId.key: the key "client-ip" without a table [client-ip], expected one that says which proxies are trusted: trusted = ["10.0.0.0/8"] or hops = 1; trusted = [] if clients connect directly"#);
+    insta::assert_snapshot!(of("[\"everyone\", \"client-ip\"]"), @r#"line 5: rules.getId.key: the key "client-ip" without a table [client-ip], expected one that says which proxies are trusted: trusted = ["10.0.0.0/8"] or hops = 1; trusted = [] if clients connect directly"#);
     insta::assert_snapshot!(said("[client-ip]\nfield = \"forwarded\""), @r#"line 1: client-ip: neither trusted nor hops, expected trusted = ["10.0.0.0/8"] (the networks of your proxies) or hops = 1 (their number); trusted = [] if clients connect directly"#);
     let rule = "[rules.a]\nmax-count = 1\nwindow = \"1s\"\nkey = \"client-ip\"";
     for trust in ["trusted = []", "trusted = [\"10.0.0.0/8\"]", "hops = 1"] {
@@ -331,7 +331,7 @@ fn long_values_are_cut() {
         "max-count = \"LONG\"\nwindow = \"1s\"",
         "max-count = 1\nwindow = \"1s\"\nkey = \"LONG\"",
         "max-count = 1\nwindow = \"1s\"\nkey = \"header:LONG LONG\"",
-        "max-count = 1\nwindow = \"1s\"\nkey = [\"path\", \"LONG\"]",
+        "max-count = 1\nwindow = \"1s\"\nkey = [\"everyone\", \"LONG\"]",
         "max-count = 1\nwindow = \"1s\"\non-error = \"LONG\"",
         "algorithm = \"LONG\"",
         "max-count = 1\nwindow-time = 1\nwindow-time-unit = \"LONG\"",
@@ -545,4 +545,29 @@ async fn paused_time_moves_the_default_store() {
         tokio::time::sleep(crate::WINDOW + std::time::Duration::from_millis(1)).await;
         assert_eq!(crate::status(&app, "/").await, 200);
     }
+}
+
+#[test]
+fn alternatives_as_keys() {
+    let said = |key: &str| -> String {
+        let text = format!(
+            "[rules.p]\nmax-count = 1\nwindow = \"1m\"\nkey = {key}\n[client-ip]\nhops = 1"
+        );
+        match Rules::from_toml(&text) {
+            Ok(_) => "valid".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    };
+    for key in [
+        "\"bearer | header:x-api-key | client-ip\"",
+        "\"bearer|everyone\"",
+        "[\"client-ip\", \"cookie:sid | everyone\", \"method\"]",
+        "\"header:x-user\"",
+    ] {
+        assert_eq!(said(key), "valid", "{key}");
+    }
+    insta::assert_snapshot!(said("\"bearer | cookies:sid\""), @r#"line 4: rules.p.key: found "cookies:sid", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
+    insta::assert_snapshot!(said("\"bearer |\""), @r#"line 4: rules.p.key: found "", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
+    insta::assert_snapshot!(said("\"cookie:a b\""), @r#"line 4: rules.p.key: found "cookie:a b", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
+    insta::assert_snapshot!(said("[\"method\", \"client-ip | bearer\"]"), @r#"line 4: rules.p.key: "client-ip" before other alternatives, expected it as the last one: every request has it"#);
 }

@@ -179,7 +179,7 @@ async fn the_store_is_asked_once() {
             self.0.refund(take, receipt)
         }
 
-        fn reset(&self, take: &tidegate::Take) -> tidegate::store::StoreFuture<()> {
+        fn reset(&self, take: &tidegate::Take) -> tidegate::store::StoreFuture<bool> {
             self.0.reset(take)
         }
 

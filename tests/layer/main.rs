@@ -3,15 +3,18 @@
 mod allocations;
 mod charges;
 mod client_ip;
+mod closures;
 mod config;
 mod contract;
 mod counters;
 #[cfg(feature = "tracing")]
 mod events;
+mod exempt;
 mod failures;
 #[cfg(feature = "test-util")]
 mod fields;
 mod grpc;
+mod keys;
 #[cfg(feature = "metrics")]
 mod published;
 mod reload;

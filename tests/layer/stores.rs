@@ -46,7 +46,7 @@ impl Store for Far {
         self.memory.refund(take, receipt)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         self.memory.reset(take)
     }
 
@@ -69,8 +69,8 @@ impl Store for Always {
         StoreFuture::ready(Ok(0))
     }
 
-    fn reset(&self, _: &Take) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
+    fn reset(&self, _: &Take) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(false))
     }
 
     fn name(&self) -> String {

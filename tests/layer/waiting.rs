@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get as on_get;
 use futures_util::future::{join_all, select};
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use tidegate::decision::Verdict;
 use tidegate::{Header, MemoryStore, RateLimitLayer, Store, Take};
 use tokio::time::{Instant, sleep, timeout};
@@ -36,7 +36,7 @@ fn paused() -> Arc<MemoryStore> {
 }
 
 fn tenant() -> Header {
-    Header::new(HeaderName::from_static("x-tenant"))
+    Header::new("x-tenant")
 }
 
 fn of(tenant: &str) -> Request<Body> {

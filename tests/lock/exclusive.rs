@@ -289,10 +289,7 @@ async fn an_upgrade_frees_its_permit() {
 #[tokio::test]
 async fn keys_have_permits_of_their_own() {
     let server = Redis::start();
-    let (work, apps) = fleet(&server, |layer| {
-        layer.key(Header::new(http::HeaderName::from_static("x-user")))
-    })
-    .await;
+    let (work, apps) = fleet(&server, |layer| layer.key(Header::new("x-user"))).await;
     let of = |user: &'static str| {
         let mut request = request();
         let value = http::HeaderValue::from_static(user);
@@ -440,7 +437,7 @@ async fn without_redis() {
 async fn without_a_key() {
     let server = Redis::start();
     let layer = ExclusiveLayer::new(&process(&server).await, "export");
-    let user = Header::new(http::HeaderName::from_static("x-user")).required();
+    let user = Header::new("x-user");
     let app =
         |layer: ExclusiveLayer| Router::new().route("/export", get(|| async { "ok" }).layer(layer));
     for (layer, expected) in [(layer.clone().key(user), 400), (layer.key(PeerIp), 500)] {
@@ -467,7 +464,7 @@ async fn without_a_key() {
 #[tokio::test]
 async fn a_waiting_request_holds_no_ready_instance() {
     let server = Redis::start();
-    let user = Header::new(http::HeaderName::from_static("x-user"));
+    let user = Header::new("x-user");
     let mut service = ServiceBuilder::new()
         .layer(
             ExclusiveLayer::new(&process(&server).await, "export")

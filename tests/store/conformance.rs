@@ -122,7 +122,7 @@ impl Store for Later {
         })
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let (store, take) = (Arc::clone(&self.0), take.clone());
         StoreFuture::boxed(async move {
             tokio::task::yield_now().await;
@@ -155,8 +155,8 @@ impl Store for Gone {
     }
 
     /// There is nothing to forget.
-    fn reset(&self, _: &Take) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
+    fn reset(&self, _: &Take) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(false))
     }
 
     fn name(&self) -> String {

@@ -224,20 +224,21 @@ impl Three {
 
     /// Stores have no count of what was never charged. The microsecond passes since the memory
     /// store has none either of what was forgotten, as Redis and the pure algorithm do.
-    async fn reset(&mut self, take: &Take) {
+    async fn reset(&mut self, take: &Take) -> Result<(), TestCaseError> {
         let now = self.clock.now();
         let algorithm = take.rule().algorithm().algorithm();
         let state = self.pure.get_mut(&algorithm);
-        if let Some(charged) = state.filter(|state| state.forgotten_at() > 0) {
-            charged.reset(now);
-        }
+        let charged = state.filter(|state| state.forgotten_at() > 0);
+        let pure = charged.is_some_and(|charged| charged.reset(now));
         if let Some(memory) = &self.memory {
-            let reset = memory.reset(take).await;
-            reset.expect("memory answers");
+            let memory = memory.reset(take).await.expect("memory answers");
+            prop_assert_eq!(pure, memory, "memory, reset");
         }
-        let reset = self.redis.reset(take).await;
-        reset.expect("redis answers");
+        // It may still have what counts no longer.
+        let redis = self.redis.reset(take).await.expect("redis answers");
+        prop_assert!(redis || !pure, "redis, reset");
         self.clock.set(now + 1);
+        Ok(())
     }
 }
 
@@ -293,7 +294,7 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
                 continue;
             }
             Step::Reset => {
-                three.reset(&take).await;
+                three.reset(&take).await?;
                 continue;
             }
             Step::Take(cost) => three.take(&take, &[*cost]).await?,

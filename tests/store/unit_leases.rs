@@ -82,7 +82,7 @@ impl Store for Remote {
         self.travel(move |store| store.refund(&take, &receipt))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let take = take.clone();
         self.travel(move |store| store.reset(&take))
     }
@@ -396,8 +396,8 @@ impl Store for Down {
         StoreFuture::ready(Ok(0))
     }
 
-    fn reset(&self, _: &Take) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
+    fn reset(&self, _: &Take) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(false))
     }
 
     fn name(&self) -> String {
@@ -461,7 +461,7 @@ impl Store for Failing {
         self.store.refund(take, receipt)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         self.store.reset(take)
     }
 

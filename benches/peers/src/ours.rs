@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use http::HeaderName;
 use tidegate::store::UnitLeases;
 use tidegate::{
     Algorithm, Header, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient, Rule, Store,
@@ -49,7 +48,7 @@ pub async fn large_quota_router(redis: &str) -> Result<Router> {
         }
         let layer = RateLimitLayer::from_rule(rule)
             .store(store)
-            .key(Header::new(HeaderName::from_static(KEY_FIELD)).required());
+            .key(Header::new(KEY_FIELD));
         let router = Router::new().route(&format!("/{name}"), get(handler).layer(layer));
         Result::Ok(router)
     };
@@ -65,7 +64,7 @@ fn of(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) -> Router
     routes(name, |traffic| {
         RateLimitLayer::from_rule(rule(name, algorithm, traffic))
             .store(Arc::clone(&store))
-            .key(Header::new(HeaderName::from_static(KEY_FIELD)).required())
+            .key(Header::new(KEY_FIELD))
     })
 }
 
@@ -75,7 +74,7 @@ fn with_lease(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) -
         let rule = rule(name, algorithm, traffic).with_lease(Duration::from_millis(50));
         RateLimitLayer::from_rule(rule.expect("the algorithm has leases"))
             .store(Arc::clone(&store))
-            .key(Header::new(HeaderName::from_static(KEY_FIELD)).required())
+            .key(Header::new(KEY_FIELD))
     })
 }
 
@@ -89,7 +88,7 @@ fn with_shadow(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) 
         let rule = rule.with_shadow(candidate.with_algorithm(algorithm));
         RateLimitLayer::from_rule(rule)
             .store(Arc::clone(&store))
-            .key(Header::new(HeaderName::from_static(KEY_FIELD)).required())
+            .key(Header::new(KEY_FIELD))
     })
 }
 

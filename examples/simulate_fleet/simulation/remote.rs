@@ -56,8 +56,8 @@ impl Store for Remote {
         })
     }
 
-    fn reset(&self, _: &Take) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
+    fn reset(&self, _: &Take) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(false))
     }
 
     fn name(&self) -> String {

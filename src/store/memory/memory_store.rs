@@ -180,13 +180,13 @@ impl MemoryStore {
         shard.refund(hash, name, now, receipt, take.cost())
     }
 
-    /// Forgets what counts for a key.
-    pub(crate) fn forget(&self, take: &Take) {
+    /// Forgets what counts for a key, and returns whether anything did.
+    pub(crate) fn forget(&self, take: &Take) -> bool {
         let name = take.count_name();
         let (hash, shard) = self.part_of(take.rule()).place(name);
         let mut shard = lock(shard);
         let now = self.clock.now();
-        shard.reset(hash, name, now);
+        shard.reset(hash, name, now)
     }
 
     /// Counts one more key if that is allowed.
@@ -254,9 +254,8 @@ impl Store for MemoryStore {
         StoreFuture::ready(Ok(self.give_back(take, receipt)))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
-        self.forget(take);
-        StoreFuture::ready(Ok(()))
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(self.forget(take)))
     }
 
     fn name(&self) -> String {

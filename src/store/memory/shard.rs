@@ -178,22 +178,25 @@ impl Shard {
         }
     }
 
-    /// Resets a key's count. The key is dropped as soon as the count is forgotten.
-    pub(super) fn reset(&mut self, hash: u32, name: &CountName, now: u64) {
+    /// Resets a key's count, and returns whether anything of it still counted. The key is dropped as
+    /// soon as the count is forgotten.
+    pub(super) fn reset(&mut self, hash: u32, name: &CountName, now: u64) -> bool {
         let Some(at) = self.find(hash, name) else {
-            return;
+            return false;
         };
-        match self.slots.get_mut(at).map(|slot| &mut slot.entry) {
+        let has_counted = match self.slots.get_mut(at).map(|slot| &mut slot.entry) {
             Some(Entry::Full { full, .. }) => full.count.reset(now),
             Some(Entry::ChargedOnce { once, .. }) => {
                 let mut count = once.count();
                 let due = count.forgotten_at();
-                count.reset(now);
+                let has_counted = count.reset(now);
                 self.keep(at, |hash| Entry::full(hash, count, due));
+                has_counted
             }
-            None => return,
-        }
+            None => return false,
+        };
         self.bring_forward(at);
+        has_counted
     }
 
     fn find(&self, hash: u32, name: &CountName) -> Option<u32> {

@@ -238,7 +238,7 @@ impl<S: Store> Store for UnitLeases<S> {
         self.inner.refund(take, receipt)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         self.table.leases(take, |leases, _| leases.reset());
         self.inner.reset(take)
     }

@@ -109,14 +109,15 @@ pub(super) async fn a_reset_forgets_one_key(subject: &Subject<'_>) {
     assert_eq!(subject.allowed(&bob, 5).await, 3);
     assert_eq!(store.refund(&alice, &receipt).await.expect("answers"), 1);
 
-    store.reset(&alice).await.expect("answers");
+    assert!(store.reset(&alice).await.expect("answers"));
+    assert!(!store.reset(&alice).await.expect("answers"), "twice");
     assert_eq!(subject.peek(&alice).await.remaining(), 3);
     assert_eq!(subject.peek(&bob).await.remaining(), 0);
     assert_eq!(store.refund(&alice, &receipt).await.expect("answers"), 0);
     assert_eq!(subject.allowed(&alice, 5).await, 3);
     assert_eq!(subject.allowed(&bob, 5).await, 0);
 
-    store.reset(&of("nobody")).await.expect("answers");
+    assert!(!store.reset(&of("nobody")).await.expect("answers"));
     assert_eq!(subject.peek(&bob).await.remaining(), 0);
 }
 

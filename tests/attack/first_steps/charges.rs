@@ -300,7 +300,7 @@ async fn the_outer_charges_of_a_denied_request() {
     let of = |rule: &Rule| RateLimitLayer::from_rule(rule.clone()).store(store.clone());
     let outer = rule("outer", 10).with_cost(3);
     let no_key = rule("x", 1)
-        .with_key(|_: &http::request::Parts| Err(tidegate::key::KeyError::client("none")));
+        .with_key(|_: &http::request::Parts| Err(tidegate::key::KeyError::absent("none")));
     for (inner, status) in [
         (rule("denies", 0), StatusCode::TOO_MANY_REQUESTS),
         (no_key, StatusCode::BAD_REQUEST),

@@ -282,7 +282,7 @@ impl Store for Own {
         self.inner.refund(take, receipt)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         self.inner.reset(take)
     }
 

@@ -102,7 +102,7 @@ async fn nothing_of_a_request_is_shown() {
         Arc::new(safe.timeout(PATIENT)),
         Arc::new(MemoryStore::with_max_keys(4)),
     ];
-    let secret = || Header::new(http::HeaderName::from_static("x-forwarded-for")).secret();
+    let secret = || Header::new("x-forwarded-for").secret();
     let keys: [fn(Rule) -> Rule; 3] = [
         |rule| rule.with_key(PeerIp),
         |rule| rule.with_key((ClientIp::behind_hops(2), PeerIp)),
@@ -442,7 +442,7 @@ impl Store for Warns {
         self.memory.refund(take, receipt)
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         self.memory.reset(take)
     }
 

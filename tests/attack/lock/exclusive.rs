@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use test_support::Redis as Server;
 use tidegate::lock::ExclusiveLayer;
 use tidegate::{Header, Redis};
@@ -22,7 +22,7 @@ const OK: StatusCode = StatusCode::OK;
 const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
 fn layer(redis: &Redis) -> ExclusiveLayer {
-    let tenant = Header::new(HeaderName::from_static("x-tenant"));
+    let tenant = Header::new("x-tenant");
     ExclusiveLayer::new(redis, "export").key(tenant)
 }
 

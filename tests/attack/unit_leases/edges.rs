@@ -253,8 +253,8 @@ impl Store for Generous {
         StoreFuture::ready(Ok(take.cost()))
     }
 
-    fn reset(&self, _: &Take) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
+    fn reset(&self, _: &Take) -> StoreFuture<bool> {
+        StoreFuture::ready(Ok(false))
     }
 
     fn name(&self) -> String {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use http::HeaderName;
 use tidegate::decision::Source;
 use tidegate::rule::{OnError, Share};
 use tidegate::{
@@ -79,7 +78,7 @@ impl Limit {
             .with_on_error(self.on_error);
         match self.users {
             1 => rule,
-            _ => rule.with_key(Header::new(HeaderName::from_static("x-user"))),
+            _ => rule.with_key(Header::new("x-user")),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use http::{HeaderName, Request};
+use http::Request;
 use test_support::log::Log;
 use tidegate::rule::{OnError, Share};
 use tidegate::store::StoreErrorKind as Kind;
@@ -66,8 +66,7 @@ async fn a_cached_denial_is_no_recovery() {
     for share in [Some(Share::of_processes(2)), None] {
         let flaky = FlakyStore::new(Mode::Works);
         let store = Resilient::around(flaky.clone()).fallback(share).build();
-        let rule =
-            rule(quota(1, 600 * SECOND)).with_key(Header::new(HeaderName::from_static("tenant")));
+        let rule = rule(quota(1, 600 * SECOND)).with_key(Header::new("tenant"));
         let layer = RateLimitLayer::from_rule(rule).store(store);
         let app = Router::new().route("/", get(|| async { "" }).layer(layer));
         let status = async |tenant: &str| {

@@ -184,7 +184,7 @@ impl Store for FlakyStore {
         })
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let (question, take) = (self.question(false), take.clone());
         StoreFuture::boxed(async move {
             question.comes_through().await?;

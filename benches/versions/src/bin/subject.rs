@@ -83,7 +83,7 @@ fn empty(_: Request<Body>) -> Ready<std::result::Result<Response<Body>, Infallib
 }
 
 fn keyed(path: &str, window: Duration, max: u64) -> RateLimitLayer {
-    let key = Header::new(HeaderName::from_static("x-key")).required();
+    let key = Header::new(HeaderName::from_static("x-key"));
     RateLimitLayer::new(path, window, max).key(key)
 }
 

@@ -55,7 +55,7 @@ impl Store for Delayed {
         self.answer(move |memory| memory.refund(&take, &receipt))
     }
 
-    fn reset(&self, take: &Take) -> StoreFuture<()> {
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
         let take = take.clone();
         self.answer(move |memory| memory.reset(&take))
     }

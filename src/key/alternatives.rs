@@ -1,0 +1,100 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::request::Parts;
+
+use super::key::Key;
+use super::key_extractor::{KeyExtractor, escaped_mark};
+use crate::error::KeyError;
+use crate::warning::Warning;
+
+/// Extractors of which the first makes the key whose part of the request is there: what
+/// [`KeyExtractor::or`] makes.
+///
+/// A request that has none of the parts is an error of the kind
+/// [`Absent`](super::KeyErrorKind::Absent), and is answered with a 400.
+#[derive(Clone)]
+pub struct Alternatives(Vec<Alternative>);
+
+#[derive(Clone)]
+struct Alternative {
+    /// Different from those of all others in the list.
+    mark: Box<str>,
+    extractor: Arc<dyn KeyExtractor>,
+}
+
+impl Alternatives {
+    pub(super) fn new(first: impl KeyExtractor) -> Self {
+        let mut alternatives = Self(Vec::new());
+        alternatives.add(first);
+        alternatives
+    }
+
+    /// Adds an extractor, or all of its alternatives.
+    fn add(&mut self, extractor: impl KeyExtractor) {
+        match extractor.alternatives() {
+            single if single.is_empty() => self.add_single(Arc::new(extractor)),
+            several => several.into_iter().for_each(|it| self.add_single(it)),
+        }
+    }
+
+    fn add_single(&mut self, extractor: Arc<dyn KeyExtractor>) {
+        let own = escaped_mark(&extractor);
+        let is_used = |mark: &str| self.0.iter().any(|known| *known.mark == *mark);
+        let mut mark = own.clone();
+        let mut number = 1;
+        while is_used(&mark) {
+            number += 1;
+            mark = format!("{own}#{number}");
+        }
+        let mark = mark.into();
+        self.0.push(Alternative { mark, extractor });
+    }
+}
+
+impl KeyExtractor for Alternatives {
+    fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
+        self.find(head)?.ok_or_else(|| {
+            let marks: Vec<_> = self.0.iter().map(|it| &*it.mark).collect();
+            KeyError::absent(format!("the request has none of {}", marks.join(", ")))
+        })
+    }
+
+    fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
+        for Alternative { mark, extractor } in &self.0 {
+            if let Some(key) = extractor.find(head)? {
+                return Ok(Some(key.behind(mark)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn mark(&self) -> Cow<'static, str> {
+        "alternatives".into()
+    }
+
+    fn alternatives(&self) -> Vec<Arc<dyn KeyExtractor>> {
+        let extractors = self.0.iter().map(|it| Arc::clone(&it.extractor));
+        extractors.collect()
+    }
+
+    fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
+        let mut extractors = self.0.iter().map(|it| &it.extractor);
+        extractors.find_map(|extractor| extractor.warning(fields))
+    }
+
+    fn or(mut self, other: impl KeyExtractor) -> Alternatives {
+        self.add(other);
+        self
+    }
+}
+
+impl fmt::Debug for Alternatives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let marks = self.0.iter().map(|it| &it.mark);
+        f.write_str("Alternatives")?;
+        f.debug_list().entries(marks).finish()
+    }
+}

@@ -1,0 +1,78 @@
+use std::borrow::Cow;
+
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+
+use super::key::Key;
+use super::key_extractor::KeyExtractor;
+use crate::error::KeyError;
+
+/// The bearer token as the key. A token that nobody has verified is a way around the limit: with a
+/// fresh token in each request, a client has a fresh limit each time.
+///
+/// So put the layer behind what verifies tokens, or [join](crate::key) the token with an address.
+///
+/// The token is what stands in `Authorization` behind the scheme `Bearer`, in any case, without the
+/// blanks around it. It is stored as a hash. Another scheme, or no such field, is an
+/// [absent](super::KeyErrorKind::Absent) key; an empty token and a second field are
+/// [malformed](super::KeyErrorKind::Malformed).
+///
+/// ```
+/// use std::time::Duration;
+/// use http::Request;
+/// use tidegate::key::Bearer;
+/// use tidegate::{KeyExtractor, PeerIp, RateLimitLayer};
+///
+/// // Each token: at most 100 requests in any minute. Each address, without a token: as many.
+/// let layer = RateLimitLayer::new("api", Duration::from_secs(60), 100).key(Bearer.or(PeerIp));
+///
+/// let request = Request::builder().header("authorization", "bearer t0ken").body(())?;
+/// let (head, ()) = request.into_parts();
+/// assert_eq!(Bearer.extract(&head)?, Bearer.key("t0ken"));
+/// # let _ = layer;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bearer;
+
+const SCHEME: &[u8] = b"bearer";
+
+impl Bearer {
+    /// The key of this token.
+    #[must_use]
+    pub fn key(&self, token: impl AsRef<[u8]>) -> Key {
+        Key::default().with_secret(token)
+    }
+}
+
+impl KeyExtractor for Bearer {
+    fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
+        self.find(head)?
+            .ok_or_else(|| KeyError::absent("the request has no bearer token"))
+    }
+
+    fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
+        let mut fields = head.headers.get_all(AUTHORIZATION).iter();
+        let Some(field) = fields.next() else {
+            return Ok(None);
+        };
+        if fields.next().is_some() {
+            let message = "the request has two authorization header fields";
+            return Err(KeyError::malformed(message));
+        }
+        let field = field.as_bytes().trim_ascii();
+        let end = field.iter().position(|byte| b" \t".contains(byte));
+        let (scheme, token) = field.split_at(end.unwrap_or(field.len()));
+        if !scheme.eq_ignore_ascii_case(SCHEME) {
+            return Ok(None);
+        }
+        match token.trim_ascii() {
+            [] => Err(KeyError::malformed("the bearer token is empty")),
+            token => Ok(Some(self.key(token))),
+        }
+    }
+
+    fn mark(&self) -> Cow<'static, str> {
+        "bearer".into()
+    }
+}

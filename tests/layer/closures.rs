@@ -1,0 +1,106 @@
+//! The forms of closures that the documentation shows in the middle of a text; those of its code
+//! blocks are doctests. And closures that use what they have captured.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{Method, Request, Response};
+use tidegate::key::{Extension, KeyError};
+use tidegate::{Key, Limits, PeerIp, RateLimitLayer, Recovery, Rules};
+use tower::ServiceExt;
+
+use crate::{WINDOW, no_store, text};
+
+fn layer(max: u64) -> RateLimitLayer {
+    RateLimitLayer::new("p", WINDOW, max)
+}
+
+async fn send(layer: &RateLimitLayer, tenant: &str) -> Response<Body> {
+    let app = Router::new().route("/", get(|| async { "handled" }).layer(layer.clone()));
+    let request = Request::get("/").header("x-tenant", tenant);
+    let request = request.body(Body::empty()).expect("valid");
+    app.oneshot(request).await.expect("infallible")
+}
+
+/// No closure names a type of its arguments.
+#[tokio::test]
+async fn closures_use_what_they_have_captured() {
+    let tenants: Arc<HashSet<String>> = Arc::new(HashSet::from(["acme".to_owned()]));
+    let (denials, failures) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, failed) = (Arc::clone(&denials), Arc::clone(&failures));
+    let layer = layer(1)
+        .key_by(move |head| {
+            let tenant = head.headers.get("x-tenant").and_then(|it| it.to_str().ok());
+            let tenant = tenant.filter(|name| tenants.contains(*name));
+            let tenant = tenant.ok_or_else(|| KeyError::malformed("an unknown tenant"))?;
+            Ok(tenant.into())
+        })
+        .degrade_fn(move |denied| {
+            let counted = Arc::clone(&counted);
+            async move {
+                let number = counted.fetch_add(1, Ordering::Relaxed);
+                format!("denial {number} of {}", denied.key)
+            }
+        })
+        .on_error_fn(move |failure| {
+            let failed = Arc::clone(&failed);
+            async move {
+                failed.fetch_add(1, Ordering::Relaxed);
+                match failure.is_inner() {
+                    true => Recovery::Propagate,
+                    false => "who are you?".into(),
+                }
+            }
+        });
+    assert_eq!(text(send(&layer, "acme").await).await, "handled");
+    assert_eq!(text(send(&layer, "acme").await).await, "denial 0 of acme");
+    assert_eq!(text(send(&layer, "acme").await).await, "denial 1 of acme");
+    assert_eq!(text(send(&layer, "other").await).await, "who are you?");
+    assert_eq!(denials.load(Ordering::Relaxed), 2);
+    assert_eq!(failures.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn asynchronous_closures() {
+    let full = layer(0).degrade_fn(async |denied| format!("{} is full", denied.rule.path()));
+    assert_eq!(text(send(&full, "acme").await).await, "p is full");
+    let layer = layer(1)
+        .store(no_store())
+        .on_error_fn(async |failed| (http::StatusCode::IM_A_TEAPOT, failed.to_string()));
+    assert_eq!(send(&layer, "acme").await.status().as_u16(), 418);
+}
+
+/// Also with types that are named, as setters that take any callback need them.
+#[test]
+fn closures_of_the_documentation() {
+    #[derive(Clone)]
+    struct Connection(Option<SocketAddr>);
+    impl Connection {
+        fn remote_addr(&self) -> Option<SocketAddr> {
+            self.0
+        }
+    }
+    #[derive(Clone)]
+    struct Value {
+        id: u64,
+    }
+    let _ = layer(1)
+        .exempt(|head| head.method != Method::POST)
+        .cost(|head| {
+            if head.uri.path().starts_with("/export") {
+                10
+            } else {
+                1
+            }
+        })
+        .key(Extension::<Value>::new(|value| value.id))
+        .key(PeerIp.peer(|extensions| extensions.get::<Connection>()?.remote_addr()))
+        .key(|_: &http::request::Parts| Ok(Key::default()));
+    let _ = Limits::new(Rules::default())
+        .peer(|extensions| extensions.get::<Connection>()?.remote_addr());
+}

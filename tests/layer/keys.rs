@@ -1,0 +1,614 @@
+//! Keys of all kinds, alone, as alternatives of one another, and joined.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::get;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
+use proptest::prelude::*;
+use tidegate::key::KeyErrorKind;
+use tidegate::key::{self, Bearer, Cookie, Everyone, Extension, Joined, KeyError, PeerAddr};
+use tidegate::{ClientIp, Header, Key, KeyExtractor, MatchedPath, PeerIp, RateLimitLayer};
+use tower::ServiceExt;
+
+use crate::WINDOW;
+
+const PEER: &str = "203.0.113.9";
+
+#[derive(Clone)]
+struct User(u64);
+
+#[derive(Clone)]
+struct Service(&'static str);
+
+fn user() -> Extension<User> {
+    Extension::new(|user: &User| user.0)
+}
+
+/// The head of a request from [`PEER`] with these fields.
+fn head(fields: &[(&str, &str)]) -> Parts {
+    let peer = SocketAddr::new(PEER.parse().expect("an address"), 4711);
+    let mut request = Request::get("/").extension(PeerAddr(peer));
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    request.body(()).expect("valid").into_parts().0
+}
+
+fn key(extractor: &dyn KeyExtractor, fields: &[(&str, &str)]) -> String {
+    let key = extractor.extract(&head(fields)).expect("a key");
+    key.as_str().to_owned()
+}
+
+fn kind(extractor: &dyn KeyExtractor, fields: &[(&str, &str)]) -> KeyErrorKind {
+    let error = extractor.extract(&head(fields)).expect_err("no key");
+    error.kind()
+}
+
+#[test]
+fn a_bearer_token() {
+    let token = |field| Bearer.extract(&head(&[("authorization", field)]));
+    for field in [
+        "Bearer t0ken",
+        "bearer t0ken",
+        "BEARER \t t0ken  ",
+        " Bearer t0ken",
+    ] {
+        assert_eq!(token(field).expect("a key"), Bearer.key("t0ken"), "{field}");
+    }
+    assert_ne!(Bearer.key("t0ken"), Bearer.key("T0KEN"));
+    assert_eq!(Bearer.key("t0ken"), Key::default().with_secret("t0ken"));
+
+    let kind_of = |field| token(field).expect_err("no key").kind();
+    for field in ["Basic t0ken", "Bearert0ken", "", "Bearer,t0ken", "Bear"] {
+        assert_eq!(kind_of(field), KeyErrorKind::Absent, "{field}");
+    }
+    for field in ["Bearer", "bearer ", "Bearer \t "] {
+        assert_eq!(kind_of(field), KeyErrorKind::Malformed, "{field}");
+    }
+    assert_eq!(kind(&Bearer, &[]), KeyErrorKind::Absent);
+    for other in ["Bearer t0ken", "Basic t0ken"] {
+        let two = [("authorization", "Bearer t0ken"), ("authorization", other)];
+        assert_eq!(kind(&Bearer, &two), KeyErrorKind::Malformed);
+    }
+}
+
+#[test]
+fn a_cookie() {
+    let sid = Cookie::new("sid");
+    let of = |fields: &[&str]| {
+        let fields: Vec<_> = fields.iter().map(|field| ("cookie", *field)).collect();
+        sid.extract(&head(&fields)).map_err(|error| error.kind())
+    };
+    let found = [
+        &["sid=5e55i0n"][..],
+        &["theme=dark; sid=5e55i0n;"],
+        &["theme=dark;sid=5e55i0n ; other=1"],
+        &["theme=dark", "sid=5e55i0n"],
+        &["SID=other; sid=5e55i0n; sid2=1; sid; =sid"],
+    ];
+    for fields in found {
+        assert_eq!(of(fields), Ok(sid.key("5e55i0n")), "{fields:?}");
+    }
+    assert_eq!(of(&["sid=a=b"]), Ok(sid.key("a=b")));
+    for fields in [
+        &[][..],
+        &["theme=dark"],
+        &["sid"],
+        &["xsid=1; SID=1"],
+        &[""],
+    ] {
+        assert_eq!(of(fields), Err(KeyErrorKind::Absent), "{fields:?}");
+    }
+    let malformed = [
+        &["sid="][..],
+        &["sid= ; theme=dark"],
+        &["sid=1; sid=2"],
+        &["sid=1", "sid=1"],
+        &["sid=; sid=1"],
+    ];
+    for fields in malformed {
+        assert_eq!(of(fields), Err(KeyErrorKind::Malformed), "{fields:?}");
+    }
+    for name in ["", "a b", "a=b", "a;b", "\u{e4}"] {
+        let error = Cookie::try_from(name).expect_err("no name");
+        assert!(error.to_string().contains("no name of a cookie"), "{error}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "\"s id\" is no name of a cookie")]
+fn a_literal_that_is_no_name_of_a_cookie() {
+    let _ = Cookie::new("s id");
+}
+
+#[test]
+#[should_panic(expected = "invalid HTTP header name")]
+fn a_literal_that_is_no_name_of_a_field() {
+    let _ = Header::new("x tenant");
+}
+
+#[test]
+fn a_name_of_a_field_is_a_text_or_a_name() {
+    let fields = [("x-tenant", "acme")];
+    for header in [
+        Header::new("x-tenant"),
+        Header::new("X-Tenant".to_owned()),
+        Header::new(HeaderName::from_static("x-tenant")),
+    ] {
+        assert_eq!(key(&header, &fields), "acme");
+        assert_eq!(kind(&header, &[]), KeyErrorKind::Absent);
+    }
+}
+
+#[test]
+fn an_extension_is_the_servers_to_insert_unless_there_is_an_alternative() {
+    let without = head(&[]);
+    let mut with = head(&[]);
+    with.extensions.insert(User(17));
+    assert_eq!(user().extract(&with).expect("a key"), user().key(&User(17)));
+    let error = user().extract(&without).expect_err("no user");
+    assert_eq!(error.kind(), KeyErrorKind::Server);
+    assert!(error.to_string().contains("no extension User"), "{error}");
+
+    let visitor = user().or(PeerIp);
+    assert_eq!(visitor.extract(&without).expect("a key").as_str(), PEER);
+    let known = visitor.extract(&with).expect("a key");
+    assert_eq!(known.as_str(), "extension.User|17");
+    assert_eq!(known, user().marked(user().key(&User(17))));
+
+    let of_both = user().or(Extension::new(|service: &Service| service.0));
+    let error = of_both.extract(&without).expect_err("neither");
+    assert_eq!(error.kind(), KeyErrorKind::Absent);
+    assert_eq!(
+        error.to_string(),
+        "the request has none of extension.User, extension.Service"
+    );
+}
+
+/// What stood in stores before there were alternatives.
+#[test]
+fn a_lone_key_has_no_mark() {
+    let fields = [("x-tenant", "a:b"), ("cookie", "sid=1")];
+    assert_eq!(key(&Header::new("x-tenant"), &fields), "a%3Ab");
+    assert_eq!(key(&Everyone, &fields), "");
+    assert_eq!(key(&PeerIp, &fields), PEER);
+    assert_eq!(key(&ClientIp::behind_hops(0), &fields), PEER);
+    assert_eq!(key(&MatchedPath, &fields), "~");
+    assert_eq!(key(&key::Method, &fields), "GET");
+    let joined = (PeerIp, Header::new("x-tenant"), Cookie::new("sid"));
+    let hashed = Key::default().with_secret("1");
+    assert_eq!(key(&joined, &fields), format!("{PEER}:a%3Ab:{hashed}"));
+}
+
+#[test]
+fn alternatives_are_tried_where_a_part_is_absent() {
+    let caller = Bearer.or(Header::new("x-api-key")).or(PeerIp);
+    let token = Bearer.key("t0ken");
+    let of = |fields| key(&caller, fields);
+    let with_token = [("authorization", "Bearer t0ken"), ("x-api-key", "other")];
+    assert_eq!(of(&with_token), format!("bearer|{token}"));
+    assert_eq!(
+        of(&[("x-api-key", "t0ken")]),
+        format!("header.x-api-key|{token}")
+    );
+    assert_eq!(of(&[("authorization", "Basic t0ken")]), PEER);
+    assert_eq!(of(&[]), PEER);
+
+    let malformed = [("authorization", "Bearer"), ("x-api-key", "other")];
+    assert_eq!(kind(&caller, &malformed), KeyErrorKind::Malformed);
+    let mistake = |_: &Parts| Err::<Key, _>(KeyError::server("nobody set this up"));
+    assert_eq!(kind(&mistake.or(PeerIp), &[]), KeyErrorKind::Server);
+    let no_peer = Request::new(()).into_parts().0;
+    let error = PeerIp.or(Everyone).extract(&no_peer).expect_err("no peer");
+    assert_eq!(error.kind(), KeyErrorKind::Server);
+
+    let error = Bearer.or(Cookie::new("sid")).extract(&head(&[]));
+    let error = error.expect_err("neither");
+    assert_eq!(error.kind(), KeyErrorKind::Absent);
+    assert_eq!(
+        error.to_string(),
+        "the request has none of bearer, cookie.sid"
+    );
+}
+
+#[test]
+fn marks() {
+    let absent = |_: &Parts| Err::<Key, _>(KeyError::absent("never there"));
+    let closure = |_: &Parts| Ok(Key::default().with("a").with("b"));
+    let joined = (Header::new("x-a"), Header::new("x-b"));
+    let fields = [("x-a", "1"), ("x-b", "2"), ("cookie", "s|d=3")];
+    assert_eq!(key(&joined.clone().or(PeerIp), &fields), "joined|<1:2>");
+    assert_eq!(key(&absent.or(joined), &fields), "joined|<1:2>");
+    assert_eq!(key(&closure.or(PeerIp), &fields), "custom|<a:b>");
+    assert_eq!(key(&absent.or(closure), &fields), "custom#2|<a:b>");
+    assert_eq!(key(&absent.or(Everyone), &fields), "everyone");
+    assert_eq!(key(&absent.or(key::Method), &fields), "method|GET");
+    assert_eq!(key(&absent.or(MatchedPath), &fields), "matched-path|~");
+    let sid = Cookie::new("s|d");
+    assert_eq!(
+        key(&sid.clone().or(PeerIp), &fields),
+        format!("cookie.s%7Cd|{}", sid.key("3"))
+    );
+    let address = |_: &Parts| Ok(Key::from("198.51.100.7".parse::<IpAddr>().expect("valid")));
+    assert_eq!(key(&absent.or(address), &fields), "198.51.100.7");
+    let either = Header::new("x-c").or(Header::new("x-a"));
+    assert_eq!(
+        key(&(either, PeerIp), &fields),
+        format!("header.x-a|1:{PEER}")
+    );
+}
+
+/// Wherever they are kept, and however they are put together.
+#[test]
+fn alternatives_of_alternatives_are_one_list() {
+    let stored: Arc<dyn KeyExtractor> = Arc::new(Bearer.or(Header::new("x-a")));
+    let closure = |_: &Parts| Ok(Key::from("a"));
+    let absent = |_: &Parts| Err::<Key, _>(KeyError::absent("never there"));
+    let fields = [("x-a", "1")];
+    assert_eq!(key(&stored.clone().or(PeerIp), &fields), "header.x-a|1");
+    assert_eq!(key(&Cookie::new("sid").or(stored), &fields), "header.x-a|1");
+    assert_eq!(key(&absent.or(absent.or(closure)), &[]), "custom#3|a");
+    assert_eq!(key(&absent.or(absent).or(closure), &[]), "custom#3|a");
+}
+
+/// A joined key is there if all its parts are. One that is malformed is never passed over.
+#[test]
+fn a_joined_key_as_an_alternative() {
+    let joined = || (Header::new("x-a"), Bearer);
+    let list = Joined::new([
+        Arc::new(Header::new("x-a")) as Arc<dyn KeyExtractor>,
+        Arc::new(Bearer),
+    ]);
+    for extractor in [joined().or(PeerIp), list.or(PeerIp)] {
+        assert_eq!(key(&extractor, &[("x-a", "1")]), PEER);
+        assert_eq!(key(&extractor, &[("authorization", "Bearer 1")]), PEER);
+        let malformed = kind(&extractor, &[("authorization", "Bearer")]);
+        assert_eq!(malformed, KeyErrorKind::Malformed);
+    }
+    assert_eq!(kind(&joined(), &[]), KeyErrorKind::Absent);
+}
+
+#[test]
+fn the_key_of_a_known_value() {
+    let fields = [
+        ("x-user", "alice"),
+        ("x-api-key", "secret"),
+        ("cookie", "sid=5e55i0n"),
+        ("authorization", "Bearer t0ken"),
+    ];
+    let user = Header::new("x-user");
+    let api_key = Header::new("x-api-key");
+    let sid = Cookie::new("sid");
+    let client = ClientIp::behind_hops(0);
+    let peer: IpAddr = PEER.parse().expect("an address");
+    let known: [(&dyn KeyExtractor, Key); 7] = [
+        (&user, user.key("alice")),
+        (&api_key, api_key.key("secret")),
+        (&sid, sid.key("5e55i0n")),
+        (&Bearer, Bearer.key("t0ken")),
+        (&key::Method, key::Method.key(&Method::GET)),
+        (&client, client.key(peer)),
+        (&PeerIp, Key::from(peer)),
+    ];
+    let head = head(&fields);
+    for (extractor, key) in known {
+        assert_eq!(extractor.extract(&head).expect("a key"), key);
+    }
+    let absent = || Header::new("x-absent");
+    let alternatives = [
+        (absent().or(user.clone()), user.marked(user.key("alice"))),
+        (absent().or(sid.clone()), sid.marked(sid.key("5e55i0n"))),
+        (Bearer.or(absent()), Bearer.marked(Bearer.key("t0ken"))),
+        (absent().or(client.clone()), client.key(peer)),
+        (absent().or(PeerIp), PeerIp.marked(PeerIp.key(peer))),
+    ];
+    for (extractor, key) in alternatives {
+        assert_eq!(extractor.extract(&head).expect("a key"), key);
+    }
+}
+
+#[test]
+fn an_address_is_one_key_wherever_it_comes_from() {
+    let of = |ip: &str| -> (String, String) {
+        let ip: IpAddr = ip.parse().expect("an address");
+        let peer = PeerAddr(SocketAddr::new(ip, 1));
+        let request = Request::get("/").extension(peer).body(()).expect("valid");
+        let of_peer = PeerIp.extract(&request.into_parts().0).expect("a key");
+        (Key::from(ip).to_string(), of_peer.to_string())
+    };
+    for (ip, expected) in [
+        ("203.0.113.9", "203.0.113.9"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("2001:db8::1:2:3:4", "2001%3Adb8%3A%3A/64"),
+    ] {
+        assert_eq!(of(ip), (expected.to_owned(), expected.to_owned()));
+    }
+    let ip = "2001:db8::7".parse().expect("an address");
+    let whole = ClientIp::behind_hops(1).ipv6_prefix(128);
+    assert_eq!(whole.key(ip).as_str(), "2001%3Adb8%3A%3A7");
+}
+
+#[test]
+fn the_whole_address_of_a_client() {
+    let client = ClientIp::behind_hops(1);
+    let fields = [("x-forwarded-for", "1.1.1.1, 2001:db8::7")];
+    let address = client.address(&head(&fields)).expect("an address");
+    assert_eq!(address.to_string(), "2001:db8::7");
+    assert_eq!(
+        client.address(&head(&[])).expect("the peer").to_string(),
+        PEER
+    );
+    let nobody = client.address(&Request::new(()).into_parts().0);
+    assert_eq!(nobody.expect_err("no peer").kind(), KeyErrorKind::Server);
+}
+
+#[test]
+fn numbers_and_texts_are_keys() {
+    assert_eq!(Key::from(17_u8).as_str(), "17");
+    assert_eq!(Key::from(-17_i64).as_str(), "-17");
+    assert_eq!(Key::from(u128::MAX), Key::from(u128::MAX.to_string()));
+    assert_eq!(Key::from("a:b".to_owned()), Key::from("a:b"));
+}
+
+/// Requests without a key are answered with a 400, those of a server without what it needs with a
+/// 500, and alternatives admit whom they are for.
+#[tokio::test]
+async fn answers_to_requests_without_a_key() {
+    let status = async |layer: RateLimitLayer, field: Option<&str>| {
+        let app = Router::new().route("/", get(|| async { "" }).layer(layer));
+        let mut request = Request::get("/");
+        if let Some(value) = field {
+            request = request.header("authorization", value);
+        }
+        let request = request.body(axum::body::Body::empty()).expect("valid");
+        app.oneshot(request).await.expect("infallible").status()
+    };
+    let layer = || RateLimitLayer::new("p", WINDOW, 1);
+    assert_eq!(
+        status(layer().key(Bearer), None).await,
+        StatusCode::BAD_REQUEST
+    );
+    let empty = status(layer().key(Bearer.or(Everyone)), Some("Bearer")).await;
+    assert_eq!(empty, StatusCode::BAD_REQUEST);
+    let absent = status(layer().key(Bearer.or(Everyone)), None).await;
+    assert_eq!(absent, StatusCode::OK);
+    let nobody = status(layer().key(user()), None).await;
+    assert_eq!(nobody, StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+/// An extractor, as a test makes it and as it tells subjects apart itself.
+#[derive(Debug, Clone)]
+enum Kind {
+    Field(&'static str),
+    Hashed(&'static str),
+    Cookie(&'static str),
+    Bearer,
+    Method,
+    User,
+    Everyone,
+    Peer,
+    /// A closure over a field: a key of one part for each word in it.
+    Words(&'static str),
+    All(Vec<Self>),
+    Any(Vec<Self>),
+}
+
+/// Whom a request is counted with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Subject {
+    Address(IpAddr),
+    Value(Vec<u8>),
+    Words(Vec<String>),
+    Everyone,
+    All(Vec<Self>),
+    /// The one of the alternatives with this number.
+    Any(usize, Box<Self>),
+}
+
+impl Kind {
+    fn extractor(&self) -> Arc<dyn KeyExtractor> {
+        match self {
+            Self::Field(name) => Arc::new(Header::new(*name)),
+            Self::Hashed(name) => Arc::new(Header::new(*name).secret()),
+            Self::Cookie(name) => Arc::new(Cookie::new(name)),
+            Self::Bearer => Arc::new(Bearer),
+            Self::Method => Arc::new(key::Method),
+            Self::User => Arc::new(user()),
+            Self::Everyone => Arc::new(Everyone),
+            Self::Peer => Arc::new(PeerIp),
+            Self::Words(name) => {
+                let name = *name;
+                Arc::new(move |head: &Parts| {
+                    let words = words(head, name).ok_or_else(|| KeyError::absent("no words"))?;
+                    Ok(words.iter().fold(Key::default(), Key::with))
+                })
+            }
+            Self::All(kinds) => Arc::new(Joined::new(kinds.iter().map(Self::extractor))),
+            Self::Any(kinds) => {
+                let mut extractors = kinds.iter().map(Self::extractor);
+                let first = extractors.next().expect("not empty");
+                extractors.fold(first, |all, next| Arc::new(all.or(next)))
+            }
+        }
+    }
+
+    /// `None` if a part is absent. No test sends what is malformed.
+    fn subject(&self, head: &Parts) -> Option<Subject> {
+        let field = |name: &str| {
+            let value = head.headers.get(name)?;
+            Some(Subject::Value(value.as_bytes().to_vec()))
+        };
+        match self {
+            Self::Field(name) | Self::Hashed(name) => field(name),
+            Self::Cookie(_) => field("cookie"),
+            Self::Bearer => field("authorization"),
+            Self::Method => Some(Subject::Value(head.method.as_str().into())),
+            Self::User => {
+                let User(id) = head.extensions.get()?;
+                Some(Subject::Value(id.to_string().into()))
+            }
+            Self::Everyone => Some(Subject::Everyone),
+            Self::Peer => {
+                let PeerAddr(peer) = head.extensions.get()?;
+                Some(Subject::Address(peer.ip()))
+            }
+            Self::Words(name) => words(head, name).map(Subject::Words),
+            Self::All(kinds) => {
+                let subjects = kinds.iter().map(|kind| kind.subject(head));
+                subjects.collect::<Option<_>>().map(Subject::All)
+            }
+            Self::Any(kinds) => {
+                let mut found = kinds.iter().map(|kind| kind.subject(head)).enumerate();
+                let (number, subject) = found.find_map(|(number, it)| Some((number, it?)))?;
+                Some(match subject {
+                    Subject::Address(_) => subject,
+                    subject => Subject::Any(number, Box::new(subject)),
+                })
+            }
+        }
+    }
+}
+
+fn words(head: &Parts, name: &str) -> Option<Vec<String>> {
+    let field = head.headers.get(name)?.to_str().expect("text");
+    Some(field.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+/// Keys of one part each: joined, they are a key of as many parts as there are.
+fn single_kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        prop::sample::select(vec!["x-a", "x-b"]).prop_map(Kind::Field),
+        prop::sample::select(vec!["x-a", "x-b"]).prop_map(Kind::Hashed),
+        Just(Kind::Cookie("s|d")),
+        Just(Kind::Bearer),
+        Just(Kind::Method),
+        Just(Kind::User),
+        Just(Kind::Everyone),
+        Just(Kind::Peer),
+    ]
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    single_kinds().prop_recursive(3, 12, 3, |inner| {
+        let words = prop::sample::select(vec!["x-a", "x-b"]).prop_map(Kind::Words);
+        let any = prop_oneof![3 => inner.clone(), 1 => words];
+        prop_oneof![
+            prop::collection::vec(any, 2..4).prop_map(Kind::Any),
+            prop::collection::vec(inner, 1..4).prop_map(Kind::All),
+        ]
+    })
+}
+
+/// What looks like an address, a mark, a hash, a separator or the end of a part.
+fn values() -> impl Strategy<Value = String> {
+    let nasty = [
+        PEER,
+        "198.51.100.7",
+        "1",
+        "17",
+        "GET",
+        "everyone",
+        "a",
+        "a b",
+        "a:b",
+        "<a:b>",
+        "a>",
+        "<a",
+        "|",
+        "a|b",
+        "header.x-a|a",
+        "header.x-a",
+        "bearer|a",
+        "joined|<a:b>",
+        "custom|a",
+        "#",
+        "~",
+        "%7C",
+        "%",
+        "#ca978112ca1bbdcafac231b39a23dc4d",
+    ];
+    let long = "[ab]{65,66}";
+    prop_oneof![
+        4 => prop::sample::select(nasty.to_vec()).prop_map(str::to_owned),
+        1 => "[ab:|<>%#~]{1,3}",
+        1 => long,
+    ]
+}
+
+fn requests() -> impl Strategy<Value = Parts> {
+    let field = || prop::option::of(values());
+    let peer = prop::sample::select(vec![PEER, "198.51.100.7", "2001:db8::"]);
+    let method = prop::sample::select(vec![Method::GET, Method::POST]);
+    let user = prop::option::of(prop::sample::select(vec![1_u64, 17]));
+    let fields = (field(), field(), field(), field());
+    (fields, peer, method, user).prop_map(|((a, b, cookie, token), peer, method, user)| {
+        let peer = SocketAddr::new(peer.parse().expect("an address"), 1);
+        let request = Request::builder()
+            .method(method)
+            .uri("/")
+            .extension(PeerAddr(peer));
+        let (mut head, ()) = request.body(()).expect("valid").into_parts();
+        let fields = [
+            ("x-a", a),
+            ("x-b", b),
+            (
+                "cookie",
+                cookie.map(|value| format!("s|d={}", value.replace(';', ""))),
+            ),
+            (
+                "authorization",
+                token.map(|value| format!("Bearer {value}")),
+            ),
+        ];
+        for (name, value) in fields {
+            if let Some(value) = value {
+                let value = HeaderValue::from_str(&value).expect("visible");
+                head.headers.insert(name, value);
+            }
+        }
+        if let Some(id) = user {
+            head.extensions.insert(User(id));
+        }
+        head
+    })
+}
+
+proptest! {
+    #![proptest_config(test_support::random::config(2_000))]
+
+    /// Whatever stands in a request: two have the same key exactly if they are the same subject.
+    #[test]
+    fn no_two_subjects_share_a_key(kind in kinds(), heads in prop::collection::vec(requests(), 2..12)) {
+        let extractor = kind.extractor();
+        let keys: Vec<_> = heads.iter().map(|head| {
+            let subject = kind.subject(head);
+            let key = extractor.find(head).expect("nothing is malformed");
+            (subject, key)
+        }).collect();
+        for (at, (subject, key)) in keys.iter().enumerate() {
+            prop_assert_eq!(subject.is_some(), key.is_some(), "{:?}", subject);
+            for (other, other_key) in &keys[at + 1..] {
+                let is_same = key == other_key;
+                prop_assert_eq!(is_same, subject == other, "{:?}: {:?}, {:?}", key, subject, other);
+            }
+            if let Some(key) = key {
+                let is_safe = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
+                prop_assert!(key.as_str().bytes().all(is_safe), "{:?}", key);
+            }
+        }
+    }
+
+    /// A lone extractor's key is what it was before there were alternatives.
+    #[test]
+    fn a_lone_key_is_that_of_its_parts(a in values(), b in values()) {
+        let head = head(&[("x-a", &a), ("x-b", &b)]);
+        let (plain, hashed) = (Header::new("x-a"), Header::new("x-b").secret());
+        let key = (plain.clone(), hashed, PeerIp).extract(&head).expect("a key");
+        let expected = Key::default().with(&a).with_secret(&b).with(PEER);
+        prop_assert_eq!(key.as_str(), expected.as_str());
+        prop_assert_eq!(plain.extract(&head).expect("a key"), Key::default().with(&a));
+    }
+}
