@@ -174,7 +174,7 @@ pub use key::key_extractor::KeyExtractor;
 pub use key::matched_path::MatchedPath;
 pub use layer::headers::Headers;
 pub use layer::rate_limit_layer::RateLimitLayer;
-pub use limits::Limits;
+pub use limits::limits::Limits;
 pub use quota::Quota;
 pub use rule::rule::Rule;
 pub use rule::rules::Rules;

@@ -51,6 +51,8 @@ pub enum WarningKind {
     FewerHops,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
+    /// A default of [`Limits`](crate::Limits) was set after a layer was made, which does not have it.
+    SetTooLate,
     /// The keys in Redis begin with the default prefix, as those of other services may.
     DefaultPrefix,
     /// Redis evicts keys when its memory is full.
@@ -124,6 +126,11 @@ impl fmt::Display for Warning {
                 f,
                 "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \
                  entries for each key: use the algorithm \"sliding-window\" or \"gcra\""
+            ),
+            WarningKind::SetTooLate => write!(
+                f,
+                "Limits::{name} was called after a layer was made, which does not have it: set it \
+                 before the first layer"
             ),
             WarningKind::DefaultPrefix => f.write_str(
                 "the keys in Redis have the default prefix, so other services with rules of the same \

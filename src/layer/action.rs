@@ -24,7 +24,7 @@ pub(crate) enum Action {
     /// The inner service is called as if there were no layer.
     Pass,
     /// The inner service is called.
-    Admit(Admitted),
+    Admit(Admission),
     /// The degrade callback answers.
     Degrade(Arc<dyn DegradeCallback>, Take, Decision),
     /// The error callback gets the failure of the verdict. It answers, or chooses the action.
@@ -42,7 +42,7 @@ pub(crate) enum Action {
 
 /// Why a request gets an answer of this crate's own.
 pub(crate) enum Refusal {
-    Denied(Take, Decision),
+    Denied(Arc<Rule>, Decision),
     NoDecision,
     NoKey(KeyError),
     Panicked(Panicked),
@@ -58,7 +58,7 @@ impl From<Panicked> for Action {
 pub(crate) type WriteFields = Arc<dyn Fn(&Arc<Rule>, &Decision, &mut HeaderMap) + Send + Sync>;
 
 /// An admitted request, until its response is there.
-pub(crate) struct Admitted {
+pub(crate) struct Admission {
     pub(super) rule: Arc<Rule>,
     /// Missing if the request was admitted without one.
     pub(super) decision: Option<Decision>,
@@ -73,7 +73,7 @@ pub(crate) struct Admitted {
     pub(super) outage: Option<Box<Outage>>,
 }
 
-impl Admitted {
+impl Admission {
     /// Lets the error callback answer an error of the inner service, which has ended.
     pub(super) fn recover<E>(
         mut self,

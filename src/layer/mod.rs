@@ -61,7 +61,9 @@
 // The layer of the locks has a `Responder` and a `ResponseFuture`, too. The inner service is called
 // only after the verdict, and only the instance that was polled ready.
 mod action;
+mod check;
 mod decide;
+mod defaults;
 pub(crate) mod headers;
 mod inspector;
 mod outage;
@@ -74,8 +76,10 @@ mod waiting;
 
 #[cfg(feature = "lock")]
 pub(crate) use action::Action;
+pub use check::{Admitted, Check, Refused};
 #[cfg(feature = "lock")]
 pub(crate) use decide::Verdict;
+pub(crate) use defaults::Defaults;
 pub(crate) use headers::Headers;
 pub(crate) use inspector::Warnings;
 pub use rate_limit::RateLimit;
@@ -83,3 +87,4 @@ pub(crate) use rate_limit_layer::RateLimitLayer;
 #[cfg(feature = "lock")]
 pub(crate) use responder::Responder;
 pub use response_future::ResponseFuture;
+pub(crate) use settings::Settings;

@@ -53,7 +53,7 @@ where
             settings.count_unmatched();
             return ResponseFuture::unlimited(&mut self.inner, request);
         };
-        settings.inspect(&rule, request.headers());
+        settings.inspect(&rule, Some(request.headers()));
         let (take, request) = settings.take_for(rule, request);
         let action = match take {
             Ok(mut take) => {

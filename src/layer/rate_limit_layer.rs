@@ -7,15 +7,13 @@ use http::request::Parts;
 use tower_layer::Layer;
 
 use super::decide::Decider;
-use super::inspector::{Inspector, Warnings};
 use super::responder::Responder;
 use super::settings::{RuleSource, Settings};
 use super::{Headers, RateLimit};
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
 use crate::error::KeyError;
-use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
-use crate::metrics::{RuleCounters, RuleSnapshot};
+use crate::metrics::RuleSnapshot;
 use crate::quota::Quota;
 use crate::rule::{Rule, SharedRules};
 use crate::store::{Store, shared};
@@ -76,6 +74,11 @@ impl RateLimitLayer {
         let rules = rules.clone();
         let path = path.into();
         Self::of(RuleSource::Named { rules, path }).store(store)
+    }
+
+    /// A layer of [`Limits`](crate::Limits).
+    pub(crate) const fn of_limits(settings: Arc<Settings>) -> Self {
+        Self { settings }
     }
 
     fn of(rule: RuleSource) -> Self {
@@ -150,7 +153,8 @@ impl RateLimitLayer {
     }
 
     /// Requests that pass without being limited: CORS preflights, for example. A panic is
-    /// answered with a 500. What the [file](crate::config#exemptions) exempts passes, too. Default:
+    /// answered with a 500. Exemptions add up: those of a second call, those of
+    /// [`Limits`](crate::Limits::exempt), and those of the [file](crate::config#exemptions). Default:
     /// none.
     ///
     /// ```
@@ -163,7 +167,7 @@ impl RateLimitLayer {
     /// # let _ = layer;
     /// ```
     pub fn exempt(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.change().exempt = Some(Arc::new(exempt));
+        self.change().exempt.push(Arc::new(exempt));
         self
     }
 
@@ -309,25 +313,6 @@ impl RateLimitLayer {
     #[must_use]
     pub fn snapshot(&self) -> Option<RuleSnapshot> {
         self.settings.snapshot()
-    }
-
-    /// The same layer with a list for what it finds wrong in the set-up.
-    pub(crate) fn warning(mut self, warnings: &Arc<Warnings>) -> Self {
-        self.change().inspector = Arc::new(Inspector::new(warnings));
-        self
-    }
-
-    /// The same layer with the counters of its path.
-    pub(crate) fn counted_by(mut self, counters: Arc<RuleCounters>) -> Self {
-        self.change_decider().counters = Arc::clone(&counters);
-        self.change_responder().counters = counters;
-        self
-    }
-
-    /// The same layer, which looks for the peers of its requests where the hook says.
-    pub(crate) fn with_peer(mut self, hook: Option<PeerHook>) -> Self {
-        self.change().peer = hook;
-        self
     }
 
     fn change(&mut self) -> &mut Settings {

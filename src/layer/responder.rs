@@ -2,10 +2,10 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use axum_core::response::Response;
-use http::Request;
 use http::request::Parts;
+use http::{HeaderValue, Request};
 
-use super::action::{Action, Admitted, Refusal, WriteFields};
+use super::action::{Action, Admission, Refusal, WriteFields};
 use super::decide::Verdict;
 use super::outage::Outage;
 use crate::callback::{
@@ -27,6 +27,8 @@ use crate::trace::{self, TakeSpan};
 #[derive(Clone)]
 pub(crate) struct Responder {
     pub(crate) key: Option<Arc<dyn KeyExtractor>>,
+    /// For a rule without a key.
+    pub(super) default_key: Option<Arc<dyn KeyExtractor>>,
     pub(crate) degrade: Option<Arc<dyn DegradeCallback>>,
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
     pub(crate) write_fields: WriteFields,
@@ -44,6 +46,7 @@ impl Responder {
     pub(crate) fn new(write_fields: WriteFields) -> Self {
         Self {
             key: None,
+            default_key: None,
             degrade: None,
             on_error: None,
             write_fields,
@@ -55,9 +58,10 @@ impl Responder {
         }
     }
 
-    /// The layer's own extractor comes before the rule's.
+    /// The layer's own extractor comes before the rule's, and that before the default.
     pub(crate) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
-        self.key.as_deref().or(rule.extractor())
+        let own = self.key.as_deref().or(rule.extractor());
+        own.or(self.default_key.as_deref())
     }
 
     /// The key of the request with this head, or what becomes of a request without one. A panic of
@@ -104,31 +108,44 @@ impl Responder {
         }
     }
 
-    /// Counts the request, and does what the verdict says. Without a decision that is what the rule
-    /// says. A request is counted here alone: once, however often it has asked, and not by a
-    /// decision in whose place an error callback answers.
-    fn carry_out(self: &Arc<Self>, verdict: Verdict) -> Action {
+    /// Counts the decision of a request, and logs a denial: once, however often it has asked, and
+    /// not where an error callback answers in place of the decision.
+    pub(super) fn count(&self, verdict: &Verdict) {
         match verdict {
             Verdict::Allowed {
                 rule,
                 cost,
                 decision,
+                ..
+            } => self.counters.decided(rule, decision, *cost),
+            Verdict::Denied(take, decision) => {
+                self.counters.decided(take.rule(), decision, take.cost());
+                self.log_denial(take, decision);
+            }
+            Verdict::Failed(..) => {}
+        }
+    }
+
+    /// Counts the request, and does what the verdict says. Without a decision that is what the rule
+    /// says.
+    fn carry_out(self: &Arc<Self>, verdict: Verdict) -> Action {
+        self.count(&verdict);
+        match verdict {
+            Verdict::Allowed {
+                rule,
+                decision,
                 charge,
+                ..
             } => {
-                self.counters.decided(&rule, &decision, cost);
                 let outage = decision.failure().and_then(|error| self.outage(error));
                 let mut admitted = self.admit(rule, Some(decision), charge);
                 admitted.outage = outage;
                 Action::Admit(admitted)
             }
-            Verdict::Denied(take, decision) => {
-                self.counters.decided(take.rule(), &decision, take.cost());
-                self.log_denial(&take, &decision);
-                match self.degrade.clone() {
-                    None => Action::Refuse(Refusal::Denied(take, decision)),
-                    Some(callback) => Action::Degrade(callback, take, decision),
-                }
-            }
+            Verdict::Denied(take, decision) => match self.degrade.clone() {
+                None => Action::Refuse(Refusal::Denied(take.into_rule(), decision)),
+                Some(callback) => Action::Degrade(callback, take, decision),
+            },
             Verdict::Failed(_, Cause::Key(error)) => Action::Refuse(Refusal::NoKey(error)),
             Verdict::Failed(rule, cause) if rule.on_error() == Some(OnError::Proceed) => {
                 self.proceed(rule, &cause)
@@ -142,8 +159,8 @@ impl Responder {
         rule: Arc<Rule>,
         decision: Option<Decision>,
         charge: Option<Charge>,
-    ) -> Admitted {
-        Admitted {
+    ) -> Admission {
+        Admission {
             rule,
             decision,
             charge,
@@ -173,10 +190,15 @@ impl Responder {
     /// This crate's own answer to a request.
     pub(super) fn refuse<B>(&self, refusal: Refusal, request: &Request<B>) -> Response {
         let grpc = grpc::content_type(request.method(), request.headers());
+        self.answer(refusal, grpc)
+    }
+
+    /// The same for a gRPC request with this content type, or an HTTP request.
+    pub(super) fn answer(&self, refusal: Refusal, grpc: Option<&HeaderValue>) -> Response {
         match refusal {
-            Refusal::Denied(take, decision) => {
-                let response = quota_exceeded(take.rule(), &decision, grpc);
-                self.denied(take.rule(), decision, response)
+            Refusal::Denied(rule, decision) => {
+                let response = quota_exceeded(&rule, &decision, grpc);
+                self.denied(&rule, decision, response)
             }
             Refusal::NoDecision => reduced_capacity(grpc),
             Refusal::NoKey(error) => key_refused(&error, grpc),

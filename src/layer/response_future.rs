@@ -14,7 +14,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::action::{Action, Admitted};
+use super::action::{Action, Admission};
 use super::responder::Responder;
 use crate::callback::BoxFuture;
 use crate::store::Answers;
@@ -45,14 +45,14 @@ pin_project! {
         },
         /// A request that goes on after a while: its instance of the inner service gets ready.
         Readying {
-            admitted: Option<Admitted>,
+            admitted: Option<Admission>,
             held: Option<Held<S, B>>,
         },
         /// The inner service answers. Nothing limits the request if it was not admitted.
         Calling {
             #[pin]
             response: F,
-            admitted: Option<Admitted>,
+            admitted: Option<Admission>,
         },
         /// The degrade callback answers, or the error callback for an inner service that has
         /// failed.
@@ -176,7 +176,7 @@ where
         }
     }
 
-    fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admitted>) -> Self {
+    fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admission>) -> Self {
         if let Some(admitted) = &mut admitted {
             let (decision, charge) = (admitted.decision.as_ref(), admitted.charge.as_ref());
             Answers::add_inner(request.extensions_mut(), decision, charge);

@@ -6,23 +6,25 @@ use http::{HeaderMap, Request};
 
 use super::action::Action;
 use super::decide::Decider;
+use super::defaults::Defaults;
 use super::headers::Headers;
-use super::inspector::Inspector;
+use super::inspector::{Inspector, Warnings};
 use super::responder::Responder;
 use crate::callback::{Panicked, caught};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor, PeerAddr};
-use crate::metrics::RuleSnapshot;
+use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::rule::{Exemptions, Rule, SharedRules};
-use crate::store::Take;
+use crate::store::{Store, Take};
 use crate::warning::{Warning, WarningKind};
 
 /// The settings of a layer, shared by all services that it made.
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     pub(super) rule: RuleSource,
     pub(super) cost: Option<Arc<Cost>>,
-    pub(super) exempt: Option<Arc<Exempt>>,
+    /// Any one of them exempts a request.
+    pub(super) exempt: Vec<Arc<Exempt>>,
     pub(super) peer: Option<PeerHook>,
     pub(super) decider: Arc<Decider>,
     pub(super) responder: Arc<Responder>,
@@ -32,7 +34,7 @@ pub(super) struct Settings {
 /// Computes the cost of a request from its head.
 type Cost = dyn Fn(&Parts) -> u64 + Send + Sync;
 /// Whether a request with this head passes without being limited.
-type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
+pub(crate) type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
 
 /// Where a layer's rule comes from.
 #[derive(Debug, Clone)]
@@ -46,11 +48,42 @@ impl Settings {
         Self {
             rule,
             cost: None,
-            exempt: None,
+            exempt: Vec::new(),
             peer: None,
             decider: Arc::new(Decider::new()),
             responder: Arc::new(Responder::new(Headers::default().writer())),
             inspector: Arc::default(),
+        }
+    }
+
+    /// Those of a layer of [`Limits`](crate::Limits), with the counters of its path.
+    pub(crate) fn of_limits(
+        rules: &SharedRules,
+        path: &str,
+        store: Arc<dyn Store>,
+        counters: Arc<RuleCounters>,
+        warnings: &Arc<Warnings>,
+        defaults: Defaults,
+    ) -> Self {
+        let mut decider = Decider::new();
+        decider.set_store(store);
+        decider.counters = Arc::clone(&counters);
+        let mut responder = Responder::new(defaults.headers.writer());
+        responder.store = decider.shared_store();
+        responder.counters = counters;
+        responder.default_key = defaults.key;
+        responder.degrade = defaults.degrade;
+        responder.on_error = defaults.on_error;
+        Self {
+            exempt: defaults.exempt,
+            peer: defaults.peer,
+            decider: Arc::new(decider),
+            responder: Arc::new(responder),
+            inspector: Arc::new(Inspector::new(warnings)),
+            ..Self::new(RuleSource::Named {
+                rules: rules.clone(),
+                path: path.into(),
+            })
         }
     }
 
@@ -63,9 +96,9 @@ impl Settings {
     }
 
     /// Looks for mistakes in the set-up that a request with these fields shows, if it is one of the
-    /// first requests.
+    /// first requests. Code that asks without a request has no fields.
     #[inline]
-    pub(super) fn inspect(&self, rule: &Rule, fields: &HeaderMap) {
+    pub(super) fn inspect(&self, rule: &Rule, fields: Option<&HeaderMap>) {
         let rules = || match &self.rule {
             RuleSource::Fixed(_) => None,
             RuleSource::Named { rules, .. } => Some(rules.downgrade()),
@@ -76,15 +109,16 @@ impl Settings {
     }
 
     #[cold]
-    fn inspect_all(&self, rule: &Rule, fields: &HeaderMap) {
+    fn inspect_all(&self, rule: &Rule, fields: Option<&HeaderMap>) {
         let warnings = &self.inspector.warnings;
         let extractor = self.responder.extractor(rule);
-        let warning = |extractor: &dyn KeyExtractor| {
+        let warning = |(extractor, fields): (&dyn KeyExtractor, _)| {
             let found = caught("key extractor", rule.path(), || extractor.warning(fields));
             found.ok().flatten()
         };
-        let of_key = extractor.and_then(warning);
-        let of_exemptions = rule.exemptions().and_then(|it| it.warning(fields));
+        let of_key = extractor.zip(fields).and_then(warning);
+        let exemptions = rule.exemptions().zip(fields);
+        let of_exemptions = exemptions.and_then(|(it, fields)| it.warning(fields));
         let of_rule = rule
             .has_large_log()
             .then(|| Warning::named(WarningKind::LargeLog, "max"));
@@ -131,7 +165,7 @@ impl Settings {
         request: Request<B>,
     ) -> (Result<Take, Box<Action>>, Request<B>) {
         let has_key = self.responder.extractor(&rule).is_some();
-        let has_exemptions = self.exempt.is_some() || rule.exemptions().is_some();
+        let has_exemptions = !self.exempt.is_empty() || rule.exemptions().is_some();
         if !has_key && self.cost.is_none() && !has_exemptions {
             return (Ok(Take::new(rule, Key::default())), request);
         }
@@ -147,7 +181,7 @@ impl Settings {
             true => Box::new(Action::Pass),
             false => Box::new(action),
         };
-        if let Some(exempt) = &self.exempt {
+        for exempt in &self.exempt {
             match caught("exemption", rule.path(), || exempt(head)) {
                 Ok(false) => {}
                 Ok(true) => return Err(Box::new(Action::Pass)),

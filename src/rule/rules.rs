@@ -131,6 +131,18 @@ impl Rules {
     }
 }
 
+impl<const NUMBER: usize> From<[Rule; NUMBER]> for Rules {
+    fn from(rules: [Rule; NUMBER]) -> Self {
+        rules.into_iter().collect()
+    }
+}
+
+impl From<Vec<Rule>> for Rules {
+    fn from(rules: Vec<Rule>) -> Self {
+        rules.into_iter().collect()
+    }
+}
+
 impl FromIterator<Rule> for Rules {
     fn from_iter<I: IntoIterator<Item = Rule>>(rules: I) -> Self {
         let mut all = Self::default();

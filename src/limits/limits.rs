@@ -1,26 +1,28 @@
-use std::collections::BTreeMap;
+use std::future::Future;
 use std::net::SocketAddr;
-#[cfg(feature = "metrics")]
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock};
-#[cfg(feature = "metrics")]
-use std::{thread, time::Duration};
+use std::sync::{Arc, OnceLock};
 
+use axum_core::response::IntoResponse;
 use http::Extensions;
+use http::request::Parts;
 
-use crate::callback::caught;
+use super::checks::Checks;
+use super::paths::Paths;
+use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught};
+use crate::decision::Decision;
+use crate::error::{KeyError, StoreError};
 use crate::key::ip::PeerHook;
-use crate::layer::{RateLimitLayer, Warnings};
+use crate::key::{Key, KeyExtractor};
+use crate::layer::{Check, Defaults, Headers, RateLimitLayer, Settings, Warnings};
 #[cfg(feature = "config")]
 use crate::live::{FileWatcher, Reloads};
-use crate::metrics::{NearLimit, RuleCounters, Snapshot};
+use crate::metrics::{NearLimit, Snapshot};
 #[cfg(feature = "config")]
 use crate::rule::ContentHash;
 use crate::rule::{Rules, SharedRules};
 #[cfg(doc)]
 use crate::store::MemoryStore;
-use crate::store::{Store, default_store, shared};
-use crate::sync::lock;
+use crate::store::{Store, Take, default_store, shared};
 use crate::warning::{VerifyError, Warning, WarningKind};
 
 /// Rules by path and the store that they count in: makes the layers of an application.
@@ -53,10 +55,11 @@ pub struct Limits {
     rules: SharedRules,
     /// Filled when the first layer is made: a memory store takes time to start its clock.
     store: Arc<OnceLock<Arc<dyn Store>>>,
-    paths: Arc<Paths>,
-    peer: Option<PeerHook>,
+    pub(super) paths: Arc<Paths>,
+    defaults: Defaults,
+    checks: Arc<Checks>,
     #[cfg(feature = "metrics")]
-    publisher: Arc<crate::metrics::Publisher>,
+    pub(super) publisher: Arc<crate::metrics::Publisher>,
     warnings: Arc<Warnings>,
     near_limit: NearLimit,
     #[cfg(feature = "config")]
@@ -65,9 +68,19 @@ pub struct Limits {
 
 impl Limits {
     /// These rules, counted in a [`MemoryStore`] until [told otherwise](Limits::store).
+    ///
+    /// ```
+    /// use tidegate::{Limits, PeerIp, Quota, Rule};
+    ///
+    /// let login = Rule::new("login", [Quota::per_minute(5)])?;
+    /// let limits = Limits::new([login]).key(PeerIp);
+    /// let layer = limits.layer("login");
+    /// # let _ = layer;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
     #[must_use]
-    pub fn new(rules: Rules) -> Self {
-        Self::of(SharedRules::new(rules))
+    pub fn new(rules: impl Into<Rules>) -> Self {
+        Self::of(SharedRules::new(rules.into()))
     }
 
     fn of(rules: SharedRules) -> Self {
@@ -75,7 +88,8 @@ impl Limits {
             rules,
             store: Arc::default(),
             paths: Arc::default(),
-            peer: None,
+            defaults: Defaults::default(),
+            checks: Arc::default(),
             #[cfg(feature = "metrics")]
             publisher: Arc::default(),
             warnings: Arc::default(),
@@ -175,8 +189,121 @@ impl Limits {
     ///
     /// A store that is shared with other code is given as an `Arc`.
     #[must_use]
-    pub fn store(mut self, store: impl Store) -> Self {
-        self.store = Arc::new(OnceLock::from(shared(store)));
+    pub fn store(self, store: impl Store) -> Self {
+        let mut limits = self.with("store", |_| {});
+        limits.store = Arc::new(OnceLock::from(shared(store)));
+        limits
+    }
+
+    /// The store of these limits, for code that asks it by itself.
+    #[must_use]
+    pub fn shared_store(&self) -> &Arc<dyn Store> {
+        self.store.get_or_init(default_store)
+    }
+
+    /// Which requests are counted together, for layers and rules without a key of their own: a
+    /// layer's key comes first, then the rule's, then this one. Default: all requests of a path
+    /// are counted together.
+    ///
+    /// This setter and the ones below are for layers made from now on. One that is called after a
+    /// layer was made is a [warning](WarningKind::SetTooLate).
+    #[must_use]
+    pub fn key(self, key: impl KeyExtractor) -> Self {
+        self.with("key", |defaults| defaults.key = Some(Arc::new(key)))
+    }
+
+    /// The same with a closure, as [`RateLimitLayer::key_by`].
+    #[must_use]
+    pub fn key_by(
+        self,
+        key: impl Fn(&Parts) -> Result<Key, KeyError> + Send + Sync + 'static,
+    ) -> Self {
+        self.key(key)
+    }
+
+    /// What answers denied requests, as [`RateLimitLayer::degrade`]. A layer may have its own.
+    #[must_use]
+    pub fn degrade(self, callback: impl DegradeCallback) -> Self {
+        self.with("degrade", |defaults| {
+            defaults.degrade = Some(Arc::new(callback))
+        })
+    }
+
+    /// The same with a closure, as [`RateLimitLayer::degrade_fn`].
+    #[must_use]
+    pub fn degrade_fn<Answer>(
+        self,
+        callback: impl Fn(Denied) -> Answer + Send + Sync + 'static,
+    ) -> Self
+    where
+        Answer: Future<Output: IntoResponse> + Send + 'static,
+    {
+        self.degrade(callback)
+    }
+
+    /// What answers requests without a decision, as [`RateLimitLayer::on_error`]. A layer may have
+    /// its own.
+    #[must_use]
+    pub fn on_error(self, callback: impl ErrorCallback) -> Self {
+        self.with("on_error", |defaults| {
+            defaults.on_error = Some(Arc::new(callback))
+        })
+    }
+
+    /// The same with a closure, as [`RateLimitLayer::on_error_fn`].
+    #[must_use]
+    pub fn on_error_fn<Answer>(
+        self,
+        callback: impl Fn(Failed) -> Answer + Send + Sync + 'static,
+    ) -> Self
+    where
+        Answer: Future<Output: Into<Recovery>> + Send + 'static,
+    {
+        self.on_error(callback)
+    }
+
+    /// Which fields the responses get. A layer may have its own. Default: [`Headers::Draft11`].
+    #[must_use]
+    pub fn headers(self, headers: Headers) -> Self {
+        self.with("headers", |defaults| defaults.headers = headers)
+    }
+
+    /// Requests that pass without being limited, as [`RateLimitLayer::exempt`]. Exemptions add up:
+    /// those of a second call, those of a layer, and those of the file.
+    ///
+    /// ```
+    /// use http::Method;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// let limits = Limits::new([Rule::new("api", [Quota::per_second(100)])?])
+    ///     .exempt(|head| head.method == Method::OPTIONS);
+    /// # let _ = limits;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn exempt(self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with("exempt", |defaults| defaults.exempt.push(Arc::new(exempt)))
+    }
+
+    /// The same counters and rules, and no store.
+    #[cfg(feature = "metrics")]
+    pub(super) fn without_store(&self) -> Self {
+        Self {
+            store: Arc::default(),
+            defaults: Defaults::default(),
+            checks: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// The same limits with another default for the layers made from now on.
+    fn with(mut self, setting: &'static str, change: impl FnOnce(&mut Defaults)) -> Self {
+        if !self.paths.is_empty() {
+            self.warnings
+                .add(Warning::named(WarningKind::SetTooLate, setting));
+        }
+        change(&mut self.defaults);
+        self.checks = Arc::default();
         self
     }
 
@@ -208,11 +335,10 @@ impl Limits {
     /// ```
     #[must_use]
     pub fn peer(
-        mut self,
+        self,
         hook: impl Fn(&Extensions) -> Option<SocketAddr> + Send + Sync + 'static,
     ) -> Self {
-        self.peer = Some(PeerHook::new(hook));
-        self
+        self.with("peer", |defaults| defaults.peer = Some(PeerHook::new(hook)))
     }
 
     /// A layer for a path. While there is no rule for it, requests pass straight through: the
@@ -223,16 +349,111 @@ impl Limits {
     ///
     /// If the path is empty.
     pub fn layer(&self, path: &str) -> RateLimitLayer {
-        let store = self.store.get_or_init(default_store);
+        assert!(!path.is_empty(), "the path is empty");
+        RateLimitLayer::of_limits(self.settings(path))
+    }
+
+    fn settings(&self, path: &str) -> Arc<Settings> {
         let is_new = !self.rules.uses(path);
-        let layer = RateLimitLayer::from_rules(&self.rules, path, Arc::clone(store));
-        let counters = self.paths.add(path, self.near_limit);
+        self.rules.mark_used(path);
         if is_new && !self.rules.peek().contains(path) {
             self.warnings
                 .add(Warning::new(WarningKind::NoRule).about(path));
         }
-        let layer = layer.counted_by(counters).warning(&self.warnings);
-        layer.with_peer(self.peer.clone())
+        Arc::new(Settings::of_limits(
+            &self.rules,
+            path,
+            Arc::clone(self.shared_store()),
+            self.paths.add(path, self.near_limit),
+            &self.warnings,
+            self.defaults.clone(),
+        ))
+    }
+
+    /// Decides about a key by the rule of a path, for code that has no HTTP request to wrap: a
+    /// message on a WebSocket, a job, a login whose user name is in the body.
+    ///
+    /// It decides as the path's layers do, and together with them: rule, store and fallback, shadow
+    /// rules and candidates, counters, events and reloads are the same, and so are counts of equal
+    /// keys. A path without a rule is admitted. What needs a request does not apply: key
+    /// extractors, exemptions, costs by closure, waiting and callbacks. Of the policies for
+    /// failures `on-error = "proceed"` applies.
+    ///
+    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+    ///
+    /// // For each message of a socket:
+    /// match limits.check("chat", "alice").cost(3).await {
+    ///     Ok(admitted) => assert_eq!(admitted.decision.map(|it| it.remaining()), Some(7)),
+    ///     Err(refused) => eprintln!("{refused}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`](crate::layer::Refused) if the store denied it, or gave no decision.
+    pub fn check(&self, path: &str, key: impl Into<Key>) -> Check {
+        let settings = self.checks.of(path, || self.settings(path));
+        Check::new(settings, key.into())
+    }
+
+    /// What a key has left by the rule of a path, without charging it. `None` if there is no rule.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+    /// limits.check("chat", "alice").await?;
+    /// let left = limits.peek("chat", "alice").await?.expect("there is a rule");
+    /// assert_eq!(left.remaining(), 9);
+    /// assert!(limits.reset("chat", "alice").await?, "there was a count");
+    /// assert!(!limits.reset("chat", "alice").await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store gives no answer.
+    pub async fn peek(
+        &self,
+        path: &str,
+        key: impl Into<Key>,
+    ) -> Result<Option<Decision>, StoreError> {
+        match self.take(path, key.into()) {
+            None => Ok(None),
+            Some(take) => self.shared_store().peek(&take).await.map(Some),
+        }
+    }
+
+    /// Forgets what a key has used by the rule of a path. Says whether there was a count to forget;
+    /// there is none without a rule.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store gives no answer. Whether the count was forgotten is then
+    /// unknown; it is safe to ask again.
+    pub async fn reset(&self, path: &str, key: impl Into<Key>) -> Result<bool, StoreError> {
+        match self.take(path, key.into()) {
+            None => Ok(false),
+            Some(take) => self.shared_store().reset(&take).await,
+        }
+    }
+
+    /// The count of a key by the rule of a path, also while the rule is switched off.
+    fn take(&self, path: &str, key: Key) -> Option<Take> {
+        let rule = self.rules.peek().find(path).cloned();
+        rule.map(|rule| Take::new(rule, key))
     }
 
     /// From which part of a quota on an allowed request is counted as
@@ -336,147 +557,6 @@ impl Limits {
     }
 }
 
-#[cfg(feature = "metrics")]
-impl Limits {
-    const INTERVAL: Duration = Duration::from_secs(1);
-
-    /// Publishes what the layers have counted to the recorder of the
-    /// [`metrics`](https://docs.rs/metrics) facade: at once, and then once per second. The recorder
-    /// may be installed later. It then gets the whole counts, and the durations from then on.
-    ///
-    /// A thread publishes, so this needs no runtime, and no request waits for a recorder. The
-    /// thread ends within a second after all clones of these limits and all layers that they made
-    /// were dropped; it publishes their last counts. A panic of the recorder does not end it.
-    /// Calling this again, also on a clone, changes nothing.
-    ///
-    /// ```
-    /// use tidegate::{Limits, Quota, Rule};
-    ///
-    /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
-    /// let limits = Limits::new([rule].into_iter().collect());
-    /// limits.publish_metrics_every_second();
-    /// # Ok::<(), tidegate::rule::RuleError>(())
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the system starts no thread, as [`std::thread::spawn`] does.
-    pub fn publish_metrics_every_second(&self) {
-        if self.publisher.set_periodic() {
-            let limits = Self {
-                // The thread keeps no connection to a store.
-                store: Arc::default(),
-                ..self.clone()
-            };
-            let thread = thread::Builder::new().name("tidegate-metrics".to_owned());
-            let started = thread.spawn(move || limits.publish_until_unused());
-            started.expect("a thread for metrics");
-        }
-    }
-
-    /// Publishes what the layers have counted so far to the recorder of the
-    /// [`metrics`](https://docs.rs/metrics) facade. A handler that shows metrics may call it,
-    /// instead of or beside [`publish_metrics_every_second`](Limits::publish_metrics_every_second):
-    /// nothing is counted twice.
-    pub fn publish_metrics(&self) {
-        self.publisher.publish(|| self.snapshot());
-        #[cfg(feature = "config")]
-        publish_reloads(&self.status());
-    }
-
-    fn publish_until_unused(self) {
-        loop {
-            // Before the last publication, so that it misses nothing.
-            let is_unused = self.paths.are_unused();
-            // The recorder is user code, and its panic was printed.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.publish_metrics()));
-            if is_unused {
-                return;
-            }
-            thread::sleep(Self::INTERVAL);
-        }
-    }
-}
-
-/// Publishes which rules are in force, and whether reloading them fails.
-#[cfg(all(feature = "config", feature = "metrics"))]
-fn publish_reloads(status: &crate::live::ReloadStatus) {
-    use crate::metrics::Metric;
-
-    const VERSION: Metric = Metric::gauge(
-        "tidegate_config_version",
-        "The version of the rules in force: 1 at the start, one more for each change.",
-    );
-    const FAILING: Metric = Metric::gauge(
-        "tidegate_config_reload_failing",
-        "1 while the file is refused and the old rules stay in force, else 0.",
-    );
-    const RELOADS: Metric = Metric::counter(
-        "tidegate_config_reloads_total",
-        "How often a file's new rules were applied.",
-    );
-    const ERRORS: Metric = Metric::counter(
-        "tidegate_config_reload_errors_total",
-        "How often a file was refused.",
-    );
-
-    ::metrics::with_recorder(|recorder| {
-        for metric in [VERSION, FAILING, RELOADS, ERRORS] {
-            metric.describe(recorder);
-        }
-        VERSION.set(recorder, Vec::new(), status.version as f64);
-        let is_failing = status.error.is_some();
-        FAILING.set(recorder, Vec::new(), f64::from(u8::from(is_failing)));
-        RELOADS.count(recorder, Vec::new(), status.reloads);
-        ERRORS.count(recorder, Vec::new(), status.failures);
-    });
-}
-
-/// More paths than an application has routes; paths beyond it are not remembered.
-const MAX_PATHS: usize = 10_000;
-
-/// What the layers count, by their paths.
-#[derive(Debug, Default)]
-struct Paths(Mutex<BTreeMap<Box<str>, Arc<RuleCounters>>>);
-
-impl Paths {
-    /// The counters that all layers of a path share; a path too many has counters that nobody
-    /// reads.
-    fn add(&self, path: &str, near_limit: NearLimit) -> Arc<RuleCounters> {
-        let mut paths = lock(&self.0);
-        if let Some(known) = paths.get(path) {
-            return Arc::clone(known);
-        }
-        let counters = Arc::new(RuleCounters::new(near_limit));
-        if paths.len() < MAX_PATHS {
-            paths.insert(path.into(), Arc::clone(&counters));
-        }
-        counters
-    }
-
-    /// What the layers have counted under these rules.
-    fn snapshot(&self, rules: &Rules) -> Snapshot {
-        let paths = lock(&self.0);
-        let counted = paths.iter().filter_map(|(path, counters)| {
-            let rule = rules.find(path)?;
-            Some(counters.snapshot(rule))
-        });
-        let unmatched = paths.values().map(|it| it.number_of_unmatched());
-        Snapshot {
-            rules: counted.collect(),
-            unmatched: unmatched.sum(),
-        }
-    }
-
-    /// Whether this is the last owner of the paths, and no layer of them is left.
-    #[cfg(feature = "metrics")]
-    fn are_unused(self: &Arc<Self>) -> bool {
-        // Without another owner, no layer can be made any more.
-        let is_only_owner = Arc::strong_count(self) == 1;
-        is_only_owner && lock(&self.0).values().all(|it| Arc::strong_count(it) == 1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -504,39 +584,5 @@ mod tests {
         let limits = Limits::new(Rules::default()).store(Arc::clone(&store));
         let kept = limits.store.get().expect("the store that was given");
         assert!(Arc::ptr_eq(kept, &store));
-    }
-
-    #[test]
-    fn paths_are_bounded() {
-        let paths = Paths::default();
-        let add = |number: usize| paths.add(&number.to_string(), NearLimit::default());
-        (0..2 * MAX_PATHS).for_each(|number| drop(add(number)));
-        assert_eq!(lock(&paths.0).len(), MAX_PATHS);
-        assert!(Arc::ptr_eq(&add(0), &add(0)), "layers of a path share them");
-    }
-
-    #[cfg(feature = "metrics")]
-    #[test]
-    fn the_thread_ends_with_the_last_layer() {
-        const INTERVAL: Duration = Limits::INTERVAL;
-        let limits = Limits::new(Rules::default());
-        limits.publish_metrics_every_second();
-        // Most services make their layers later.
-        thread::sleep(INTERVAL / 10);
-        let (clone, layer) = (limits.clone(), limits.layer("a"));
-        clone.publish_metrics_every_second();
-        let (paths, store) = (Arc::downgrade(&limits.paths), Arc::downgrade(&limits.store));
-        assert_eq!(paths.strong_count(), 3, "one thread");
-
-        drop((limits, clone));
-        assert_eq!(store.strong_count(), 0, "the thread has no store");
-        thread::sleep(INTERVAL * 2);
-        assert_eq!(paths.strong_count(), 1, "a layer is there");
-        drop(layer);
-        let dropped = std::time::Instant::now();
-        while paths.strong_count() > 0 {
-            assert!(dropped.elapsed() < INTERVAL * 20, "the thread never ends");
-            thread::sleep(INTERVAL / 10);
-        }
     }
 }

@@ -1,0 +1,245 @@
+//! Decisions for code that has no HTTP request.
+
+use std::fmt;
+use std::ops::ControlFlow::{Break, Continue};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum_core::response::{IntoResponse, Response};
+
+use super::action::Refusal;
+use super::decide::Verdict;
+use super::responder::Responder;
+use super::settings::Settings;
+use crate::callback::Cause;
+use crate::decision::Decision;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
+use crate::rule::{OnError, Rule};
+use crate::store::{Charge, Take};
+
+/// A question to [`Limits::check`](crate::Limits::check): await it.
+///
+/// Dropping its future before it is done may or may not charge the question, as with a request.
+#[must_use = "nothing is asked until it is awaited"]
+pub struct Check {
+    settings: Arc<Settings>,
+    key: Key,
+    cost: Option<u64>,
+}
+
+impl Check {
+    pub(crate) const fn new(settings: Arc<Settings>, key: Key) -> Self {
+        Self {
+            settings,
+            key,
+            cost: None,
+        }
+    }
+
+    /// Asks for so many units. 0 only looks. Default: the rule's cost, which is 1 by default.
+    pub const fn cost(mut self, units: u64) -> Self {
+        self.cost = Some(units);
+        self
+    }
+
+    async fn decide(self) -> Result<Admitted, Refused> {
+        let settings = &*self.settings;
+        let Some(rule) = settings.rule() else {
+            settings.count_unmatched();
+            return Ok(Admitted::default());
+        };
+        settings.inspect(&rule, None);
+        let cost = self.cost.unwrap_or(rule.cost());
+        let take = Take::new(rule, self.key).with_cost(cost);
+        let decider = &settings.decider;
+        if take.rule().is_shadow() {
+            decider.take_in_shadow(take);
+            return Ok(Admitted::default());
+        }
+        let (asked, answer) = decider.take_first(take);
+        let judged = match answer.now() {
+            Ok(answer) => decider.judge(asked, answer),
+            Err(answer) => decider.judge_later(asked, answer).await,
+        };
+        let verdict = match judged {
+            Break(verdict) => verdict,
+            Continue(waiting) => decider.wait(waiting).await,
+        };
+        let responder = &settings.responder;
+        responder.count(&verdict);
+        let refused = |rule, cause| {
+            Err(Refused(Box::new(Refusing {
+                rule,
+                cause,
+                responder: Arc::clone(responder),
+            })))
+        };
+        match verdict {
+            Verdict::Allowed {
+                decision, charge, ..
+            } => Ok(Admitted {
+                decision: Some(decision),
+                charge,
+            }),
+            Verdict::Denied(take, decision) => refused(take.into_rule(), Why::Denied(decision)),
+            Verdict::Failed(rule, _) if rule.on_error() == Some(OnError::Proceed) => {
+                responder.counters.proceeded();
+                Ok(Admitted::default())
+            }
+            Verdict::Failed(rule, cause) => {
+                let error = match cause {
+                    Cause::Store(error, _) => error,
+                    Cause::Key(_) | Cause::Inner(..) => {
+                        StoreError::new(StoreErrorKind::Unavailable, "there is no decision")
+                    }
+                };
+                refused(rule, Why::Failed(error))
+            }
+        }
+    }
+}
+
+impl IntoFuture for Check {
+    type Output = Result<Admitted, Refused>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.decide())
+    }
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (settings, key, cost) = (&self.settings, &self.key, &self.cost);
+        f.debug_struct("Check")
+            .field("settings", settings)
+            .field("key", key)
+            .field("cost", cost)
+            .finish()
+    }
+}
+
+/// The answer to a [`Check`] that may go on.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Admitted {
+    /// The store's decision. `None` if nobody decided: there is no rule for the path, it is switched
+    /// off or a shadow rule, or the store failed and the rule says `on-error = "proceed"`.
+    pub decision: Option<Decision>,
+    /// What was charged: it can be given back. `None` if nothing was, as at a cost of 0.
+    pub charge: Option<Charge>,
+}
+
+/// The answer to a [`Check`] that may not go on: it was denied, or the store gave no decision.
+///
+/// It is an axum response: the problem document and the fields that the layer answers with. Its text
+/// tells a client no more than these; [`error`](Refused::error) is for the log.
+///
+/// ```
+/// use tidegate::layer::Refused;
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(0)])?]);
+/// let refused: Refused = limits.check("chat", "alice").await.unwrap_err();
+/// assert!(refused.decision().is_some(), "it was denied");
+/// assert!(refused.retry_after().is_none(), "no wait helps");
+/// assert_eq!(refused.to_string(), "the limit of chat is used up");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Refused(Box<Refusing>);
+
+#[derive(Clone)]
+struct Refusing {
+    rule: Arc<Rule>,
+    cause: Why,
+    responder: Arc<Responder>,
+}
+
+#[derive(Debug, Clone)]
+enum Why {
+    Denied(Decision),
+    Failed(StoreError),
+}
+
+impl Refused {
+    /// The rule that was asked about.
+    #[must_use]
+    pub fn rule(&self) -> &Arc<Rule> {
+        &self.0.rule
+    }
+
+    /// The decision that denied it; `None` if the store gave none.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        match &self.0.cause {
+            Why::Denied(decision) => Some(decision),
+            Why::Failed(_) => None,
+        }
+    }
+
+    /// Why the store gave no decision; `None` if it was denied.
+    #[must_use]
+    pub fn error(&self) -> Option<&StoreError> {
+        match &self.0.cause {
+            Why::Denied(_) => None,
+            Why::Failed(error) => Some(error),
+        }
+    }
+
+    /// When the same question would be allowed; `None` where no wait helps, or nobody knows.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decision()?.retry_after()
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let Refusing {
+            rule,
+            cause,
+            responder,
+        } = *self.0;
+        let refusal = match cause {
+            Why::Denied(decision) => Refusal::Denied(rule, decision),
+            Why::Failed(_) => Refusal::NoDecision,
+        };
+        responder.answer(refusal, None)
+    }
+}
+
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused")
+            .field("path", &self.0.rule.path())
+            .field("cause", &self.0.cause)
+            .finish()
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.0.rule.path();
+        match (&self.0.cause, self.retry_after()) {
+            (Why::Failed(_), _) => write!(f, "the limit of {path} cannot be checked now"),
+            (Why::Denied(_), None) => write!(f, "the limit of {path} is used up"),
+            (Why::Denied(_), Some(wait)) => {
+                // Rounded up: asking earlier is in vain.
+                let seconds = wait.as_millis().div_ceil(1_000).max(1);
+                write!(f, "the limit of {path} is used up, again in {seconds} s")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refused {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error().map(|error| error as _)
+    }
+}
