@@ -10,7 +10,8 @@ use crate::error::KeyError;
 /// The value of a cookie as the key. A value that nobody has verified is a way around the limit:
 /// with a fresh value in each request, a client has a fresh limit each time.
 ///
-/// So put the layer behind what verifies sessions, or [join](crate::key) the cookie with an address.
+/// So put the layer behind what verifies sessions, or [join](crate::key) the cookie with an
+/// address.
 ///
 /// The value is stored as a hash. A request without the cookie has an
 /// [absent](super::KeyErrorKind::Absent) key; a cookie that is empty, or that is named twice, is

@@ -10,8 +10,8 @@ use crate::error::KeyError;
 /// counted together, whatever their parameters are.
 ///
 /// A layer on a router also sees requests that match no route. Those share one key, as do all
-/// requests on a server that is not axum's; so no [alternative](KeyExtractor::or) behind this one is
-/// tried.
+/// requests on a server that is not axum's; so no [alternative](KeyExtractor::or) behind this one
+/// is tried.
 ///
 /// ```
 /// use axum::{Router, routing::get};

@@ -44,8 +44,8 @@
 //!
 //! Each extractor makes the key of a value that code knows: `Header::new("x-user").key("alice")`,
 //! `Bearer.key(token)`, `client_ip.key(address)`. [`Key::from`](crate::Key) does so for addresses,
-//! numbers and texts, and [`Key::join`](crate::Key::join) puts the parts of a tuple together. As one
-//! of several alternatives the key has a mark in front, which
+//! numbers and texts, and [`Key::join`](crate::Key::join) puts the parts of a tuple together. As
+//! one of several alternatives the key has a mark in front, which
 //! [`marked`](crate::KeyExtractor::marked) adds. With such a key
 //! [`Store::peek`](crate::Store::peek) and [`Store::reset`](crate::Store::reset) find the count.
 //!

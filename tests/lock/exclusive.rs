@@ -452,7 +452,7 @@ async fn without_a_key() {
         }
         let told = app(layer.on_error(async |failed: Failed| format!("{:?}", failed.kind())));
         let expected = if expected == 400 {
-            "Key(Client)"
+            "Key(Absent)"
         } else {
             "Key(Server)"
         };
