@@ -1,6 +1,7 @@
 //! Takes, peeks and resets of one key are executed in the order in which they were asked, whoever
 //! is polled when, and in whatever way each of them travels.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
@@ -169,4 +170,22 @@ async fn asked_from_several_threads() {
     let overtaken = told.iter().filter(|(place, spent)| place != spent).count();
     let first = told.iter().find(|(place, spent)| place != spent);
     assert_eq!(overtaken, 0, "of {}; the first: {first:?}", told.len());
+}
+
+/// A task that has used up what tokio lets it do at a time asks twice: the first take is sent first,
+/// though its first poll could not do much.
+#[tokio::test]
+async fn asked_by_a_task_without_budget() {
+    let server = Redis::start();
+    let proxy = behind(&server, millis(2)).await;
+    let store = connect(&proxy.url, PATIENT).await;
+    for round in 0..10 {
+        let mine = take(&rule("ordered", MAX, HOUR), round);
+        while futures_util::poll!(pin!(tokio::task::consume_budget())).is_ready() {}
+        let first = polled_once(&store, &mine);
+        let second = polled_once(&store, &mine);
+        let (first, second) = tokio::join!(first, second);
+        let told = [first, second].map(|answer| MAX - answer.expect("a decision").remaining());
+        assert_eq!(told, [1, 2], "in the order of asking");
+    }
 }
