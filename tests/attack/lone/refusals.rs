@@ -138,7 +138,7 @@ async fn clients_are_paused() {
     let mut bystander = Bystander::new("bystander");
     for (round, which) in ["WRITE", "ALL", "WRITE", "ALL"].into_iter().enumerate() {
         bystander.ask_until_answered(&patient, PATIENT / 4).await;
-        run(&server, &format!("CLIENT PAUSE 300 {which}"));
+        run(&server, &format!("CLIENT PAUSE 800 {which}"));
         if round < 2 {
             let began = server.stopwatch();
             let answer = store.take(&mine).await.map_err(|error| error.kind());
@@ -151,7 +151,7 @@ async fn clients_are_paused() {
         } else {
             drop(timeout(millis(8), store.take(&mine)).await);
         }
-        sleep(millis(350)).await;
+        sleep(millis(850)).await;
         bystander.ask_until_answered(&patient, PATIENT / 4).await;
         assert_eq!(
             charged(&patient, &mine).await,

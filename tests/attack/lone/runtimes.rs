@@ -91,10 +91,7 @@ fn a_guest_that_is_not_driven() {
 }
 
 async fn leave_once(pending: &mut Pending) {
-    assert!(
-        futures_util::poll!(pending).is_pending(),
-        "no reply is that fast"
-    );
+    poll_and_keep(pending);
 }
 
 /// A future is polled in one runtime and awaited in another, while the first one is still there.
@@ -133,7 +130,7 @@ fn a_future_that_outlives_its_runtime() {
     let mine = take(&rule("outlives", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
     let (mut answers, mut panics) = (0, 0);
-    for round in 0..20 {
+    for round in 0..4 {
         let guest = of_one_thread();
         let mut pending = Box::pin(ask(&guest, &store, &mine));
         guest.block_on(leave_once(&mut pending));
@@ -152,7 +149,7 @@ fn a_future_that_outlives_its_runtime() {
         home.block_on(bystander.ask(&store));
     }
     println!("{answers} answers, {panics} panics of tokio's timer");
-    assert!(home.block_on(charged(&store, &mine)) <= 20);
+    assert!(home.block_on(charged(&store, &mine)) <= 4);
 }
 
 /// The runtime in which the store was made is not driven: a guest's lone take ends in time, and all

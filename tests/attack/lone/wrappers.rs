@@ -62,7 +62,8 @@ async fn a_rule_with_a_candidate() {
     assert_eq!(allowed, REQUESTS, "those who waited");
     let mine = Take::new(Arc::new(of_quota("tried", MAX)), tidegate::Key::default());
     let charged = charged(&store, &mine).await;
-    assert_eq!(charged, 2 * REQUESTS, "those who left, too");
+    assert!(charged > REQUESTS, "those who left, too: {charged}");
+    assert!(charged <= 2 * REQUESTS, "none twice: {charged}");
 }
 
 /// Callers that leave, one after the other, hold no place among those in flight, and do not open
