@@ -10,6 +10,7 @@ use http::{Request, StatusCode};
 use test_support::Redis;
 use test_support::proxy::Mode;
 use tidegate::decision::Source;
+use tidegate::metrics::DecisionOutcome;
 use tidegate::store::{StoreErrorKind, Timeout};
 use tidegate::{Limits, Quota, RateLimitLayer, Resilient, Rule, Rules};
 use tokio::time::timeout;
@@ -45,21 +46,20 @@ async fn a_rule_with_a_candidate() {
     let rule = of_quota("tried", MAX).with_shadow(candidate);
     let limits = Limits::new(Rules::from_iter([rule])).store(store.clone());
     let app = app(limits.layer("tried"));
-    let mut fastest = Duration::MAX;
+    let (mut fastest, mut answered) = (Duration::MAX, REQUESTS);
     for _ in 0..REQUESTS {
         let began = Instant::now();
         assert_eq!(send(&app).await, StatusCode::OK);
         fastest = fastest.min(began.elapsed());
-        // It leaves while both are under way.
-        drop(timeout(millis(5), send(&app)).await);
+        // It leaves while both are under way, unless the machine stands still.
+        answered += u64::from(timeout(millis(5), send(&app)).await.is_ok());
         sleep(millis(40)).await;
     }
     assert!(fastest < millis(75), "one round trip: {fastest:?}");
     let snapshot = limits.snapshot();
     let counted = snapshot.rule("tried").expect("a layer uses it");
-    use tidegate::metrics::DecisionOutcome;
     let allowed = counted.decisions(DecisionOutcome::Allowed);
-    assert_eq!(allowed, REQUESTS, "those who waited");
+    assert_eq!(allowed, answered, "those who waited");
     let mine = Take::new(Arc::new(of_quota("tried", MAX)), tidegate::Key::default());
     let charged = charged(&store, &mine).await;
     assert!(charged > REQUESTS, "those who left, too: {charged}");
