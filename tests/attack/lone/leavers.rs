@@ -1,5 +1,5 @@
-//! Callers that leave: before the first poll, after it, while the command is half written, and
-//! when the reply is on its way or there.
+//! Callers that leave: after the first poll, while the command is half written, and when the reply is
+//! on its way or there. `store::direct` has those that never poll.
 
 use std::sync::Arc;
 
@@ -35,23 +35,6 @@ async fn at_each_moment_of_the_round_trip() {
     );
     assert!(charged > 0, "some were executed");
     steady.check();
-}
-
-/// What is dropped before it was polled charges nothing, and what was asked behind it is answered.
-#[tokio::test]
-async fn before_the_first_poll() {
-    let server = Redis::start();
-    let store = connect(&server.url, PATIENT).await;
-    let rule = rule("gone", MAX, HOUR);
-    let mut bystander = Bystander::new("bystander");
-    for round in 0..300 {
-        let asked: Vec<_> = (0..round % 4)
-            .map(|_| store.take(&take(&rule, "x")))
-            .collect();
-        drop(asked);
-        bystander.ask(&store).await;
-    }
-    assert_eq!(charged(&store, &take(&rule, "x")).await, 0);
 }
 
 /// Polled and dropped before the client's task has run, thousands of times: nothing is outstanding
