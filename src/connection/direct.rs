@@ -90,17 +90,19 @@ pub(super) enum Way {
 impl Way {
     /// Goes on. Ready if the dispatcher does the rest, or the flight has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Self::Alone { node, ticket } = self {
-            let node = Arc::clone(node);
-            *self = match node.direct_flight(*ticket) {
-                Some(flight) => Self::Direct { node, flight },
-                None => Self::Queued,
-            };
-        }
-        let Self::Direct { flight, .. } = self else {
-            return Poll::Ready(());
+        let polled = match self {
+            Self::Alone { node, ticket } => {
+                let node = Arc::clone(node);
+                let Some((flight, polled)) = node.direct_flight(*ticket, cx) else {
+                    *self = Self::Queued;
+                    return Poll::Ready(());
+                };
+                *self = Self::Direct { node, flight };
+                polled
+            }
+            Self::Direct { flight, .. } => flight.poll(Driver::Caller, cx),
+            Self::Queued => Poll::Ready(()),
         };
-        let polled = flight.poll(Driver::Caller, cx);
         if polled.is_ready() {
             *self = Self::Queued;
         }

@@ -1,6 +1,7 @@
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use futures_util::future::{Either, poll_fn};
 use futures_util::stream::FuturesUnordered;
@@ -8,6 +9,12 @@ use futures_util::{FutureExt, StreamExt};
 use redis::{RedisError, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
+// Its first poll has to write, whatever else the caller's task has done.
+#[allow(
+    deprecated,
+    reason = "newer versions have it in a module that older ones lack"
+)]
+use tokio::task::unconstrained;
 
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
@@ -135,10 +142,16 @@ impl Node {
 }
 
 impl NodeCore {
-    /// The flight of the question with this ticket, if no other question waits and no flight is
-    /// under way. Otherwise the dispatcher sends the question.
-    pub(super) fn direct_flight(&self, ticket: u64) -> Option<Arc<DirectFlight>> {
+    /// The flight of the question with this ticket, which is sent, if no other question waits and no
+    /// flight is under way. Otherwise the dispatcher sends the question.
+    pub(super) fn direct_flight(
+        &self,
+        ticket: u64,
+        cx: &mut Context<'_>,
+    ) -> Option<(Arc<DirectFlight>, Poll<()>)> {
         let queue = &self.endpoint.queue;
+        // Until it is written: no flight of later questions may be written before.
+        let _departing = queue.departing();
         let (question, (link, permit)) = queue.take_unnoticed(ticket, || {
             let link = match &*self.state.borrow() {
                 LinkState::Up(link) if !link.is_closed() => link.clone(),
@@ -158,9 +171,10 @@ impl NodeCore {
             drop(permit);
             ended.direct_flight_ended();
         });
-        let flight = DirectFlight::new(flight);
+        let flight = DirectFlight::new(unconstrained(flight));
         queue.remember(&flight);
-        Some(flight)
+        let polled = flight.poll(Driver::Caller, cx);
+        Some((flight, polled))
     }
 }
 
@@ -337,9 +351,11 @@ impl Dispatcher {
                 return None;
             }
         };
+        let departing = self.endpoint.queue.departing();
         // Before the queue is empty: no question may be sent directly and overtake these.
         let in_progress = link.inner.flights.try_acquire(usize::MAX);
         let questions = self.endpoint.queue.take(MAX_QUESTIONS);
+        drop(departing);
         let flight = Flight::new(questions, link, self.endpoint.clone())?;
         // A panic in one flight must not end this task. The flight's callers get an error, since
         // their answers' senders are dropped.

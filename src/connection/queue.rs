@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -40,6 +40,9 @@ pub(super) struct Queue {
     changed: Notify,
     /// Notified when the dispatcher has to look after flights that callers drive.
     direct_changed: Notify,
+    /// Held from the moment at which a caller takes its question out until that is written, and
+    /// while the dispatcher takes out questions: those behind it are written after it.
+    departing: Mutex<()>,
 }
 
 /// The part of a queue behind its lock.
@@ -80,6 +83,7 @@ impl Queue {
             state: Mutex::default(),
             changed: Notify::new(),
             direct_changed: Notify::new(),
+            departing: Mutex::default(),
         }
     }
 
@@ -147,6 +151,11 @@ impl Queue {
         }
         state.overdue_at = None;
         state.questions.pop_front().zip(claimed)
+    }
+
+    /// Keeps others from taking out questions until this is dropped.
+    pub(super) fn departing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.departing)
     }
 
     /// Remembers the flight that its caller drives.

@@ -24,6 +24,7 @@ mod limiter;
 mod lock;
 #[cfg(feature = "tracing")]
 mod log;
+mod lone;
 mod lost_flights;
 mod meddling;
 mod order;

@@ -1174,6 +1174,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "let permit = link.inner.flights.try_acquire(9)?;",
     ),
     mutant(
+        "direct",
+        "a flight overtakes a lone take that its caller has taken out and not sent",
+        "src/connection/node.rs",
+        "let departing = self.endpoint.queue.departing();",
+        "let departing = ();",
+    ),
+    mutant(
+        "direct",
+        "a lone take of a task without budget is overtaken",
+        "src/connection/node.rs",
+        "DirectFlight::new(unconstrained(flight))",
+        "DirectFlight::new(flight)",
+    ),
+    mutant(
         "several",
         "a request pays for a time-out in each layer",
         "src/layer/outage.rs",

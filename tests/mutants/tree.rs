@@ -113,6 +113,7 @@ const GRPC: Tests = (&["--test", "layer", "--", "grpc"], "0");
 
 /// Takes that their callers send.
 const DIRECT: Tests = (&["--test", "store", "--", "direct", "flights"], "0");
+const LONE_ORDER: Tests = (&["--test", "attack", "--", "lone::order"], "0");
 
 /// Several layers around one handler, and what a handler finds behind them.
 const SEVERAL: Tests = (
@@ -238,7 +239,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "bounds" => vec![BOUNDS_ALONE, BOUNDS],
         "grpc" => vec![GRPC],
         "several" => vec![SEVERAL],
-        "direct" => vec![DIRECT],
+        "direct" => vec![DIRECT, LONE_ORDER],
         _ if is_rust => vec![LAWS, HISTORIES],
         _ => vec![HISTORIES],
     }
