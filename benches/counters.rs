@@ -19,7 +19,7 @@ fn main() {
     let rounds = std::env::var("ROUNDS").map_or(200, |rounds| rounds.parse().expect("a number"));
     let quota = Quota::new(Quota::MAX_UNITS, Duration::from_secs(10)).expect("valid");
     let rule = Rule::new("getId", [quota]).expect("valid");
-    let limits = Limits::new([rule].into_iter().collect());
+    let limits = Limits::new([rule]);
     if !cfg!(tidegate_uncounted) {
         let recorder = PrometheusBuilder::new().install_recorder();
         recorder.expect("the first one");

@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let quick = Policy::new("quick", Quota::per_second(3));
     let daily = Policy::new("daily", Quota::per_day(1_000));
     let rule = Rule::with_policies("search", [quick, daily])?;
-    let limits = Limits::new([rule].into_iter().collect());
+    let limits = Limits::new([rule]);
 
     let durations = Matcher::Full("tidegate_store_duration_seconds".to_owned());
     let prometheus = PrometheusBuilder::new()

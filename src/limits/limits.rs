@@ -54,7 +54,7 @@ use crate::warning::{VerifyError, Warning, WarningKind};
 pub struct Limits {
     rules: SharedRules,
     /// Filled when the first layer is made: a memory store takes time to start its clock.
-    store: Arc<OnceLock<Arc<dyn Store>>>,
+    pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
     pub(super) paths: Arc<Paths>,
     defaults: Defaults,
     checks: Arc<Checks>,
@@ -482,7 +482,7 @@ impl Limits {
     /// use tidegate::{Limits, Quota, Rule};
     ///
     /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
-    /// let limits = Limits::new([rule].into_iter().collect());
+    /// let limits = Limits::new([rule]);
     /// let _ = (limits.layer("getId"), limits.layer("getid"));
     /// assert_eq!(limits.paths_without_rule(), ["getid"]);
     /// # Ok::<(), tidegate::rule::RuleError>(())

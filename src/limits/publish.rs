@@ -22,7 +22,7 @@ impl Limits {
     /// use tidegate::{Limits, Quota, Rule};
     ///
     /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
-    /// let limits = Limits::new([rule].into_iter().collect());
+    /// let limits = Limits::new([rule]);
     /// limits.publish_metrics_every_second();
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
@@ -100,6 +100,8 @@ fn publish_reloads(status: &crate::live::ReloadStatus) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::rule::Rules;
 
@@ -112,10 +114,7 @@ mod tests {
         thread::sleep(INTERVAL / 10);
         let (clone, layer) = (limits.clone(), limits.layer("a"));
         clone.publish_metrics_every_second();
-        let (paths, store) = (
-            Arc::downgrade(&limits.paths),
-            Arc::downgrade(limits.shared_store()),
-        );
+        let (paths, store) = (Arc::downgrade(&limits.paths), Arc::downgrade(&limits.store));
         assert_eq!(paths.strong_count(), 3, "one thread");
 
         drop((limits, clone));

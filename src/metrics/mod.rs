@@ -13,7 +13,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let limits = Limits::new([Rule::new("getId", [Quota::per_hour(2)])?].into_iter().collect());
+//! let limits = Limits::new([Rule::new("getId", [Quota::per_hour(2)])?]);
 //! let app: Router =
 //!     Router::new().route("/getId", get(|| async { "1" }).layer(limits.layer("getId")));
 //! for _ in 0..5 {

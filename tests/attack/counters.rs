@@ -40,7 +40,7 @@ fn limited(path: &str, max: u64, window: Duration) -> Rule {
 }
 
 fn limits(rules: impl IntoIterator<Item = Rule>, store: impl Store) -> Limits {
-    Limits::new(rules.into_iter().collect()).store(store)
+    Limits::new(Rules::from_iter(rules)).store(store)
 }
 
 fn app(layer: RateLimitLayer) -> Router {

@@ -76,7 +76,7 @@ async fn no_secret_of_any_kind() {
         Ok(Key::from("s3cret").with_secret(value))
     };
     let rule = limited("a", 1).with_shadow(limited("a", 0));
-    let limits = Limits::new([rule, limited("b", 0).into_shadow()].into_iter().collect());
+    let limits = Limits::new([rule, limited("b", 0).into_shadow()]);
     let limits = limits.store(store);
     let layer = || limits.layer("a");
     let apps = [
@@ -125,7 +125,7 @@ async fn a_flood_over_many_rules() {
     let log = Log::start();
     let paths: Vec<_> = (0..RULES).map(|number| format!("p{number}")).collect();
     let rules = paths.iter().map(|path| limited(path, 0));
-    let limits = Limits::new(rules.collect()).store(MemoryStore::new().tokio_clock());
+    let limits = Limits::new(Rules::from_iter(rules)).store(MemoryStore::new().tokio_clock());
     let mut denied = vec![0_u64; RULES];
     let mut told = vec![0_u64; RULES];
     for second in 0..40 {
@@ -257,7 +257,7 @@ async fn one_outage_of_many_layers() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with_max_keys(0));
     let paths: Vec<_> = (0..200).map(|number| format!("p{number}")).collect();
     let rules = paths.iter().map(|path| limited(path, 1));
-    let limits = Limits::new(rules.collect()).store(store);
+    let limits = Limits::new(Rules::from_iter(rules)).store(store);
     let apps: Vec<_> = paths.iter().map(|path| app(limits.layer(path))).collect();
     for _ in 0..20 {
         for app in &apps {

@@ -56,7 +56,7 @@ fn layers(rule: impl Fn() -> Rule, store: &Arc<dyn Store>) -> Vec<(&'static str,
         ),
         (
             "limits",
-            Limits::new([proceed()].into_iter().collect())
+            Limits::new([proceed()])
                 .store(Arc::clone(store))
                 .layer("keyed")
                 .on_error(answers),

@@ -336,7 +336,7 @@ async fn a_shadow_rule_shows_nothing_in_nested_layers() {
         of_one("middle", 2).with_shadow(of_one("middle", 0)),
         of_one("inner", 0).into_shadow(),
     ];
-    let limits = Limits::new(rules.into_iter().collect()).store(MemoryStore::new());
+    let limits = Limits::new(rules).store(MemoryStore::new());
     let handler = async |request: Request<Body>| {
         let charges = Charges::from_extensions(request.extensions());
         assert_eq!(charges.len(), 1);
@@ -603,7 +603,7 @@ async fn no_path_has_the_keys_of_a_shadow() {
             of_one("a", 4).with_shadow(of_one("a", 4)),
             of_one("a~shadow", 4),
         ];
-        let limits = Limits::new(rules.into_iter().collect()).store(Arc::clone(&store));
+        let limits = Limits::new(rules).store(Arc::clone(&store));
         let [a, other] = ["a", "a~shadow"].map(|path| app(limits.layer(path)));
         for expected in [200, 200, 200, 200, 429] {
             assert_eq!(status(&a, "/").await, expected);

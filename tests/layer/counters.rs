@@ -21,7 +21,7 @@ use crate::{Stores, WINDOW, no_store, send, status};
 use DecisionOutcome::{Allowed, Denied, Never, ShadowDenied};
 
 fn limits(rules: impl IntoIterator<Item = Rule>, store: impl Store) -> Limits {
-    Limits::new(rules.into_iter().collect()).store(store)
+    Limits::new(Rules::from_iter(rules)).store(store)
 }
 
 fn rule(path: &str, max: u64) -> Rule {
@@ -124,7 +124,7 @@ async fn units_and_near_limit() {
         );
     }
     for (ratio, near) in [(0.0, 1), (0.5, 0), (f64::NAN, 1), (9.0, 0)] {
-        let limits = Limits::new([rule("a", 100)].into_iter().collect()).near_limit_ratio(ratio);
+        let limits = Limits::new([rule("a", 100)]).near_limit_ratio(ratio);
         ask(&self::app(limits.layer("a")), 1).await;
         assert_eq!(of(&limits, "a").near_limit, near, "{ratio}");
     }

@@ -74,7 +74,7 @@ async fn any_history(seed: u64) {
     let mut spent = [0; 3];
     // With what is charged under the key once each of them was executed.
     let mut takes: Vec<(u64, Pending)> = Vec::new();
-    let mut resets: Vec<Pin<Box<StoreFuture<()>>>> = Vec::new();
+    let mut resets: Vec<Pin<Box<StoreFuture<bool>>>> = Vec::new();
     let check = |step, spent, answer: Result<Decision, StoreError>| {
         let decision = answer.unwrap_or_else(|error| panic!("step {step}: {error}"));
         assert_eq!(

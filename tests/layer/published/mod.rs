@@ -43,7 +43,7 @@ fn published_to(recorder: &PrometheusRecorder, limits: &Limits) -> Exposition {
 }
 
 fn limits<const N: usize>(rules: [Rule; N]) -> Limits {
-    Limits::new(rules.into_iter().collect())
+    Limits::new(rules)
 }
 
 fn rule(path: &str, max: u32) -> Rule {

@@ -1,7 +1,7 @@
 //! How much text a scrape is.
 
 use tidegate::rule::Policy;
-use tidegate::{Limits, Quota, Rule};
+use tidegate::{Limits, Quota, Rule, Rules};
 
 use super::{app, published, redis_store, send_many};
 
@@ -23,7 +23,7 @@ async fn a_hundred_used_rules_of_ten_thousand_are_less_than_a_megabyte() {
     });
     // The store answers later, so that there are histograms.
     let (store, _server) = redis_store().await;
-    let limits = Limits::new(rules.collect()).store(store);
+    let limits = Limits::new(Rules::from_iter(rules)).store(store);
     for number in 0..USED {
         let app = app(limits.layer(&path(number * 97)));
         assert_eq!(send_many(&app, 1).await, 1);
