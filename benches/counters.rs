@@ -17,7 +17,7 @@ const REQUESTS: u32 = 20_000;
 
 fn main() {
     let rounds = std::env::var("ROUNDS").map_or(200, |rounds| rounds.parse().expect("a number"));
-    let quota = Quota::new(Quota::MAX_UNITS, Duration::from_secs(10)).expect("valid");
+    let quota = Quota::new(Duration::from_secs(10), Quota::MAX_UNITS).expect("valid");
     let rule = Rule::new("getId", [quota]).expect("valid");
     let limits = Limits::new([rule]);
     if !cfg!(tidegate_uncounted) {

@@ -17,7 +17,7 @@ use http::{Request, Response};
 use support::{Table, contender, median, rounds};
 use tidegate::algorithm::Count;
 use tidegate::store::DenialCache;
-use tidegate::{Algorithm, Headers, Key, MemoryStore, Quota, RateLimitLayer, Rule, Store, Take};
+use tidegate::{Algorithm, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer, Rule, Store, Take};
 use tower::{Layer, Service, service_fn};
 
 const WINDOW: Duration = Duration::from_secs(10);
@@ -71,14 +71,14 @@ fn main() {
     let check = || assert!(governor.check_key(black_box(&key)).is_ok());
 
     let store = MemoryStore::new();
-    let quota = Quota::new(Quota::MAX_UNITS, WINDOW).expect("valid");
+    let quota = Quota::new(WINDOW, Quota::MAX_UNITS).expect("valid");
     let rule = Arc::new(Rule::new("getId", [quota]).expect("valid"));
     let take = || {
         let take = Take::new(Arc::clone(black_box(&rule)), Key::default());
         let answer = store.take(&take).now_or_never();
         assert!(answer.expect("ready").expect("decides").is_allowed());
     };
-    let nothing = Quota::new(0, WINDOW).expect("valid");
+    let nothing = Quota::new(WINDOW, 0).expect("valid");
     let denied = Rule::new("getId", [nothing]).expect("valid");
     let denied = Take::new(Arc::new(denied), Key::from("2001:db8:7::/64"));
     let cache = DenialCache::new(MemoryStore::new()).max_age(Duration::MAX);
@@ -87,7 +87,7 @@ fn main() {
         assert!(matches!(&answer, Ok(Ok(decision)) if !decision.is_allowed()));
     };
     // So much that nothing is denied, and so slow that a bucket is never empty.
-    let much = Quota::new(1_000_000_000, 100 * WINDOW).expect("valid");
+    let much = Quota::new(100 * WINDOW, 1_000_000_000).expect("valid");
     let stores = Algorithm::ALL.map(|algorithm| {
         let rule = Rule::new("getId", [much])
             .expect("valid")
@@ -127,6 +127,9 @@ fn main() {
         ready(Ok::<_, Infallible>(Response::new(Body::empty())))
     });
     let mut small_governed = small;
+    let mut small_shown = layer(Quota::MAX_UNITS).layer(small);
+    let rule = Rule::new("getId", [quota]).expect("valid");
+    let limits = Limits::new([rule]).store(MemoryStore::new());
     let mut small_limited = layer(Quota::MAX_UNITS).headers(Headers::None).layer(small);
 
     let contenders = &mut [
@@ -161,6 +164,14 @@ fn main() {
         }),
         contender("the same, layer without fields around it", || {
             call(&mut small_limited, Request::new(Body::empty()));
+        }),
+        contender("the same, layer around it", || {
+            call(&mut small_shown, Request::new(Body::empty()));
+        }),
+        contender("`limits.check`, without a service", || {
+            let admitted = limits.check("getId", Key::default()).into_future();
+            let admitted = admitted.now_or_never().expect("ready");
+            assert!(admitted.is_ok_and(|it| it.decision.is_some()));
         }),
     ];
     let measured = rounds(contenders, 41, 40_000);

@@ -88,7 +88,7 @@ impl Bench {
 
     /// The store's call for so many keys and so many takes of each, at a time as this ask has it.
     fn record(&mut self, algorithm: Algorithm, ask: &Ask, keys: usize, takes: usize) -> ScriptCall {
-        let quota = Quota::new(ask.max, Duration::from_millis(WINDOW_MS)).expect("valid");
+        let quota = Quota::new(Duration::from_millis(WINDOW_MS), ask.max).expect("valid");
         let rule = Rule::new("p", [quota])
             .expect("valid")
             .with_algorithm(algorithm);

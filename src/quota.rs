@@ -12,12 +12,12 @@ pub(crate) const MAX_QUOTAS: usize = 16;
 /// use std::time::Duration;
 /// use tidegate::Quota;
 ///
-/// let quota = Quota::new(5, Duration::from_secs(10))?;
+/// let quota = Quota::new(Duration::from_secs(10), 5)?;
 /// assert_eq!(quota.max(), 5);
 /// assert_eq!(quota.window(), Duration::from_secs(10));
 ///
 /// // A hundred in every second, not one in every hundredth of a second.
-/// assert_eq!(Quota::per_second(100), Quota::new(100, Duration::from_secs(1))?);
+/// assert_eq!(Quota::per_second(100), Quota::new(Duration::from_secs(1), 100)?);
 /// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ impl Quota {
     ///
     /// [`QuotaError`] if the window is zero or longer than [`Quota::MAX_WINDOW`], or if `max`
     /// is above [`Quota::MAX_UNITS`].
-    pub fn new(max: u64, window: Duration) -> Result<Self, QuotaError> {
+    pub fn new(window: Duration, max: u64) -> Result<Self, QuotaError> {
         if window.is_zero() {
             return Err(QuotaError::ZeroWindow);
         }
@@ -212,11 +212,11 @@ mod tests {
     #[test]
     fn bounds() {
         let second = Duration::from_secs(1);
-        assert_eq!(Quota::new(1, Duration::ZERO), Err(QuotaError::ZeroWindow));
-        assert_eq!(Quota::new(1, Duration::MAX), Err(QuotaError::WindowTooLong));
-        assert_eq!(Quota::new(u64::MAX, second), Err(QuotaError::MaxTooLarge));
-        assert!(Quota::new(Quota::MAX_UNITS, Quota::MAX_WINDOW).is_ok());
-        assert!(Quota::new(0, second).is_ok());
+        assert_eq!(Quota::new(Duration::ZERO, 1), Err(QuotaError::ZeroWindow));
+        assert_eq!(Quota::new(Duration::MAX, 1), Err(QuotaError::WindowTooLong));
+        assert_eq!(Quota::new(second, u64::MAX), Err(QuotaError::MaxTooLarge));
+        assert!(Quota::new(Quota::MAX_WINDOW, Quota::MAX_UNITS).is_ok());
+        assert!(Quota::new(second, 0).is_ok());
         let burst = |max, burst| Quota::per_second(max).with_burst(burst);
         assert_eq!(burst(5, 0), Err(QuotaError::ZeroBurst));
         assert_eq!(burst(0, 0), Err(QuotaError::ZeroBurst));
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn windows_round_up_to_milliseconds() {
         let rounded = |nanos| {
-            Quota::new(1, Duration::from_nanos(nanos))
+            Quota::new(Duration::from_nanos(nanos), 1)
                 .map(|quota| quota.window_micros())
                 .ok()
         };
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn shown_in_the_largest_unit() {
         let shown = |millis| {
-            let quota = Quota::new(5, Duration::from_millis(millis)).expect("valid");
+            let quota = Quota::new(Duration::from_millis(millis), 5).expect("valid");
             quota.to_string()
         };
         assert_eq!(shown(10_000), "5 per 10s");

@@ -12,7 +12,7 @@ pub(crate) struct Contender {
 }
 
 pub(crate) fn all() -> Result<Vec<Contender>, QuotaError> {
-    let quota = Quota::new(MAX, WINDOW)?;
+    let quota = Quota::new(WINDOW, MAX)?;
     let small_burst = quota.with_burst(SMALL_BURST)?;
     let contenders = Algorithm::ALL
         .into_iter()

@@ -9,7 +9,7 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::get;
 use tidegate::key::KeyError;
-use tidegate::{ErrorCallbackChain, Limits, RateLimitLayer, StoreError};
+use tidegate::{ErrorCallbackChain, Limits, StoreError};
 
 use crate::export::Reports;
 use crate::outage::Outage;
@@ -25,17 +25,14 @@ pub(crate) const UNLIMITED: [&str; 3] = ["/healthz", "/metrics", "/status"];
 /// All routes of the app.
 pub(crate) fn router(limits: &Limits, store: String) -> Router {
     let outage = Arc::new(Outage::default());
-    let on_error = Arc::new(
+    let limits = limits.clone().on_error(
         ErrorCallbackChain::new()
             .on::<StoreError>(Arc::clone(&outage))
             .on::<KeyError>(Arc::clone(&outage)),
     );
-    let to_limit = limits.clone();
-    let limited = move |path: &str| to_limit.layer(path).on_error(Arc::clone(&on_error));
-
-    let own = own_routes(&limited);
-    let rules = Arc::new(RuleRoutes::new(limits.clone(), limited));
-    own.merge(page::routes())
+    let rules = Arc::new(RuleRoutes::new(limits.clone()));
+    own_routes(&limits)
+        .merge(page::routes())
         .route("/healthz", get("ok"))
         .route("/metrics", metrics::route(limits.clone()))
         .route(
@@ -50,16 +47,16 @@ pub(crate) fn router(limits: &Limits, store: String) -> Router {
         }))
 }
 
-fn own_routes(limited: impl Fn(&str) -> RateLimitLayer) -> Router {
+fn own_routes(limits: &Limits) -> Router {
     let reports = Arc::new(Reports::default());
-    let export = limited("export").degrade(Arc::clone(&reports));
+    let export = limits.layer("export").degrade(Arc::clone(&reports));
     Router::new()
-        .route("/getId", get("1").layer(limited("getId")))
+        .route("/getId", get("1").layer(limits.layer("getId")))
         .route(
             "/export",
             get(export::make).with_state(reports).layer(export),
         )
-        .route("/login", get(login).layer(limited("login")))
+        .route("/login", get(login).layer(limits.layer("login")))
 }
 
 async fn login(headers: HeaderMap) -> String {

@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use tidegate::{Limits, RateLimitLayer, Rules};
+use tidegate::{Limits, Rules};
 use tower::ServiceExt;
 
 use crate::routes::{LIMITED, UNLIMITED};
@@ -16,7 +16,6 @@ use crate::{page, url};
 /// The routes of the rules in force. They are made anew whenever the rules were replaced.
 pub(crate) struct RuleRoutes {
     limits: Limits,
-    layer: Box<dyn Fn(&str) -> RateLimitLayer + Send + Sync>,
     routes: Mutex<Arc<Routes>>,
 }
 
@@ -31,13 +30,10 @@ pub(crate) struct Routes {
 }
 
 impl RuleRoutes {
-    pub(crate) fn new(
-        limits: Limits,
-        layer: impl Fn(&str) -> RateLimitLayer + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let routes = Routes::new(limits.rules().load(), &limits);
         Self {
-            routes: Mutex::new(Arc::new(Routes::new(limits.rules().load(), &layer))),
-            layer: Box::new(layer),
+            routes: Mutex::new(Arc::new(routes)),
             limits,
         }
     }
@@ -47,7 +43,7 @@ impl RuleRoutes {
         let rules = self.limits.rules().load();
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&routes.rules, &rules) {
-            *routes = Arc::new(Routes::new(rules, &self.layer));
+            *routes = Arc::new(Routes::new(rules, &self.limits));
         }
         Arc::clone(&routes)
     }
@@ -65,7 +61,7 @@ impl RuleRoutes {
 
 impl Routes {
     /// Rules that can have no URL are printed and left out.
-    fn new(rules: Arc<Rules>, layer: impl Fn(&str) -> RateLimitLayer) -> Self {
+    fn new(rules: Arc<Rules>, limits: &Limits) -> Self {
         let own = LIMITED.map(|path| format!("/{path}"));
         let unlimited = UNLIMITED.into_iter().chain(page::urls()).map(str::to_owned);
         let mut taken: HashSet<_> = own.into_iter().chain(unlimited).collect();
@@ -79,17 +75,17 @@ impl Routes {
         let mut routes = Self::default();
         for path in rules.iter().map(|rule| rule.path()) {
             match route(path) {
-                Ok(url) => routes.add(path, url, &layer),
+                Ok(url) => routes.add(path, url, limits),
                 Err(why) => eprintln!("web_app: no route for the rule {path:?}: {why}"),
             }
         }
         Self { rules, ..routes }
     }
 
-    fn add(&mut self, path: &str, url: String, layer: impl Fn(&str) -> RateLimitLayer) {
+    fn add(&mut self, path: &str, url: String, limits: &Limits) {
         if !LIMITED.contains(&path) {
-            self.services
-                .insert(url.clone(), get("ok").layer(layer(path)));
+            let service = get("ok").layer(limits.layer(path));
+            self.services.insert(url.clone(), service);
         }
         self.urls.insert(path.to_owned(), url);
     }

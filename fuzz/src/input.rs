@@ -108,7 +108,7 @@ impl<'a> Input<'a> {
                 Duration::from_micros(1 + self.likely() % longest)
             }
         };
-        let quota = Quota::new(max, window).expect("it is within the bounds");
+        let quota = Quota::new(window, max).expect("it is within the bounds");
         match kind & 0x80 {
             0 => quota,
             _ => quota.with_burst(self.likely()).unwrap_or(quota),

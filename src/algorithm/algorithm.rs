@@ -29,7 +29,7 @@ use crate::quota::Quota;
 /// use tidegate::{Algorithm, Quota};
 /// use tidegate::algorithm::Count;
 ///
-/// let quotas = [Quota::new(100, Duration::from_secs(10))?];
+/// let quotas = [Quota::new(Duration::from_secs(10), 100)?];
 /// // Half at once, half after 4 s: what is there again at 11 s?
 /// let there_again = |algorithm: Algorithm| {
 ///     let mut count = Count::default();

@@ -23,7 +23,7 @@ use crate::quota::Quota;
 /// use tidegate::{Algorithm, Quota};
 /// use tidegate::algorithm::Count;
 ///
-/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let quotas = [Quota::new(Duration::from_secs(10), 2)?];
 /// let mut count = Count::default();
 /// let receipt = count.take(Algorithm::Gcra, 0, &quotas, 2).receipt().expect("it was charged");
 /// let denied = count.take(Algorithm::Gcra, 1_000_000, &quotas, 1);
@@ -162,7 +162,7 @@ impl Count {
     /// use tidegate::{Algorithm, Quota};
     /// use tidegate::algorithm::Count;
     ///
-    /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+    /// let quotas = [Quota::new(Duration::from_secs(10), 2)?];
     /// let mut count = Count::default();
     /// let before = count.take(Algorithm::SlidingLog, 7, &quotas, 2).receipt().expect("charged");
     /// assert!(count.reset(8));
@@ -198,7 +198,7 @@ impl Count {
     /// use tidegate::{Algorithm, Quota};
     /// use tidegate::algorithm::{Count, CountError};
     ///
-    /// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+    /// let quotas = [Quota::new(Duration::from_secs(10), 2)?];
     /// let mut count = Count::default();
     /// count.take(Algorithm::Gcra, 1_000_000, &quotas, 2);
     ///
@@ -301,7 +301,7 @@ pub enum CountError {
 /// use tidegate::{Algorithm, Quota};
 /// use tidegate::algorithm::{Count, Counting};
 ///
-/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let quotas = [Quota::new(Duration::from_secs(10), 2)?];
 /// // Sub-windows of 5 s each, instead of a 64th of the window.
 /// let coarse = Counting::from(Algorithm::SlidingWindow).sub_windows(2);
 /// let mut count = Count::default();

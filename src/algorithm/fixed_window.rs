@@ -29,7 +29,7 @@ use crate::quota::Quota;
 /// use tidegate::Quota;
 /// use tidegate::algorithm::FixedWindow;
 ///
-/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let quotas = [Quota::new(Duration::from_secs(10), 2)?];
 /// let mut window = FixedWindow::default();
 /// assert!(window.take(0, &quotas, 1).is_allowed());
 /// assert!(window.take(9_000_000, &quotas, 1).is_allowed());

@@ -32,7 +32,7 @@ use crate::quota::Quota;
 /// use tidegate::algorithm::Gcra;
 ///
 /// // One every second, and up to 3 at once.
-/// let quotas = [Quota::new(10, Duration::from_secs(10))?.with_burst(3)?];
+/// let quotas = [Quota::new(Duration::from_secs(10), 10)?.with_burst(3)?];
 /// let mut bucket = Gcra::default();
 /// assert!(bucket.take(0, &quotas, 3).is_allowed());
 ///

@@ -6,7 +6,7 @@
 //! use tidegate::algorithm::Count;
 //! use tidegate::{Algorithm, Quota};
 //!
-//! let quotas = [Quota::new(2, Duration::from_secs(10))?];
+//! let quotas = [Quota::new(Duration::from_secs(10), 2)?];
 //! let mut count = Count::default();
 //! for expected in [true, true, false] {
 //!     let decision = count.take(Algorithm::SlidingLog, 1_000_000, &quotas, 1);

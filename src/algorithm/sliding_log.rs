@@ -51,7 +51,7 @@ const MAX_WINDOW: u64 = Quota::MAX_WINDOW.as_micros() as u64;
 /// use tidegate::Quota;
 /// use tidegate::algorithm::SlidingLog;
 ///
-/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let quotas = [Quota::new(Duration::from_secs(10), 2)?];
 /// let mut log = SlidingLog::default();
 /// assert!(log.take(0, &quotas, 1).is_allowed());
 /// assert!(log.take(3_000_000, &quotas, 1).is_allowed());

@@ -29,7 +29,7 @@ use crate::quota::Quota;
 /// use tidegate::Quota;
 /// use tidegate::algorithm::SlidingWindow;
 ///
-/// let quotas = [Quota::new(2, Duration::from_secs(10))?];
+/// let quotas = [Quota::new(Duration::from_secs(10), 2)?];
 /// let mut window = SlidingWindow::default();
 /// // Of 2.5 s each: these two are in one sub-window, and leave together.
 /// let sub_windows = 4;

@@ -195,7 +195,7 @@ fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, Mistake> {
             return Err(max.mistake("a max-count without a window, expected both"));
         }
     };
-    let quota = Quota::new(units, window).map_err(|error| match error {
+    let quota = Quota::new(window, units).map_err(|error| match error {
         QuotaError::MaxTooLarge => max.mistake(error),
         _ => at.mistake(error),
     })?;

@@ -351,3 +351,10 @@ fn count(take: &Take, answer: Result<Decision, StoreError>, counters: &RuleCount
         Err(_) => counters.shadow_failed(),
     }
 }
+#[cfg(test)]
+#[test]
+fn sizes() {
+    use std::mem::size_of as s;
+    eprintln!("take {} asked {} verdict {} flow {} waiting {} future {} action {} decision {} span {} charge-take {} admission {} result {} deadline {} storeerr {} key {}", s::<Take>(), s::<Asked>(), s::<Verdict>(), s::<ControlFlow<Verdict, Waiting>>(), s::<Waiting>(), s::<StoreFuture<Decision>>(), s::<super::action::Action>(), s::<Decision>(), s::<TakeSpan>(), s::<crate::rule::CountName>(), s::<super::action::Admission>(), s::<Result<Decision, StoreError>>(), s::<crate::deadline::Deadline>(), s::<StoreError>(), s::<crate::key::Key>());
+    eprintln!("refusal {} cause {} waiter {} response {} ", s::<super::action::Refusal>(), s::<Cause>(), s::<Option<Waiter>>(), s::<axum_core::response::Response>());
+}

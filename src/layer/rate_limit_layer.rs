@@ -53,7 +53,7 @@ impl RateLimitLayer {
     /// years, or a `max` of more than 15 digits. Use [`RateLimitLayer::from_rule`] where these are
     /// not constants.
     pub fn new(path: &str, window: Duration, max: u64) -> Self {
-        let quota = Quota::new(max, window).unwrap_or_else(|error| panic!("{error}"));
+        let quota = Quota::new(window, max).unwrap_or_else(|error| panic!("{error}"));
         let rule = Rule::new(path, [quota]).unwrap_or_else(|error| panic!("{error}"));
         Self::from_rule(rule)
     }

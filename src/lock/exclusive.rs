@@ -314,7 +314,7 @@ fn write_retry_after(_: &Arc<Rule>, decision: &Decision, fields: &mut HeaderMap)
 ///
 /// If the path is empty.
 fn rule(path: &str, permits: u32, lease: Duration) -> Arc<Rule> {
-    let quota = Quota::new(permits.into(), lease.min(Quota::MAX_WINDOW));
+    let quota = Quota::new(lease.min(Quota::MAX_WINDOW), permits.into());
     let quota = quota.expect("the lease is checked, and a quota may have more units than u32::MAX");
     let rule = Rule::new(path, [quota]).unwrap_or_else(|error| panic!("{error}"));
     Arc::new(rule)

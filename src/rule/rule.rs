@@ -373,7 +373,7 @@ impl Rule {
     /// use std::time::Duration;
     /// use tidegate::{Quota, Rule};
     ///
-    /// let rule = Rule::new("feed", [Quota::new(1_000_000, Duration::from_secs(10))?])?;
+    /// let rule = Rule::new("feed", [Quota::new(Duration::from_secs(10), 1_000_000)?])?;
     /// let rule = rule.with_lease(Duration::from_millis(50))?;
     /// assert_eq!(rule.lease(), Some(Duration::from_millis(50)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -116,7 +116,7 @@ mod tests {
     /// The share's maximum, and its window in milliseconds.
     fn shared(share: Share, quota: (u64, u64), algorithm: Algorithm, cost: u64) -> (u64, u64) {
         let window = Duration::from_millis(quota.1);
-        let quota = Quota::new(quota.0, window).expect("valid");
+        let quota = Quota::new(window, quota.0).expect("valid");
         let shared = share.quota(&quota, algorithm, cost);
         (shared.max(), shared.window_micros() / 1_000)
     }

@@ -46,7 +46,7 @@ use crate::{connection::IntoRedisAddress, error::StoreError, store::redis::Redis
 /// use tidegate::{MemoryStore, RateLimitLayer, Resilient};
 ///
 /// // Any store; in place of a Redis.
-/// let store = Resilient::around(MemoryStore::new()).timeout(Duration::from_millis(20));
+/// let store = Resilient::new(MemoryStore::new()).timeout(Duration::from_millis(20));
 /// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
 /// # let _ = layer;
 /// ```
@@ -87,7 +87,7 @@ impl Resilient<RedisStore> {
     /// [`StoreError`] if the address or the name makes no sense, or outside of a tokio runtime.
     pub fn redis(address: impl IntoRedisAddress, service: &str) -> Result<Self, StoreError> {
         let store = RedisStore::connect_lazy(address)?;
-        Ok(Self::around(store.of_service(service)?))
+        Ok(Self::new(store.of_service(service)?))
     }
 
     /// Waits until Redis can be reached.
@@ -104,7 +104,7 @@ impl Resilient<RedisStore> {
 
 impl<S: Store> Resilient<S> {
     /// This store, with the defaults.
-    pub fn around(store: S) -> Self {
+    pub fn new(store: S) -> Self {
         Self {
             inner: Arc::new(store),
             options: Options {

@@ -16,7 +16,7 @@ const NOW: u64 = 1_800_000_000_000_777;
 
 fn quotas(number: usize) -> Vec<Quota> {
     let all = [(40, 10), (90, 60), (1_000, 3_600)];
-    let quotas = all.map(|(max, seconds)| Quota::new(max, Duration::from_secs(seconds)));
+    let quotas = all.map(|(max, seconds)| Quota::new(Duration::from_secs(seconds), max));
     quotas
         .into_iter()
         .take(number)
@@ -215,7 +215,7 @@ fn round_trips_in_random_histories() {
                 if random.below(2) == 0 {
                     let max = 1 + random.below(50);
                     let window = Duration::from_millis(1 + random.below(20_000));
-                    quotas[0] = Quota::new(max, window).expect("valid");
+                    quotas[0] = Quota::new(window, max).expect("valid");
                 }
             }
             if random.below(10) == 0 {
@@ -379,7 +379,7 @@ fn hashed(parts: &[Part]) -> Vec<Part> {
 /// A rule's prefix stands in front of its names, and in the place of the store's.
 #[test]
 fn prefixes() {
-    let rule = Rule::new("p", [Quota::new(1, HOUR).expect("valid")]).expect("valid");
+    let rule = Rule::new("p", [Quota::new(HOUR, 1).expect("valid")]).expect("valid");
     let key = Key::from("k");
     let name = |rule: &Rule, key: &Key, default_prefix| {
         Take::new(Arc::new(rule.clone()), key.clone()).name(default_prefix)

@@ -547,7 +547,7 @@ async fn costs_and_layers_that_charge_nothing() {
 async fn with_fallback() -> (Redis, RedisStore, Arc<dyn Store>) {
     let server = Redis::start();
     let store = connect(&server.url, millis(50)).await;
-    let resilient = Resilient::around(store.clone())
+    let resilient = Resilient::new(store.clone())
         .fallback(Share::of_processes(1))
         .probe_every(millis(20))
         .build();
@@ -989,7 +989,7 @@ async fn no_window_holds_more_than_was_kept() {
     let stores: [Arc<dyn Store>; 3] = [
         Arc::new(connect(&server.url, PATIENT).await),
         Arc::new(MemoryStore::new()),
-        Resilient::around(connect(&server.url, PATIENT).await).build(),
+        Resilient::new(connect(&server.url, PATIENT).await).build(),
     ];
     for (place, store) in stores.iter().enumerate() {
         for algorithm in Algorithm::ALL {

@@ -66,7 +66,7 @@ impl Stores {
         let wrapped = store(&other.url).await;
         let around = |store, clock| {
             let share = Share::of_processes(1);
-            Resilient::around(store).fallback(share).clock(clock)
+            Resilient::new(store).fallback(share).clock(clock)
         };
         let all = vec![
             Clocked::new("memory", |clock| Arc::new(MemoryStore::new().clock(clock))),
@@ -95,7 +95,7 @@ async fn store(url: &str) -> RedisStore {
 
 /// A rule of one quota.
 pub(crate) fn by(algorithm: Algorithm, path: &str, max: u64, window: Duration) -> Arc<Rule> {
-    let quota = Quota::new(max, window).expect("a valid quota");
+    let quota = Quota::new(window, max).expect("a valid quota");
     let rule = Rule::new(path, [quota]).expect("a valid rule");
     Arc::new(rule.with_algorithm(algorithm))
 }

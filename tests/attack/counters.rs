@@ -35,7 +35,7 @@ use DecisionOutcome::{Allowed, Never, ShadowDenied};
 const WINDOW: Duration = Duration::from_secs(10);
 
 fn limited(path: &str, max: u64, window: Duration) -> Rule {
-    let quota = Quota::new(max, window).expect("a valid quota");
+    let quota = Quota::new(window, max).expect("a valid quota");
     Rule::new(path, [quota]).expect("a valid rule")
 }
 
@@ -97,8 +97,8 @@ async fn clients_and_counters_agree() {
     let server = Redis::start();
     let proxy = behind(&server, millis(4)).await;
     let store = connect(&proxy.url, PATIENT).await;
-    let quick = Policy::new("quick", Quota::new(700, HOUR).expect("valid"));
-    let daily = Policy::new("daily", Quota::new(900, 24 * HOUR).expect("valid"));
+    let quick = Policy::new("quick", Quota::new(HOUR, 700).expect("valid"));
+    let daily = Policy::new("daily", Quota::new(24 * HOUR, 900).expect("valid"));
     let outer = Rule::with_policies("outer", [quick, daily]).expect("valid");
     let limits = limits([outer, limited("inner", 300, HOUR)], store);
     let inner = limits.layer("inner").cost(|head| number(head, 1));
@@ -653,7 +653,7 @@ fn names_that_change_all_the_time() {
     let mut replace = |times: usize| {
         for round in rounds.by_ref().take(times) {
             let name = format!("{round}-{}", "n".repeat(500));
-            let quota = Quota::new(0, HOUR).expect("valid");
+            let quota = Quota::new(HOUR, 0).expect("valid");
             let rule = Rule::with_policies("a", [Policy::new(&name, quota)]).expect("valid");
             let rule = rule.clone().with_shadow(rule);
             limits.rules().replace(Rules::from_iter([rule]));
@@ -713,7 +713,7 @@ async fn moving_quotas(do_some_leave: bool) {
         }
         let quotas = policies.iter().enumerate().map(|(at, (name, max))| {
             let window = WINDOW + millis(at as u64);
-            Policy::new(name, Quota::new(*max, window).expect("valid"))
+            Policy::new(name, Quota::new(window, *max).expect("valid"))
         });
         let rule = Rule::with_policies("a", quotas).expect("valid");
         limits.rules().replace(Rules::from_iter([rule]));
@@ -756,7 +756,7 @@ async fn odd_names_of_quotas_and_paths() {
         "",
     ];
     for (path, name) in odd.into_iter().flat_map(|a| odd.map(|b| (a, b))) {
-        let policy = Policy::new(name, Quota::new(0, HOUR).expect("valid"));
+        let policy = Policy::new(name, Quota::new(HOUR, 0).expect("valid"));
         let Ok(rule) = Rule::with_policies(path, [policy]) else {
             assert_eq!(path, "");
             continue;
@@ -816,7 +816,7 @@ async fn latency_through_a_slow_network() {
 fn denials_while_rules_are_replaced() {
     let rule = |full: &str, free: &str| {
         let of = |name: &str, max, window| {
-            Policy::new(name, Quota::new(max, window).expect("a valid quota"))
+            Policy::new(name, Quota::new(window, max).expect("a valid quota"))
         };
         let policies = [of(full, 0, HOUR), of(free, 1_000_000, 2 * HOUR)];
         Rules::from_iter([Rule::with_policies("a", policies).expect("valid")])

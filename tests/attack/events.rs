@@ -27,7 +27,7 @@ use crate::meddling::Meddling;
 use crate::{HOUR, millis};
 
 fn limited(path: &str, max: u64) -> Rule {
-    let quota = Quota::new(max, HOUR).expect("a valid quota");
+    let quota = Quota::new(HOUR, max).expect("a valid quota");
     Rule::new(path, [quota]).expect("a valid rule")
 }
 
@@ -66,7 +66,7 @@ async fn no_secret_of_any_kind() {
         .exec(&mut server.connection())
         .expect("is set");
     let redis = RedisStore::connect(&*url).await.expect("the password");
-    let around = Resilient::around(redis.timeout(millis(500)));
+    let around = Resilient::new(redis.timeout(millis(500)));
     let store = around.failures(3).fallback(Share::of_processes(1)).build();
     let secret = |head: &Parts| -> Result<Key, KeyError> {
         let value = head
@@ -182,7 +182,7 @@ async fn replaced_rules_bring_no_further_summary() {
     let limits = Limits::new(Rules::from_iter([limited("a", 0)]));
     let app = app(limits.layer("a"));
     for round in 0..400 {
-        let quota = Quota::new(0, HOUR).expect("valid");
+        let quota = Quota::new(HOUR, 0).expect("valid");
         let policy = Policy::new(&format!("n{round}"), quota);
         let rule = Rule::with_policies("a", [policy]).expect("valid");
         limits.rules().replace(match round % 4 {
@@ -275,7 +275,7 @@ async fn nothing_forges_a_line() {
     let log = Log::start();
     let forged = "a\nERROR forged: \u{1b}[31m by \"name\"\r\nERROR forged";
     for max in [0, 1] {
-        let quota = Quota::new(max, HOUR).expect("valid");
+        let quota = Quota::new(HOUR, max).expect("valid");
         let rule = Rule::with_policies(forged, [Policy::new(forged, quota)]).expect("valid");
         let store: Arc<dyn Store> = match max {
             0 => Arc::new(MemoryStore::new()),

@@ -92,7 +92,7 @@ async fn numbers_at_their_ends() {
         for max in maxes {
             for algorithm in ALGORITHMS {
                 number += 1;
-                let quota = Quota::new(max, window).expect("valid");
+                let quota = Quota::new(window, max).expect("valid");
                 let rule = Rule::new(&format!("ends{number}"), [quota]).expect("valid");
                 let rule = Arc::new(rule.with_algorithm(algorithm));
                 let mut receipts = Vec::new();
@@ -149,7 +149,7 @@ async fn denied_while_the_clock_is_back() {
     let store = connect(&server.url, PATIENT).await;
     let clock = ManualClock::default();
     let store = store.clone().clock(clock.clone());
-    let quotas = [Quota::new(5, Duration::from_secs(10)), Quota::new(8, HOUR)];
+    let quotas = [Quota::new(Duration::from_secs(10), 5), Quota::new(HOUR, 8)];
     let quotas = quotas.map(|quota| quota.expect("valid"));
     let mut takes: Vec<Take> = Vec::new();
     for algorithm in ALGORITHMS {
@@ -195,7 +195,7 @@ async fn quotas_that_change_under_load() {
     let store = connect(&server.url, PATIENT).await;
     for algorithm in ALGORITHMS {
         let rules = |max, window| -> Rules {
-            let quota = Quota::new(max, window).expect("valid");
+            let quota = Quota::new(window, max).expect("valid");
             let rule = Rule::new("changes", [quota]).expect("valid");
             [rule.with_algorithm(algorithm)].into_iter().collect()
         };
@@ -220,7 +220,7 @@ async fn algorithms_that_change_under_load() {
     let server = Redis::start();
     let store = connect(&server.url, PATIENT).await;
     let rules = |at: usize| -> Rules {
-        let quota = Quota::new(40, 24 * HOUR).expect("valid");
+        let quota = Quota::new(24 * HOUR, 40).expect("valid");
         let rule = Rule::new("algorithms", [quota]).expect("valid");
         [rule.with_algorithm(ALGORITHMS[at % 4])]
             .into_iter()

@@ -71,7 +71,7 @@ fn quotas() -> [Quota; 1] {
 /// Stores that decide, that fail, that hang, and that fall back.
 async fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
     let nowhere = || RedisStore::connect_lazy("redis://127.0.0.1:1").expect("an address");
-    let fallback = Resilient::around(nowhere()).fallback(Share::of_processes(2));
+    let fallback = Resilient::new(nowhere()).fallback(Share::of_processes(2));
     vec![
         ("memory", Arc::new(MemoryStore::new())),
         ("full", Arc::new(MemoryStore::with_max_keys(0))),

@@ -103,7 +103,7 @@ async fn wrapped_callers_that_abort() {
     let server = Redis::start();
     let proxy = behind(&server, millis(20)).await;
     let store = connect(&proxy.url, TIMEOUT).await;
-    let wrapped = Resilient::around(store).in_flight(24).build();
+    let wrapped = Resilient::new(store).in_flight(24).build();
     let wrapped = Arc::new(wrapped);
     nothing_is_lost(&proxy, millis(35), 6 * TIMEOUT, async || {
         let hasty = Arc::clone(&wrapped);
@@ -226,7 +226,7 @@ async fn a_broken_key_does_not_open_the_breaker() {
     let server = Redis::start();
     let store = connect(&server.url, TIMEOUT).await;
     crate::run(&server, "SET CurrentLimiter:broken:x nonsense");
-    let wrapped = Arc::new(Resilient::around(store.timeout(PATIENT)).build());
+    let wrapped = Arc::new(Resilient::new(store.timeout(PATIENT)).build());
     let broken = take(&rule("broken", 10, HOUR), "x");
     let hasty = Arc::clone(&wrapped);
     let _clients = Clients::start(4, move |_| {

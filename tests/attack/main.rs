@@ -64,7 +64,7 @@ const fn millis(millis: u64) -> Duration {
 }
 
 fn rule(path: &str, max: u64, window: Duration) -> Arc<Rule> {
-    let quota = Quota::new(max, window).expect("a valid quota");
+    let quota = Quota::new(window, max).expect("a valid quota");
     Arc::new(Rule::new(path, [quota]).expect("a valid rule"))
 }
 

@@ -31,7 +31,7 @@ fn rules() -> Vec<Arc<Rule>> {
     let mut rules = Vec::new();
     for algorithm in ALGORITHMS {
         for (path, max) in [("a", 20), ("a", 30), ("b", 7), ("c", 3)] {
-            let quota = |max, seconds| Quota::new(max, Duration::from_secs(seconds));
+            let quota = |max, seconds| Quota::new(Duration::from_secs(seconds), max);
             let quotas = [quota(max, 10), quota(3 * max, 60)];
             let quotas = quotas.map(|quota| quota.expect("valid"));
             let quotas = &quotas[..if path == "c" { 1 } else { 2 }];
@@ -238,7 +238,7 @@ async fn scripts_are_flushed_all_the_time() {
     });
     for round in 0..10 {
         for algorithm in ALGORITHMS {
-            let quota = Quota::new(150, HOUR).expect("valid");
+            let quota = Quota::new(HOUR, 150).expect("valid");
             let rule = Rule::new(&format!("flushed{round}"), [quota]).expect("valid");
             let rule = Arc::new(rule.with_algorithm(algorithm));
             let takes: Vec<_> = (0..400).map(|at| take(&rule, at % 2)).collect();

@@ -721,7 +721,7 @@ async fn everybody_replaces_rules_at_once() {
     let service = Service::start(&table("a", 5));
     service.limits.watch(&service.file).expect("a runtime");
     let is_over = AtomicBool::new(false);
-    let rule = |max| Rule::new("a", [Quota::new(max, HOUR).expect("valid")]).expect("valid");
+    let rule = |max| Rule::new("a", [Quota::new(HOUR, max).expect("valid")]).expect("valid");
     tokio::task::block_in_place(|| {
         std::thread::scope(|scope| {
             let changes: Vec<_> = (0..2)
@@ -798,7 +798,7 @@ async fn the_largest_file() {
 #[tokio::test(start_paused = true)]
 async fn what_code_replaced_is_not_what_the_file_says() {
     let service = Service::watched(&table("a", 5)).await;
-    let rule = |max| Rule::new("a", [Quota::new(max, HOUR).expect("valid")]).expect("valid");
+    let rule = |max| Rule::new("a", [Quota::new(HOUR, max).expect("valid")]).expect("valid");
     service.limits.rules().replace(Rules::from_iter([rule(7)]));
     settle().await;
     assert_eq!((service.max(), service.status().version), (Some(7), 2));

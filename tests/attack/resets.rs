@@ -641,7 +641,7 @@ async fn an_open_breaker() {
     let breaker = CircuitBreaker::new(far.clone())
         .failures(2)
         .probe_every(HOUR * 24);
-    let resilient = Resilient::around(far)
+    let resilient = Resilient::new(far)
         .failures(2)
         .probe_every(millis(20))
         .fallback(Share::of_processes(1))

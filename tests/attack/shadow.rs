@@ -41,7 +41,7 @@ use DecisionOutcome::{Allowed, Never, ShadowDenied};
 fn of_quotas(path: &str, quotas: &[(u64, Duration)]) -> Rule {
     let quotas = quotas
         .iter()
-        .map(|(max, window)| Quota::new(*max, *window).expect("a valid quota"));
+        .map(|(max, window)| Quota::new(*window, *max).expect("a valid quota"));
     Rule::new(path, quotas).expect("a valid rule")
 }
 

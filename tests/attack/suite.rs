@@ -63,7 +63,7 @@ fn one_more(quota: &Quota) -> Quota {
     if quota.max() == 0 {
         return *quota;
     }
-    let more = Quota::new(quota.max() + 1, quota.window()).expect("valid");
+    let more = Quota::new(quota.window(), quota.max() + 1).expect("valid");
     match quota.burst() == quota.max() {
         true => more,
         false => more.with_burst(quota.burst() + 1).expect("valid"),

@@ -27,7 +27,7 @@ fn leased(
     window: Duration,
     lease: Duration,
 ) -> Arc<Rule> {
-    let quota = Quota::new(max, window).expect("a valid quota");
+    let quota = Quota::new(window, max).expect("a valid quota");
     let rule = Rule::new(path, [quota]).expect("a valid rule");
     let rule = rule.with_algorithm(algorithm).with_lease(lease);
     Arc::new(rule.expect("leases under this algorithm"))

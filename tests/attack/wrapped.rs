@@ -108,7 +108,7 @@ async fn everything_around_a_server_that_hangs() {
     const MAX: u64 = 100;
     let server = Redis::start();
     let store = connect(&server.url, TIMEOUT).await;
-    let store = Resilient::around(store)
+    let store = Resilient::new(store)
         .fallback(Share::of_processes(4))
         .build();
     let store = Arc::new(store);
@@ -164,7 +164,7 @@ async fn lost_beside_a_forbidden_key(callers: u64, pause: Duration) -> u32 {
     );
     let url = server.url.replace("//", "//gate:secret@");
     let store = connect(&url, PATIENT).await;
-    let store = Arc::new(Resilient::around(store).build());
+    let store = Arc::new(Resilient::new(store).build());
     let (free, closed) = (rule("free", 1_000_000, HOUR), rule("closed", 1_000, HOUR));
     let hammer = (0..callers).map(|at| {
         let (store, closed) = (Arc::clone(&store), take(&closed, at));
@@ -201,7 +201,7 @@ async fn aborted_callers_and_a_fallback() {
     let server = Redis::start();
     let proxy = behind(&server, millis(20)).await;
     let store = connect(&proxy.url, millis(500)).await;
-    let store = Resilient::around(store)
+    let store = Resilient::new(store)
         .fallback(Share::of_processes(2))
         .build();
     let store = Arc::new(store);

@@ -133,7 +133,7 @@ impl Load {
 }
 
 fn take(path: &str, max: u64, key: Key) -> Take {
-    let quota = Quota::new(max, Duration::from_secs(3600)).expect("a valid quota");
+    let quota = Quota::new(Duration::from_secs(3600), max).expect("a valid quota");
     Take::new(
         Arc::new(Rule::new(path, [quota]).expect("a valid rule")),
         key,

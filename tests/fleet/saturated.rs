@@ -73,7 +73,7 @@ impl Phase {
 
 fn take(limit: Limit) -> Take {
     let window = Duration::from_micros(limit.window);
-    let quota = Quota::new(limit.max, window).expect("valid");
+    let quota = Quota::new(window, limit.max).expect("valid");
     let path = format!("{} {} {}", limit.algorithm.name(), limit.max, limit.window);
     let rule = Rule::new(&path, [quota]).expect("valid");
     Take::new(

@@ -104,7 +104,7 @@ async fn worker_spends_for_a_while() {
 }
 
 fn quota(max: u64, millis: u64) -> Quota {
-    Quota::new(max, Duration::from_millis(millis)).expect("valid")
+    Quota::new(Duration::from_millis(millis), max).expect("valid")
 }
 
 /// Law 1 in every window: what `MONITOR` saw the script write is replayed by somebody who knows

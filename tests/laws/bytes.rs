@@ -295,7 +295,7 @@ fn a_length_needs_its_bytes() {
 /// Bytes of version 1, as they were first written: every later version reads them.
 #[test]
 fn the_first_format_is_read() {
-    let quotas = [Quota::new(3, Duration::from_secs(10)).expect("valid")];
+    let quotas = [Quota::new(Duration::from_secs(10), 3).expect("valid")];
     let written: [(Algorithm, &[u8]); 4] = [
         (
             Algorithm::SlidingLog,

@@ -13,7 +13,7 @@ const SECOND: u64 = 1_000_000;
 
 /// A rule of these quotas, of units and milliseconds.
 fn rule<const N: usize>(quotas: [(u64, u64); N]) -> [Quota; N] {
-    quotas.map(|(max, millis)| Quota::new(max, Duration::from_millis(millis)).expect("valid"))
+    quotas.map(|(max, millis)| Quota::new(Duration::from_millis(millis), max).expect("valid"))
 }
 
 fn take(

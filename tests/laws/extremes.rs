@@ -22,7 +22,7 @@ for_each_tally!(traffic_takes_no_room);
 const LONGEST: u64 = 3_650 * 86_400 * 1_000_000;
 
 fn quota(max: u64, window: Duration) -> Quota {
-    Quota::new(max, window).expect("within bounds")
+    Quota::new(window, max).expect("within bounds")
 }
 
 /// Asks for `cost` again and again, as soon as it is said to fit, and compares with a bucket in

@@ -85,7 +85,7 @@ pub(crate) fn quota() -> impl Strategy<Value = Quota> {
         1 => (9..2_000_u64).prop_map(Some),
     ];
     (max, millis, burst).prop_map(|(max, millis, burst)| {
-        let quota = Quota::new(max, Duration::from_millis(millis)).expect("within bounds");
+        let quota = Quota::new(Duration::from_millis(millis), max).expect("within bounds");
         // A burst that takes more than ten years to drain cannot be.
         burst.map_or(quota, |burst| quota.with_burst(burst).unwrap_or(quota))
     })

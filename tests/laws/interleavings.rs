@@ -69,7 +69,7 @@ impl Gate {
     fn new(set: usize, algorithm: Algorithm, max: u64, max_keys: usize) -> Self {
         let clock = ManualClock::default();
         let store = MemoryStore::with_max_keys(max_keys).clock(clock.clone());
-        let quota = Quota::new(max, Duration::from_micros(WINDOW)).expect("a valid quota");
+        let quota = Quota::new(Duration::from_micros(WINDOW), max).expect("a valid quota");
         let rule = Rule::new("p", [quota]).expect("a valid rule");
         Self {
             store: Arc::new(store),

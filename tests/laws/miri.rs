@@ -16,7 +16,7 @@ use tidegate::{Algorithm, Key, MemoryStore, Quota, Rule, Store, Take};
 const WINDOW: Duration = Duration::from_millis(10);
 
 fn quota(max: u64) -> Quota {
-    Quota::new(max, WINDOW).expect("a valid quota")
+    Quota::new(WINDOW, max).expect("a valid quota")
 }
 
 fn take(algorithm: Algorithm, key: &str) -> Take {

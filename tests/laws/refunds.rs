@@ -86,7 +86,7 @@ fn refund(player: &mut Player, index: usize, units: u64, seen: &Seen) -> Result<
 /// However many were given back before, and in whatever order.
 fn many_takes_are_given_back_once_each(algorithm: Algorithm) {
     const TAKES: u64 = 601;
-    let quota = Quota::new(10_000, Duration::from_secs(1_000)).expect("within bounds");
+    let quota = Quota::new(Duration::from_secs(1_000), 10_000).expect("within bounds");
     for stride in [1, 2, 250, TAKES - 1] {
         let mut count = Count::default();
         let mut receipts = Vec::new();

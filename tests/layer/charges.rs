@@ -20,7 +20,7 @@ use crate::stores::Far;
 use crate::{Stores, WINDOW, no_store, send};
 
 fn rule(path: &str, max: u64) -> Rule {
-    Rule::new(path, [Quota::new(max, WINDOW).expect("valid")]).expect("valid")
+    Rule::new(path, [Quota::new(WINDOW, max).expect("valid")]).expect("valid")
 }
 
 async fn remaining(store: &dyn Store, rule: &Rule) -> u64 {
@@ -199,7 +199,7 @@ async fn the_error_callback_finds_the_charge() {
 /// request.
 #[tokio::test]
 async fn a_charge_is_of_its_own_request() {
-    let quota = Quota::new(5, WINDOW).expect("valid");
+    let quota = Quota::new(WINDOW, 5).expect("valid");
     let named = Rule::with_policies("p", [Policy::new("daily", quota)]).expect("valid");
     let layer = RateLimitLayer::from_rule(named);
     let ok = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));

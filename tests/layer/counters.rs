@@ -29,7 +29,7 @@ fn rule(path: &str, max: u64) -> Rule {
 }
 
 fn quota(max: u64) -> Quota {
-    Quota::new(max, WINDOW).expect("valid")
+    Quota::new(WINDOW, max).expect("valid")
 }
 
 fn app(layer: RateLimitLayer) -> Router {
@@ -134,7 +134,7 @@ async fn units_and_near_limit() {
 #[cfg(feature = "test-util")]
 #[tokio::test(start_paused = true)]
 async fn leased_units_are_near_the_limit_when_the_quota_is() {
-    let quota = Quota::new(1_000, Duration::from_secs(3_600)).expect("valid");
+    let quota = Quota::new(Duration::from_secs(3_600), 1_000).expect("valid");
     let rule = Rule::new("a", [quota]).expect("valid");
     let rule = rule.with_lease(Duration::from_millis(50)).expect("leases");
     let store = tidegate::store::UnitLeases::new(MemoryStore::new().tokio_clock());

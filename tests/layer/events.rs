@@ -99,7 +99,7 @@ async fn a_clients_mistake_is_not_logged() {
 async fn a_denial_is_a_debug_event() {
     let log = Log::start();
     let policies = [("burst", 2), ("daily", 5)]
-        .map(|(name, max)| Policy::new(name, Quota::new(max, WINDOW).expect("valid")));
+        .map(|(name, max)| Policy::new(name, Quota::new(WINDOW, max).expect("valid")));
     let rule = Rule::with_policies("p", policies).expect("valid");
     let key = |_: &http::request::Parts| Ok(Key::from("alice"));
     let layer = RateLimitLayer::from_rule(rule)

@@ -17,7 +17,7 @@ use crate::stores::Always;
 use crate::{send, text};
 
 fn quota(max: u64, millis: u64) -> Quota {
-    Quota::new(max, Duration::from_millis(millis)).expect("valid")
+    Quota::new(Duration::from_millis(millis), max).expect("valid")
 }
 
 /// Status, all fields that are not axum's, and the body.

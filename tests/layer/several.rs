@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_millis(50);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn rule(path: &str, on_error: OnError) -> Rule {
-    let quota = Quota::new(5, WINDOW).expect("valid");
+    let quota = Quota::new(WINDOW, 5).expect("valid");
     Rule::new(path, [quota])
         .expect("valid")
         .with_on_error(on_error)
@@ -68,14 +68,14 @@ async fn a_time_out_is_paid_once() {
             OnError::Fallback,
         ),
         (
-            Resilient::around(far.clone())
+            Resilient::new(far.clone())
                 .timeout(TIMEOUT)
                 .fallback(quarter)
                 .build(),
             OnError::Fallback,
         ),
         (
-            Resilient::around(far.clone())
+            Resilient::new(far.clone())
                 .timeout(TIMEOUT)
                 .denial_cache(None)
                 .build(),
@@ -190,7 +190,7 @@ async fn every_layer_gets_the_error() {
 #[tokio::test(start_paused = true)]
 async fn a_breaker_counts_one_failure() {
     let far = Far::new(HOUR);
-    let store = Resilient::around(far.clone())
+    let store = Resilient::new(far.clone())
         .timeout(TIMEOUT)
         .failures(2)
         .build();

@@ -21,7 +21,7 @@ use crate::{Stores, WINDOW, send, status};
 use DecisionOutcome::{Allowed, Never, ShadowDenied};
 
 fn rule(max: u64) -> Rule {
-    Rule::new("a", [Quota::new(max, WINDOW).expect("valid")]).expect("valid")
+    Rule::new("a", [Quota::new(WINDOW, max).expect("valid")]).expect("valid")
 }
 
 fn limits(rule: Rule, store: &Arc<dyn Store>) -> Limits {

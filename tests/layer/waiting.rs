@@ -142,7 +142,7 @@ async fn what_is_given_back_is_found_within_a_second() {
         async move { status(&app, "/").await }
     });
     sleep(SECOND / 10).await;
-    let quota = tidegate::Quota::new(1, 60 * SECOND).expect("valid");
+    let quota = tidegate::Quota::new(60 * SECOND, 1).expect("valid");
     let rule = tidegate::Rule::new("paced", [quota]).expect("valid");
     let take = Take::new(Arc::new(rule), tidegate::Key::default());
     assert_eq!(store.refund(&take, &receipt).await.expect("an answer"), 1);

@@ -20,7 +20,7 @@ use tower::ServiceExt;
 use crate::WINDOW;
 
 fn rule(path: &str) -> Rule {
-    Rule::new(path, [Quota::new(1_000_000, WINDOW).expect("valid")])
+    Rule::new(path, [Quota::new(WINDOW, 1_000_000).expect("valid")])
         .expect("valid")
         .with_algorithm(Algorithm::Gcra)
 }
@@ -152,7 +152,7 @@ async fn the_prefix_is_everybodys() {
         .await
         .expect("a server")
         .timeout(WINDOW);
-    let around = Resilient::around(bare.clone());
+    let around = Resilient::new(bare.clone());
     let own = bare.clone().prefix("shop:");
     let service = Resilient::redis(url, "shop")
         .expect("an address")
@@ -220,7 +220,7 @@ async fn redis_does_not_say_whether_it_evicts() {
 async fn a_memory_store_is_nearly_full() {
     let key =
         |head: &http::request::Parts| Ok(tidegate::Key::from(head.uri.query().unwrap_or_default()));
-    let quota = Quota::new(5, WINDOW).expect("valid");
+    let quota = Quota::new(WINDOW, 5).expect("valid");
     let rule = Rule::new("p", [quota]).expect("valid").with_key(key);
     let limits = limits([rule]).store(MemoryStore::with_max_keys(10));
     let app = app(&limits, &["p"]);
@@ -286,7 +286,7 @@ fn what_fits_is_verified() {
 #[tokio::test]
 async fn a_log_is_large() {
     let of = |max, algorithm| {
-        let quota = Quota::new(max, WINDOW).expect("valid");
+        let quota = Quota::new(WINDOW, max).expect("valid");
         Rule::new("p", [quota])
             .expect("valid")
             .with_algorithm(algorithm)

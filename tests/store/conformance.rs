@@ -51,7 +51,7 @@ impl Context {
     /// Memory that does not answer at once, with all stores around it that there are.
     async fn wrapped() -> Self {
         let memory = Self::memory().await;
-        let wrapped = Resilient::around(Later(memory.store))
+        let wrapped = Resilient::new(Later(memory.store))
             .timeout(60 * SECOND)
             .clock(memory.clock.clone())
             .fallback(Share::of_processes(2));

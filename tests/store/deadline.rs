@@ -201,7 +201,7 @@ async fn takes_that_are_late_for_a_wrapper_charge_nothing() {
     let server = Redis::start();
     let patient = Arc::new(store_on(&server).await);
     let resilient = |timeout| {
-        let store = Resilient::around(Arc::clone(&patient)).timeout(timeout);
+        let store = Resilient::new(Arc::clone(&patient)).timeout(timeout);
         store.failures(None).build()
     };
     let short = Duration::from_millis(100);
@@ -213,7 +213,7 @@ async fn takes_that_are_late_for_a_wrapper_charge_nothing() {
             CircuitBreaker::new(InFlight::new(Arc::clone(&patient), 9)),
             short,
         )),
-        Resilient::around(hasty)
+        Resilient::new(hasty)
             .timeout(Duration::from_secs(20))
             .build(),
     ];

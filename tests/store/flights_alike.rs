@@ -53,7 +53,7 @@ fn quota() -> impl Strategy<Value = Quota> {
     let millis = prop::sample::select(vec![1, 3, 1_000, 60_000]);
     let burst = prop_oneof![3 => Just(None), 1 => (0..20_u64).prop_map(Some)];
     (max, millis, burst).prop_map(|(max, millis, burst)| {
-        let quota = Quota::new(max, Duration::from_millis(millis)).expect("valid");
+        let quota = Quota::new(Duration::from_millis(millis), max).expect("valid");
         burst.map_or(quota, |burst| quota.with_burst(burst).unwrap_or(quota))
     })
 }

@@ -32,7 +32,7 @@ fn long() -> Option<u32> {
 
 /// A quota whose units each count for a window, by every algorithm.
 fn rule(path: &str, algorithm: Algorithm, window: Duration) -> Arc<Rule> {
-    let quota = Quota::new(1, window).expect("valid");
+    let quota = Quota::new(window, 1).expect("valid");
     let quota = quota.with_burst(2).expect("valid");
     let rule = Rule::new(path, [quota]).expect("valid");
     Arc::new(rule.with_algorithm(algorithm))

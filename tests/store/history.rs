@@ -63,7 +63,7 @@ fn quota() -> impl Strategy<Value = Quota> {
     ];
     let burst = prop_oneof![3 => Just(None), 1 => (1..20_u64).prop_map(Some)];
     (max, windows, burst).prop_map(|(max, millis, burst)| {
-        let quota = Quota::new(max, Duration::from_millis(millis)).expect("valid");
+        let quota = Quota::new(Duration::from_millis(millis), max).expect("valid");
         burst.map_or(quota, |burst| quota.with_burst(burst).expect("valid"))
     })
 }
@@ -375,7 +375,7 @@ fn large_buckets_drain_alike() {
     let server = Redis::start();
     let redis = runtime.block_on(store_on(&server));
     for millis in [7, 997, 59_999, 3_600_001] {
-        let quota = Quota::new(Quota::MAX_UNITS - 6, Duration::from_millis(millis));
+        let quota = Quota::new(Duration::from_millis(millis), Quota::MAX_UNITS - 6);
         let quotas = vec![quota.expect("valid")];
         let waits = (0..60).map(|step| Step::Wait(1 + millis * 1_000 * (step % 7) / 101));
         let takes = [1, 77, 1_000_003, Quota::MAX_UNITS / 3];
@@ -403,7 +403,7 @@ fn leases_end_alike_after_the_clock_went_back() {
     let server = Redis::start();
     let redis = runtime.block_on(store_on(&server));
     for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow] {
-        let quota = Quota::new(12, Duration::from_secs(60));
+        let quota = Quota::new(Duration::from_secs(60), 12);
         let history = History {
             quotas: vec![quota.expect("valid")],
             algorithm: algorithm.into(),

@@ -112,7 +112,7 @@ const SHORT_WINDOW: Duration = Duration::from_millis(50);
 /// inside one `window` never exceeds max.
 async fn every_window_holds(store: MemoryStore, window: Duration) {
     const MAX: usize = 2_000;
-    let quota = Quota::new(MAX as u64, SHORT_WINDOW).expect("valid");
+    let quota = Quota::new(SHORT_WINDOW, MAX as u64).expect("valid");
     let store = std::sync::Arc::new(store);
     let take = take("p", &[quota]);
     let until = std::time::Instant::now() + Duration::from_millis(700);

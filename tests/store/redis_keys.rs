@@ -92,7 +92,7 @@ fn expiry(connection: &mut redis::Connection, key: &str) -> i64 {
 }
 
 fn quota(max: u64, millis: u64) -> Quota {
-    Quota::new(max, Duration::from_millis(millis)).expect("a valid quota")
+    Quota::new(Duration::from_millis(millis), max).expect("a valid quota")
 }
 
 /// Calls of each command so far, as the server counts them.

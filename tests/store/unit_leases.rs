@@ -22,7 +22,7 @@ const LEASE: Duration = Duration::from_millis(50);
 const SHORT_LEASE: Duration = Duration::from_millis(20);
 
 fn rule(max: u64, algorithm: Algorithm) -> Arc<Rule> {
-    let quota = Quota::new(max, SECOND).expect("valid");
+    let quota = Quota::new(SECOND, max).expect("valid");
     let rule = Rule::new("feed", [quota]).expect("valid");
     Arc::new(
         rule.with_algorithm(algorithm)
@@ -494,7 +494,7 @@ async fn a_lease_that_a_fallback_answers_is_not_held() {
 async fn on_redis() {
     let server = Redis::start();
     let redis = store_on(&server).await;
-    let quota = Quota::new(1_000_000, Duration::from_secs(600)).expect("valid");
+    let quota = Quota::new(Duration::from_secs(600), 1_000_000).expect("valid");
     let rule = Rule::new("feed", [quota])
         .expect("valid")
         .with_lease(LEASE)
@@ -548,7 +548,7 @@ fn rules_with_leases() {
         millis(Duration::from_micros(1_999)),
         Some(Duration::from_millis(1))
     );
-    let short = Quota::new(10, Duration::from_millis(49)).expect("valid");
+    let short = Quota::new(Duration::from_millis(49), 10).expect("valid");
     let short = Rule::new("a", [short]).expect("valid").with_lease(SECOND);
     assert_eq!(short.expect("none").lease(), None);
     assert_eq!(
@@ -563,7 +563,7 @@ fn rules_with_leases() {
     let gcra = rule().with_algorithm(Algorithm::Gcra).with_lease(LEASE);
     assert_eq!(gcra.expect_err("none"), RuleError::NoLeases("gcra"));
     assert_eq!(leased.with_algorithm(Algorithm::Gcra).lease(), None);
-    let longest = Quota::new(1, Quota::MAX_WINDOW).expect("valid");
+    let longest = Quota::new(Quota::MAX_WINDOW, 1).expect("valid");
     let longest = Rule::new("a", [longest]).expect("valid").with_lease(LEASE);
     assert_eq!(longest.expect_err("too long"), RuleError::LeaseTooLong);
 }

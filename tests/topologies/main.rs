@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A take of 1 by nobody in particular.
 fn take(path: &str, max: u64) -> Take {
     let hour = Duration::from_secs(3_600);
-    let rule = Rule::new(path, [Quota::new(max, hour).expect("a quota")]);
+    let rule = Rule::new(path, [Quota::new(hour, max).expect("a quota")]);
     Take::new(Arc::new(rule.expect("a valid rule")), Key::default())
 }
 

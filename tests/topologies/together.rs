@@ -35,7 +35,7 @@ async fn takes_and_refunds(store: &RedisStore) {
     for algorithm in ways {
         let rule = Rule::new(
             &format!("{algorithm:?}"),
-            [Quota::new(3, HOUR).expect("a quota")],
+            [Quota::new(HOUR, 3).expect("a quota")],
         );
         let rule = Arc::new(rule.expect("a valid rule").with_algorithm(algorithm));
         let user = |user: u32| Take::new(Arc::clone(&rule), Key::default().with(user.to_string()));

@@ -40,7 +40,7 @@ pub async fn router(redis: &str) -> Result<Router> {
 /// in each process for comparison.
 pub async fn large_quota_router(redis: &str) -> Result<Router> {
     let redis = RedisStore::connect(redis).await?.timeout(TIMEOUT);
-    let quota = Quota::new(10_000_000, Duration::from_secs(10))?;
+    let quota = Quota::new(Duration::from_secs(10), 10_000_000)?;
     let route = |name: &str, lease: Option<Duration>, store: Arc<dyn Store>| {
         let mut rule = Rule::new(name, [quota])?;
         if let Some(lease) = lease {
@@ -83,7 +83,7 @@ fn with_shadow(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) 
     routes(name, |traffic| {
         let (max, window) = traffic.limit();
         let rule = rule(name, algorithm, traffic);
-        let half = Quota::new(u64::from(max) / 2, window).expect("a valid quota");
+        let half = Quota::new(window, u64::from(max) / 2).expect("a valid quota");
         let candidate = Rule::new(rule.path(), [half]).expect("a valid rule");
         let rule = rule.with_shadow(candidate.with_algorithm(algorithm));
         RateLimitLayer::from_rule(rule)
@@ -94,14 +94,14 @@ fn with_shadow(name: &'static str, algorithm: Algorithm, store: Arc<dyn Store>) 
 
 fn rule(name: &str, algorithm: Algorithm, traffic: Traffic) -> Rule {
     let (max, window) = traffic.limit();
-    let quota = Quota::new(u64::from(max), window).expect("a valid quota");
+    let quota = Quota::new(window, u64::from(max)).expect("a valid quota");
     let path = format!("{name}-{}", traffic.name());
     let rule = Rule::new(&path, [quota]).expect("a valid rule");
     rule.with_algorithm(algorithm)
 }
 
 fn resilient(store: impl Store) -> Arc<dyn Store> {
-    Resilient::around(store).build()
+    Resilient::new(store).build()
 }
 
 fn memory() -> MemoryStore {
@@ -118,7 +118,7 @@ impl DirectLimiter {
     /// Each key has a limit that it never reaches: one key may be asked for a million times a second.
     pub async fn connect(url: &str, keys: &[String], algorithm: Algorithm) -> Result<Self> {
         let store = RedisStore::connect(url).await?.timeout(TIMEOUT);
-        let quota = Quota::new(100_000_000, Duration::from_secs(1))?;
+        let quota = Quota::new(Duration::from_secs(1), 100_000_000)?;
         let rule = Rule::new("direct", [quota])?.with_algorithm(algorithm);
         let rule = Arc::new(rule);
         let take = |key: &String| Take::new(Arc::clone(&rule), Key::from(key.as_str()));

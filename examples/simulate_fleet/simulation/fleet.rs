@@ -215,7 +215,7 @@ fn rule(scenario: &Scenario, is_leased: bool) -> Rule {
         _ => scenario.max(),
     };
     let window = Duration::from_millis(scenario.window);
-    let quota = Quota::new(max, window).expect("a valid quota");
+    let quota = Quota::new(window, max).expect("a valid quota");
     let rule = Rule::new("feed", [quota]).expect("a valid rule");
     match scenario.mode {
         Mode::Leased | Mode::Cached => leased(rule),

@@ -74,7 +74,7 @@ use crate::warning::Warning;
 /// use tidegate::store::UnitLeases;
 /// use tidegate::{MemoryStore, Quota, RateLimitLayer, Rule};
 ///
-/// let rule = Rule::new("feed", [Quota::new(1_000_000, Duration::from_secs(10))?])?
+/// let rule = Rule::new("feed", [Quota::new(Duration::from_secs(10), 1_000_000)?])?
 ///     .with_lease(Duration::from_millis(50))?;
 /// let layer = RateLimitLayer::from_rule(rule).store(UnitLeases::new(MemoryStore::new()));
 /// # let _ = layer;

@@ -189,7 +189,7 @@ async fn allowed(store: &dyn Store, take: &Take, times: usize) -> usize {
 }
 
 fn quota(max: u64, window: Duration) -> Quota {
-    Quota::new(max, window).expect("a valid quota")
+    Quota::new(window, max).expect("a valid quota")
 }
 
 /// A store under test and its clock.

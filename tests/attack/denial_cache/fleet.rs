@@ -139,7 +139,7 @@ async fn a_server_that_goes_while_keys_are_denied() {
         let mut server = Redis::start();
         let store = connect(&server.url, TIMEOUT).await;
         let alone = DenialCache::new(store.clone());
-        let all = Resilient::around(store)
+        let all = Resilient::new(store)
             .fallback(Share::of_processes(2))
             .build();
         let one = take(&rule("dies", 2, HOUR), "x");

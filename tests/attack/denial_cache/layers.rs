@@ -41,7 +41,7 @@ fn app(layer: RateLimitLayer) -> Router {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_refunds() {
     let inner = Distant::new(MemoryStore::new());
-    let store = Resilient::around(inner).build();
+    let store = Resilient::new(inner).build();
     let app = app(RateLimitLayer::new("refunds", HOUR, 1).store(Arc::clone(&store)));
     for _ in 0..20 {
         assert_eq!(
@@ -73,7 +73,7 @@ async fn requests_that_wait_beside_a_flood() {
     const WINDOW: Duration = millis(250);
     let server = Redis::start();
     let proxy = behind(&server, millis(6)).await;
-    let store = Resilient::around(connect(&proxy.url, millis(500)).await).build();
+    let store = Resilient::new(connect(&proxy.url, millis(500)).await).build();
     let layer = || RateLimitLayer::new("waits", WINDOW, MAX).store(Arc::clone(&store));
     let (waits, hurries) = (app(layer().wait(Duration::from_secs(5))), app(layer()));
     let began = Instant::now();
@@ -112,12 +112,12 @@ async fn waiting_begins_with_a_cached_denial() {
     let server = Redis::start();
     let store = connect(&server.url, PATIENT).await;
     let other = connect(&server.url, PATIENT).await;
-    let store = Resilient::around(store).build();
+    let store = Resilient::new(store).build();
     for (window, is_refunded) in [(millis(400), false), (millis(1_900), true)] {
         let path = format!("begins-{window:?}");
         let one = take(&rule(&path, 1, window), "x");
         let layer = RateLimitLayer::from_rule(
-            Rule::new(&path, [Quota::new(1, window).expect("valid")]).expect("valid"),
+            Rule::new(&path, [Quota::new(window, 1).expect("valid")]).expect("valid"),
         );
         let layer = layer
             .store(Arc::clone(&store))
@@ -158,10 +158,10 @@ async fn waiting_begins_with_a_cached_denial() {
 /// A shadow rule whose denials are told by the cache denies nobody, and counts each of them.
 #[tokio::test]
 async fn a_shadow_rule_counts_what_is_told() {
-    let store = Resilient::around(MemoryStore::new()).build();
-    let quota = || [Quota::new(2, HOUR).expect("valid")];
+    let store = Resilient::new(MemoryStore::new()).build();
+    let quota = || [Quota::new(HOUR, 2).expect("valid")];
     let shadow = Rule::new("shadow", quota()).expect("valid").into_shadow();
-    let enforced = Rule::new("enforced", [Quota::new(5, HOUR).expect("valid")]).expect("valid");
+    let enforced = Rule::new("enforced", [Quota::new(HOUR, 5).expect("valid")]).expect("valid");
     let candidate = Rule::new("enforced", quota()).expect("valid");
     let enforced = enforced.with_shadow(candidate);
     let limits = Limits::new(Rules::from_iter([shadow, enforced])).store(store);
@@ -198,7 +198,7 @@ async fn reloads_under_a_flood() {
         std::fs::write(&file, text).expect("is written");
     };
     write(1);
-    let store = Resilient::around(MemoryStore::new());
+    let store = Resilient::new(MemoryStore::new());
     let store = store.denial_cache(HOUR).build();
     let limits = Limits::from_file(&file).expect("valid").store(store);
     let app = app(limits.layer("feed"));
@@ -241,7 +241,7 @@ async fn reloads_under_a_flood() {
 /// Denials that are told reach no other layer: two rules of one key and cost, in layers in layers.
 #[tokio::test]
 async fn layers_in_layers() {
-    let store = Resilient::around(MemoryStore::new()).build();
+    let store = Resilient::new(MemoryStore::new()).build();
     let layer = |path, max| RateLimitLayer::new(path, HOUR, max).store(Arc::clone(&store));
     let app = Router::new()
         .route("/", get(async || "1"))

@@ -52,7 +52,7 @@ fn denied(retry_after: Duration) -> StoreFuture<Decision> {
 #[test]
 fn told_at_once_without_a_runtime() {
     let store = DenialCache::new(MemoryStore::new());
-    let quota = |max, window| Quota::new(max, window).expect("valid");
+    let quota = |max, window| Quota::new(window, max).expect("valid");
     let two = Rule::new("two", [quota(3, HOUR), quota(5, 2 * HOUR)]).expect("valid");
     let mut rules = vec![Arc::new(two)];
     rules.extend(Algorithm::ALL.map(|algorithm| by(algorithm, algorithm.name(), 3, HOUR)));

@@ -151,7 +151,7 @@ async fn every_outcome_speaks_grpc() {
         .expect("a server")
         .timeout(millis(200));
     proxy.all(Mode::BlackHole);
-    let quota = || [Quota::new(1, HOUR).expect("valid")];
+    let quota = || [Quota::new(HOUR, 1).expect("valid")];
     let rule = || Rule::new("p", quota()).expect("valid");
     let with = |rule| RateLimitLayer::from_rule(rule).store(store.clone());
     let tenant = || Header::new("x-tenant");
@@ -200,7 +200,7 @@ async fn policies_with_hostile_names() {
         "🦀",
         "a,b;c=d",
     ] {
-        let policy = Policy::new(name, Quota::new(0, HOUR).expect("valid"));
+        let policy = Policy::new(name, Quota::new(HOUR, 0).expect("valid"));
         let rule = Rule::with_policies("p\r\nx: y", [policy]).expect("valid");
         let app = app(RateLimitLayer::from_rule(rule));
         let value = b"application/grpc";

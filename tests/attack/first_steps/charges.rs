@@ -31,7 +31,7 @@ use super::eventually;
 use crate::{HOUR, PATIENT, millis};
 
 fn rule(path: &str, max: u64) -> Rule {
-    let quota = Quota::new(max, HOUR).expect("valid");
+    let quota = Quota::new(HOUR, max).expect("valid");
     Rule::new(path, [quota]).expect("valid")
 }
 
@@ -330,7 +330,7 @@ async fn requests_that_wait_are_charged_once() {
     let server = Server::start();
     let store = Resilient::redis(&*server.url, "shop").expect("an address");
     let store = store.connect().await.expect("a server").timeout(PATIENT);
-    let second = Quota::new(2, Duration::from_secs(1)).expect("valid");
+    let second = Quota::new(Duration::from_secs(1), 2).expect("valid");
     let slow = Rule::new("slow", [second]).expect("valid");
     let large = rule("large", 1_000);
     let of = |rule: &Rule| RateLimitLayer::from_rule(rule.clone()).store(store.clone());

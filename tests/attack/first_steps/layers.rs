@@ -35,7 +35,7 @@ use crate::{HOUR, PATIENT, millis};
 const LONG: Duration = millis(400);
 
 fn rule(path: &str, on_error: OnError) -> Rule {
-    let quota = Quota::new(1_000, HOUR).expect("valid");
+    let quota = Quota::new(HOUR, 1_000).expect("valid");
     let rule = Rule::new(path, [quota]).expect("valid");
     rule.with_on_error(on_error)
 }
@@ -142,7 +142,7 @@ async fn who_waits_asks_redis_again() {
     let server = Server::start();
     let proxy = Proxy::start(&server.url).await;
     let store = resilient(&proxy, millis(100)).await.processes(1);
-    let one = Quota::new(1, Duration::from_secs(2)).expect("valid");
+    let one = Quota::new(Duration::from_secs(2), 1).expect("valid");
     let small = Rule::new("small", [one]).expect("valid");
     let inner = RateLimitLayer::from_rule(small)
         .store(store.clone())
@@ -190,7 +190,7 @@ async fn time_between_the_layers_under_two_time_outs() {
     let server = Server::start();
     let proxy = Arc::new(Proxy::start(&server.url).await);
     let store = RedisStore::connect(&*proxy.url).await.expect("a server");
-    let store = Resilient::around(store.timeout(millis(100))).timeout(HOUR);
+    let store = Resilient::new(store.timeout(millis(100))).timeout(HOUR);
     the_later_layer_asks(proxy, store.processes(1)).await;
 }
 
@@ -401,7 +401,7 @@ async fn a_candidate_that_hangs() {
     }
     let own = Own::new("mine", take);
     let asked = Arc::clone(&own.asked);
-    let store = Resilient::around(own).timeout(LONG).failures(2).build();
+    let store = Resilient::new(own).timeout(LONG).failures(2).build();
     let layer = |path| {
         let candidate = rule(path, OnError::Respond);
         let rule = rule(path, OnError::Respond).with_shadow(candidate);
@@ -623,7 +623,7 @@ async fn the_tightest_of_all_layers() {
             let mut policies = Vec::new();
             for window in 0..1 + random.below(3) {
                 let window = Duration::from_secs(10 * (1 + window) + random.below(9));
-                policies.push(Quota::new(1 + random.below(8), window).expect("valid"));
+                policies.push(Quota::new(window, 1 + random.below(8)).expect("valid"));
             }
             let rule = Rule::new(&format!("p{at}"), policies).expect("valid");
             let take = Take::new(Arc::new(rule.clone()), Key::default());

@@ -19,7 +19,7 @@ use super::eventually;
 use crate::{HOUR, PATIENT, millis};
 
 fn rule(path: &str, max: u64) -> Rule {
-    let quota = Quota::new(max, HOUR).expect("valid");
+    let quota = Quota::new(HOUR, max).expect("valid");
     Rule::new(path, [quota]).expect("valid")
 }
 
@@ -224,7 +224,7 @@ async fn stores_that_are_dropped() {
 /// A number of processes of 0 panics, as the docs say, and says what to do.
 #[tokio::test]
 async fn no_processes() {
-    let store = Resilient::around(MemoryStore::new());
+    let store = Resilient::new(MemoryStore::new());
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.processes(0)));
     assert!(panics.is_err());
 }

@@ -34,7 +34,7 @@ use crate::{HOUR, PATIENT, millis, run};
 const MARK: &str = "s3cret";
 
 fn rule(path: &str) -> Rule {
-    let quota = Quota::new(1_000_000, HOUR).expect("valid");
+    let quota = Quota::new(HOUR, 1_000_000).expect("valid");
     let rule = Rule::new(path, [quota]).expect("valid");
     rule.with_algorithm(Algorithm::Gcra)
 }
@@ -509,8 +509,8 @@ fn wrappers_pass_the_questions_on() {
         ("DenialCache", Arc::new(DenialCache::new(one()))),
         ("Fallback", Arc::new(Fallback::new(one(), share))),
         ("UnitLeases", Arc::new(UnitLeases::new(one()))),
-        ("Resilient", Arc::new(Resilient::around(one()).processes(2))),
-        ("build", Resilient::around(one()).processes(2).build()),
+        ("Resilient", Arc::new(Resilient::new(one()).processes(2))),
+        ("build", Resilient::new(one()).processes(2).build()),
     ];
     for (name, store) in wrapped {
         assert_eq!(store.warnings(), [some_warning()], "{name}");
@@ -560,7 +560,7 @@ async fn the_question_for_evictions_goes_wrong() {
         let store = Resilient::redis(&*proxy.url, "shop").expect("an address");
         let store = store.timeout(PATIENT);
         let rules = (0..4).map(|at| {
-            let quota = Quota::new(100 + at, HOUR).expect("valid");
+            let quota = Quota::new(HOUR, 100 + at).expect("valid");
             Arc::new(Rule::new(&format!("p{at}"), [quota]).expect("valid"))
         });
         let rules: Vec<_> = rules.collect();

@@ -15,7 +15,7 @@ use super::*;
 use crate::{Allowed, behind, charged, check_windows, connect, is_allowed};
 
 fn of_quota(algorithm: Algorithm, max: u64, window: Duration) -> Arc<Rule> {
-    let quota = Quota::new(max, window).expect("a valid quota");
+    let quota = Quota::new(window, max).expect("a valid quota");
     let rule = Rule::new("exact", [quota]).expect("a valid rule");
     Arc::new(rule.with_algorithm(algorithm))
 }

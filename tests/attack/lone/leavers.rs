@@ -71,7 +71,7 @@ async fn while_the_command_is_half_written() {
     let server = Redis::start();
     let proxy = Proxy::start(&server.url).await;
     let store = connect(&proxy.url, PATIENT).await;
-    let quota = Quota::new(MAX, HOUR).expect("a valid quota");
+    let quota = Quota::new(HOUR, MAX).expect("a valid quota");
     let long = Rule::new("long", [quota]).expect("a valid rule");
     let long = Arc::new(long.with_prefix("x".repeat(12 << 20)));
     let mut bystander = Bystander::new("bystander");

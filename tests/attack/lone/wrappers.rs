@@ -20,7 +20,7 @@ use super::*;
 use crate::{TIMEOUT, behind, charged, connect};
 
 fn of_quota(path: &str, max: u64) -> Rule {
-    let quota = Quota::new(max, HOUR).expect("a valid quota");
+    let quota = Quota::new(HOUR, max).expect("a valid quota");
     Rule::new(path, [quota]).expect("a valid rule")
 }
 
@@ -73,7 +73,7 @@ async fn resilient_under_callers_that_leave() {
     let server = Redis::start();
     let proxy = behind(&server, millis(10)).await;
     let store = connect(&proxy.url, PATIENT).await;
-    let store = Resilient::around(store).in_flight(2).build();
+    let store = Resilient::new(store).in_flight(2).build();
     let hasty = take(&rule("hasty", MAX, HOUR), "x");
     let mut bystander = Bystander::new("bystander");
     for round in 0..60_u64 {
@@ -95,7 +95,7 @@ async fn resilient_under_callers_that_leave() {
 async fn the_breaker_under_callers_that_leave() {
     let mut server = Redis::start();
     let store = connect(&server.url, TIMEOUT).await;
-    let store = Resilient::around(store).build();
+    let store = Resilient::new(store).build();
     let hasty = take(&rule("hasty", MAX, HOUR), "x");
     let waits = take(&rule("waits", MAX, HOUR), "x");
     for _ in 0..2 {

@@ -23,7 +23,7 @@ use crate::{HOUR, millis};
 const LEASE: Duration = millis(50);
 
 fn of(path: &str, max: u64, window: Duration) -> Rule {
-    let quota = Quota::new(max, window).expect("valid");
+    let quota = Quota::new(window, max).expect("valid");
     let rule = Rule::new(path, [quota]).expect("valid");
     rule.with_lease(LEASE).expect("leases")
 }

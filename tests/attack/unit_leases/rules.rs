@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn of(windows: &[Duration]) -> Rule {
     let quotas = windows
         .iter()
-        .map(|window| Quota::new(10, *window).expect("valid"));
+        .map(|window| Quota::new(*window, 10).expect("valid"));
     Rule::new("rule", quotas).expect("valid")
 }
 

@@ -108,7 +108,7 @@ fn record(
 impl Fleet {
     fn rule(&self, has_lease: bool) -> Arc<Rule> {
         let quotas = self.quotas.iter();
-        let quotas = quotas.map(|(max, window)| Quota::new(*max, *window).expect("valid"));
+        let quotas = quotas.map(|(max, window)| Quota::new(*window, *max).expect("valid"));
         let rule = Rule::new("fleet", quotas).expect("valid");
         let rule = rule.with_algorithm(self.algorithm);
         Arc::new(match has_lease {

@@ -23,7 +23,7 @@ async fn a_fallback_is_not_leased() {
     const MAX: u64 = 20_000;
     let memory = Arc::new(MemoryStore::new().tokio_clock());
     let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
-    let resilient = Resilient::around(inner.clone())
+    let resilient = Resilient::new(inner.clone())
         .fallback(Share::of_processes(4))
         .probe_every(millis(10))
         .build();
@@ -80,7 +80,7 @@ async fn a_fallback_is_not_leased() {
 async fn a_refund_in_an_outage() {
     let memory = Arc::new(MemoryStore::new().tokio_clock());
     let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
-    let resilient = Resilient::around(inner.clone())
+    let resilient = Resilient::new(inner.clone())
         .fallback(Share::of_processes(1))
         .probe_every(millis(10))
         .build();
@@ -119,8 +119,8 @@ async fn cached_denials_inside_and_outside() {
         let memory = Arc::new(MemoryStore::new().tokio_clock());
         let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
         let store: Arc<dyn Store> = match is_inside {
-            true => Arc::new(UnitLeases::new(Resilient::around(inner).build()).tokio_clock()),
-            false => Resilient::around(UnitLeases::new(inner).tokio_clock()).build(),
+            true => Arc::new(UnitLeases::new(Resilient::new(inner).build()).tokio_clock()),
+            false => Resilient::new(UnitLeases::new(inner).tokio_clock()).build(),
         };
         let one = take(
             &leased(Algorithm::SlidingLog, "denials", MAX, HOUR, LEASE),
@@ -234,7 +234,7 @@ async fn a_breaker_outside() {
     let memory = Arc::new(MemoryStore::new().tokio_clock());
     let inner = Distant::new(Arc::clone(&memory)).ways(1, 1);
     let leases = UnitLeases::new(inner.clone()).tokio_clock();
-    let store = Resilient::around(leases).probe_every(millis(10)).build();
+    let store = Resilient::new(leases).probe_every(millis(10)).build();
     let one = take(
         &leased(Algorithm::SlidingLog, "breaker", 10_000, HOUR, LEASE),
         "x",

@@ -76,7 +76,7 @@ impl Role {
         } else {
             max
         };
-        let quota = Quota::new(max, window).expect("valid");
+        let quota = Quota::new(window, max).expect("valid");
         let rule = Rule::new("leased", [quota]).expect("valid");
         Arc::new(match self {
             Self::WithoutLease => rule,

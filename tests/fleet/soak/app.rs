@@ -67,7 +67,7 @@ pub(crate) const LIMITS: [Limit; 4] = [
 
 impl Limit {
     fn rule(&self) -> Rule {
-        let quota = Quota::new(self.max, self.window).expect("a valid quota");
+        let quota = Quota::new(self.window, self.max).expect("a valid quota");
         let quota = match self.algorithm {
             Algorithm::Gcra => quota.with_burst(self.burst).expect("a valid burst"),
             _ => quota,
@@ -113,7 +113,7 @@ pub(crate) struct App {
 impl App {
     pub(crate) async fn start(redis: &str) -> Self {
         let store = RedisStore::connect(redis).await.expect("a running server");
-        let store = Resilient::around(store.timeout(TIMEOUT))
+        let store = Resilient::new(store.timeout(TIMEOUT))
             .fallback(Share::of_processes(PROCESSES))
             .build();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

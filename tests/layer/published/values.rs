@@ -132,7 +132,7 @@ async fn errors_are_counted_by_kind_and_admissions_without_a_decision_apart() {
 #[tokio::test]
 async fn a_fallback_decides_with_a_source_of_its_own() {
     let (store, mut server) = redis_store().await;
-    let store = Resilient::around(store).fallback(Share::of_processes(2));
+    let store = Resilient::new(store).fallback(Share::of_processes(2));
     let limits = limits([rule("getId", 100)]).store(store.build());
     let app = app(limits.layer("getId"));
     assert_eq!(send_many(&app, 2).await, 2);
@@ -159,7 +159,7 @@ async fn a_fallback_decides_with_a_source_of_its_own() {
 async fn waiting_requests_are_a_gauge() {
     let rule = Rule::new(
         "paced",
-        [Quota::new(1, Duration::from_millis(500)).expect("valid")],
+        [Quota::new(Duration::from_millis(500), 1).expect("valid")],
     );
     let limits = limits([rule.expect("valid")]);
     let app = app(limits.layer("paced").wait(Duration::from_secs(30)));

@@ -22,7 +22,7 @@ use super::{FlakyStore, SECOND, ask, quota, rule, take};
 async fn an_outage_is_told_once_and_its_end_too() {
     let log = Log::start();
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::around(flaky.clone())
+    let store = Resilient::new(flaky.clone())
         .fallback(Share::of_processes(2))
         .build();
     ask(&store, &take()).await;
@@ -65,7 +65,7 @@ async fn a_cached_denial_is_no_recovery() {
     let log = Log::start();
     for share in [Some(Share::of_processes(2)), None] {
         let flaky = FlakyStore::new(Mode::Works);
-        let store = Resilient::around(flaky.clone()).fallback(share).build();
+        let store = Resilient::new(flaky.clone()).fallback(share).build();
         let rule = rule(quota(1, 600 * SECOND)).with_key(Header::new("tenant"));
         let layer = RateLimitLayer::from_rule(rule).store(store);
         let app = Router::new().route("/", get(|| async { "" }).layer(layer));
@@ -94,7 +94,7 @@ async fn a_cached_denial_is_no_recovery() {
 async fn trials_are_not_told() {
     let log = Log::start();
     let flaky = FlakyStore::new(Mode::Writes(Kind::ReadOnly));
-    let store = Resilient::around(flaky)
+    let store = Resilient::new(flaky)
         .fallback(Share::of_processes(2))
         .build();
     for _ in 0..1_000 {
@@ -109,7 +109,7 @@ async fn trials_are_not_told() {
 async fn ups_and_downs_are_told_once_a_second() {
     let log = Log::start();
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::around(flaky.clone())
+    let store = Resilient::new(flaky.clone())
         .failures(1)
         .fallback(Share::of_processes(2));
     let store = store.build();
@@ -145,10 +145,10 @@ async fn a_missing_fallback_is_told_once() {
     let lines = status(Arc::new(flaky())).await;
     let is_it = |line: &&String| line.contains("the rule says \"fallback\"");
     assert_eq!(lines.iter().filter(is_it).count(), 1, "{lines:?}");
-    let bare = Resilient::around(flaky()).build();
+    let bare = Resilient::new(flaky()).build();
     assert_eq!(status(bare).await.iter().filter(is_it).count(), 1);
     // One that is there and has no room is another matter.
-    let full = Resilient::around(flaky()).fallback(Share::of_processes(1));
+    let full = Resilient::new(flaky()).fallback(Share::of_processes(1));
     let full = full.fallback_keys(0).build();
     assert_eq!(status(full).await.iter().filter(is_it).count(), 0);
 }

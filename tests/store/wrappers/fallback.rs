@@ -242,7 +242,7 @@ async fn a_reset_forgets_here_and_inside() {
         let inner = FlakyStore::new(Mode::Works);
         let store: Arc<dyn Store> = match resilient {
             false => Arc::new(fallback(&inner, Share::of_processes(1)).0),
-            true => Resilient::around(inner.clone())
+            true => Resilient::new(inner.clone())
                 .fallback(Share::of_processes(1))
                 .denial_cache(None)
                 .failures(None)

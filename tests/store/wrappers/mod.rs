@@ -27,7 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 fn quota(max: u64, window: Duration) -> Quota {
-    Quota::new(max, window).expect("a valid quota")
+    Quota::new(window, max).expect("a valid quota")
 }
 
 fn rule(quota: Quota) -> Rule {

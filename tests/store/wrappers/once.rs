@@ -110,7 +110,7 @@ const WRAPPERS: [(&str, Wrap); 7] = [
         Arc::new(Fallback::new(store, Share::of_processes(2)))
     }),
     ("Resilient", |store| {
-        let store = Resilient::around(store).timeout(SECOND).in_flight(1);
+        let store = Resilient::new(store).timeout(SECOND).in_flight(1);
         store.fallback(Share::of_processes(2)).build()
     }),
 ];

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 async fn store(server: &Redis, timeout: Duration) -> Arc<dyn Store> {
     let store = RedisStore::connect(&server.url).await;
     let store = store.expect("a running server").timeout(timeout);
-    Resilient::around(store)
+    Resilient::new(store)
         .fallback(Share::of_processes(4))
         .build()
 }

@@ -15,7 +15,7 @@ use super::{FlakyStore, MILLISECOND, SECOND, ask, at_once, kind, take};
 #[tokio::test(start_paused = true)]
 async fn the_defaults() {
     let flaky = FlakyStore::new(Mode::Slow(SECOND));
-    let store = Resilient::around(flaky.clone()).build();
+    let store = Resilient::new(flaky.clone()).build();
     let asked = take();
     let answers = join_all((0..1_500).map(|_| store.take(&asked))).await;
     let kinds: Vec<_> = answers
@@ -37,9 +37,7 @@ async fn the_defaults() {
 #[tokio::test(start_paused = true)]
 async fn each_part_can_be_set_and_switched_off() {
     let flaky = FlakyStore::new(Mode::Hangs);
-    let bare = Resilient::around(flaky.clone())
-        .in_flight(None)
-        .failures(None);
+    let bare = Resilient::new(flaky.clone()).in_flight(None).failures(None);
     let store = bare.clone().timeout(20 * MILLISECOND).build();
     let began = Instant::now();
     let asked = take();
@@ -71,7 +69,7 @@ async fn each_part_can_be_set_and_switched_off() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_from_end_to_end() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::around(flaky.clone())
+    let store = Resilient::new(flaky.clone())
         .timeout(50 * MILLISECOND)
         .fallback(Share::of_processes(2))
         .build();
@@ -104,7 +102,7 @@ async fn an_outage_from_end_to_end() {
 /// What answers at once does so through all of them.
 #[tokio::test]
 async fn memory_stays_memory() {
-    let store = Resilient::around(MemoryStore::new()).fallback(Share::of_processes(2));
+    let store = Resilient::new(MemoryStore::new()).fallback(Share::of_processes(2));
     let store = store.timeout(SECOND).build();
     let decision = at_once(&store, &take()).expect("at once").expect("decided");
     assert_eq!(decision.source(), Source::Local);

@@ -130,7 +130,7 @@ impl Steps {
                 }
             }
         });
-        let quota = Quota::new(1_000_000, Duration::from_secs(1))?;
+        let quota = Quota::new(Duration::from_secs(1), 1_000_000)?;
         let rule = Arc::new(Rule::new("steps", [quota])?);
         Ok(Self {
             connection,

@@ -55,7 +55,7 @@ async fn a_denied_flood_costs_redis_twenty_calls_a_second_at_most() {
     const CLIENTS: usize = 256;
     const SECONDS: u32 = 2;
     let server = Redis::start();
-    let store = Resilient::around(store_on(&server).await).build();
+    let store = Resilient::new(store_on(&server).await).build();
     let layer = RateLimitLayer::new("getId", 600 * SECOND, 1).store(store);
     let app = Router::new().route("/", get(async || "1").layer(layer));
     let get = async |app: &Router| {

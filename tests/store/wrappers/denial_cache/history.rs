@@ -15,7 +15,7 @@ use super::*;
 fn quota_of(window: u64) -> impl Strategy<Value = Quota> {
     let max = prop_oneof![4 => 1..8_u64, 1 => Just(0_u64)];
     (max, 1..9_u64).prop_map(move |(max, burst)| {
-        let quota = Quota::new(max, Duration::from_millis(window)).expect("valid");
+        let quota = Quota::new(Duration::from_millis(window), max).expect("valid");
         quota.with_burst(burst).expect("valid")
     })
 }

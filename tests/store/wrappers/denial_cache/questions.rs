@@ -129,8 +129,8 @@ async fn it_can_be_switched_off() {
     let off: [Arc<dyn Store>; 5] = [
         Arc::new(DenialCache::new(flaky.clone()).max_age(Duration::ZERO)),
         Arc::new(DenialCache::new(flaky.clone()).max_keys(0)),
-        Resilient::around(flaky.clone()).denial_cache(None).build(),
-        Resilient::around(flaky.clone())
+        Resilient::new(flaky.clone()).denial_cache(None).build(),
+        Resilient::new(flaky.clone())
             .denial_cache(Duration::ZERO)
             .build(),
         Arc::new(flaky.clone()),
@@ -160,7 +160,7 @@ async fn it_can_be_switched_off() {
 #[tokio::test(start_paused = true)]
 async fn resilient_asks_every_75_milliseconds() {
     let flaky = FlakyStore::new(Mode::Works);
-    let store = Resilient::around(flaky.clone())
+    let store = Resilient::new(flaky.clone())
         .fallback(Share::of_processes(1))
         .build();
     let take = scarce();
