@@ -17,7 +17,9 @@ use http::{Request, Response};
 use support::{Table, contender, median, rounds};
 use tidegate::algorithm::Count;
 use tidegate::store::DenialCache;
-use tidegate::{Algorithm, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer, Rule, Store, Take};
+use tidegate::{
+    Algorithm, Headers, Key, Limits, MemoryStore, Quota, RateLimitLayer, Rule, Store, Take,
+};
 use tower::{Layer, Service, service_fn};
 
 const WINDOW: Duration = Duration::from_secs(10);

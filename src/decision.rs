@@ -287,6 +287,11 @@ impl Decision {
         (self.receipt.units() > 0).then_some(self.receipt)
     }
 
+    /// The receipt, of 0 units if nothing was charged.
+    pub(crate) const fn receipt_or_none(&self) -> Receipt {
+        self.receipt
+    }
+
     /// Whether the request may go on. It was charged then, and only then.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {

@@ -26,7 +26,7 @@ pub(crate) enum Action {
     /// The inner service is called.
     Admit(Admission),
     /// The degrade callback answers.
-    Degrade(Arc<dyn DegradeCallback>, Take, Decision),
+    Degrade(Box<(Arc<dyn DegradeCallback>, Take, Decision)>),
     /// The error callback gets the failure of the verdict. It answers, or chooses the action.
     Recover(Arc<dyn ErrorCallback>, Box<Verdict>),
     /// The client gets this response.
@@ -60,10 +60,8 @@ pub(crate) type WriteFields = Arc<dyn Fn(&Arc<Rule>, &Decision, &mut HeaderMap) 
 /// An admitted request, until its response is there.
 pub(crate) struct Admission {
     pub(super) rule: Arc<Rule>,
-    /// Missing if the request was admitted without one.
-    pub(super) decision: Option<Decision>,
-    /// Missing if nothing was charged.
-    pub(super) charge: Option<Charge>,
+    /// The decision, with what was charged. Missing if the request was admitted without one.
+    pub(super) answer: Option<Charge>,
     /// Is dropped with the body of the response.
     pub(crate) permit: Option<Box<dyn Any + Send>>,
     pub(super) responder: Arc<Responder>,
@@ -104,10 +102,11 @@ impl Admission {
             None => response.map(Body::new),
             Some(permit) => response.map(|body| Body::new(PermitBody::new(body, permit))),
         };
-        if let Some(decision) = &self.decision {
-            (self.responder.write_fields)(&self.rule, decision, response.headers_mut());
+        if let Some(answer) = self.answer {
+            let fields = response.headers_mut();
+            (self.responder.write_fields)(&self.rule, answer.decision(), fields);
+            Answers::add_outer(response.extensions_mut(), answer);
         }
-        Answers::add_outer(response.extensions_mut(), self.decision, self.charge);
         response
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum_core::response::{IntoResponse, Response};
 
 use super::action::Refusal;
-use super::decide::Verdict;
+use super::decide::{Begun, Verdict};
 use super::responder::Responder;
 use super::settings::Settings;
 use crate::callback::Cause;
@@ -58,10 +58,9 @@ impl Check {
             decider.take_in_shadow(take);
             return Ok(Admitted::default());
         }
-        let (asked, answer) = decider.take_first(take);
-        let judged = match answer.now() {
-            Ok(answer) => decider.judge(asked, answer),
-            Err(answer) => decider.judge_later(asked, answer).await,
+        let judged = match decider.take_first(take) {
+            Begun::Judged(judged) => judged,
+            Begun::Asked(asked, answer) => decider.judge_later(asked, answer).await,
         };
         let verdict = match judged {
             Break(verdict) => verdict,
@@ -77,11 +76,9 @@ impl Check {
             })))
         };
         match verdict {
-            Verdict::Allowed {
-                decision, charge, ..
-            } => Ok(Admitted {
-                decision: Some(decision),
-                charge,
+            Verdict::Allowed(answer) => Ok(Admitted {
+                decision: Some(answer.decision().clone()),
+                charge: answer.of_units(),
             }),
             Verdict::Denied(take, decision) => refused(take.into_rule(), Why::Denied(decision)),
             Verdict::Failed(rule, _) if rule.on_error() == Some(OnError::Proceed) => {

@@ -54,13 +54,7 @@ struct StoreLog {
 ///
 /// A decision with a [failure](Decision::failure) was made by a fallback.
 pub(crate) enum Verdict {
-    Allowed {
-        rule: Arc<Rule>,
-        cost: u64,
-        decision: Decision,
-        /// Missing if nothing was charged.
-        charge: Option<Charge>,
-    },
+    Allowed(Charge),
     Denied(Take, Decision),
     /// There is no decision.
     Failed(Arc<Rule>, Cause),
@@ -73,10 +67,17 @@ pub(super) struct Waiting {
     waiter: Waiter,
 }
 
-/// A take that a store was asked.
+/// A take about which a store was asked.
+pub(super) enum Begun {
+    /// The answer was there at once.
+    Judged(ControlFlow<Verdict, Waiting>),
+    Asked(Asked, StoreFuture<Decision>),
+}
+
+/// A take that waits for the store's answer.
 pub(super) struct Asked {
     take: Take,
-    /// When it was asked. `None` where no request may wait, if the answer is there at once.
+    /// When it was asked. `None` where no request may wait.
     at: Option<Instant>,
     /// The waiter, if the request has waited already.
     waiter: Option<Waiter>,
@@ -119,15 +120,19 @@ impl Decider {
 
     /// Asks the store about a request that has just arrived, and about the candidate of its rule.
     #[inline]
-    pub(super) fn take_first(&self, take: Take) -> (Asked, StoreFuture<Decision>) {
+    pub(super) fn take_first(&self, take: Take) -> Begun {
         let candidate = take.rule().shadow().map(Arc::clone);
         let candidate = candidate.map(|candidate| take.under(candidate));
-        let (mut asked, answer) = self.take(take, None);
+        let mut begun = self.take(take, None);
         // Both stand in the queue before a flight departs, unless one departs in between.
-        asked.candidate = candidate
-            .and_then(|take| self.begin_shadow(take))
-            .map(Box::new);
-        (asked, answer)
+        let candidate = candidate.and_then(|take| self.begin_shadow(take));
+        if let Some(candidate) = candidate {
+            match &mut begun {
+                Begun::Judged(_) => candidate.count(),
+                Begun::Asked(asked, _) => asked.candidate = Some(Box::new(candidate)),
+            }
+        }
+        begun
     }
 
     /// Asks the store about the take of a shadow rule.
@@ -138,18 +143,27 @@ impl Decider {
     }
 
     /// Asks the store, once.
-    fn take(&self, take: Take, waiter: Option<Waiter>) -> (Asked, StoreFuture<Decision>) {
+    #[inline]
+    fn take(&self, take: Take, waiter: Option<Waiter>) -> Begun {
         let at = self.waiting.now();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let answer = span.in_scope(|| ask(self.store(), &take));
-        let asked = Asked {
-            take,
-            at,
-            waiter,
-            candidate: None,
-            span,
-        };
-        (asked, answer)
+        match answer.now() {
+            Ok(answer) => {
+                span.record_answer(&answer);
+                Begun::Judged(self.judge(take, at, waiter, answer))
+            }
+            Err(answer) => {
+                let asked = Asked {
+                    take,
+                    at,
+                    waiter,
+                    candidate: None,
+                    span,
+                };
+                Begun::Asked(asked, answer)
+            }
+        }
     }
 
     fn begin_shadow(&self, take: Take) -> Option<ShadowTake> {
@@ -166,17 +180,20 @@ impl Decider {
         let mut answer = pin!(answer);
         let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
         self.counters.answered_after(at.elapsed());
-        self.judge(asked, answer)
+        if let Some(candidate) = asked.candidate {
+            candidate.count();
+        }
+        asked.span.record_answer(&answer);
+        self.judge(asked.take, Some(at), asked.waiter, answer)
     }
 
     /// Sleeps and asks again, until the take is allowed or may wait no longer.
     pub(super) async fn wait(&self, mut waiting: Waiting) -> Verdict {
         loop {
             sleep_until(waiting.until).await;
-            let (asked, answer) = self.take(waiting.take.repeat(), Some(waiting.waiter));
-            let judged = match answer.now() {
-                Ok(answer) => self.judge(asked, answer),
-                Err(answer) => self.judge_later(asked, answer).await,
+            let judged = match self.take(waiting.take.repeat(), Some(waiting.waiter)) {
+                Begun::Judged(judged) => judged,
+                Begun::Asked(asked, answer) => self.judge_later(asked, answer).await,
             };
             match judged {
                 Break(verdict) => return verdict,
@@ -186,47 +203,33 @@ impl Decider {
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
-    pub(super) fn judge(
+    fn judge(
         &self,
-        asked: Asked,
+        mut take: Take,
+        at: Option<Instant>,
+        mut waiter: Option<Waiter>,
         answer: Result<Decision, StoreError>,
     ) -> ControlFlow<Verdict, Waiting> {
-        if let Some(candidate) = asked.candidate {
-            candidate.count();
-        }
-        asked.span.record_answer(&answer);
-        self.log_answer(asked.take.rule(), &answer);
+        self.log_answer(take.rule(), &answer);
         let decision = match answer {
             Ok(decision) => decision,
             Err(error) => {
                 self.counters.store_failed(error.kind());
-                return Break(Verdict::Failed(
-                    asked.take.into_rule(),
-                    Cause::Store(error, None),
-                ));
+                let cause = Cause::Store(error, None);
+                return Break(Verdict::Failed(take.into_rule(), cause));
             }
         };
         if let Some(failure) = decision.failure() {
             self.counters.store_failed(failure.kind());
         }
         if decision.is_allowed() {
-            let (rule, cost) = (Arc::clone(asked.take.rule()), asked.take.cost());
-            let charge = decision.receipt().map(|receipt| {
-                let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
-                let mut take = asked.take;
-                take.set_failure(None);
-                Charge::counted(store, take, receipt, Some(counters))
-            });
-            return Break(Verdict::Allowed {
-                rule,
-                cost,
-                decision,
-                charge,
-            });
+            let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
+            take.set_failure(None);
+            let answer = Charge::decided(store, take, decision, counters);
+            return Break(Verdict::Allowed(answer));
         }
-        let (take, mut waiter) = (asked.take, asked.waiter);
         let limits = &self.waiting;
-        let wake = limits.wake_at(asked.at, &take, &mut waiter, &decision, &self.counters);
+        let wake = limits.wake_at(at, &take, &mut waiter, &decision, &self.counters);
         match wake.zip(waiter) {
             None => Break(Verdict::Denied(take, decision)),
             Some((until, waiter)) => Continue(Waiting {
@@ -350,11 +353,4 @@ fn count(take: &Take, answer: Result<Decision, StoreError>, counters: &RuleCount
         Ok(decision) => counters.shadow_decided(take.rule(), &decision, take.cost()),
         Err(_) => counters.shadow_failed(),
     }
-}
-#[cfg(test)]
-#[test]
-fn sizes() {
-    use std::mem::size_of as s;
-    eprintln!("take {} asked {} verdict {} flow {} waiting {} future {} action {} decision {} span {} charge-take {} admission {} result {} deadline {} storeerr {} key {}", s::<Take>(), s::<Asked>(), s::<Verdict>(), s::<ControlFlow<Verdict, Waiting>>(), s::<Waiting>(), s::<StoreFuture<Decision>>(), s::<super::action::Action>(), s::<Decision>(), s::<TakeSpan>(), s::<crate::rule::CountName>(), s::<super::action::Admission>(), s::<Result<Decision, StoreError>>(), s::<crate::deadline::Deadline>(), s::<StoreError>(), s::<crate::key::Key>());
-    eprintln!("refusal {} cause {} waiter {} response {} ", s::<super::action::Refusal>(), s::<Cause>(), s::<Option<Waiter>>(), s::<axum_core::response::Response>());
 }

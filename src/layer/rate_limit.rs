@@ -10,7 +10,7 @@ use http_body::Body as HttpBody;
 use tower_service::Service;
 
 use super::action::Action;
-use super::decide::{Verdict, Waiting};
+use super::decide::{Begun, Verdict, Waiting};
 use super::outage::Outage;
 use super::response_future::ResponseFuture;
 use super::settings::Settings;
@@ -76,10 +76,9 @@ impl Settings {
             self.decider.take_in_shadow(take);
             return Action::Pass;
         }
-        let (asked, answer) = self.decider.take_first(take);
-        match answer.now() {
-            Ok(answer) => self.act(self.decider.judge(asked, answer)),
-            Err(answer) => {
+        match self.decider.take_first(take) {
+            Begun::Judged(judged) => self.act(judged),
+            Begun::Asked(asked, answer) => {
                 let settings = Arc::clone(self);
                 Action::Ask(Box::pin(async move {
                     settings.act(settings.decider.judge_later(asked, answer).await)

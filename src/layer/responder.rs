@@ -19,7 +19,7 @@ use crate::metrics::{DecisionOutcome, RuleCounters};
 #[cfg(feature = "tracing")]
 use crate::rule::Policy;
 use crate::rule::{OnError, Rule};
-use crate::store::{Answers, Charge, Store, Take};
+use crate::store::{Charge, Denial, Store, Take};
 use crate::trace::{self, TakeSpan};
 
 /// Turns verdicts into what becomes of requests, by the callbacks of a layer. Both layers of this
@@ -112,12 +112,11 @@ impl Responder {
     /// not where an error callback answers in place of the decision.
     pub(super) fn count(&self, verdict: &Verdict) {
         match verdict {
-            Verdict::Allowed {
-                rule,
-                cost,
-                decision,
-                ..
-            } => self.counters.decided(rule, decision, *cost),
+            Verdict::Allowed(answer) => {
+                let take = answer.take();
+                self.counters
+                    .decided(take.rule(), answer.decision(), take.cost());
+            }
             Verdict::Denied(take, decision) => {
                 self.counters.decided(take.rule(), decision, take.cost());
                 self.log_denial(take, decision);
@@ -131,20 +130,16 @@ impl Responder {
     fn carry_out(self: &Arc<Self>, verdict: Verdict) -> Action {
         self.count(&verdict);
         match verdict {
-            Verdict::Allowed {
-                rule,
-                decision,
-                charge,
-                ..
-            } => {
-                let outage = decision.failure().and_then(|error| self.outage(error));
-                let mut admitted = self.admit(rule, Some(decision), charge);
+            Verdict::Allowed(answer) => {
+                let failure = answer.decision().failure();
+                let outage = failure.and_then(|error| self.outage(error));
+                let mut admitted = self.admit(Arc::clone(answer.take().rule()), Some(answer));
                 admitted.outage = outage;
                 Action::Admit(admitted)
             }
             Verdict::Denied(take, decision) => match self.degrade.clone() {
                 None => Action::Refuse(Refusal::Denied(take.into_rule(), decision)),
-                Some(callback) => Action::Degrade(callback, take, decision),
+                Some(callback) => Action::Degrade(Box::new((callback, take, decision))),
             },
             Verdict::Failed(_, Cause::Key(error)) => Action::Refuse(Refusal::NoKey(error)),
             Verdict::Failed(rule, cause) if rule.on_error() == Some(OnError::Proceed) => {
@@ -154,16 +149,10 @@ impl Responder {
         }
     }
 
-    pub(crate) fn admit(
-        self: &Arc<Self>,
-        rule: Arc<Rule>,
-        decision: Option<Decision>,
-        charge: Option<Charge>,
-    ) -> Admission {
+    pub(crate) fn admit(self: &Arc<Self>, rule: Arc<Rule>, answer: Option<Charge>) -> Admission {
         Admission {
             rule,
-            decision,
-            charge,
+            answer,
             permit: None,
             responder: Arc::clone(self),
             head: None,
@@ -174,7 +163,7 @@ impl Responder {
     /// Admits a request without a decision.
     fn proceed(self: &Arc<Self>, rule: Arc<Rule>, cause: &Cause) -> Action {
         self.counters.proceeded();
-        let mut admitted = self.admit(rule, None, None);
+        let mut admitted = self.admit(rule, None);
         if let Cause::Store(error, _) = cause {
             admitted.outage = self.outage(error);
         }
@@ -226,7 +215,7 @@ impl Responder {
     /// The answer to a denied request, with what shows the decision.
     fn denied(&self, rule: &Arc<Rule>, decision: Decision, mut response: Response) -> Response {
         (self.write_fields)(rule, &decision, response.headers_mut());
-        Answers::add_outer(response.extensions_mut(), Some(decision), None);
+        response.extensions_mut().insert(Denial(decision));
         response
     }
 
@@ -257,7 +246,10 @@ impl Verdict {
     /// Whether there is no decision, or only a fallback's about which the callback wants to know.
     fn is_for(&self, callback: &dyn ErrorCallback) -> bool {
         match self {
-            Self::Allowed { decision, .. } | Self::Denied(_, decision) => {
+            Self::Allowed(answer) => {
+                answer.decision().failure().is_some() && callback.also_with_fallback()
+            }
+            Self::Denied(_, decision) => {
                 decision.failure().is_some() && callback.also_with_fallback()
             }
             Self::Failed(..) => true,
@@ -267,7 +259,7 @@ impl Verdict {
     /// The rule, and the cause for the error callback.
     fn failure(&self) -> Option<(Arc<Rule>, Cause)> {
         let (rule, decision) = match self {
-            Self::Allowed { rule, decision, .. } => (rule, decision),
+            Self::Allowed(answer) => (answer.take().rule(), answer.decision()),
             Self::Denied(take, decision) => (take.rule(), decision),
             Self::Failed(rule, cause) => return Some((Arc::clone(rule), cause.clone())),
         };

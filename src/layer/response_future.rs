@@ -146,7 +146,8 @@ where
                 let response = Some(held.responder.refuse(refusal, &held.request));
                 return Self::Responding { response };
             }
-            Action::Degrade(callback, take, decision) => {
+            Action::Degrade(degrade) => {
+                let (callback, take, decision) = *degrade;
                 let (head, _) = held.request.into_parts();
                 let response = held.responder.degrade(callback, take, decision, head);
                 return Self::Answering {
@@ -178,8 +179,9 @@ where
 
     fn call(service: &mut S, mut request: Request<B>, mut admitted: Option<Admission>) -> Self {
         if let Some(admitted) = &mut admitted {
-            let (decision, charge) = (admitted.decision.as_ref(), admitted.charge.as_ref());
-            Answers::add_inner(request.extensions_mut(), decision, charge);
+            if let Some(answer) = &admitted.answer {
+                Answers::add_inner(request.extensions_mut(), answer);
+            }
             if let Some(outage) = admitted.outage.take() {
                 outage.mark(request.extensions_mut());
             }

@@ -256,7 +256,7 @@ impl ExclusiveSettings {
         let rule = Arc::clone(&self.rule);
         match self.acquire(&key).await {
             Ok(Some(permit)) => {
-                let mut admitted = self.responder.admit(rule, None, None);
+                let mut admitted = self.responder.admit(rule, None);
                 admitted.permit = Some(Box::new(permit));
                 Action::Admit(admitted)
             }

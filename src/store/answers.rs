@@ -4,65 +4,41 @@ use std::future::ready;
 use axum_core::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::Extensions;
 use http::request::Parts;
+use smallvec::{SmallVec, smallvec};
 
 use super::charge::{Charge, Charges};
 use crate::decision::Decision;
 
-/// What the layers around a handler decided, in the extensions of its request and of its response.
+/// What the layers around a handler have allowed and charged, the outermost layer's first, in the
+/// extensions of its request and of its response.
 ///
-/// One value for both, because an extension costs an allocation.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Answers {
-    decision: Option<Decision>,
-    charges: Charges,
-}
+/// One value for decisions and charges, because an extension costs an allocation.
+#[derive(Debug, Clone)]
+pub(crate) struct Answers(SmallVec<[Charge; 1]>);
+
+/// The decision of the layer that has denied a request, in the extensions of its response.
+#[derive(Debug, Clone)]
+pub(crate) struct Denial(pub(crate) Decision);
 
 impl Answers {
-    /// Adds the answer of a layer to a request that goes inwards: its decision is the last one.
+    /// Adds the answer of a layer to a request that goes inwards.
     #[inline]
-    pub(crate) fn add_inner(
-        request: &mut Extensions,
-        decision: Option<&Decision>,
-        charge: Option<&Charge>,
-    ) {
-        if decision.is_none() && charge.is_none() {
-            return;
-        }
-        let (decision, charge) = (decision.cloned(), charge.cloned());
+    pub(crate) fn add_inner(request: &mut Extensions, answer: &Charge) {
+        let answer = answer.clone();
         match request.get_mut::<Self>() {
-            Some(outer) => {
-                outer.decision = decision.or(outer.decision.take());
-                outer.charges.push(charge);
-            }
-            None => insert(request, decision, charge),
+            Some(Self(outer)) => outer.push(answer),
+            None => _ = request.insert(Self(smallvec![answer])),
         }
     }
 
-    /// Adds the answer of a layer to a response that goes outwards: the decision of an inner layer
-    /// stays.
+    /// Adds the answer of a layer to a response that goes outwards.
     #[inline]
-    pub(crate) fn add_outer(
-        response: &mut Extensions,
-        decision: Option<Decision>,
-        charge: Option<Charge>,
-    ) {
-        if decision.is_none() && charge.is_none() {
-            return;
-        }
+    pub(crate) fn add_outer(response: &mut Extensions, answer: Charge) {
         match response.get_mut::<Self>() {
-            Some(inner) => {
-                inner.decision = inner.decision.take().or(decision);
-                inner.charges.push_outer(charge);
-            }
-            None => insert(response, decision, charge),
+            Some(Self(inner)) => inner.insert(0, answer),
+            None => _ = response.insert(Self(smallvec![answer])),
         }
     }
-}
-
-fn insert(extensions: &mut Extensions, decision: Option<Decision>, charge: Option<Charge>) {
-    let mut charges = Charges::default();
-    charges.push(charge);
-    extensions.insert(Answers { decision, charges });
 }
 
 impl Decision {
@@ -89,7 +65,11 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn from_extensions(extensions: &Extensions) -> Option<&Self> {
-        extensions.get::<Answers>()?.decision.as_ref()
+        if let Some(Denial(decision)) = extensions.get() {
+            return Some(decision);
+        }
+        let Answers(answers) = extensions.get()?;
+        answers.last().map(Charge::decision)
     }
 }
 
@@ -123,7 +103,8 @@ impl Charges {
     #[must_use]
     pub fn from_extensions(extensions: &Extensions) -> Self {
         let answers = extensions.get::<Answers>();
-        answers.map_or_else(Self::default, |answers| answers.charges.clone())
+        let answers = answers.into_iter().flat_map(|Answers(answers)| answers);
+        answers.filter_map(Charge::of_units).collect()
     }
 }
 

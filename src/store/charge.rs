@@ -1,10 +1,11 @@
+use std::iter::empty;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::{Store, Take};
-use crate::decision::Receipt;
+use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::StoreError;
 use crate::metrics::RuleCounters;
 
@@ -39,7 +40,8 @@ pub struct Charge(Arc<Inner>);
 struct Inner {
     store: Arc<dyn Store>,
     take: Take,
-    receipt: Receipt,
+    /// With the receipt. A layer hands on decision and charge together.
+    decision: Decision,
     /// Those of the layer that charged the request.
     counters: Option<Arc<RuleCounters>>,
 }
@@ -48,22 +50,40 @@ impl Charge {
     /// The charge of this take, with the receipt that the store gave for it.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, take: Take, receipt: Receipt) -> Self {
-        Self::counted(store, take, receipt, None)
+        let verdict = decision::Verdict::Allowed;
+        let decision = Decision::new(verdict, Source::Other, receipt.units(), empty());
+        Self(Arc::new(Inner {
+            store,
+            take,
+            decision: decision.with_receipt(Some(receipt)),
+            counters: None,
+        }))
     }
 
-    /// The same. A layer counts refunds.
-    pub(crate) fn counted(
+    /// What a layer's store has decided about a take that it allowed, and charged, if the cost is
+    /// not 0. The layer counts refunds.
+    pub(crate) fn decided(
         store: Arc<dyn Store>,
         take: Take,
-        receipt: Receipt,
-        counters: Option<Arc<RuleCounters>>,
+        decision: Decision,
+        counters: Arc<RuleCounters>,
     ) -> Self {
         Self(Arc::new(Inner {
             store,
             take,
-            receipt,
-            counters,
+            decision,
+            counters: Some(counters),
         }))
+    }
+
+    /// The layer's decision.
+    pub(crate) fn decision(&self) -> &Decision {
+        &self.0.decision
+    }
+
+    /// The same, if something was charged.
+    pub(crate) fn of_units(&self) -> Option<Self> {
+        self.0.decision.receipt().map(|_| self.clone())
     }
 
     /// The take that was allowed: its rule, key and cost.
@@ -75,7 +95,7 @@ impl Charge {
     /// The store's receipt.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
-        self.0.receipt
+        self.0.decision.receipt_or_none()
     }
 
     /// The store that was charged.
@@ -95,10 +115,10 @@ impl Charge {
         let Inner {
             store,
             take,
-            receipt,
+            decision,
             counters,
         } = &*self.0;
-        let units = store.refund(take, receipt).await?;
+        let units = store.refund(take, &decision.receipt_or_none()).await?;
         if let Some(counters) = counters {
             counters.refunded(units);
         }
@@ -170,19 +190,13 @@ impl Charges {
         let charges = self
             .iter()
             .filter(|charge| charge.take().rule().path() == path);
-        Self(charges.cloned().collect())
+        charges.cloned().collect()
     }
+}
 
-    /// Adds the charge of a layer inside of the others.
-    pub(super) fn push(&mut self, charge: Option<Charge>) {
-        self.0.extend(charge);
-    }
-
-    /// Adds the charge of a layer outside of the others.
-    pub(super) fn push_outer(&mut self, charge: Option<Charge>) {
-        if let Some(charge) = charge {
-            self.0.insert(0, charge);
-        }
+impl FromIterator<Charge> for Charges {
+    fn from_iter<I: IntoIterator<Item = Charge>>(charges: I) -> Self {
+        Self(charges.into_iter().collect())
     }
 }
 

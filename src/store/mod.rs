@@ -53,7 +53,7 @@ pub use wrapper::{InFlight, Timeout};
 
 pub use crate::error::StoreErrorKind;
 
-pub(crate) use answers::Answers;
+pub(crate) use answers::{Answers, Denial};
 pub(crate) use memory::MemoryStore;
 pub(crate) use store::{Store, default_store, shared};
 pub(crate) use take::Take;

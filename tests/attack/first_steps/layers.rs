@@ -18,7 +18,7 @@ use test_support::proxy::{Mode, Proxy};
 use test_support::random::Random;
 use tidegate::decision::{Receipt, Source};
 use tidegate::rule::OnError;
-use tidegate::store::{StoreErrorKind, StoreFuture, Timeout};
+use tidegate::store::{Charges, StoreErrorKind, StoreFuture, Timeout};
 use tidegate::test_util::ManualClock;
 use tidegate::{
     Decision, FailOpen, Headers, Key, MemoryStore, Quota, RateLimitLayer, RedisStore, Resilient,
@@ -56,11 +56,22 @@ async fn resilient(proxy: &Proxy, time_out: Duration) -> Resilient<RedisStore> {
 /// What decided for each layer, from the outside in; `None` where nothing did.
 type Sources = Arc<std::sync::Mutex<Vec<Option<Source>>>>;
 
+/// How many layers had charged a request when it was noted before.
+#[derive(Clone, Default)]
+struct Before(usize);
+
 /// Notes what the layer outside of it has decided.
 fn note(app: Router, sources: &Sources) -> Router {
     let sources = Arc::clone(sources);
     app.layer(from_fn(move |mut request: Request, next: Next| {
-        let decision = request.extensions_mut().remove::<Decision>();
+        // Each layer that decides charges one unit.
+        let charges = Charges::from_extensions(request.extensions()).len();
+        let Before(before) = request
+            .extensions_mut()
+            .insert(Before(charges))
+            .unwrap_or_default();
+        let decision = Decision::from_extensions(request.extensions());
+        let decision = decision.filter(|_| charges > before);
         let mut all = sources.lock().expect("no panic");
         all.push(decision.map(|decision| decision.source()));
         drop(all);
