@@ -224,3 +224,14 @@ struct MetricsDoctests;
 #[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../docs/migrating.md")]
 struct MigratingDoctests;
+
+/// The same of the page with a snippet for each task.
+#[cfg(all(
+    doctest,
+    feature = "axum",
+    feature = "config",
+    feature = "limiter",
+    feature = "test-util"
+))]
+#[doc = include_str!("../docs/cookbook.md")]
+struct CookbookDoctests;

@@ -54,7 +54,7 @@
 //     RateLimit::call           rate_limit.rs        from top to bottom
 //       Settings::rule          settings.rs          no rule: the inner service is called
 //       Settings::take_for      settings.rs          exemption, key and cost, from the head
-//       Decider::decide         decide.rs            asks the store, and waits: a `Verdict`
+//       Decider::take_first     decide.rs            asks the store, and waits: a `Verdict`
 //       Responder::act          responder.rs         what the verdict means: an `Action`
 //     ResponseFuture::poll      response_future.rs   does it: the inner service, a callback, a response
 //
