@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -416,16 +417,21 @@ const IPV6_PREFIX: u8 = 64;
 /// The key of an address: all of an IPv4 address, and the first `ipv6_prefix` bits of an IPv6
 /// address.
 fn ip_key(ip: IpAddr, ipv6_prefix: u8) -> Key {
-    let part = match ip.to_canonical() {
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) if ipv6_prefix >= 128 => ip.to_string(),
+    // Longer than any address with its prefix.
+    let mut text = [0_u8; 64];
+    let mut rest = &mut text[..];
+    let written = match ip.to_canonical() {
+        IpAddr::V4(ip) => write!(rest, "{ip}"),
+        IpAddr::V6(ip) if ipv6_prefix >= 128 => write!(rest, "{ip}"),
         IpAddr::V6(ip) => {
             let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix));
             let network = Ipv6Addr::from_bits(ip.to_bits() & mask.unwrap_or(0));
-            format!("{network}/{ipv6_prefix}")
+            write!(rest, "{network}/{ipv6_prefix}")
         }
     };
-    Key::address(part)
+    written.expect("the text is long enough");
+    let length = 64 - rest.len();
+    Key::address(&text[..length])
 }
 
 impl From<IpAddr> for Key {

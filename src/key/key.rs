@@ -202,7 +202,8 @@ impl fmt::Display for Key {
 /// The characters with a meaning in keys are encoded, too: `:` separates parts, `#` begins a hash,
 /// `~` stands for a missing value, `{` and `}` choose a cluster slot.
 pub(crate) fn escape(part: &[u8], into: &mut String) {
-    into.reserve_exact(part.len());
+    let length = |byte: &u8| if is_plain(*byte) { 1 } else { "%3A".len() };
+    into.reserve_exact(part.iter().map(length).sum());
     for &byte in part {
         if is_plain(byte) {
             into.push(char::from(byte));
