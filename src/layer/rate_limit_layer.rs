@@ -154,8 +154,7 @@ impl RateLimitLayer {
 
     /// Requests that pass without being limited: CORS preflights, for example. A panic is
     /// answered with a 500. Exemptions add up: those of a second call, those of
-    /// [`Limits`](crate::Limits::exempt), and those of the [file](crate::config#exemptions). Default:
-    /// none.
+    /// [`Limits`](crate::Limits::exempt), and those of a file of rules. Default: none.
     ///
     /// ```
     /// use std::time::Duration;
