@@ -757,8 +757,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "bounds",
         "a repeat needs a permit",
         WRAPPER,
-        "is_shadow() {\n            return Ok(None);\n",
-        "is_shadow() {\n            return self.acquire().map(Some);\n",
+        "(take.is_repeat() || take.rule().is_shadow()) {\n            return Ok(None);\n",
+        "take.rule().is_shadow() {\n            return Ok(None);\n",
     ),
     mutant(
         "bounds",
@@ -1210,10 +1210,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "several",
-        "a handler finds no charges where nothing was charged",
-        "src/store/charge.rs",
-        "let charges = request.get_or_insert_default::<Self>();\n        charges.0.extend(charge.cloned());",
-        "if charge.is_none() { return; }\n        let charges = request.get_or_insert_default::<Self>();\n        charges.0.extend(charge.cloned());",
+        "a look is among the charges",
+        "src/store/answers.rs",
+        "answers.filter_map(Charge::of_units).collect()",
+        "answers.cloned().collect()",
     ),
     mutant(
         "several",
