@@ -491,7 +491,7 @@ fn check_story(
     steps: usize,
     is_paused: bool,
     store: &dyn Fn(ManualClock) -> Arc<dyn Store>,
-) {
+) -> Vec<String> {
     let [layer, check] = [Side::Layer, Side::Check].map(|side| {
         runtime(is_paused).block_on(async {
             let clock = ManualClock::default();
@@ -512,15 +512,32 @@ fn check_story(
             "{case}:\n--- layer\n{layer}\n--- check\n{check}"
         );
     }
+    check
 }
 
-/// 10,000 requests.
+/// 10,000 requests, and all that can become of one.
 #[test]
 fn in_memory() {
+    let mut told = Vec::new();
     for seed in 0..72 {
-        check_story(seed, 200, true, &|clock| {
-            Arc::new(MemoryStore::new().clock(clock))
-        });
+        let store = |clock| Arc::new(MemoryStore::new().clock(clock)) as Arc<dyn Store>;
+        told.extend(check_story(seed, 200, true, &store));
+    }
+    let of = |what: &str| told.iter().filter(|step| step.contains(what)).count();
+    let asked = of(": admitted: ") + of(": refused: ");
+    assert!(asked >= 10_000, "{asked}");
+    for (what, least) in [
+        ("Allowed, Local", 1_000),
+        ("Allowed, Fallback", 300),
+        ("admitted: None None", 1_000),
+        ("refused: 429", 500),
+        ("refused: 503", 100),
+        ("refunded: Ok(1)", 50),
+        ("reset: Ok(true)", 5),
+        ("Ok(()) [\"", 20),
+        (" WARN ", 50),
+    ] {
+        assert!(of(what) >= least, "{what}: {}", of(what));
     }
 }
 

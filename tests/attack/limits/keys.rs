@@ -111,7 +111,14 @@ fn credentials() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(vec![b'x'; 9_000]),
     ];
     (blanks, scheme, blanks, token, blanks).prop_map(|(a, scheme, b, token, c)| {
-        [a.into_bytes(), scheme.into_bytes(), b.into_bytes(), token, c.into_bytes()].concat()
+        [
+            a.into_bytes(),
+            scheme.into_bytes(),
+            b.into_bytes(),
+            token,
+            c.into_bytes(),
+        ]
+        .concat()
     })
 }
 
@@ -272,7 +279,10 @@ struct Marked(&'static str, &'static str);
 
 impl KeyExtractor for Marked {
     fn extract(&self, head: &Parts) -> Result<Key, KeyError> {
-        let value = head.headers.get(self.1).ok_or_else(|| KeyError::absent("no field"))?;
+        let value = head
+            .headers
+            .get(self.1)
+            .ok_or_else(|| KeyError::absent("no field"))?;
         Ok(Key::default().with(value.as_bytes()))
     }
 
@@ -287,8 +297,22 @@ impl KeyExtractor for Marked {
 fn marks_that_look_like_others() {
     const FIELDS: [&str; 8] = ["x-0", "x-1", "x-2", "x-3", "x-4", "x-5", "x-6", "x-7"];
     let marks = [
-        "custom", "custom#2", "custom#3", "custom%232", "", "#2", "a|b", "a", "header.x-0", "|", "<",
-        "joined", "everyone", "\n", "a b", "2",
+        "custom",
+        "custom#2",
+        "custom#3",
+        "custom%232",
+        "",
+        "#2",
+        "a|b",
+        "a",
+        "header.x-0",
+        "|",
+        "<",
+        "joined",
+        "everyone",
+        "\n",
+        "a b",
+        "2",
     ];
     let mut random = test_support::random::Random::new(5);
     for case in 0..2_000 {
@@ -364,12 +388,25 @@ fn networks_of_clients() {
     let either = Header::new("x-user").or(client.clone());
     let of = |text: &str| {
         let head = head(&[("x-forwarded-for", text.as_bytes())]);
-        (either.extract(&head).expect("a key"), client.extract(&head).expect("a key"))
+        (
+            either.extract(&head).expect("a key"),
+            client.extract(&head).expect("a key"),
+        )
     };
     let alike = [
-        &["2001:db8::1", "2001:db8::ffff:0:0:1", "[2001:db8::1]:80", "2001:DB8:0:0::"][..],
+        &[
+            "2001:db8::1",
+            "2001:db8::ffff:0:0:1",
+            "[2001:db8::1]:80",
+            "2001:DB8:0:0::",
+        ][..],
         &["2001:db8:0:1::1", "2001:db8:0:1:ffff:ffff:ffff:ffff"],
-        &["198.51.100.7", "::ffff:198.51.100.7", "::ffff:c633:6407", "198.51.100.7:80"],
+        &[
+            "198.51.100.7",
+            "::ffff:198.51.100.7",
+            "::ffff:c633:6407",
+            "198.51.100.7:80",
+        ],
         &["198.51.100.8"],
         &["::", "::1"],
         &["::ffff:0.0.0.0", "0.0.0.0"],
@@ -390,7 +427,8 @@ fn networks_of_clients() {
     let mut random = test_support::random::Random::new(9);
     for bits in 0..=128_u8 {
         let client = ClientIp::behind_hops(1).ipv6_prefix(bits);
-        let number = (u128::from(random.below(u64::MAX)) << 64) | u128::from(random.below(u64::MAX));
+        let number =
+            (u128::from(random.below(u64::MAX)) << 64) | u128::from(random.below(u64::MAX));
         let number = number | (1 << 127);
         let key = |number: u128| client.key(IpAddr::V6(Ipv6Addr::from(number)));
         for bit in 0..128_u8 {
@@ -412,7 +450,11 @@ fn bytes_of_all_kinds() {
     let either = user.clone().or(Everyone);
     let (rule, mut names) = (Arc::new(hourly("a", 1)), HashMap::new());
     let mut add = |value: &[u8]| {
-        for key in [user.key(value), user.marked(user.key(value)), Cookie::new("c").key(value)] {
+        for key in [
+            user.key(value),
+            user.marked(user.key(value)),
+            Cookie::new("c").key(value),
+        ] {
             let name = Take::new(Arc::clone(&rule), key).name("p:");
             let is_safe = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
             assert!(name.bytes().all(is_safe), "{name}");
@@ -450,7 +492,9 @@ async fn malformed_is_never_an_admission() {
     let of_file = |key: &str| Limits::from_toml(&format!("{text}{key}")).expect("valid");
     let of_code = |key: Arc<dyn KeyExtractor>| {
         let rule = hourly("a", 100).with_key(key);
-        Limits::new(Rules::from_iter([rule.with_on_error(tidegate::rule::OnError::Proceed)]))
+        Limits::new(Rules::from_iter([
+            rule.with_on_error(tidegate::rule::OnError::Proceed)
+        ]))
     };
     let all = [
         of_file("\"bearer | cookie:sid | client-ip\""),
@@ -461,7 +505,11 @@ async fn malformed_is_never_an_admission() {
             Arc::new(Bearer.or(Everyone)) as Arc<dyn KeyExtractor>,
             Arc::new(Cookie::new("sid").or(Method)),
         ]))),
-        of_code(Arc::new((Bearer, PeerIp).or((Cookie::new("sid"), PeerIp)).or(Everyone))),
+        of_code(Arc::new(
+            (Bearer, PeerIp)
+                .or((Cookie::new("sid"), PeerIp))
+                .or(Everyone),
+        )),
     ];
     let malformed: [&[(&'static str, &str)]; 6] = [
         &[("authorization", "Bearer")],
@@ -480,7 +528,10 @@ async fn malformed_is_never_an_admission() {
         assert_eq!(status(&layer, &[("authorization", "bearer a")]).await, 200);
         let snapshot = limits.snapshot();
         let rule = snapshot.rule("a").expect("a layer");
-        assert_eq!(rule.key_errors(KeyErrorKind::Malformed), malformed.len() as u64);
+        assert_eq!(
+            rule.key_errors(KeyErrorKind::Malformed),
+            malformed.len() as u64
+        );
         assert_eq!((rule.units, rule.proceeded), (2, 0));
     }
 }
@@ -506,5 +557,8 @@ async fn extractors_that_are_wrong() {
     let limits = Limits::new([hourly("a", 1)]).key(Lies.or(Everyone));
     assert_eq!(status(&wrap(limits.layer("a")), &[]).await, 500);
     assert_eq!(status(&wrap(limits.layer("a").key(Lies)), &[]).await, 400);
-    limits.check("a", "k").await.expect("a check needs no extractor");
+    limits
+        .check("a", "k")
+        .await
+        .expect("a check needs no extractor");
 }
