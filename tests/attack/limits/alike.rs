@@ -203,7 +203,7 @@ impl Story {
         clock: ManualClock,
     ) -> Self {
         let around = around(seed);
-        let is_wild = seed % 2 == 0 || !matches!(around, Around::Timeout);
+        let is_wild = seed.is_multiple_of(2) || !matches!(around, Around::Timeout);
         let first = if is_paused {
             Mood::Decides
         } else {
@@ -519,7 +519,7 @@ fn check_story(
 #[test]
 fn in_memory() {
     let mut told = Vec::new();
-    for seed in 0..72 {
+    for seed in 0..75 {
         let store = |clock| Arc::new(MemoryStore::new().clock(clock)) as Arc<dyn Store>;
         told.extend(check_story(seed, 200, true, &store));
     }
@@ -527,15 +527,15 @@ fn in_memory() {
     let asked = of(": admitted: ") + of(": refused: ");
     assert!(asked >= 10_000, "{asked}");
     for (what, least) in [
-        ("Allowed, Local", 1_000),
-        ("Allowed, Fallback", 300),
-        ("admitted: None None", 1_000),
-        ("refused: 429", 500),
-        ("refused: 503", 100),
-        ("refunded: Ok(1)", 50),
-        ("reset: Ok(true)", 5),
-        ("Ok(()) [\"", 20),
-        (" WARN ", 50),
+        ("Allowed, Local", 300),
+        ("Allowed, Fallback", 50),
+        ("admitted: None None", 300),
+        ("refused: 429", 100),
+        ("refused: 503", 20),
+        ("refunded: Ok(1)", 10),
+        ("reset: Ok(true)", 1),
+        ("Ok(()) [\"", 5),
+        (" WARN ", 10),
     ] {
         assert!(of(what) >= least, "{what}: {}", of(what));
     }

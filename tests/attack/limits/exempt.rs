@@ -283,7 +283,8 @@ async fn forwarding_fields_with_settings() {
         "{INSIDE}client-ip = {{ hops = 1, field = \"forwarded\" }}"
     ));
     let xff = "x-forwarded-for";
-    let cases: [(&Limits, &str, &[(&'static str, &str)], bool); 16] = [
+    type Fields = [(&'static str, &'static str)];
+    let cases: [(&Limits, &str, &Fields, bool); 16] = [
         (&trusted, "192.0.2.1", &[(xff, "10.0.0.1")], true),
         (&trusted, "192.0.2.1", &[(xff, "10.0.0.1, 192.0.2.9")], true),
         (

@@ -67,11 +67,8 @@ fn cookie_of(fields: &[Vec<u8>], name: &[u8]) -> Found {
         for pair in field.split(|byte| *byte == b';') {
             let mut halves = pair.splitn(2, |byte| *byte == b'=');
             let found = halves.next().map(trim);
-            if let (Some(found), Some(value)) = (found, halves.next()) {
-                if found == name {
-                    values.push(trim(value));
-                }
-            }
+            let value = halves.next().filter(|_| found == Some(name));
+            values.extend(value.map(trim));
         }
     }
     match &values[..] {
@@ -355,7 +352,8 @@ fn marks_that_look_like_others() {
 #[test]
 fn addresses_and_more() {
     let ip: IpAddr = PEER.parse().expect("an address");
-    let made: [(&str, fn(IpAddr) -> Key); 6] = [
+    type Make = fn(IpAddr) -> Key;
+    let made: [(&str, Make); 6] = [
         ("with", |ip| Key::from(ip).with("x")),
         ("with nothing", |ip| Key::from(ip).with_nothing()),
         ("with a secret", |ip| Key::from(ip).with_secret("x")),
