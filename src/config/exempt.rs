@@ -25,12 +25,15 @@ fn paths(value: &Value<'_>) -> Result<Vec<Box<str>>, Mistake> {
     })
 }
 
-/// Methods, which are written in capitals.
+/// Methods, which are written in capitals. HTTP allows other characters, as in `*` and `GET|POST`:
+/// whoever writes these means something else.
 fn methods(value: &Value<'_>) -> Result<Vec<Method>, Mistake> {
     let expected = "a method in capitals such as \"OPTIONS\"";
     value.texts("a list of methods", expected, |name| {
-        let has_small = name.bytes().any(|byte| byte.is_ascii_lowercase());
+        let is_plain =
+            |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_method = name.bytes().all(is_plain);
         let method = Method::from_bytes(name.as_bytes()).ok();
-        method.filter(|_| !has_small)
+        method.filter(|_| is_method)
     })
 }

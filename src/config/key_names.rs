@@ -16,6 +16,10 @@ const EXPECTED: &str = "\"client-ip\", \"peer-ip\", \"bearer\", \"header:<name>\
      \"cookie:<name>\", \"method\", \"matched-path\" (with the feature \"axum\"), \"everyone\", \
      or alternatives such as \"bearer | client-ip\"";
 
+/// More alternatives than any request is told by. What they cost a request, and what the file costs
+/// that they stand in, is bounded.
+const MAX_ALTERNATIVES: usize = 16;
+
 /// The key "client-ip" has no default for the trusted proxies: behind a proxy, all clients would
 /// silently share one limit.
 const NO_CLIENT_IP: &str = "the key \"client-ip\" without a table [client-ip], expected one \
@@ -44,6 +48,10 @@ fn alternatives(
 ) -> Result<Arc<dyn KeyExtractor>, Mistake> {
     let names = value.text(EXPECTED, Some)?;
     let mut names = names.split('|').map(str::trim);
+    if names.clone().count() > MAX_ALTERNATIVES {
+        let message = format!("more alternatives than expected, at most {MAX_ALTERNATIVES}");
+        return Err(value.mistake(message));
+    }
     let mut last = names.next().unwrap_or_default();
     let mut extractors = extractor(value, last, client_ip)?;
     for name in names {

@@ -132,9 +132,9 @@
 //! | `method` | the method | [`Method`](crate::key::Method) |
 //! | `matched-path` | the route that axum matched (feature `axum`) | `MatchedPath` |
 //!
-//! Names with `|` between them are alternatives: the first counts whose part is in the request. What
-//! is there and malformed is a 400, and so is a request that has none of them. A list counts
-//! requests by all of its elements together, and each may have alternatives.
+//! Names with `|` between them, at most 16, are alternatives: the first counts whose part is in the
+//! request. What is there and malformed is a 400, and so is a request that has none of them. A list
+//! counts requests by all of its elements together, and each may have alternatives.
 //!
 //! ```
 //! use tidegate::Rules;

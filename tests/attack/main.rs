@@ -21,6 +21,8 @@ mod flood;
 mod keys;
 mod latency;
 mod limiter;
+#[cfg(all(feature = "config", feature = "tracing"))]
+mod limits;
 mod lock;
 #[cfg(feature = "tracing")]
 mod log;

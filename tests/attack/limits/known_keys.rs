@@ -1,0 +1,209 @@
+//! The key of somebody who is known: what a layer counts for a request is found, and forgotten, by
+//! `check`, `peek` and `reset` with the key that the extractor makes of the value.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tidegate::key::{Bearer, Cookie, Everyone, Extension, Joined, Method};
+use tidegate::{ClientIp, Header, Key, KeyExtractor, MatchedPath, PeerIp, Rules};
+
+use super::*;
+
+#[derive(Debug, Clone)]
+struct User(u64);
+
+const FIELDS: [(&str, &str); 5] = [
+    ("x-user", "alice: 7"),
+    ("x-api-key", "s3cret"),
+    ("authorization", "Bearer t0ken"),
+    ("cookie", "sid=5e55i0n"),
+    ("x-forwarded-for", "198.51.100.1, 2001:db8::7"),
+];
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// The key of an extractor as the file names it, if it has a name there.
+struct Known {
+    name: Option<&'static str>,
+    extractor: Arc<dyn KeyExtractor>,
+    /// Of the request with [`FIELDS`].
+    key: Key,
+}
+
+fn known(name: &'static str, extractor: impl KeyExtractor, key: Key) -> Known {
+    Known {
+        name: (!name.is_empty()).then_some(name),
+        extractor: Arc::new(extractor),
+        key,
+    }
+}
+
+fn all() -> Vec<Known> {
+    let (user, api_key) = (Header::new("x-user"), Header::new("x-api-key"));
+    let (sid, account) = (Cookie::new("sid"), Extension::<User>::new(|user| user.0));
+    let client = ClientIp::behind_hops(1);
+    vec![
+        known("everyone", Everyone, Key::default()),
+        known("header:x-user", user.clone(), user.key("alice: 7")),
+        known("header:X-API-Key", api_key.clone(), api_key.key("s3cret")),
+        known("bearer", Bearer, Bearer.key("t0ken")),
+        known("cookie:sid", sid.clone(), sid.key("5e55i0n")),
+        known("method", Method, Method.key(&http::Method::GET)),
+        known("peer-ip", PeerIp, PeerIp.key(ip(PEER))),
+        known("client-ip", client.clone(), client.key(ip("2001:db8::7"))),
+        known("", account.clone(), account.key(&User(17))),
+        known("", user.clone().secret(), user.secret().key("alice: 7")),
+        known(
+            "matched-path",
+            MatchedPath,
+            MatchedPath.extract(&head()).expect("a key"),
+        ),
+    ]
+}
+
+fn head() -> http::request::Parts {
+    let mut request = request(&FIELDS);
+    request.extensions_mut().insert(User(17));
+    request.into_parts().0
+}
+
+/// A layer's request, the check and the reset meet in one count.
+async fn check_meeting(case: &str, limits: Limits, key: Key) {
+    let request = || Request::from_parts(head(), Body::empty());
+    let layer = wrap(limits.layer("a"));
+    let response = send(&layer, request()).await;
+    assert_eq!(response.status(), 200, "{case}");
+    assert_eq!(left(&limits, "a", key.clone()).await, 1, "{case}");
+    limits
+        .check("a", key.clone())
+        .await
+        .unwrap_or_else(|refused| panic!("{case}: {refused}"));
+    assert_eq!(send(&layer, request()).await.status(), 429, "{case}");
+    let other = Key::default().with("nobody").with("else");
+    assert!(
+        !limits.reset("a", other.clone()).await.expect("an answer"),
+        "{case}"
+    );
+    assert_eq!(left(&limits, "a", other).await, 2, "{case}");
+    assert!(
+        limits.reset("a", key.clone()).await.expect("an answer"),
+        "{case}"
+    );
+    assert!(!limits.reset("a", key).await.expect("an answer"), "{case}");
+    assert_eq!(send(&layer, request()).await.status(), 200, "{case}");
+}
+
+fn of_file(key: &str) -> Limits {
+    let text =
+        format!("[client-ip]\nhops = 1\n[rules.a]\nmax-count = 2\nwindow = \"1h\"\nkey = {key}\n");
+    let limits = Limits::from_toml(&text).unwrap_or_else(|error| panic!("{key}: {error}"));
+    limits.store(clocked().1)
+}
+
+fn of_code(extractor: Arc<dyn KeyExtractor>) -> Limits {
+    Limits::new(Rules::from_iter([hourly("a", 2).with_key(extractor)])).store(clocked().1)
+}
+
+/// Each extractor alone, from code and from a file.
+#[tokio::test]
+async fn alone() {
+    for known in all() {
+        let case = format!("{:?} {:?}", known.name, known.key);
+        check_meeting(
+            &case,
+            of_code(Arc::clone(&known.extractor)),
+            known.key.clone(),
+        )
+        .await;
+        if let Some(name) = known.name {
+            check_meeting(&case, of_file(&format!("\"{name}\"")), known.key).await;
+        }
+    }
+}
+
+/// Each as an alternative, whatever stands before it, from code and from a file.
+#[tokio::test]
+async fn as_an_alternative() {
+    for Known {
+        name,
+        extractor,
+        key,
+    } in all()
+    {
+        let case = format!("{name:?} {key:?}");
+        let marked = extractor.marked(key.clone());
+        let absent = || Header::new("x-absent").or(Cookie::new("absent"));
+        let either: Arc<dyn KeyExtractor> = Arc::new(absent().or(Arc::clone(&extractor)));
+        check_meeting(&case, of_code(either), marked.clone()).await;
+        if let Some(name) = name {
+            let key = format!("\"header:x-absent | cookie:absent|{name}\"");
+            check_meeting(&case, of_file(&key), marked.clone()).await;
+        }
+        // In front of others, where it is not one that is always there.
+        let first: Arc<dyn KeyExtractor> = Arc::new(Arc::clone(&extractor).or(Everyone));
+        check_meeting(&case, of_code(first), marked).await;
+    }
+}
+
+/// Each of two alternatives joined with each other one: the parts of both.
+#[tokio::test]
+async fn joined() {
+    for one in all() {
+        for other in all() {
+            let absent: Arc<dyn KeyExtractor> = Arc::new(Header::new("x-absent"));
+            let either: Arc<dyn KeyExtractor> = Arc::new(absent.or(Arc::clone(&other.extractor)));
+            let both = Joined::new([Arc::clone(&one.extractor), either]);
+            let key = one
+                .key
+                .clone()
+                .join(&other.extractor.marked(other.key.clone()));
+            let case = format!("{:?} and {:?}: {key:?}", one.name, other.name);
+            check_meeting(&case, of_code(Arc::new(both)), key.clone()).await;
+            if let (Some(one), Some(other)) = (one.name, other.name) {
+                let text = format!("[\"{one}\", \"header:x-absent | {other}\"]");
+                check_meeting(&case, of_file(&text), key).await;
+            }
+        }
+    }
+}
+
+/// What is wrong with a request is found by no `check`: only keys that code makes are asked with.
+#[tokio::test]
+async fn values_of_clients_as_known_keys() {
+    let user = Header::new("x-user");
+    let limits = of_code(Arc::new(user.clone().or(PeerIp)));
+    // A client that names itself like an address, like a mark and like the key of another one.
+    let names = [
+        PEER,
+        "header.x-user|alice",
+        "alice",
+        "peer-ip",
+        "everyone",
+        "",
+    ];
+    let mut keys: Vec<_> = names
+        .iter()
+        .map(|name| user.marked(user.key(name)))
+        .collect();
+    keys.push(PeerIp.key(ip(PEER)));
+    for (number, key) in keys.iter().enumerate() {
+        assert_eq!(left(&limits, "a", key.clone()).await, 2);
+        limits.check("a", key.clone()).await.expect("there is room");
+        for (other, key) in keys.iter().enumerate() {
+            let expected = if other <= number { 1 } else { 2 };
+            assert_eq!(left(&limits, "a", key.clone()).await, expected, "{key:?}");
+        }
+    }
+    for name in names {
+        let service = wrap(limits.layer("a"));
+        assert_eq!(status(&service, &[("x-user", name)]).await, 200, "{name:?}");
+        assert_eq!(
+            left(&limits, "a", user.marked(user.key(name))).await,
+            0,
+            "{name:?}"
+        );
+    }
+    assert_eq!(left(&limits, "a", PeerIp.key(ip(PEER))).await, 1);
+}

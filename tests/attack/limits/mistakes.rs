@@ -1,0 +1,353 @@
+//! Mistakes in `key = ".. | .."` and `exempt`: each is an error that names the key and the line and
+//! says what was found and what was expected, and no text makes the parser panic.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use tidegate::Rules;
+use tidegate::config::ConfigError;
+
+/// A text as TOML writes it, whatever its characters are.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in text.chars() {
+        match char {
+            ' '..='~' if char != '"' && char != '\\' => quoted.push(char),
+            _ => write!(quoted, "\\U{:08X}", u32::from(char)).expect("a text"),
+        }
+    }
+    quoted + "\""
+}
+
+const RULE: &str = "[rules.p]\nmax-count = 1\nwindow = \"1m\"\n";
+
+/// A file whose fourth line is this one.
+fn rules(line: &str) -> Result<Rules, ConfigError> {
+    Rules::from_toml(&format!("{RULE}{line}\n[client-ip]\nhops = 1\n"))
+}
+
+fn check_error(error: &ConfigError, line: usize, key: &str) -> Result<(), String> {
+    let text = error.to_string();
+    let is_right = [
+        error.line() == Some(line),
+        error.key().is_some_and(|it| it.starts_with(key)),
+        text.contains("expected") || text.contains("unknown field"),
+        text.lines().count() == 1,
+        text.chars().all(|char| !char.is_control()),
+        text.chars().count() < 1_000,
+    ];
+    match is_right.iter().all(|it| *it) {
+        true => Ok(()),
+        false => Err(format!("{is_right:?}: {text}")),
+    }
+}
+
+fn check_mistake(line: &str, key: &str) {
+    let error = match rules(line) {
+        Ok(_) => panic!("{line} is no mistake"),
+        Err(error) => error,
+    };
+    if let Err(what) = check_error(&error, 4, key) {
+        panic!("{line}: {what}");
+    }
+}
+
+#[test]
+fn wrong_keys() {
+    let texts = [
+        "",
+        " ",
+        "|",
+        "||",
+        "bearer|",
+        "|bearer",
+        "bearer||client-ip",
+        "bearer | | client-ip",
+        "Bearer",
+        "BEARER",
+        "bearer, client-ip",
+        "bearer or client-ip",
+        "bearer client-ip",
+        "header",
+        "header:",
+        "header: ",
+        "header:a b",
+        "header:a:b",
+        "header:|client-ip",
+        "header:\u{e4}",
+        "header:x-user,y",
+        "cookie",
+        "cookie:",
+        "cookie:a=b",
+        "cookie:a;b",
+        "cookie: sid",
+        "cookie:\u{e4}",
+        "bearer:x",
+        "client-ip:1",
+        "peer-ip:x",
+        "everyone:x",
+        "method:GET",
+        "matched-path:/",
+        "custom",
+        "extension:User",
+        "joined",
+        "client_ip",
+        "clientip",
+        "path",
+        "bearer \u{ff5c} client-ip",
+        "bearer\0",
+        "bear\ner",
+        "client-ip | bearer",
+        "everyone | bearer",
+        "peer-ip | everyone",
+        "method | everyone",
+        "matched-path | everyone",
+        "bearer | everyone | client-ip",
+    ];
+    for text in texts {
+        check_mistake(&format!("key = {}", quoted(text)), "rules.p.key");
+        check_mistake(
+            &format!("key = [\"everyone\", {}]", quoted(text)),
+            "rules.p.key",
+        );
+    }
+    for value in [
+        "7",
+        "true",
+        "{}",
+        "[[\"bearer\"]]",
+        "[7]",
+        "[]",
+        "1.5",
+        "1979-05-27",
+        "[\"\"]",
+    ] {
+        check_mistake(&format!("key = {value}"), "rules.p.key");
+    }
+    check_mistake(
+        &format!("key = {}", quoted(&"bearer|".repeat(10_000))),
+        "rules.p.key",
+    );
+    check_mistake(
+        &format!("key = {}", quoted(&"x".repeat(100_000))),
+        "rules.p.key",
+    );
+    for separator in [" | ", "|"] {
+        let many: Vec<_> = (0..50_000)
+            .map(|number| format!("header:x-{number}"))
+            .collect();
+        check_mistake(
+            &format!("key = {}", quoted(&many.join(separator))),
+            "rules.p.key",
+        );
+    }
+}
+
+/// What is said twice can never be reached the second time.
+#[test]
+fn alternatives_that_are_never_tried() {
+    for text in [
+        "bearer | bearer",
+        "header:x-user | header:X-User",
+        "cookie:a | bearer | cookie:a",
+    ] {
+        match rules(&format!("key = {}", quoted(text))) {
+            Ok(rules) => assert!(rules.get("p").is_some(), "harmless: {text}"),
+            Err(error) => check_error(&error, 4, "rules.p.key").expect("a good message"),
+        }
+    }
+}
+
+#[test]
+fn right_keys() {
+    let texts = [
+        "bearer",
+        " bearer ",
+        "bearer|client-ip",
+        "bearer  |\tclient-ip",
+        "header:x-user | everyone",
+        "header:X-User",
+        "cookie:sid | header:x-api-key | bearer | peer-ip",
+        "method",
+        "cookie:a | cookie:A",
+        "header:a|cookie:a|everyone",
+        "cookie:__Host-sid",
+    ];
+    for text in texts {
+        for line in [
+            format!("key = {}", quoted(text)),
+            format!("key = [{}, \"method\"]", quoted(text)),
+        ] {
+            let rules = rules(&line).unwrap_or_else(|error| panic!("{error}"));
+            assert!(rules.get("p").is_some());
+        }
+    }
+}
+
+/// The key client-ip needs its table, wherever in the alternatives it stands.
+#[test]
+fn client_ip_without_its_table() {
+    for key in [
+        "\"bearer | client-ip\"",
+        "[\"method\", \"bearer | client-ip\"]",
+        "\"client-ip\"",
+    ] {
+        let error = Rules::from_toml(&format!("{RULE}key = {key}")).expect_err("a mistake");
+        let text = error.to_string();
+        assert!(text.contains("client-ip"), "{text}");
+        assert_eq!(error.line(), Some(4), "{text}");
+        // A table of its own is enough.
+        let own = format!("{RULE}key = {key}\nclient-ip = {{ hops = 1 }}");
+        Rules::from_toml(&own).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
+fn wrong_exemptions() {
+    let values = |list: &str, texts: &[&str]| -> Vec<String> {
+        let of = |text: &&str| format!("{list} = [{}]", quoted(text));
+        texts.iter().map(of).collect()
+    };
+    let mut all = values(
+        "paths",
+        &[
+            "",
+            " ",
+            "healthz",
+            "*",
+            "/*",
+            "/a/*",
+            "/a?x",
+            "/a#x",
+            "/{id}",
+            " /a",
+            "http://host/a",
+        ],
+    );
+    all.extend(values(
+        "methods",
+        &[
+            "", "get", "Get", "GET POST", "GET,POST", "GET\n", "*", "\u{c4}", "GET|POST", "(GET)",
+            " GET",
+        ],
+    ));
+    all.extend(values(
+        "networks",
+        &[
+            "",
+            "*",
+            "10.0.0.0/33",
+            "10.0.0.0/-1",
+            "10.0.0/8",
+            "10.0.0.0/",
+            "::/129",
+            "localhost",
+            "10.0.0.1:80",
+            "[::1]",
+            "10.0.0.0-10.0.0.9",
+            "010.0.0.1",
+            " 10.0.0.1",
+            "10.0.0.1/8/8",
+            "fe80::1%eth0",
+            "private",
+        ],
+    ));
+    for list in ["paths", "methods", "networks"] {
+        for value in [
+            "7",
+            "\"x\"",
+            "true",
+            "{}",
+            "[7]",
+            "[[]]",
+            "[true, \"/a\"]",
+            "[{}]",
+        ] {
+            all.push(format!("{list} = {value}"));
+        }
+    }
+    all.extend(["path = []", "hosts = [\"a\"]", "Paths = []"].map(str::to_owned));
+    for inner in all {
+        check_mistake(&format!("exempt = {{ {inner} }}"), "rules.p.exempt");
+        check_mistake(&format!("exempt.{inner}"), "rules.p.exempt");
+        let error = Rules::from_toml(&format!("exempt = {{ {inner} }}\n{RULE}"));
+        let error = error
+            .err()
+            .unwrap_or_else(|| panic!("{inner} of the file is no mistake"));
+        check_error(&error, 1, "exempt").unwrap_or_else(|what| panic!("{inner}: {what}"));
+    }
+    for value in ["7", "\"/a\"", "[]", "[\"/a\"]", "true"] {
+        check_mistake(&format!("exempt = {value}"), "rules.p.exempt");
+    }
+}
+
+/// A mistake in a long list is found on its own line, also far down.
+#[test]
+fn lines_of_lists() {
+    let mut text = format!("{RULE}exempt.paths = [\n");
+    for number in 0..500 {
+        writeln!(text, "  \"/{number}\", # a comment").expect("a text");
+    }
+    text.push_str("  \"no path\",\n]\n");
+    let error = Rules::from_toml(&text).expect_err("a mistake");
+    let said = error.to_string();
+    assert!(said.contains("no path"), "{said}");
+    let line = error.line().expect("a line");
+    assert!([4, 505].contains(&line), "{said}");
+}
+
+proptest! {
+    #![proptest_config(test_support::random::config(4_000))]
+
+    /// Pieces of keys in any order: right, or an error of that line.
+    #[test]
+    fn any_key(
+        pieces in prop::collection::vec(
+            prop_oneof![
+                8 => "bearer|client-ip|peer-ip|everyone|method|matched-path|header:|cookie:|header:x-a|cookie:b",
+                4 => "[|]|[ \t]{1,2}",
+                1 => any::<char>().prop_map(String::from),
+                1 => "[ -~]{0,5}",
+            ],
+            0..8,
+        ),
+        other in "(method|everyone|header:x)",
+        is_list in any::<bool>(),
+    ) {
+        let text = quoted(&pieces.concat());
+        let line = match is_list {
+            true => format!("key = [{text}, \"{other}\"]"),
+            false => format!("key = {text}"),
+        };
+        if let Err(error) = rules(&line) {
+            prop_assert_eq!(check_error(&error, 4, "rules.p.key"), Ok(()), "{}", line);
+        }
+    }
+
+    #[test]
+    fn any_exemption(
+        list in "(paths|methods|networks|path|)",
+        values in prop::collection::vec(
+            prop_oneof![
+                2 => "/[a-z/%.]{0,6}|[A-Z]{0,6}|[0-9.]{0,12}/[0-9]{0,3}|[0-9a-f:]{0,12}/[0-9]{0,3}",
+                1 => any::<String>(),
+            ],
+            0..3,
+        ),
+    ) {
+        let values: Vec<_> = values.iter().map(|value| quoted(value)).collect();
+        let line = format!("exempt = {{ {} = [{}] }}", quoted(&list), values.join(", "));
+        if let Err(error) = rules(&line) {
+            prop_assert_eq!(check_error(&error, 4, "rules.p.exempt"), Ok(()), "{}", line);
+        }
+    }
+
+    /// Any text in the place of a value.
+    #[test]
+    fn any_value(name in "(key|exempt|exempt.paths|client-ip)", value in "[\\[\\]{}\"',=.|a-z0-9 #\n-]{0,20}") {
+        if let Err(error) = rules(&format!("{name} = {value}")) {
+            let text = error.to_string();
+            prop_assert!(text.lines().count() == 1 && text.len() < 2_000, "{}", text);
+        }
+    }
+}
