@@ -24,13 +24,14 @@ use crate::store::{Charge, Take};
 /// Dropping its future before it is done may or may not charge the question, as with a request.
 #[must_use = "nothing is asked until it is awaited"]
 pub struct Check {
-    settings: Arc<Settings>,
+    /// Missing for a path without a rule that is not remembered.
+    settings: Option<Arc<Settings>>,
     key: Key,
     cost: Option<u64>,
 }
 
 impl Check {
-    pub(crate) const fn new(settings: Arc<Settings>, key: Key) -> Self {
+    pub(crate) const fn new(settings: Option<Arc<Settings>>, key: Key) -> Self {
         Self {
             settings,
             key,
@@ -45,7 +46,9 @@ impl Check {
     }
 
     async fn decide(self) -> Result<Admitted, Refused> {
-        let settings = &*self.settings;
+        let Some(settings) = self.settings else {
+            return Ok(Admitted::default());
+        };
         let Some(rule) = settings.rule() else {
             settings.count_unmatched();
             return Ok(Admitted::default());

@@ -25,6 +25,9 @@ use crate::store::MemoryStore;
 use crate::store::{Store, Take, default_store, shared};
 use crate::warning::{VerifyError, Warning, WarningKind};
 
+/// From so many checked paths on, a path without a rule is not remembered, nor warned about.
+const MAX_CHECKED_WITHOUT_RULE: usize = 1_000;
+
 /// Rules by path and the store that they count in: makes the layers of an application.
 ///
 /// Clones share the rules and the store.
@@ -379,7 +382,9 @@ impl Limits {
     /// extractors, exemptions, costs by closure, waiting and callbacks. Of the policies for
     /// failures `on-error = "proceed"` applies.
     ///
-    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`.
+    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. A path
+    /// that only checks use is in use from its first check on; [`verify`](Self::verify) before that
+    /// misses its layer.
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
@@ -401,7 +406,15 @@ impl Limits {
     ///
     /// [`Refused`](crate::layer::Refused) if the store denied it, or gave no decision.
     pub fn check(&self, path: &str, key: impl Into<Key>) -> Check {
-        let settings = self.checks.of(path, || self.settings(path));
+        let settings = self.checks.get(path).or_else(|| {
+            // Clients may choose the paths: those without a rule must not take all places.
+            let has_place =
+                self.rules.peek().contains(path) || self.checks.len() < MAX_CHECKED_WITHOUT_RULE;
+            has_place.then(|| self.checks.add(path, self.settings(path)))
+        });
+        if settings.is_none() {
+            self.paths.count_unmatched();
+        }
         Check::new(settings, key.into())
     }
 

@@ -221,7 +221,7 @@ impl Story {
                 Arc::new(Fallback::new(bounded, Share::of_processes(1)).local(local))
             }
             Around::Resilient => {
-                let inner = Resilient::around(moody).timeout(timeout).failures(None);
+                let inner = Resilient::new(moody).timeout(timeout).failures(None);
                 let inner = inner.clock(clock.clone()).build();
                 Arc::new(Fallback::new(inner, Share::of_processes(2)).local(local))
             }

@@ -29,7 +29,7 @@ use crate::HOUR;
 const PEER: &str = "203.0.113.9";
 
 fn quota(max: u64, window: Duration) -> Quota {
-    Quota::new(max, window).expect("a valid quota")
+    Quota::new(window, max).expect("a valid quota")
 }
 
 /// A rule of one quota, by the hour.
