@@ -134,8 +134,8 @@ impl StoreError {
 /// Why a [`KeyExtractor`](crate::KeyExtractor) found no key in a request.
 pub type KeyError = KindError<KeyErrorKind>;
 
-/// What is wrong with what a key is made of. It says whose mistake a [`KeyError`] is: the first two
-/// are the client's, and are answered with a 400.
+/// The kinds of [`KeyError`], which say whose mistake it is: [`Absent`](Self::Absent) and
+/// [`Malformed`](Self::Malformed) are the client's, and are answered with a 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyErrorKind {

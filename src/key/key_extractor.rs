@@ -119,9 +119,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
     ///
-    /// Of two alternatives with the same mark, such as two closures, the second one's keys begin
-    /// with the mark and `#2`, which this does not know. Such an extractor should be a type with a
-    /// mark of its own.
+    /// Two alternatives may have the same mark, as two closures do. Then the keys of the second one
+    /// begin with the mark and `#2`, which this method does not know: make the extractor a type
+    /// with a mark of its own.
     fn marked(&self, key: Key) -> Key {
         key.behind(&escaped_mark(self))
     }

@@ -128,7 +128,7 @@ pub struct Admitted {
     /// The store's decision. `None` if nobody decided: there is no rule for the path, it is switched
     /// off or a shadow rule, or the store failed and the rule says `on-error = "proceed"`.
     pub decision: Option<Decision>,
-    /// What was charged: it can be given back. `None` if nothing was, as at a cost of 0.
+    /// The charge, which can be given back. `None` if nothing was charged, as at a cost of 0.
     pub charge: Option<Charge>,
 }
 

@@ -239,3 +239,15 @@ fn value(bytes: &[u8]) -> HeaderValue {
 }
 
 const PRINTABLE: &str = "names of policies and numbers are printable";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_whole() {
+        for expected in (0..1_000).chain([u64::MAX]) {
+            assert_eq!(number(expected), expected.to_string());
+        }
+    }
+}

@@ -10,7 +10,7 @@ use crate::rule::WeakRules;
 use crate::sync::lock;
 use crate::warning::{Warning, WarningKind};
 
-/// What was found by the layers of one application.
+/// The warnings that the layers of one application have found.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     found: Mutex<Vec<Warning>>,

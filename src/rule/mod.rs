@@ -26,6 +26,7 @@
 
 mod count_name;
 mod exemptions;
+mod policy;
 pub(crate) mod rule;
 pub(crate) mod rules;
 mod share;
@@ -33,8 +34,9 @@ mod shared_rules;
 
 pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
+pub use policy::Policy;
 pub(crate) use rule::Rule;
-pub use rule::{OnError, Policy, RuleError};
+pub use rule::{OnError, RuleError};
 pub(crate) use rules::Rules;
 pub use share::Share;
 pub use shared_rules::SharedRules;

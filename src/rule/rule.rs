@@ -2,14 +2,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::HeaderValue;
-
 use super::exemptions::Exemptions;
+use super::policy::{Policy, PolicyTexts};
 use super::share::Share;
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
-use crate::quota::{MAX_QUOTAS, Quota, ShortWindow};
+use crate::quota::{MAX_QUOTAS, Quota};
 
 /// A lease is at most this part of the shortest window: so at least 98 % of a quota can be used.
 const LEASES_IN_WINDOW: u32 = 50;
@@ -452,16 +450,6 @@ impl Rule {
     }
 }
 
-/// Texts for clients that depend on nothing but a rule's policies. Whoever writes one first keeps
-/// it here.
-#[derive(Clone, Default)]
-pub(crate) struct PolicyTexts {
-    /// The field `RateLimit-Policy`.
-    pub(crate) field: OnceLock<HeaderValue>,
-    /// The document of a denial, if there is only one quota that can deny.
-    pub(crate) denial: OnceLock<Bytes>,
-}
-
 /// The id of a path under an algorithm: the counts of an algorithm, and those of a shadow rule,
 /// belong to it alone.
 fn id_of(path: &str, algorithm: Algorithm, is_shadow: bool) -> Box<str> {
@@ -540,55 +528,4 @@ pub enum OnError {
     /// A [`Fallback`](crate::store::Fallback) decides, by this process's share of the quotas. If
     /// the store has none, the request is answered with a 503, and the log says so.
     Fallback,
-}
-
-/// A quota with the name that clients see in the `RateLimit` fields.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
-    name: String,
-    quota: Quota,
-}
-
-impl Policy {
-    /// A quota with a name. Characters of the name that a header field cannot contain are
-    /// percent-encoded.
-    #[must_use]
-    pub fn new(name: &str, quota: Quota) -> Self {
-        let mut safe = String::with_capacity(name.len());
-        for char in name.chars() {
-            if matches!(char, ' '..='~') && !matches!(char, '"' | '\\') {
-                safe.push(char);
-            } else {
-                escape(char.encode_utf8(&mut [0; 4]).as_bytes(), &mut safe);
-            }
-        }
-        Self { name: safe, quota }
-    }
-
-    /// A quota without a name: the only quota of a path is named like the path, one of several like
-    /// the path and its window.
-    pub(crate) fn unnamed(path: &str, quota: Quota, only: bool) -> Self {
-        match only {
-            true => Self::new(path, quota),
-            false => Self::new(&format!("{path}-{}", ShortWindow(&quota)), quota),
-        }
-    }
-
-    /// The same name with another quota.
-    pub(super) fn with_quota(&self, quota: Quota) -> Self {
-        let name = self.name.clone();
-        Self { name, quota }
-    }
-
-    /// The name: printable ASCII without quotes and backslashes.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The quota.
-    #[must_use]
-    pub const fn quota(&self) -> Quota {
-        self.quota
-    }
 }
