@@ -17,6 +17,7 @@
 -- future counts; a charge then makes one entry of it, and its own.
 
 -- include: setup
+-- include: given_back
 -- include: log_entry
 
 -- For commands. To format a number is slower.
@@ -76,6 +77,7 @@ for place = 1, #KEYS do
       if not first_stamp then first_stamp, first_base = now, total end
     end
     used[n], quota.oldest, quota.window = (total - first_base) % MODULUS, first_stamp, window
+    if given_back then used[n] = used[n] - units_from(given_back, first_base) end
     if quota.max > largest_max then largest_max = quota.max end
     if not longest or window >= longest.window then
       longest, longest_base, edge = quota, first_base, left
@@ -115,6 +117,11 @@ for place = 1, #KEYS do
           end
           last_charge = now
         end
+        if given_back and total + charged >= MODULUS then
+          -- Its numbers are in order. What was given back counts again.
+          given_back = nil
+          call('ZREMRANGEBYSCORE', key, '-1', '-1')
+        end
         total, serial = (total + charged) % MODULUS, (serial + charged) % MODULUS
         number = serial
       end
@@ -140,7 +147,9 @@ for place = 1, #KEYS do
     end
 
     -- If the set is full, entries go that no window needs.
-    local expelled = 0
+    local expelled, first = 0, given_back and 1 or 0
+    local held = (total - oldest_base) % MODULUS
+    if given_back then held = held - units_from(given_back, oldest_base) end
     if oldest_stamp > now - window then
       edge = nil
     elseif long_window > 0 then
@@ -148,19 +157,19 @@ for place = 1, #KEYS do
       local left = now - long_window
 -- include: log_search
       edge, expelled = nil, needless
-      if needless > 0 then
-        local first = call('ZRANGE', key, needless, needless)[1]
+      if needless > first then
+        local next_entry = call('ZRANGE', key, needless, needless)[1]
         oldest_base, oldest_stamp = base_behind, now
-        if not merges or first ~= newest then oldest_stamp = entry_of(first) or now end
+        if not merges or next_entry ~= newest then oldest_stamp = entry_of(next_entry) or now end
       end
-    elseif (total - oldest_base) % MODULUS > math.min(longest.max, window / MILLISECOND) then
+    elseif held > math.min(longest.max, window / MILLISECOND) then
       oldest_base, oldest_stamp = longest_base, longest.oldest
     else
       edge = nil
     end
 
     local entry = pack(ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, now, window,
-      largest_max, serial)
+      largest_max, given_back and serial + WITH_GIVEN_BACK or serial)
     if long_window > 0 or refundable_since > 0 or lease_life > 0 then
       entry = entry .. pack(MORE, long_window, long_units, long_until, refundable_since,
         marked_lease, lease_stamp, lease_life)
@@ -177,8 +186,8 @@ for place = 1, #KEYS do
     if not error_text then
       -- After the new one, so that the key, and with it the expiry, is there all the time.
       if merges and not went_back then call('ZREMRANGEBYRANK', key, '-2', '-2') end
-      if edge then call('ZREMRANGEBYSCORE', key, '-inf', edge) end
-      if expelled > 0 then call('ZREMRANGEBYRANK', key, '0', expelled - 1) end
+      if edge then call('ZREMRANGEBYSCORE', key, '0', edge) end
+      if expelled > first then call('ZREMRANGEBYRANK', key, first, expelled - 1) end
       if sets_expiry then
         -- The same for all keys of a rule: to format a number takes as long as a command.
         expiry_text = expiry_text or format('%.0f', expiry)

@@ -92,6 +92,7 @@ struct History {
 struct Charged {
     receipt: Receipt,
     back: u64,
+    is_refunded: bool,
 }
 
 /// What remains of each quota, and when it is replenished.
@@ -144,8 +145,11 @@ impl History {
                     self.algorithm = Some(counting.algorithm());
                     self.charged.clear();
                 }
-                self.charged
-                    .extend(receipt.map(|receipt| Charged { receipt, back: 0 }));
+                self.charged.extend(receipt.map(|receipt| Charged {
+                    receipt,
+                    back: 0,
+                    is_refunded: false,
+                }));
             }
             Verdict::Denied { retry_after } => {
                 assert!(fits && cost > 0 && !retry_after.is_zero(), "{decision:?}");
@@ -186,7 +190,8 @@ impl History {
 
     fn refund(&mut self, at: usize, units: u64) {
         let number = self.charged.len();
-        let Some(charged) = self.charged.get_mut(at % number.max(1)) else {
+        let charged = self.charged.get_mut(at % number.max(1));
+        let Some(charged) = charged.filter(|charged| !charged.is_refunded) else {
             return;
         };
         let back = self.count.refund(self.now, &charged.receipt, units);
@@ -197,8 +202,8 @@ impl History {
             )
         });
         assert!(back <= units.min(charged.receipt.units()));
-        assert!(back == 0 || charged.back == 0, "given back twice");
-        charged.back += back;
+        charged.back = back;
+        charged.is_refunded = true;
     }
 
     /// What was admitted and not given back, by brute force.

@@ -153,7 +153,7 @@ fn names(server: &Server, store: &RedisStore, path: &str, key: &Key) -> Names {
         let names = names.map(|name| name.expect("names are text"));
         noted.lock().expect("no panic here").extend(names);
         Reply::Bytes(match is_refund(words) {
-            true => numbered(words, b":0\r\n"),
+            true => numbered(words, b"*1\r\n:0\r\n"),
             false => encoded(&Value::BulkString(allowed(words))),
         })
     });

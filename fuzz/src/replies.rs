@@ -153,7 +153,8 @@ fn answer(server: &Server, bytes: &[u8], takes: &[Take]) -> Arc<AtomicBool> {
         let mut input = Input::new(&bytes[at..]);
         let reply = match input.byte() {
             0..=127 if is_refund(words) => {
-                let units = encoded(&Value::Int(input.likely() as i64));
+                let units = Value::Array(vec![Value::Int(input.likely() as i64)]);
+                let units = encoded(&units);
                 Reply::Bytes(numbered(words, &units))
             }
             0..=127 => Reply::Bytes(encoded(&Value::BulkString(rows(&mut input, words, &takes)))),

@@ -212,10 +212,10 @@ pub fn arguments(words: &Words) -> &Words {
     words.get(3 + keys(words).len()..).unwrap_or_default()
 }
 
-/// Whether a script call gives back: its second key has the refunds of the first.
+/// Whether a script call gives back: its second key has what was given back of the first.
 pub fn is_refund(words: &Words) -> bool {
-    let is_of_refunds = |key: &Vec<u8>| key.ends_with(b":refunds") || key.ends_with(b"{refunds}");
-    keys(words).get(1).is_some_and(is_of_refunds)
+    let is_apart = |key: &Vec<u8>| key.ends_with(b":back") || key.ends_with(b"{back}");
+    keys(words).get(1).is_some_and(is_apart)
 }
 
 /// The reply to a check, which has no keys and repeats its argument. `None` for other commands.

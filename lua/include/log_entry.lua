@@ -10,7 +10,8 @@
 --   stamp         this entry's score, so that no command has to ask for it
 --   horizon       the longest window of the quotas that it was charged under
 --   units         the largest max of these
---   serial        units ever charged, modulo 2^52: tells takes of one instant apart
+--   serial        units ever charged, modulo 2^52: tells takes of one instant apart; and 2^52 more
+--                 if units were given back
 -- and only where longer windows of earlier charges still need something of the set, the clock went
 -- back, or a rule with a lease charged something:
 --   long_window, long_units   the newest entries inside of this window are still needed, until they
@@ -20,23 +21,28 @@
 --   marked_lease, lease_stamp, lease_life
 --                             the lease that counts for all takers: see include/longer.lua
 --
+-- Where units of other entries than the newest were given back, the set has one more member, with
+-- the score -1: see include/given_back.lua. The units are numbered by the running totals.
+--
 -- Uses   now
 -- Gives  the formats; newest, and the fields of the newest entry, for `read_log` to fill; entry_of
 
 local ENTRY, ENTRY_SIZE = '>BI7I7I7I7I7I7I7I7', 57
 local MORE, ENTRY_AND_MORE = '>I7I7I7I7I7I7I7', '>BI7I7I7I7I7I7I7I7I7I7I7I7I7I7I7'
 local ENTRY_AND_MORE_SIZE = 106
+local WITH_GIVEN_BACK = MODULUS
 
 -- The newest entry, and its fields. A charge changes the fields.
 local newest, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial
 local long_window, long_units, long_until, refundable_since
 local marked_lease, lease_stamp, lease_life
--- Whether nothing in the set counts.
-local is_stale
+-- Whether nothing in the set counts. And what was given back, or nil.
+local is_stale, given_back
 
 -- An entry's stamp, and the running totals before and with it; nil if the member is no entry.
 local function entry_of(member)
   if not member or #member < ENTRY_SIZE then return nil end
-  local _, with, before, _, _, of = unpack(ENTRY, member)
+  local mark, with, before, _, _, of = unpack(ENTRY, member)
+  if mark ~= LOG_MARK then return nil end
   return of, before, with
 end

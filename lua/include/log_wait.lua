@@ -6,9 +6,10 @@
 for n = 1, number_of_quotas do
   local quota, missing = quotas[n], used[n] + cost - limits[n]
   if missing > 0 then
-    -- Every entry holds at least one unit: if one unit has to leave, the oldest entry suffices.
+    -- Every entry holds at least one unit, unless something was given back: if one unit has to
+    -- leave, the oldest entry suffices.
     local leaves = quota.oldest
-    if missing > 1 then
+    if missing > 1 or given_back then
       -- What this call has charged is not in the set yet.
       local high = newest and call('ZCARD', key) or 0
       if merges then high = high - 1 end

@@ -1,8 +1,13 @@
--- The end of a refund: see `refund_begin`.
-if refunded > 0 then
-  call('ZADD', records, stamp_text, receipt .. pack('>I7', refunded))
-  call('ZREMRANGEBYSCORE', records, '-inf', format('(%.0f', now - 2 * life))
-  call('ZREMRANGEBYRANK', records, '0', format('%.0f', -MAX_RECORDS - 1))
-  call('PEXPIRE', records, format('%.0f', (2 * life + 2 * SLICE) / MILLISECOND))
+-- The end of refunds: see `refund_begin`.
+--
+-- Uses   refund() -> units that were given back
+local replies = {}
+for place = 1, #KEYS, 2 do
+  key = KEYS[place]
+  receipt_stamp, receipt_serial, receipt_units, most =
+    unpack(RECEIPT, ARGV[1], (place - 1) / 2 * RECEIPT_SIZE + 1)
+  stamp_text = format('%.0f', receipt_stamp)
+  if receipt_units < most then most = receipt_units end
+  replies[#replies + 1] = refund(KEYS[place + 1])
 end
-return refunded
+return replies

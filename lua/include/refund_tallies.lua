@@ -2,15 +2,21 @@
 -- and gives.
 --
 -- Uses   what `read_tallies` does; write_tally
---        refund_tally(tally, serial) -> units given back
-local raw = call('GET', key)
+--        refund_tally(tally) -> units given back
+--        before_tallies(tallies, serial, apart), or nil, and
+--        after_tallies(tallies, serial, last_charge, apart, refunded), or nil:
+--                           what is done before and after that, with the key that is kept apart
+-- Gives  refund
+local function refund(apart)
+  local raw = call('GET', key)
 -- include: read_tallies
-if last_charge <= now and anything_counts then
+  if last_charge > now or not anything_counts then return 0 end
+  if before_tallies then before_tallies(tallies, serial, apart) end
+  local refunded = 0
   for t = 1, #tallies do
     local tally = tallies[t]
-    life = math.max(life, tally.life)
     if receipt_stamp >= tally.refundable_since then
-      refunded = math.max(refunded, refund_tally(tally, serial))
+      refunded = math.max(refunded, refund_tally(tally))
     end
   end
   if refunded > 0 then
@@ -18,5 +24,7 @@ if last_charge <= now and anything_counts then
     local state = pack(HEADER, state_mark, serial, last_charge) .. lease_text
     for t = 1, #tallies do state = state .. write_tally(tallies[t]) end
     call('SET', key, state, 'KEEPTTL')
+    if after_tallies then after_tallies(tallies, serial, last_charge, apart, refunded) end
   end
+  return refunded
 end

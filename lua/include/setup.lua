@@ -17,7 +17,7 @@ local MILLISECOND = 1000
 local SLICE = 1048576
 -- The first byte of a count says what wrote it. No text begins with one of these.
 local LOG_MARK, WINDOW_MARK, GCRA_MARK, FIXED_MARK = 247, 248, 249, 250
-local RESET_MARK, LEASED_WINDOW_MARK = 251, 252
+local RESET_MARK, LEASED_WINDOW_MARK, GIVEN_BACK_MARK = 251, 252, 253
 -- What `reset` leaves in the place of a count: its mark, and since when takes are given back.
 local RESET, RESET_SIZE = '>BI7', 8
 -- What stands behind the header of a state that a rule with a lease charged: see `longer`.

@@ -1,6 +1,6 @@
--- Gives back what a take was charged by the fixed window.
+-- Gives back what takes were charged by the fixed window.
 --
--- KEYS, ARGV and the reply: see include/refund_begin.lua. KEYS[1] is a string: see
+-- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
 -- include/tallies.lua and include/fixed_window_tally.lua.
 
 -- include: setup
@@ -14,5 +14,6 @@ local function refund_tally(tally)
   return taken
 end
 
+local before_tallies, after_tallies
 -- include: refund_tallies
 -- include: refund_end

@@ -1,37 +1,72 @@
--- Gives back what a take was charged by the generic cell rate algorithm.
+-- Gives back what takes were charged by the generic cell rate algorithm.
 --
--- KEYS, ARGV and the reply: see include/refund_begin.lua. KEYS[1] is a string: see
--- include/tallies.lua and include/gcra_tally.lua.
+-- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
+-- include/tallies.lua and include/gcra_tally.lua. What was given back stands apart: `since` is the
+-- instant since which all tallies can tell takes apart, and with another one it is void.
 
 -- include: setup
 -- include: drain
 -- include: gcra_tally
 -- include: refund_begin
+-- include: given_back
+-- include: give_back
 
--- The units that were charged after the take and not given back since; of each tally the same. At
--- most 4,096 refunds are read. Of the others, the units count as charged and not given back.
+local MAX_RUNS = 4
+local runs
+-- The most units that were charged after the take and not given back since; of each tally the same.
 local charged_later
-local function charged_after(serial)
-  local after = (serial - receipt_serial) % MODULUS
-  local later = after
-  local known = call('ZRANGEBYSCORE', records, stamp_text, '+inf', 'LIMIT', '0', '4096')
-  for _, record in ipairs(known) do
-    if #record == RECORD_SIZE then
-      local _, of, _, given_back = unpack('>I7I7I7I7', record)
-      if (serial - of) % MODULUS < after then later = later - given_back end
-    end
-  end
-  return math.max(later, 0)
+
+-- Units of which at least a part has drained since then.
+local function touched(tally, instant)
+  local gone, rest = drained(math.max(now - instant, 0), tally)
+  return rest and gone + 1 or gone
 end
 
--- First in, first out: the units of the take that have not begun to drain.
-local function refund_tally(tally, serial)
-  local gone, rest = drained(math.max(now - tally.start, 0), tally)
-  if rest then gone = gone + 1 end
-  charged_later = charged_later or charged_after(serial)
-  local taken = math.max(math.min(most, tally.units - gone - charged_later), 0)
+-- First in, first out: the units of the take that have not begun to drain. Those are no fewer than
+-- what is left if all that drained since then was the take's.
+local function refund_tally(tally)
+  local whole = tally.units - touched(tally, tally.start)
+  local left = math.max(whole - charged_later, receipt_units - touched(tally, receipt_stamp))
+  local taken = math.max(math.min(most, left, whole), 0)
   tally.units = tally.units - taken
   return taken
+end
+
+local function since_of(tallies)
+  local since = 0
+  for t = 1, #tallies do since = math.max(since, tallies[t].refundable_since) end
+  return since
+end
+
+local function before_tallies(tallies, serial, apart)
+  runs = pcall('GET', apart)
+  if is_given_back(runs) then
+    local _, since = unpack(RUNS_HEAD, runs)
+    if since ~= since_of(tallies) or runs_end(runs) > serial then runs = nil end
+  else
+    runs = nil
+  end
+  charged_later = (serial - receipt_serial) % MODULUS
+  if runs then charged_later = math.max(charged_later - units_from(runs, receipt_serial), 0) end
+end
+
+local function after_tallies(tallies, serial, last_charge, apart, refunded)
+  local first = receipt_serial - receipt_units
+  -- Where that instant is after the last charge, the serial numbers may run from zero again then.
+  local since = since_of(tallies)
+  if first < 0 or receipt_serial > serial or since > last_charge then return end
+  local held, life = 0, 0
+  for t = 1, #tallies do
+    local tally = tallies[t]
+    held, life = math.max(held, used_now(tally, last_charge)), math.max(life, tally.life)
+  end
+  runs = give_back(runs, since, first, refunded, serial, held, MAX_RUNS)
+  -- They end behind the last unit if a receipt was given back twice.
+  if not runs or runs_end(runs) > serial then
+    call('DEL', apart)
+    return
+  end
+  call('SET', apart, runs, 'PX', format('%.0f', (life + 2 * SLICE) / MILLISECOND))
 end
 
 -- include: refund_tallies

@@ -2,7 +2,6 @@ use super::byte_reader::{ByteReader, ByteWriter};
 use super::count::CountError;
 use super::fixed_window::WindowTally;
 use super::gcra::{Bucket, Pace};
-use super::refunds::Refunds;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SubWindows;
 use super::tallies::{Tallies, Tally};
@@ -203,22 +202,28 @@ pub(super) trait AlgorithmState {
     fn reset(&mut self, now: u64) -> bool;
 
     /// Gives back up to `units` of the take with this receipt, as far as they still count, and
-    /// returns how many. `earlier` are the refunds that were made before.
-    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, earlier: &Refunds) -> u64;
+    /// returns how many.
+    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64;
 
     /// The instant from which on nothing counts. After a reset, a new state gives nothing back of
     /// earlier takes from then on.
     fn forgotten_at(&self) -> u64;
 
-    /// How long a charge counts at most.
-    fn longest_life(&self) -> u64;
-
-    /// Writes all that later answers depend on.
+    /// Writes all that later answers depend on, but for what was given back.
     fn write(&self, writer: &mut ByteWriter);
 
     /// Becomes what [`write`](Self::write) has written. Other bytes are an error, or a state that
     /// answers without a panic.
     fn read(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError>;
+
+    /// Whether it keeps what was given back apart from what was charged.
+    fn has_given_back(&self) -> bool;
+
+    /// Writes what was given back.
+    fn write_given_back(&self, writer: &mut ByteWriter);
+
+    /// Reads what [`write_given_back`](Self::write_given_back) has written, after the rest.
+    fn read_given_back(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError>;
 }
 
 /// Until when units that were taken ahead may be used.

@@ -2,13 +2,11 @@ use smallvec::SmallVec;
 
 use super::algorithm::{Algorithm, AnyState, LeaseEnd};
 use super::byte_reader::{ByteReader, ByteWriter, check};
-use super::refunds::Refunds;
 use super::sliding_window::SlidingWindow;
 use crate::decision::{Decision, Receipt};
 use crate::quota::Quota;
 
-/// What counts under one key: the state of the algorithm that charged it last, and what was given
-/// back.
+/// What counts under one key: the state of the algorithm that charged it last.
 ///
 /// A count belongs to one algorithm. A take by another algorithm starts afresh: if it is charged,
 /// what was counted before is gone, and nothing of it can be given back. (Stores keep a count for
@@ -29,7 +27,6 @@ use crate::quota::Quota;
 /// let denied = count.take(Algorithm::Gcra, 1_000_000, &quotas, 1);
 /// assert_eq!(denied.retry_after(), Some(Duration::from_secs(4)));
 /// assert_eq!(count.refund(1_000_000, &receipt, 2), 1, "a part of one unit has drained");
-/// assert_eq!(count.refund(1_000_000, &receipt, 2), 0, "that was given back already");
 ///
 /// // Another algorithm begins with nothing.
 /// assert_eq!(count.take(Algorithm::SlidingLog, 1_000_000, &quotas, 1).remaining(), 1);
@@ -38,15 +35,18 @@ use crate::quota::Quota;
 #[derive(Debug, Clone, Default)]
 pub struct Count {
     state: AnyState,
-    refunds: Refunds,
     /// Only for keys that rules with leases charge.
     lease: Option<Box<LeaseMark>>,
 }
 
-/// The version of the format of counts in bytes.
+/// The version of the format of counts in bytes. Added to it is 1 for a lease mark and 2 for what
+/// was given back.
 const VERSION: u8 = 1;
-/// The version of the format with a lease mark behind the refunds.
-const VERSION_WITH_LEASE: u8 = 2;
+const WITH_LEASE: u8 = 1;
+const WITH_GIVEN_BACK: u8 = 2;
+/// Versions without [`WITH_GIVEN_BACK`] have a list of refunds instead, which is not used any more:
+/// each has four numbers.
+const MAX_REFUNDS: usize = 65_536;
 
 impl Count {
     fn new(algorithm: Algorithm) -> Self {
@@ -128,28 +128,16 @@ impl Count {
     }
 
     /// Gives back up to `units` of an earlier take, and returns how many. It gives back no more
-    /// than the take was charged, nothing that has ceased to count, and nothing of a take that was
-    /// given back before. A count remembers at most 65,536 refunds. Beyond that it forgets the
-    /// oldest, and gives back no take that is as old as those.
+    /// than the take was charged, and nothing that has ceased to count.
+    ///
+    /// A count does not know which takes were given back: the caller has to ask once for each take.
+    /// A second time, units of other takes would be given back.
     pub fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
-        if self.refunds.may_contain(receipt) {
-            return 0;
-        }
         let units = units.min(receipt.units());
-        let refunded = self
-            .state
-            .state_mut()
-            .refund(now, receipt, units, &self.refunds);
-        if refunded > 0 {
-            let remembered = self.state.state().longest_life().saturating_mul(2);
-            self.refunds
-                .add(*receipt, refunded, now.saturating_sub(remembered));
-        }
-        refunded
+        self.state.state_mut().refund(now, receipt, units)
     }
 
-    /// Forgets what was charged until `now`, and what was given back of it: the next take finds
-    /// nothing charged. Of takes that were charged at `now` or before, nothing is given back any
+    /// Forgets what was charged until `now`: the next take finds nothing charged. Of takes that were charged at `now` or before, nothing is given back any
     /// more; so nothing either of takes that are charged in this very microsecond after it.
     /// Returns whether anything of what was charged still counted.
     ///
@@ -177,21 +165,21 @@ impl Count {
     /// that are charged until the clock has passed that instant again are not given back.
     pub fn reset(&mut self, now: u64) -> bool {
         let has_counted = self.state.state_mut().reset(now);
-        (self.refunds, self.lease) = Default::default();
+        self.lease = None;
         has_counted
     }
 
     /// This count in bytes, for stores that keep bytes: what was charged, and what was given back.
     ///
     /// The first byte is the version of the format and the second one the number of the algorithm.
-    /// The version is 2 where a rule with a [lease](crate::Rule::with_lease) has charged the key,
-    /// and otherwise 1. A later version of this crate reads what an earlier one has written. An
+    /// The version is 1, and more by 1 where a rule with a [lease](crate::Rule::with_lease) has
+    /// charged the key, and by 2 where units were given back that still matter. A later version of this crate reads what an earlier one has written. An
     /// earlier one answers bytes of a later format with [`CountError::UnknownVersion`], or
     /// [`CountError::UnknownAlgorithm`]. Quotas change a count as they do in memory: bytes that
     /// were written under one rule's quotas may be read under another's.
     ///
-    /// A fixed window, a bucket or a log of one entry takes about 30 bytes; each further entry, as
-    /// each refund that is remembered, about 5 to 10.
+    /// A fixed window, a bucket or a log of one entry takes about 30 bytes; each further entry
+    /// about 5 to 10. What was given back of a log takes up to about 500 more, of a bucket 30.
     ///
     /// ```
     /// use std::time::Duration;
@@ -210,19 +198,22 @@ impl Count {
     ///
     /// // The format of version 1 stays as it is.
     /// assert_eq!(bytes, [1, 3, 2, 192, 132, 61, 1, 2, 144, 78, 2, 0, 2, 128, 218, 196, 9, 0, 0]);
-    /// assert_eq!(Count::from_bytes(&bytes[1..]).err(), Some(CountError::UnknownVersion(3)));
+    /// assert_eq!(Count::from_bytes(&[9, 3]).err(), Some(CountError::UnknownVersion(9)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = ByteWriter::default();
-        writer.byte(match self.lease {
-            None => VERSION,
-            Some(_) => VERSION_WITH_LEASE,
-        });
+        let state = self.state.state();
+        let lease = self.lease.as_ref().map_or(0, |_| WITH_LEASE);
+        let given_back = state.has_given_back();
+        writer.byte(VERSION + lease + if given_back { WITH_GIVEN_BACK } else { 0 });
         writer.byte(self.state.algorithm().number());
-        self.state.state().write(&mut writer);
-        self.refunds.write(&mut writer);
+        state.write(&mut writer);
+        match given_back {
+            true => state.write_given_back(&mut writer),
+            false => writer.number(0),
+        }
         if let Some(mark) = &self.lease {
             mark.write(&mut writer);
         }
@@ -242,34 +233,34 @@ impl Count {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CountError> {
         let mut reader = ByteReader::new(bytes);
         let version = reader.byte()?;
-        if ![VERSION, VERSION_WITH_LEASE].contains(&version) {
+        let parts = version.wrapping_sub(VERSION);
+        if parts > WITH_LEASE + WITH_GIVEN_BACK {
             return Err(CountError::UnknownVersion(version));
         }
         let number = reader.byte()?;
-        let state = AnyState::read(number, &mut reader)?;
-        let refunds = Refunds::read(&mut reader)?;
-        let lease = match version {
-            VERSION_WITH_LEASE => Some(Box::new(LeaseMark::read(&mut reader)?)),
-            _ => None,
+        let mut state = AnyState::read(number, &mut reader)?;
+        if parts & WITH_GIVEN_BACK > 0 {
+            state.state_mut().read_given_back(&mut reader)?;
+        } else {
+            for _ in 0..4 * reader.length(MAX_REFUNDS, "the number of refunds")? {
+                reader.number()?;
+            }
+        }
+        let lease = match parts & WITH_LEASE {
+            0 => None,
+            _ => Some(Box::new(LeaseMark::read(&mut reader)?)),
         };
         reader.end()?;
-        Ok(Self {
-            state,
-            refunds,
-            lease,
-        })
+        Ok(Self { state, lease })
     }
 
-    /// The instant from which on nothing counts any more, and nothing could be given back twice, or
-    /// with a receipt from before a [reset](Self::reset): a store may drop the count then.
+    /// The instant from which on nothing counts any more, and nothing could be given back with a
+    /// receipt from before a [reset](Self::reset): a store may drop the count then.
     #[must_use]
     pub fn forgotten_at(&self) -> u64 {
         let forgotten_at = self.state.state().forgotten_at();
-        let given_back = self.refunds.newest().map_or(0, |newest| {
-            newest.saturating_add(self.state.state().longest_life())
-        });
         let longer_until = self.lease.as_ref().map_or(0, |mark| mark.ends_at());
-        forgotten_at.max(given_back).max(longer_until)
+        forgotten_at.max(longer_until)
     }
 }
 
@@ -278,7 +269,7 @@ impl Count {
 #[non_exhaustive]
 pub enum CountError {
     /// A later version of this crate wrote them, or they were never written by this crate.
-    #[error("version {0} of the format of counts, expected 1")]
+    #[error("version {0} of the format of counts, expected 1 to 4")]
     UnknownVersion(u8),
     /// They are the count of an algorithm that this version does not have.
     #[error("an unknown algorithm, number {0}")]

@@ -4,10 +4,6 @@ use super::algorithm::MODULUS_MASK;
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
 
-/// A refund that would have to rewrite more entries than this gives nothing back: in Redis all
-/// other callers would wait meanwhile.
-const MAX_REWRITTEN: usize = 4_096;
-
 /// A list of charges in the order of their stamps. Each entry carries the running total of all
 /// costs, so that the sum inside any window is one subtraction.
 #[derive(Debug, Clone)]
@@ -17,7 +13,7 @@ pub(super) struct Entries {
     /// It changes with every take, and is often the only one.
     newest: Option<Entry>,
     /// The running total before the oldest entry.
-    floor: u64,
+    pub(super) floor: u64,
     /// The length of a span, in microseconds. Charges of the same span share an entry.
     resolution: u64,
     /// When the newest entry's span ends.
@@ -28,7 +24,7 @@ pub(super) struct Entries {
 pub(super) struct Entry {
     pub(super) stamp: u64,
     /// The running total with this entry.
-    total: u64,
+    pub(super) total: u64,
 }
 
 impl Entries {
@@ -62,7 +58,7 @@ impl Entries {
     }
 
     /// The running total before the oldest entry inside the window.
-    fn base(&self, now: u64, window: u64) -> u64 {
+    pub(super) fn base(&self, now: u64, window: u64) -> u64 {
         match self.outside(now, window) {
             0 => self.floor,
             outside => self
@@ -80,21 +76,35 @@ impl Entries {
         }
     }
 
+    /// Units behind this running total.
+    pub(super) fn behind(&self, total: u64) -> u64 {
+        self.total().wrapping_sub(total) & MODULUS_MASK
+    }
+
     /// How many of the oldest entries are outside the window, or have at least that many units
-    /// behind them.
-    pub(super) fn unneeded(&self, now: u64, window: u64, units: u64) -> usize {
-        let total = self.total();
+    /// behind them. `behind` counts the units behind a running total.
+    pub(super) fn unneeded(
+        &self,
+        now: u64,
+        window: u64,
+        units: u64,
+        behind: impl Fn(u64) -> u64,
+    ) -> usize {
         self.partition_point(|entry| {
-            let newer = total.wrapping_sub(entry.total) & MODULUS_MASK;
-            newer >= units || entry.stamp.saturating_add(window) <= now
+            behind(entry.total) >= units || entry.stamp.saturating_add(window) <= now
         })
     }
 
-    /// Microseconds until enough entries have left the window for `cost` units to fit under `max`.
-    pub(super) fn wait(&self, now: u64, window: u64, max: u64, cost: u64) -> u64 {
-        let total = self.total();
-        let too_few = self
-            .partition_point(|entry| (total.wrapping_sub(entry.total) & MODULUS_MASK) + cost > max);
+    /// Microseconds until so many entries have left the window that no more than `most` units are
+    /// behind them. `behind` counts the units behind a running total.
+    pub(super) fn wait(
+        &self,
+        now: u64,
+        window: u64,
+        most: u64,
+        behind: impl Fn(u64) -> u64,
+    ) -> u64 {
+        let too_few = self.partition_point(|entry| behind(entry.total) > most);
         let last_to_leave = self.get(too_few).or(self.newest);
         last_to_leave.map_or(0, |entry| {
             entry.stamp.saturating_add(window).saturating_sub(now)
@@ -144,21 +154,27 @@ impl Entries {
         }
     }
 
+    /// The first entry that is not stamped before `stamp`, and the running total before it.
+    pub(super) fn first_since(&self, stamp: u64) -> Option<(usize, Entry, u64)> {
+        let at = self.partition_point(|entry| entry.stamp < stamp);
+        let entry = self.get(at)?;
+        let before = at.checked_sub(1).and_then(|before| self.get(before));
+        Some((at, entry, before.map_or(self.floor, |entry| entry.total)))
+    }
+
+    pub(super) fn is_same_span(&self, stamp: u64, other: u64) -> bool {
+        stamp / self.resolution == other / self.resolution
+    }
+
     /// Removes up to `units` from the entry that they were added to at `stamp`, and returns how
     /// many. An entry that holds nothing any more is dropped, unless it is the only one. An entry
     /// whose stamp does not count any more stays as it is.
     pub(super) fn refund(&mut self, stamp: u64, units: u64, counts: impl Fn(u64) -> bool) -> u64 {
-        let at = self.partition_point(|entry| entry.stamp < stamp);
-        let span = |stamp: u64| stamp / self.resolution;
-        let of_same_span = |entry: &Entry| span(entry.stamp) == span(stamp);
-        let Some(entry) = self.get(at).filter(of_same_span) else {
+        let found = self.first_since(stamp);
+        let found = found.filter(|(_, entry, _)| self.is_same_span(entry.stamp, stamp));
+        let Some((at, entry, before)) = found.filter(|(_, entry, _)| counts(entry.stamp)) else {
             return 0;
         };
-        if !counts(entry.stamp) || self.len() - at > MAX_REWRITTEN {
-            return 0;
-        }
-        let before = at.checked_sub(1).and_then(|before| self.get(before));
-        let before = before.map_or(self.floor, |entry| entry.total);
         let held = entry.total.wrapping_sub(before) & MODULUS_MASK;
         let refunded = units.min(held);
         let older = self.older.range_mut(at.min(self.older.len())..);
@@ -171,7 +187,25 @@ impl Entries {
         refunded
     }
 
-    fn remove(&mut self, at: usize) {
+    /// Removes units from the newest entry.
+    pub(super) fn shrink_newest(&mut self, units: u64) {
+        if let Some(newest) = &mut self.newest {
+            newest.total = newest.total.wrapping_sub(units) & MODULUS_MASK;
+        }
+    }
+
+    /// The running total before the newest of several entries.
+    pub(super) fn before_newest(&self) -> Option<u64> {
+        self.older.back().map(|entry| entry.total)
+    }
+
+    /// What is held does not count: the next entry takes the place of all.
+    pub(super) fn forget_held(&mut self) {
+        self.floor = self.total();
+    }
+
+    /// Removes an entry. Its units stay in the running totals, unless it is the newest.
+    pub(super) fn remove(&mut self, at: usize) {
         if self.older.remove(at).is_none() {
             self.newest = self.older.pop_back();
             let newest = self.newest().unwrap_or(0);
@@ -217,7 +251,7 @@ impl Entries {
         Ok(entries)
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.older.len() + usize::from(self.newest.is_some())
     }
 
@@ -225,7 +259,7 @@ impl Entries {
         self.older.front().or(self.newest.as_ref())
     }
 
-    fn get(&self, at: usize) -> Option<Entry> {
+    pub(super) fn get(&self, at: usize) -> Option<Entry> {
         match self.older.get(at) {
             None if at == self.older.len() => self.newest,
             older => older.copied(),
@@ -240,7 +274,7 @@ impl Entries {
         }
     }
 
-    fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         self.newest.map_or(self.floor, |entry| entry.total)
     }
 }

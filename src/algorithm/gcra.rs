@@ -76,6 +76,9 @@ impl Bucket {
 }
 
 impl Tally for Bucket {
+    /// In Redis, a key of its own has them, which is no larger than the bucket's.
+    const MAX_RUNS: usize = 4;
+
     fn new(quota: &Quota, _: u16) -> Self {
         let pace = Pace::of(quota);
         Self {
@@ -153,11 +156,14 @@ impl Tally for Bucket {
         units.saturating_sub(room)
     }
 
-    /// First in, first out: the units of the take that have not begun to drain.
+    /// First in, first out: the units of the take that have not begun to drain. Those are no fewer
+    /// than what is left if all that drained since then was the take's.
     fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
-        let touched = self.pace.touched(now.saturating_sub(self.start));
-        let whole = self.units.saturating_sub(touched);
-        let refunded = refund.units.min(whole.saturating_sub(refund.later));
+        let touched_since = |instant| self.pace.touched(now.saturating_sub(instant));
+        let whole = self.units.saturating_sub(touched_since(self.start));
+        let left = whole.saturating_sub(refund.later);
+        let least = refund.charged.saturating_sub(touched_since(refund.stamp));
+        let refunded = refund.units.min(left.max(least)).min(whole);
         self.units -= refunded;
         refunded
     }

@@ -26,7 +26,7 @@ mod count;
 mod entries;
 mod fixed_window;
 mod gcra;
-mod refunds;
+mod given_back;
 mod sliding_log;
 mod sliding_window;
 mod tallies;

@@ -2,7 +2,7 @@ use super::algorithm::{AlgorithmState, MODULUS_MASK};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
 use super::entries::Entries;
-use super::refunds::Refunds;
+use super::given_back::{Charged, GivenBack, MAX_RUNS};
 use super::tallies::{QuotaUse, verdict};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota};
@@ -66,6 +66,10 @@ const MAX_WINDOW: u64 = Quota::MAX_WINDOW.as_micros() as u64;
 #[derive(Debug, Clone)]
 pub struct SlidingLog {
     entries: Entries,
+    /// Units are numbered by the running totals. Once it does not know exactly what was given back,
+    /// entries may have been dropped whose takes were not given back; its `since` is an instant
+    /// before those then, and otherwise 0.
+    given_back: GivenBack,
     /// The number of units ever charged: tells takes of one instant apart.
     serial: u64,
     /// Takes that were charged before this are not given back: 0, unless the clock went back, or
@@ -116,6 +120,7 @@ impl Default for SlidingLog {
     fn default() -> Self {
         Self {
             entries: Entries::new(MILLISECOND),
+            given_back: GivenBack::default(),
             serial: 0,
             refundable_since: 0,
             horizon: Horizon::default(),
@@ -126,7 +131,7 @@ impl Default for SlidingLog {
 
 impl AlgorithmState for SlidingLog {
     fn reset(&mut self, now: u64) -> bool {
-        let has_counted = self.entries.held() > 0 && !self.is_forgotten(now);
+        let has_counted = self.held() > 0 && !self.is_forgotten(now);
         *self = Self {
             refundable_since: now.saturating_add(1),
             ..Self::default()
@@ -134,20 +139,33 @@ impl AlgorithmState for SlidingLog {
         has_counted
     }
 
-    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, _: &Refunds) -> u64 {
-        let is_before = receipt.stamp() < self.refundable_since;
+    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
+        let stamp = receipt.stamp();
+        let is_before = stamp < self.refundable_since;
         if self.newest() > now || self.is_forgotten(now) || is_before {
             return 0;
         }
         let long = self.long.filter(|(_, until)| *until > now);
+        let window = long.map_or(0, |(long, _)| long.window);
+        let window = window.max(self.horizon.window);
+        let Some((at, entry, before)) = self.entries.first_since(stamp) else {
+            return 0;
+        };
+        let is_own = self.entries.is_same_span(entry.stamp, stamp);
+        let charged = if is_own { entry.stamp } else { stamp };
+        let is_known = is_own || self.may_be_dropped(stamp);
+        if !is_known || charged.saturating_add(window) <= now {
+            return 0;
+        }
         // Older entries may have been dropped because so many newer units sufficed.
         let needed = long.map_or(0, |(long, _)| long.units);
-        let units = units.min(self.entries.held().saturating_sub(needed));
-        let window = long
-            .map_or(0, |(long, _)| long.window)
-            .max(self.horizon.window);
-        let counts = |stamp: u64| stamp.saturating_add(window) > now;
-        self.entries.refund(receipt.stamp(), units, counts)
+        let held = self.held();
+        let units = units.min(held.saturating_sub(needed));
+        let units = units.min(self.behind(before));
+        match is_own && at + 1 == self.entries.len() {
+            true => self.refund_newest(before, units),
+            false => self.refund_older(is_own.then_some(at), before, stamp, units, held),
+        }
     }
 
     fn forgotten_at(&self) -> u64 {
@@ -161,11 +179,6 @@ impl AlgorithmState for SlidingLog {
                 ends.unwrap_or(u64::MAX)
             }
         }
-    }
-
-    fn longest_life(&self) -> u64 {
-        let long = self.long.map_or(0, |(long, _)| long.window);
-        self.horizon.window.max(long)
     }
 
     fn write(&self, writer: &mut ByteWriter) {
@@ -184,6 +197,7 @@ impl AlgorithmState for SlidingLog {
     fn read(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
         *self = Self {
             entries: Entries::read(reader, MILLISECOND)?,
+            given_back: GivenBack::default(),
             serial: reader.number_up_to(MODULUS_MASK, "the serial number")?,
             refundable_since: reader.number()?,
             horizon: Horizon::read(reader)?,
@@ -196,6 +210,19 @@ impl AlgorithmState for SlidingLog {
             check(until <= latest, "the end of a longer window")?;
             self.long = Some((long, until));
         }
+        Ok(())
+    }
+
+    fn has_given_back(&self) -> bool {
+        self.given_back.end() > self.entries.floor
+    }
+
+    fn write_given_back(&self, writer: &mut ByteWriter) {
+        self.given_back.write(writer, self.entries.floor);
+    }
+
+    fn read_given_back(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
+        self.given_back = GivenBack::read(reader, self.entries.total())?;
         Ok(())
     }
 }
@@ -220,7 +247,7 @@ impl SlidingLog {
             limit: quota.max(),
             used: self.used_in(now, window),
         };
-        let wait = |_| self.entries.wait(now, window, quota_use.limit, cost);
+        let wait = |_| self.wait(now, quota, cost);
         let verdict = verdict(cost, &[quota_use], wait);
         let mut receipt = None;
         if verdict == Verdict::Allowed && cost > 0 {
@@ -239,11 +266,7 @@ impl SlidingLog {
             quota_use.limit = quota.max();
             quota_use.used = self.used_in(now, quota.window_micros());
         }
-        let verdict = verdict(cost, uses, |index| {
-            let quota = &quotas[index];
-            let window = quota.window_micros();
-            self.entries.wait(now, window, quota.max(), cost)
-        });
+        let verdict = verdict(cost, uses, |index| self.wait(now, &quotas[index], cost));
 
         let mut receipt = None;
         if verdict == Verdict::Allowed && cost > 0 {
@@ -266,7 +289,92 @@ impl SlidingLog {
     fn used_in(&self, now: u64, window: u64) -> u64 {
         match self.is_forgotten(now) {
             true => 0,
-            false => self.entries.used(now, window),
+            false => self.behind(self.entries.base(now, window)),
+        }
+    }
+
+    /// Units behind this running total that were not given back.
+    fn behind(&self, total: u64) -> u64 {
+        let behind = self.entries.behind(total);
+        behind.saturating_sub(self.given_back.from(total))
+    }
+
+    /// Units in the log that were not given back, whether or not they still count.
+    fn held(&self) -> u64 {
+        self.behind(self.entries.floor)
+    }
+
+    /// Microseconds until the cost fits, if it does not fit now.
+    fn wait(&self, now: u64, quota: &Quota, cost: u64) -> u64 {
+        let (window, most) = (quota.window_micros(), quota.max() - cost);
+        self.entries
+            .wait(now, window, most, |total| self.behind(total))
+    }
+
+    /// Whether the entry of a take of this instant may have been dropped because of refunds. Its
+    /// units are those of the next entry then.
+    fn may_be_dropped(&self, stamp: u64) -> bool {
+        let since = self.given_back.since();
+        since > 0 && since <= stamp
+    }
+
+    /// Gives back units of the newest entry, which begins at this running total: they were never
+    /// charged.
+    fn refund_newest(&mut self, before: u64, units: u64) -> u64 {
+        let held = self.entries.behind(before.max(self.given_back.end()));
+        let units = units.min(held);
+        self.entries.shrink_newest(units);
+        self.drop_empty();
+        units
+    }
+
+    /// Gives back units of an older entry, or of one that was dropped.
+    fn refund_older(
+        &mut self,
+        at: Option<usize>,
+        before: u64,
+        stamp: u64,
+        units: u64,
+        held: u64,
+    ) -> u64 {
+        let end = self.entries.total();
+        if units == 0 || end < self.entries.floor {
+            return 0;
+        }
+        let charged = Charged { end, held };
+        let is_inexact = self.given_back.add(before, units, charged, MAX_RUNS);
+        let (since, millisecond) = (self.given_back.since(), stamp - stamp % MILLISECOND);
+        if since > 0 {
+            self.given_back.set_since(since.min(millisecond));
+        } else if is_inexact {
+            self.given_back.set_since(millisecond);
+        }
+        if let Some(at) = at
+            && self.is_empty(at, before)
+        {
+            self.entries.remove(at);
+        }
+        self.drop_empty();
+        units
+    }
+
+    /// Whether all units of an entry were given back, which begins at this running total.
+    fn is_empty(&self, at: usize, before: u64) -> bool {
+        let total = self.entries.get(at).map_or(before, |entry| entry.total);
+        self.behind(before) == self.behind(total)
+    }
+
+    /// The newest entry holds something, unless it is the only one, and nothing counts.
+    fn drop_empty(&mut self) {
+        while let Some(before) = self.entries.before_newest()
+            && self.behind(before) == 0
+        {
+            self.entries.remove(self.entries.len() - 1);
+            self.given_back.cut(before);
+        }
+        if self.held() == 0 {
+            self.given_back.clear();
+            self.entries.forget_held();
         }
     }
 
@@ -288,6 +396,10 @@ impl SlidingLog {
         self.long = self.long_after(now, horizon.window);
         self.horizon = horizon;
         self.serial = self.serial.wrapping_add(cost) & MODULUS_MASK;
+        if self.entries.total() + cost > MODULUS_MASK {
+            // Its numbers are in order. What was given back counts again.
+            self.given_back.clear();
+        }
         self.entries.push(now, cost);
         if let Some(longest) = longest(quotas) {
             self.drop_outside_if_full(now, longest);
@@ -316,12 +428,13 @@ impl SlidingLog {
     fn drop_outside_if_full(&mut self, now: u64, longest: &Quota) {
         let window = longest.window_micros();
         let bound = longest.max().min(window / MILLISECOND);
-        if self.long.is_none() && self.entries.held() <= bound {
+        if self.long.is_none() && self.held() <= bound {
             return;
         }
         let mut outside = self.entries.outside(now, window);
         if let Some((long, _)) = self.long {
-            let unneeded = self.entries.unneeded(now, long.window, long.units);
+            let behind = |total| self.behind(total);
+            let unneeded = self.entries.unneeded(now, long.window, long.units, behind);
             outside = outside.min(unneeded);
         }
         self.entries.drop_first(outside);

@@ -103,7 +103,8 @@ impl Tally for SubWindows {
     }
 
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
-        self.entries.wait(now, self.life(), limit, cost)
+        let behind = |total| self.entries.behind(total);
+        self.entries.wait(now, self.life(), limit - cost, behind)
     }
 
     fn ends_at(&self) -> u64 {

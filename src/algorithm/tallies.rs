@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::algorithm::{AlgorithmState, MODULUS_MASK};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::refunds::Refunds;
+use super::given_back::{Charged, GivenBack};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota};
 
@@ -28,6 +28,9 @@ pub(super) struct Tallies<T> {
     serial: u64,
     /// When something was charged last.
     last_charge: u64,
+    /// Units are numbered by the serial numbers, which have run since its `since`. Empty where
+    /// refunds need not know it.
+    given_back: GivenBack,
 }
 
 impl<T> Default for Tallies<T> {
@@ -36,6 +39,7 @@ impl<T> Default for Tallies<T> {
             kept: SmallVec::new(),
             serial: 0,
             last_charge: 0,
+            given_back: GivenBack::default(),
         }
     }
 }
@@ -209,6 +213,12 @@ impl<T: Tally> Tallies<T> {
         since.max().unwrap_or(0)
     }
 
+    /// Whether its units are numbered as what was given back has them.
+    fn knows_given_back(&self) -> bool {
+        let given_back = &self.given_back;
+        given_back.since() == self.refundable_since() && given_back.end() <= self.serial
+    }
+
     /// Drops tallies of earlier quotas that are of no use any more. Of more than
     /// [`MAX_EARLIER`], it drops those that will be of no use first.
     fn drop_earlier(&mut self, now: u64, places: &mut [usize]) {
@@ -290,42 +300,67 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
                 needed_until: now,
                 refundable_since: now.saturating_add(1),
             }]),
-            serial: 0,
             last_charge: now,
+            ..Self::default()
         };
         has_counted
     }
 
-    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64, earlier: &Refunds) -> u64 {
+    fn refund(&mut self, now: u64, receipt: &Receipt, units: u64) -> u64 {
         if self.last_charge > now || self.is_forgotten(now) {
             return 0;
         }
-        let charged_since = |serial: u64| self.serial.wrapping_sub(serial) & MODULUS_MASK;
-        let later = charged_since(receipt.serial());
-        let is_later = |serial| charged_since(serial) < later;
+        if !self.knows_given_back() {
+            self.given_back.clear();
+        }
+        let charged_since = self.serial.wrapping_sub(receipt.serial()) & MODULUS_MASK;
         let refund = TallyRefund {
             stamp: receipt.stamp(),
+            charged: receipt.units(),
             units,
-            later: later.saturating_sub(earlier.units(receipt.stamp(), is_later)),
+            later: charged_since.saturating_sub(self.given_back.from(receipt.serial())),
         };
         let tallies = self.kept.iter_mut();
         let tallies = tallies.filter(|kept| kept.refundable_since <= receipt.stamp());
         let refunded = tallies.map(|kept| kept.tally.refund(now, &refund));
-        refunded.max().unwrap_or(0)
+        let refunded = refunded.max().unwrap_or(0);
+        let first = receipt.serial().checked_sub(receipt.units());
+        if let Some(first) = first
+            && refunded > 0
+            && T::MAX_RUNS > 0
+            // Otherwise the serial numbers may run from zero again at that very instant.
+            && self.refundable_since() <= self.last_charge
+            && receipt.serial() <= self.serial
+        {
+            let kept = self.kept.iter();
+            let held = kept
+                .map(|kept| kept.tally.used(now, self.last_charge))
+                .max();
+            let charged = Charged {
+                end: self.serial,
+                held: held.unwrap_or(0),
+            };
+            self.given_back.add(first, refunded, charged, T::MAX_RUNS);
+            self.given_back.set_since(self.refundable_since());
+            if self.given_back.end() > self.serial {
+                // A receipt was given back twice.
+                self.given_back.clear();
+            }
+        }
+        refunded
     }
 
     fn forgotten_at(&self) -> u64 {
         let ends = self.kept.iter().map(KeptTally::ends_at);
         match ends.max() {
-            // Nothing is held: after a reset, or all was given back.
-            None | Some(0) => self.refundable_since(),
-            Some(ends_at) => ends_at,
+            None => 0,
+            // Where nothing is held, after a reset or since all was given back, a new state would
+            // give a take of the same instant the same serial number.
+            Some(0) => self
+                .refundable_since()
+                .max(self.last_charge.saturating_add(1)),
+            Some(ends_at) => ends_at.max(self.last_charge.saturating_add(1)),
         }
-    }
-
-    fn longest_life(&self) -> u64 {
-        let lives = self.kept.iter().map(|kept| kept.tally.life());
-        lives.max().unwrap_or(0)
     }
 
     fn write(&self, writer: &mut ByteWriter) {
@@ -346,7 +381,23 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
             kept: kept.collect::<Result<_, _>>()?,
             serial,
             last_charge,
+            given_back: GivenBack::default(),
         };
+        Ok(())
+    }
+
+    fn has_given_back(&self) -> bool {
+        // Units of before a restart of the serial numbers are never known again.
+        let since = self.kept.iter().map(|kept| kept.refundable_since).min();
+        !self.given_back.is_empty() && since.is_some_and(|since| since <= self.given_back.since())
+    }
+
+    fn write_given_back(&self, writer: &mut ByteWriter) {
+        self.given_back.write(writer, 0);
+    }
+
+    fn read_given_back(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
+        self.given_back = GivenBack::read(reader, self.serial)?;
         Ok(())
     }
 }
@@ -397,6 +448,10 @@ pub(super) const MAX_HELD: u64 = 1 << 51;
 /// What an algorithm keeps for one quota, in constant memory. Instants are microseconds, and
 /// `last_charge` is the instant of the last charge of its key.
 pub(super) trait Tally: fmt::Debug + Clone {
+    /// The most runs of units given back that are kept, if refunds have to know how many units
+    /// were charged later and not given back.
+    const MAX_RUNS: usize = 0;
+
     /// The tally of this quota, with nothing charged.
     fn new(quota: &Quota, sub_windows: u16) -> Self;
 
@@ -476,9 +531,11 @@ pub(super) struct Level {
 pub(super) struct TallyRefund {
     /// When the take was charged.
     pub(super) stamp: u64,
+    /// Units that it was charged.
+    pub(super) charged: u64,
     /// The most units to give back.
     pub(super) units: u64,
-    /// Units that were charged after the take and not given back since.
+    /// The most units that were charged after the take and not given back since.
     pub(super) later: u64,
 }
 

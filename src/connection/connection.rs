@@ -17,7 +17,7 @@ use super::question::{
 };
 use super::queue::Queue;
 use super::reconnector::{Target, within};
-use super::scripts::{Preload, Script, of_refunds};
+use super::scripts::{Preload, Script, of_given_back};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use crate::deadline::Deadline;
@@ -201,7 +201,8 @@ impl Connection {
         self.enqueue_call(call, keys.first().copied().unwrap_or_default(), None)
     }
 
-    /// Calls a script that changes a count of takes, on the keys of the count and of its refunds.
+    /// Calls a script that changes a count of takes, on the keys of the count and of what was
+    /// given back of it.
     /// The server executes it after the takes of that count that were asked before, and before
     /// those that are asked later.
     pub(crate) fn change_count(
@@ -213,7 +214,7 @@ impl Connection {
     ) -> AnswerFuture<Value> {
         let name = count.text();
         let call = CallQuestion {
-            command: script.by_hash(&[&name, &of_refunds(&name)], arguments),
+            command: script.by_hash(&[&name, &of_given_back(&name)], arguments),
             script: Some(script),
             count: Some(count),
         };

@@ -15,9 +15,8 @@ pub(crate) fn algorithm_script(algorithm: Algorithm) -> &'static Script {
 
 /// The script that gives back what was charged by this algorithm.
 ///
-/// It is loaded ahead, although it is called rarely: with its text, a refund costs the server
-/// almost twice as much, and one that is sent again because the server does not know the script
-/// would lose its place among the takes.
+/// It is loaded ahead: with its text, a refund costs the server almost twice as much, and one that is
+/// sent again because the server does not know the script would lose its place among the takes.
 pub(crate) fn refund_script(algorithm: Algorithm) -> &'static Script {
     static SCRIPTS: LazyLock<[Script; Algorithm::ALL.len()]> =
         LazyLock::new(|| Algorithm::ALL.map(|algorithm| Script::new(algorithm.refund_script())));
@@ -245,8 +244,9 @@ const INCLUDES: &[(&str, &str)] = includes![
     "log_search",
     "log_wait",
     "drain",
+    "given_back",
+    "give_back",
     "refund_begin",
-    "refund_entry",
     "refund_tallies",
     "refund_end",
     "permits",
@@ -267,15 +267,15 @@ pub(crate) fn tagged(name: &str) -> String {
     }
 }
 
-/// The name of the key with the refunds of the count `name`. It differs from the names of all
-/// counts: paths and keys are encoded without braces.
-pub(super) fn of_refunds(name: &str) -> String {
+/// The name of the key with what was given back of the count `name`, where that stands apart. It
+/// differs from the names of all counts: paths and keys are encoded without braces.
+pub(super) fn of_given_back(name: &str) -> String {
     let has_tag = name
         .split_once('{')
         .is_some_and(|(_, rest)| rest.contains('}'));
     match has_tag {
-        true => format!("{name}{{refunds}}"),
-        false => format!("{{{name}}}:refunds"),
+        true => format!("{name}{{back}}"),
+        false => format!("{{{name}}}:back"),
     }
 }
 

@@ -291,17 +291,14 @@ impl QuotaReply {
     }
 }
 
-/// Asks to give back up to `max` units of what was charged with this receipt.
-///
-/// The script keeps these bytes of the receipt as they are, and compares them, to give back once.
-/// So the format must not change from one release to the next: while a fleet is updated, a charge
-/// that one release has refunded could be refunded again by the other.
+/// Asks to give back up to `max` units of what was charged with this receipt. The script takes many
+/// refunds, each with two keys of one slot.
 pub(crate) fn write_refund(command: &mut Cmd, now: Option<u64>, receipt: &Receipt, max: u64) {
-    let mut bytes = Vec::with_capacity(21);
-    for number in [receipt.stamp(), receipt.serial(), receipt.units()] {
+    let mut bytes = Vec::with_capacity(28);
+    for number in [receipt.stamp(), receipt.serial(), receipt.units(), max] {
         bytes.extend_from_slice(&number.to_be_bytes()[1..]);
     }
-    command.arg(bytes).arg(max);
+    command.arg(bytes);
     if let Some(now) = now {
         command.arg(now);
     }
@@ -312,7 +309,10 @@ pub(crate) fn write_refund(command: &mut Cmd, now: Option<u64>, receipt: &Receip
 /// A greater number is no answer: nobody gets back more than was charged.
 pub(crate) fn read_refund(reply: &Value, max: u64) -> Option<u64> {
     match reply {
-        Value::Int(units @ 0..) => Some(units.unsigned_abs()).filter(|units| *units <= max),
+        Value::Array(all) => match all[..] {
+            [Value::Int(units @ 0..)] => Some(units.unsigned_abs()).filter(|units| *units <= max),
+            _ => None,
+        },
         _ => None,
     }
 }

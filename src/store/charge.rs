@@ -1,6 +1,7 @@
 use std::iter::empty;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
@@ -12,7 +13,7 @@ use crate::metrics::RuleCounters;
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///
 /// The layer puts it into [`Charges`]. Code that asks a store by itself makes one of the take and
-/// the receipt of its decision.
+/// the receipt of its decision; two charges of one receipt would be given back twice.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -44,6 +45,8 @@ struct Inner {
     decision: Decision,
     /// Those of the layer that charged the request.
     counters: Option<Arc<RuleCounters>>,
+    /// Whether somebody gives it back, or has done so.
+    is_claimed: AtomicBool,
 }
 
 impl Charge {
@@ -57,6 +60,7 @@ impl Charge {
             take,
             decision: decision.with_receipt(Some(receipt)),
             counters: None,
+            is_claimed: AtomicBool::new(false),
         }))
     }
 
@@ -73,6 +77,7 @@ impl Charge {
             take,
             decision,
             counters: Some(counters),
+            is_claimed: AtomicBool::new(false),
         }))
     }
 
@@ -104,20 +109,26 @@ impl Charge {
         &self.0.store
     }
 
-    /// Gives all units back that still count, and returns their number. Clones are the same charge:
-    /// a second refund returns 0.
+    /// Gives all units back that still count, and returns their number. Clones are the same charge,
+    /// and it is given back once: whoever asks first does it, and every other refund returns 0, also
+    /// after an error, and after a future that was dropped.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the store gives no answer. Whether units were given back is then unknown;
-    /// it is safe to ask again.
+    /// [`StoreError`] if the store gives no answer. Whether units were given back is then unknown.
+    /// There is no use in asking again: units that were not given back stay charged until their
+    /// window has passed.
     pub async fn refund(&self) -> Result<u64, StoreError> {
         let Inner {
             store,
             take,
             decision,
             counters,
+            is_claimed,
         } = &*self.0;
+        if is_claimed.swap(true, Ordering::Relaxed) {
+            return Ok(0);
+        }
         let units = store.refund(take, &decision.receipt_or_none()).await?;
         if let Some(counters) = counters {
             counters.refunded(units);
@@ -158,7 +169,7 @@ impl Charges {
     ///
     /// # Errors
     ///
-    /// The first [`StoreError`], after all charges were tried. It is safe to ask again.
+    /// The first [`StoreError`], after all charges were tried. There is no use in asking again.
     pub async fn refund(&self) -> Result<u64, StoreError> {
         let mut refunded = Ok(0_u64);
         for charge in &self.0 {

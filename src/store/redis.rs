@@ -41,9 +41,10 @@ use crate::warning::{Warning, WarningKind};
 /// if Redis decided in time and its answer was lost or late.
 ///
 /// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
-/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. Its
-/// refunds are recorded in a second key, `{CurrentLimiter:getId}:refunds`. Both expire one or two
-/// seconds after nothing in them counts any more, and two seconds after a [reset](Store::reset).
+/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. What
+/// was given back of a GCRA count has a second key, `{CurrentLimiter:getId~gcra}:back`. Both expire
+/// one or two seconds after nothing in them counts any more, and two seconds after a
+/// [reset](Store::reset).
 ///
 /// Tasks of the runtime in which the store was made renew broken connections: when that runtime
 /// ends, every later answer is an error of the kind [`Unavailable`](StoreErrorKind::Unavailable).

@@ -54,11 +54,19 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Gives back what the take with this receipt was charged, at most as many units as `take`
     /// costs, and returns their number. `take` is of the same rule and key.
     ///
-    /// A receipt gives back once; the second time the number is 0. Units that no longer count are
-    /// not given back, so no window ever holds more than its max of units that were not given back.
-    /// The number is 0, too, where the store does not know any more: after its data was lost, while
-    /// its clock is behind the last charge, and for takes older than the oldest of 65,536 refunds
-    /// of one key.
+    /// The caller asks once for each receipt, also after an error: the store does not know which
+    /// receipts were given back, and a second time it may give back units of others. A
+    /// [`Charge`](crate::store::Charge) keeps to that.
+    ///
+    /// Units that no longer count are not given back, so no window ever holds more than its max of
+    /// units that were not given back. The number is 0, too, where the store does not know any
+    /// more: after its data was lost, and while its clock is behind the last charge.
+    ///
+    /// A fixed window and a sliding window give back exactly. A sliding log does so at up to 32
+    /// places between charges that still count; beyond that it takes some of these charges for
+    /// later ones, so that they count longer, never shorter. GCRA gives back what has not begun to
+    /// drain; of refunds in another order than that of the takes it may give back less, from the
+    /// fifth place on.
     ///
     /// Handlers behind the layer use [`Charges`](crate::store::Charges).
     ///
@@ -78,8 +86,6 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// let receipt = decision.receipt().expect("it was allowed, and cost something");
     /// assert_eq!(store.refund(&take, &receipt).await?, 4);
     /// assert_eq!(store.peek(&take).await?.remaining(), 10);
-    ///
-    /// assert_eq!(store.refund(&take, &receipt).await?, 0, "only once");
     /// # Ok(())
     /// # }
     /// ```
@@ -87,13 +93,12 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError`](crate::StoreError) if there is no answer. Whether something was given back is
-    /// then unknown; it is safe to ask again.
+    /// then unknown, and the receipt is used up.
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
 
-    /// Forgets what counts for the key of this take under its rule, and what was given back of it:
-    /// the next take finds nothing charged. Returns whether there was a count: one that has ceased
-    /// to count, and was not dropped yet, may be found, too. For operators and tests; [`peek`](Self::peek)
-    /// shows what there is. Other rules of the same path and algorithm, whose counts these are as
+    /// Forgets what counts for the key of this take under its rule: the next take finds nothing
+    /// charged. Returns whether there was a count: one that has ceased to count, and was not dropped
+    /// yet, may be found, too. For operators and tests; [`peek`](Self::peek) shows what there is. Other rules of the same path and algorithm, whose counts these are as
     /// well, begin anew, too; counts of other algorithms stay.
     ///
     /// Receipts of earlier takes give nothing back afterwards. Nor does the receipt of a take that

@@ -11,7 +11,7 @@ use crate::{HOUR, PATIENT, charged, connect, is_allowed, millis, rule, run, take
 async fn limited(server: &Redis) -> String {
     run(
         server,
-        "ACL SETUSER gate on >secret resetkeys ~*:free:* ~*:free:*}:refunds ~*first* +@all",
+        "ACL SETUSER gate on >secret resetkeys ~*:free:* ~*:free:*}:back ~*first* +@all",
     );
     server.url.replace("//", "//gate:secret@")
 }

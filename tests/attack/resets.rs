@@ -214,23 +214,8 @@ async fn long_after_the_reset() {
 /// Names that may break a key, a hash tag or a protocol.
 fn odd_keys() -> Vec<Key> {
     let mut keys: Vec<_> = [
-        "",
-        ":",
-        "a:b",
-        "{a}",
-        "}{",
-        "{}",
-        "a b",
-        "\r\n",
-        "\0",
-        "%3A",
-        "*",
-        "?",
-        "[a-z]",
-        "ä€",
-        ":refunds",
-        "}:refunds",
-        "~gcra",
+        "", ":", "a:b", "{a}", "}{", "{}", "a b", "\r\n", "\0", "%3A", "*", "?", "[a-z]", "ä€",
+        ":back", "}:back", "~gcra",
     ]
     .map(Key::from)
     .into();
@@ -248,16 +233,7 @@ fn odd_keys() -> Vec<Key> {
 #[tokio::test]
 async fn odd_names() {
     let stores = Stores::start().await;
-    let paths = [
-        "p",
-        "{p}",
-        "p:q",
-        "p q",
-        "\r\n",
-        "p~gcra",
-        "ü",
-        "p}:refunds",
-    ];
+    let paths = ["p", "{p}", "p:q", "p q", "\r\n", "p~gcra", "ü", "p}:back"];
     let prefixes = [
         None,
         Some("app:"),
@@ -466,7 +442,7 @@ async fn values_of_a_wrong_type() {
         let neighbour = take_of(&rule, &Key::from("neighbour"), 2);
         let name =
             Take::new(Arc::clone(&rule), take.key().clone()).name(RedisStore::DEFAULT_PREFIX);
-        for name in [name.clone(), format!("{{{name}}}:refunds")] {
+        for name in [name.clone(), format!("{{{name}}}:back")] {
             for value in values {
                 run(server, "FLUSHALL");
                 let case = format!("{algorithm:?}: {}", value.replace("{}", &name));

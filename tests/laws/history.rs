@@ -186,7 +186,10 @@ impl Player {
     /// What this step does now.
     pub(crate) fn act(&self, step: Step) -> Act {
         match step.act % 16 {
-            13.. if !self.taken.is_empty() => self.refund_of(step),
+            13.. => {
+                let refund = self.refund_of(step);
+                refund.unwrap_or_else(|| Act::Take(self.cost(step.size)))
+            }
             12 => Act::Take(0),
             _ => Act::Take(self.cost(step.size)),
         }
@@ -205,13 +208,17 @@ impl Player {
         cost(size, self.least_limit(), left)
     }
 
-    fn refund_of(&self, step: Step) -> Act {
-        let back = usize::from(step.act / 16) % self.taken.len().min(6);
-        let index = self.taken.len() - 1 - back;
-        Act::Refund {
-            index,
-            units: part_of(self.taken[index].receipt.units(), step.size),
-        }
+    /// A take is given back once.
+    fn refund_of(&self, step: Step) -> Option<Act> {
+        let taken = self.taken.iter().enumerate();
+        let charged: Vec<_> = taken.filter(|(_, taken)| !taken.is_refunded).collect();
+        let back = usize::from(step.act / 16) % charged.len().clamp(1, 6);
+        let (index, taken) = charged.iter().rev().nth(back)?;
+        let units = part_of(taken.receipt.units(), step.size);
+        Some(Act::Refund {
+            index: *index,
+            units,
+        })
     }
 
     pub(crate) fn least_limit(&self) -> u64 {

@@ -42,7 +42,7 @@ fn what_was_reset_is_as_good_as_new(algorithm: Algorithm) {
             );
             let bytes = reset.count.to_bytes().len();
             ensure!(bytes <= 64, "{bytes} bytes are left");
-            seen.note_if(old.count.to_bytes().len() > 64, "more bytes before");
+            seen.note_if(old.count.to_bytes().len() > bytes, "more bytes before");
             for step in after {
                 // A store drops what is forgotten, and keeps the rest in bytes.
                 let is_forgotten = reset.count.forgotten_at() <= reset.now;

@@ -124,8 +124,6 @@ const FIXED_LUA: &str = "lua/fixed_window.lua";
 const DECIDE_LUA: &str = "lua/include/decide.lua";
 const ROW_LUA: &str = "lua/include/read_row.lua";
 const TALLIES_LUA: &str = "lua/include/tallies.lua";
-const REFUND_LUA: &str = "lua/include/refund_begin.lua";
-const TAKE_OUT_LUA: &str = "lua/include/refund_entry.lua";
 
 const PERMITS: &str = "src/limiter/granted_permits.rs";
 const PENDING: &str = "src/limiter/acquire_queue.rs";
@@ -295,7 +293,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "gcra",
         "a refund does not ask what has drained",
         GCRA,
-        "let refunded = refund.units.min(whole.saturating_sub(refund.later));",
+        "let refunded = refund.units.min(left.max(least)).min(whole);",
         "let refunded = refund.units.min(self.units);",
     ),
     mutant(
@@ -356,10 +354,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "refunds",
-        "a receipt gives back twice",
-        COUNT,
-        "if self.refunds.may_contain(receipt) {",
-        "if false && self.refunds.may_contain(receipt) {",
+        "a charge is given back twice",
+        "src/store/charge.rs",
+        "if is_claimed.swap(true, Ordering::Relaxed) {",
+        "if is_claimed.swap(false, Ordering::Relaxed) {",
+    ),
+    mutant(
+        "refunds",
+        "of many refunds some are taken for later ones",
+        "src/algorithm/given_back.rs",
+        "let units = runs.remove(later).units;",
+        "let units = runs.remove(later - 1).units;",
     ),
     mutant(
         "refunds",
@@ -517,17 +522,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "refunds, Lua",
-        "a receipt gives back twice",
-        REFUND_LUA,
-        "if sub(record, 1, RECEIPT_SIZE) == receipt then return 0 end",
-        "if sub(record, 1, RECEIPT_SIZE) == receipt then break end",
+        "units of an entry that is gone do not count",
+        "lua/refund/sliding_log.lua",
+        "        local grown = pack(ENTRY, LOG_MARK, next_total, before, oldest_base",
+        "        local grown = pack(ENTRY, LOG_MARK, next_total, with, oldest_base",
     ),
     mutant(
         "refunds, Lua",
         "what has left is given back",
-        TAKE_OUT_LUA,
-        "if not first or first[1] + window <= now then return 0 end",
-        "if not first then return 0 end",
+        "lua/refund/sliding_window.lua",
+        "if stamp + tally.window <= now then return 0 end",
+        "if stamp + tally.window < now then return 0 end",
     ),
     mutant(
         "refunds, Lua",

@@ -220,7 +220,7 @@ async fn what_was_given_back_expires(algorithm: Algorithm) {
         ("two", vec![quota(9, 1_000), quota(9, 60_000)]),
     ] {
         let count = key_by(algorithm, path);
-        let records = format!("{{{count}}}:refunds");
+        let apart = format!("{{{count}}}:back");
         let take = take_by(algorithm, path, &quotas);
         // The only one, and one of several.
         for others in [0, 2] {
@@ -230,46 +230,13 @@ async fn what_was_given_back_expires(algorithm: Algorithm) {
             charged_and_given_back(&store, &take).await;
             let count = expiry(&mut connection, &count);
             assert!((59_000..=67_500).contains(&count), "{path}: {count}");
-            // No receipt may be worth anything after what says that it was used is gone.
-            let records = expiry(&mut connection, &records);
-            assert!((60_000..=122_200).contains(&records), "{path}: {records}");
+            // A bucket keeps beside it what was given back.
+            let apart = expiry(&mut connection, &apart);
+            match algorithm {
+                Algorithm::Gcra => assert!((60_000..=67_500).contains(&apart), "{path}: {apart}"),
+                _ => assert_eq!(apart, -2, "{path}: there is no such key"),
+            }
         }
-    }
-}
-
-/// So many refunds are remembered, and what is older than those is given back no longer.
-#[tokio::test]
-async fn records_of_refunds_are_bounded() {
-    const MOST: u64 = 65_536;
-    let server = Redis::start();
-    let store = store_on(&server).await;
-    let mut connection = server.connection();
-    let take = take("p", &[quota(5, 60_000)]);
-    let pause = || tokio::time::sleep(Duration::from_millis(5));
-    let receipt = ask(&store, &take).await.receipt().expect("it was charged");
-    pause().await;
-
-    let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut connection).expect("a time");
-    let stamp = seconds * 1_000_000 + micros;
-    let mut pipeline = redis::pipe();
-    for serial in 0..MOST {
-        let number = |number: u64| number.to_be_bytes()[1..].to_vec();
-        let record = [stamp, serial, 1, 1].map(number).concat();
-        pipeline.zadd("{CurrentLimiter:p}:refunds", record, stamp);
-    }
-    pipeline.exec(&mut connection).expect("are added");
-    pause().await;
-
-    let older = store.refund(&take, &receipt).await.expect("an answer");
-    assert_eq!(older, 0, "older than all that is remembered");
-    let receipt = ask(&store, &take).await.receipt().expect("it was charged");
-    for expected in [1, 0] {
-        let refunded = store.refund(&take, &receipt).await.expect("an answer");
-        assert_eq!(refunded, expected);
-        let records: u64 = connection
-            .zcard("{CurrentLimiter:p}:refunds")
-            .expect("a count");
-        assert_eq!(records, MOST);
     }
 }
 
@@ -321,15 +288,11 @@ async fn an_idle_limiter_leaves_nothing_behind(algorithm: Algorithm) {
     charged_and_given_back(&store, &take_by(algorithm, "s", &[quota(2, 600)])).await;
     let mut names: Vec<String> = connection.keys("*").expect("names");
     names.sort();
-    assert_eq!(
-        names,
-        [
-            key_by(algorithm, "p"),
-            key_by(algorithm, "s"),
-            format!("{{{}}}:refunds", key_by(algorithm, "s")),
-        ],
-        "a denial or a look made a key"
-    );
+    let mut expected = vec![key_by(algorithm, "p"), key_by(algorithm, "s")];
+    if algorithm == Algorithm::Gcra {
+        expected.push(format!("{{{}}}:back", key_by(algorithm, "s")));
+    }
+    assert_eq!(names, expected, "a denial or a look made a key");
     tokio::time::sleep(Duration::from_millis(3_500)).await;
     let names: Vec<String> = connection.keys("*").expect("names");
     assert!(names.is_empty(), "{names:?}");
@@ -396,14 +359,6 @@ async fn the_clock_is_the_servers(algorithm: Algorithm) {
     assert!((before..=after).contains(&receipt.stamp()), "{receipt:?}");
     let stamp = newest_stamp(&mut server.connection(), algorithm, &key_by(algorithm, "p"));
     assert_eq!(stamp, receipt.stamp(), "what is stored");
-
-    // What is given back is recorded under the take's own stamp.
-    let records: Vec<(Vec<u8>, f64)> = server
-        .connection()
-        .zrange_withscores(format!("{{{}}}:refunds", key_by(algorithm, "p")), 0, -1)
-        .expect("a set");
-    let scores: Vec<u64> = records.iter().map(|(_, score)| *score as u64).collect();
-    assert_eq!(scores, [receipt.stamp()]);
 }
 
 /// When something was charged last: a log's largest score, or the second number of another state.
@@ -480,12 +435,12 @@ async fn no_time_but_the_deadline_is_sent(algorithm: Algorithm) {
     // A bit less than the time-out was left when it was charged.
     assert!((10_000_000..30_000_000).contains(&time_left), "{asked}");
 
-    // The receipt, which ends with the units that were charged, those to give back, and the number
-    // of the call.
+    // The receipt, which ends with the units that were charged and those to give back, and the
+    // number of the call.
     store.refund(&take, &receipt).await.expect("answers");
-    let expected = r#"\x00\x00\x00\x00\x00\x00\x01" "1""#;
+    let expected = r#"\x01\x00\x00\x00\x00\x00\x00\x01""#;
     let asked = call();
-    let keys = format!(r#" "2" "{key}" "{{{key}}}:refunds" "#);
+    let keys = format!(r#" "2" "{key}" "{{{key}}}:back" "#);
     assert!(asked.contains(&keys), "{asked}");
     let (asked, _) = asked.rsplit_once(' ').expect("the number of the call");
     assert!(asked.ends_with(expected), "{asked}");

@@ -179,7 +179,7 @@ async fn two_services_on_one_redis() {
         let names = ["shop", "shop-2", "sho"];
         let is_ours = names.iter().any(|name| {
             key.starts_with(&format!("{name}:"))
-                || key.starts_with(&format!("{{{name}:")) && key.ends_with(":refunds")
+                || key.starts_with(&format!("{{{name}:")) && key.ends_with(":back")
                 || key.contains("{eu}")
         });
         assert!(is_ours, "{key}");

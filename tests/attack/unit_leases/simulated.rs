@@ -43,6 +43,7 @@ struct Use {
     source: Source,
     given_back: u64,
     /// A refund got no answer: it may have been given back.
+    is_claimed: bool,
     is_unclear: bool,
 }
 
@@ -101,6 +102,7 @@ fn record(
         receipt,
         source: decision.source(),
         given_back: 0,
+        is_claimed: false,
         is_unclear: false,
     })
 }
@@ -283,6 +285,10 @@ fn refund(random: &mut Random, world: &World) {
     let at = number - 1 - random.below(number.min(late));
     let at = usize::try_from(at).expect("small");
     let one = &mut outcome.uses[at];
+    // Once, as a `Charge` does.
+    if std::mem::replace(&mut one.is_claimed, true) {
+        return;
+    }
     let by = &world.processes[random.below(4) as usize].store;
     let part = 1 + random.below(one.take.cost() + 1);
     let refund = by.refund(&one.take.clone().with_cost(part), &one.receipt.clone());

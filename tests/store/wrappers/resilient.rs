@@ -159,7 +159,6 @@ mod on_redis {
                 "blog:CurrentLimiter:login:alice",
                 "shop:CurrentLimiter:login:alice",
                 "shop:own:login:alice",
-                "{blog:CurrentLimiter:login:alice}:refunds",
             ]
         );
         blog.reset(&login).await.expect("an answer");
