@@ -62,7 +62,7 @@ for place = 1, #KEYS do
   -- where it begins, if entries have left it.
   local longest, longest_base, edge
   local largest_max = 0
-  for n = number_of_quotas, 1, -1 do
+  for n = number_limiting, 1, -1 do
     local quota = quotas[n]
     local window, first_base, first_stamp = quota.life + longer_by, oldest_base, oldest_stamp
     local left
@@ -81,6 +81,18 @@ for place = 1, #KEYS do
     if quota.max > largest_max then largest_max = quota.max end
     if not longest or window >= longest.window then
       longest, longest_base, edge = quota, first_base, left
+    end
+  end
+  -- Quotas that only count need their windows kept; where these begin is looked for when the set is
+  -- full.
+  for n = number_limiting + 1, number_of_quotas do
+    local quota = quotas[n]
+    local window = quota.life + longer_by
+    if window > TEN_YEARS then window = TEN_YEARS end
+    if quota.max > largest_max then largest_max = quota.max end
+    if window > longest.window then
+      quota.window = window
+      longest, longest_base = quota, nil
     end
   end
 
@@ -109,7 +121,7 @@ for place = 1, #KEYS do
           merges = newest and (is_same_millisecond or total == oldest_base)
           if not merges then base = total end
           if not newest or merges and oldest_stamp == stamp then oldest_stamp = now end
-          for n = 1, number_of_quotas do
+          for n = 1, number_limiting do
             local quota = quotas[n]
             if used[n] == 0 or merges and quota.oldest == stamp or quota.oldest > now then
               quota.oldest = now
@@ -152,6 +164,11 @@ for place = 1, #KEYS do
     if given_back then held = held - units_from(given_back, oldest_base) end
     if oldest_stamp > now - window then
       edge = nil
+    elseif not longest_base then
+      edge = format('%.0f', now - window)
+    end
+    if not edge then
+      -- All of it is inside of the window.
     elseif long_window > 0 then
       local high, units_behind = call('ZCOUNT', key, '-inf', edge), long_units
       local left = now - long_window
@@ -163,6 +180,12 @@ for place = 1, #KEYS do
         if not merges or next_entry ~= newest then oldest_stamp = entry_of(next_entry) or now end
       end
     elseif held > math.min(longest.max, window / MILLISECOND) then
+      if not longest_base then
+        local oldest = call('ZRANGEBYSCORE', key, '(' .. edge, '+inf', 'LIMIT', '0', '1')[1]
+        longest.oldest, longest_base = entry_of(oldest)
+        local is_new = not longest_base or longest.oldest >= now or merges and oldest == newest
+        if is_new then longest.oldest, longest_base = now, base end
+      end
       oldest_base, oldest_stamp = longest_base, longest.oldest
     else
       edge = nil

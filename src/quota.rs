@@ -27,6 +27,8 @@ pub struct Quota {
     window: u64,
     /// Only GCRA reads it.
     burst: u64,
+    /// Whether it is charged and never denies.
+    only_counts: bool,
 }
 
 impl Quota {
@@ -97,12 +99,24 @@ impl Quota {
             max,
             window,
             burst: max,
+            only_counts: false,
         }
     }
 
     /// A quota of valid parts.
     pub(crate) const fn of_parts(max: u64, window: u64, burst: u64) -> Self {
-        Self { max, window, burst }
+        Self {
+            max,
+            window,
+            burst,
+            only_counts: false,
+        }
+    }
+
+    /// The same, which is charged and never denies.
+    pub(crate) const fn counting_only(mut self) -> Self {
+        self.only_counts = true;
+        self
     }
 
     /// At most `max` units in any second.
@@ -145,6 +159,13 @@ impl Quota {
         self.burst
     }
 
+    /// Whether it denies nothing: it is charged along with other quotas, because another plan of
+    /// the same rule has it. Such quotas stand behind the others of a [take](crate::Take::quotas).
+    #[must_use]
+    pub const fn only_counts(&self) -> bool {
+        self.only_counts
+    }
+
     /// The window.
     #[must_use]
     pub const fn window(&self) -> Duration {
@@ -154,6 +175,15 @@ impl Quota {
     /// The window in microseconds, a multiple of 1,000.
     pub(crate) const fn window_micros(&self) -> u64 {
         self.window
+    }
+}
+
+/// How many of a take's quotas may deny it. Those that only count stand behind them.
+#[inline]
+pub(crate) fn number_that_limit(quotas: &[Quota]) -> usize {
+    match quotas {
+        [_] => 1,
+        _ => quotas.partition_point(|quota| !quota.only_counts),
     }
 }
 

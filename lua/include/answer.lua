@@ -3,7 +3,7 @@
       -- Uses   what `decide` gives; limits, used, counters
       --        ends_at(counters[n]): from when on nothing counts that was charged under the quota
       size = size + 1
-      for n = 1, number_of_quotas do
+      for n = 1, number_limiting do
         local units_now = used[n] + charged
         local remaining, reset = limits[n] - units_now, 0
         used[n] = units_now
@@ -19,7 +19,7 @@
         end
       end
       if TELLS_HELD and charged > 0 and alike > 1 then
-        for n = 1, number_of_quotas do
+        for n = 1, number_limiting do
           answers[size] = answers[size] .. pack(HELD, counters[n].units)
         end
       end

@@ -6,7 +6,7 @@
       --        number: 0, for the algorithm to fill
       local verdict, number, alike, charged = ALLOWED, 0, takes, 0
       if cost > 0 then
-        for n = 1, number_of_quotas do
+        for n = 1, number_limiting do
           local limit = limits[n]
           local room = limit - used[n]
           if cost > limit then

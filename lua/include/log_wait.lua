@@ -3,7 +3,7 @@
 --
 -- Uses   cost, limits, used, quotas; key, newest, merges, went_back; what `log_search` does
 -- Gives  number: microseconds
-for n = 1, number_of_quotas do
+for n = 1, number_limiting do
   local quota, missing = quotas[n], used[n] + cost - limits[n]
   if missing > 0 then
     -- Every entry holds at least one unit, unless something was given back: if one unit has to

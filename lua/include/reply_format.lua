@@ -9,8 +9,8 @@
 -- of late takes no more; of an error its text, which answers all takes of the key; and else
 --   number     microseconds to wait if it was denied, the serial number of the last if it was
 --              charged, or 0
---   each quota after the last take: units remaining, microseconds until it is whole
--- and, if the script sets TELLS_HELD and several takes were charged, for each quota
+--   each quota that limits, after the last take: units remaining, microseconds until it is whole
+-- and, if the script sets TELLS_HELD and several takes were charged, for each of these quotas
 --   number     units that its tally holds
 --
 -- Uses   ARGV[2]
@@ -20,8 +20,8 @@
 local DENIED, ALLOWED, NEVER, LATE, ERROR = 0, 1, 2, 3, 4
 local SHORT_ANSWER, ANSWER, NEXT_QUOTA, HELD = '<BI2', '<BI2I7I7I7', '<I7I7', '<I7'
 
-local QUESTION, ROW, ROW_SIZE, WITH_LEASE = '<BI2I7I2I7', '<I7I2I7', 16, 128
+local QUESTION, ROW, ROW_SIZE, WITH_LEASE, WITH_COUNTING = '<BI2I7I2I7', '<I7I2I7', 16, 128, 64
 local question, at = ARGV[1], 1
-local number_of_quotas, lease, expiry, expiry_text, slice, rows
+local number_of_quotas, number_limiting, lease, expiry, expiry_text, slice, rows
 local cost, takes, deadline
 local replies, answers, size = { pack('<I8I8', now, ARGV[2]) }, {}, 0

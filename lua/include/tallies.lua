@@ -94,7 +94,7 @@ for place = 1, #KEYS do
 -- include: read_row
       while takes > 0 and not error_text do
 -- include: decide
-        for n = 1, verdict == DENIED and number_of_quotas or 0 do
+        for n = 1, verdict == DENIED and number_limiting or 0 do
           if cost > limits[n] - used[n] then
             number = math.max(number, wait(counters[n], limits[n], cost))
           end

@@ -23,6 +23,7 @@
 pub(crate) mod algorithm;
 mod byte_reader;
 mod count;
+mod counted_along;
 mod entries;
 mod fixed_window;
 mod gcra;

@@ -5,7 +5,7 @@ use super::entries::Entries;
 use super::given_back::{Charged, GivenBack, MAX_RUNS};
 use super::tallies::{QuotaUse, verdict};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
-use crate::quota::{MAX_QUOTAS, Quota};
+use crate::quota::{MAX_QUOTAS, Quota, number_that_limit};
 
 /// The millisecond, in the clock's unit: takes within the same one share an entry.
 const MILLISECOND: u64 = 1_000;
@@ -261,7 +261,7 @@ impl SlidingLog {
 
     fn take_from_all(&mut self, now: u64, quotas: &[Quota], cost: u64) -> Decision {
         let mut uses = [QuotaUse::default(); MAX_QUOTAS];
-        let uses = &mut uses[..quotas.len()];
+        let uses = &mut uses[..number_that_limit(quotas)];
         for (quota_use, quota) in uses.iter_mut().zip(quotas) {
             quota_use.limit = quota.max();
             quota_use.used = self.used_in(now, quota.window_micros());

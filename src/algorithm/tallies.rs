@@ -10,7 +10,7 @@ use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
 use super::given_back::{Charged, GivenBack};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
-use crate::quota::{MAX_QUOTAS, Quota};
+use crate::quota::{MAX_QUOTAS, Quota, number_that_limit};
 
 /// The most tallies of earlier quotas that are kept beside those of the rule.
 const MAX_EARLIER: usize = 16;
@@ -134,6 +134,7 @@ impl<T: Tally> Tallies<T> {
             None => &known[place].tally,
             Some(place) => &new[place],
         };
+        let uses = &mut uses[..number_that_limit(quotas)];
         let verdict = verdict(cost, uses, |index| {
             tally_at(places[index]).wait(now, uses[index].limit, cost)
         });

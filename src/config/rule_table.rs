@@ -6,10 +6,10 @@ use super::table::{Mistake, Table, Value};
 use crate::algorithm::{Algorithm, Counting, SlidingWindow};
 use crate::key::ip::ClientIp;
 use crate::quota::{Quota, QuotaError};
-use crate::rule::{Exemptions, OnError, Policy, Rule};
+use crate::rule::{Exemptions, OnError, Quotas, Rule};
 
 /// The keys of a rule's table beside those of its quotas.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "enabled",
     "key",
     "client-ip",
@@ -18,6 +18,7 @@ const KEYS: [&str; 8] = [
     "on-error",
     "lease",
     "shadow",
+    "plans",
 ];
 
 /// What a file says for all its rules.
@@ -38,7 +39,8 @@ impl Defaults {
 /// The rule of the table `[rules.<path>]`.
 pub(super) fn rule(path: &str, table: &Table<'_>, defaults: &Defaults) -> Result<Rule, Mistake> {
     // TOML reads `[rules.api.v1]` as a table `v1` in the rule `api`.
-    let may_be_table = |name: &str| ["shadow", "quotas", "client-ip", "exempt"].contains(&name);
+    let may_be_table =
+        |name: &str| ["shadow", "quotas", "client-ip", "exempt", "plans"].contains(&name);
     let mut values = table.iter();
     if let Some((_, inner)) = values.find(|(name, it)| it.is_table() && !may_be_table(name)) {
         let message = "a table inside of a rule, expected quotes around a path with dots, as in \
@@ -47,6 +49,9 @@ pub(super) fn rule(path: &str, table: &Table<'_>, defaults: &Defaults) -> Result
     }
     table.only(&[&QUOTAS_KEYS[..], &KEYS].concat())?;
     let mut rule = rule_with_quotas(path, table, Algorithm::default())?;
+    if let Some(plans) = table.get("plans") {
+        rule = with_plans(rule, plans)?;
+    }
     if let Some(cost) = table.get("cost") {
         let units = checked_cost(&rule, &cost)?;
         rule = rule.with_cost(units);
@@ -74,6 +79,19 @@ pub(super) fn rule(path: &str, table: &Table<'_>, defaults: &Defaults) -> Result
     }
 }
 
+/// The rule with the plans of the table `plans`.
+fn with_plans(mut rule: Rule, plans: Value<'_>) -> Result<Rule, Mistake> {
+    let algorithm = rule.algorithm().algorithm();
+    for (name, plan) in plans.table("a table of plans")?.iter() {
+        let table = plan.table("a table with quotas")?;
+        table.only(&[QUOTA_KEYS, &["quotas"]].concat())?;
+        let quotas = quotas(rule.path(), &table, algorithm)?;
+        let with_plan = rule.with_plan(name, quotas);
+        rule = with_plan.map_err(|error| table.mistake(error))?;
+    }
+    Ok(rule)
+}
+
 fn on_error(value: &Value<'_>) -> Result<OnError, Mistake> {
     let expected = "\"respond\", \"proceed\" or \"fallback\"";
     value.text(expected, |name| match name {
@@ -92,7 +110,7 @@ fn checked_cost(rule: &Rule, cost: &Value<'_>) -> Result<u64, Mistake> {
     if units == 0 {
         return Err(cost.mistake("requests that cost 0 are not limited, expected 1 or more"));
     }
-    if rule.quotas().iter().any(too_small) {
+    if rule.all_quotas().any(|quota| too_small(&quota)) {
         let message = "more than max-count (or burst), so that no request would ever be allowed";
         return Err(cost.mistake(message));
     }
@@ -134,6 +152,13 @@ const EXPECTED: &str = "either max-count and window, or quotas";
 /// The rule of a path with the quotas and the algorithm of this table.
 fn rule_with_quotas(path: &str, table: &Table<'_>, default: Algorithm) -> Result<Rule, Mistake> {
     let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
+    let policies = quotas(path, table, algorithm)?.policies(path);
+    let rule = Rule::with_policies(path, policies).map_err(|error| table.mistake(error))?;
+    Ok(rule.with_algorithm(counting(algorithm, table.get("sub-windows"))?))
+}
+
+/// The quotas of this table.
+fn quotas(path: &str, table: &Table<'_>, algorithm: Algorithm) -> Result<Quotas, Mistake> {
     let describes_one = QUOTA_KEYS.iter().any(|name| table.get(name).is_some());
     let quotas = match (table.get("quotas"), describes_one) {
         (None, true) => vec![(None, quota(table, algorithm)?)],
@@ -144,13 +169,9 @@ fn rule_with_quotas(path: &str, table: &Table<'_>, default: Algorithm) -> Result
         }
     };
     // Quotas without a name get the names that they have in code.
-    let only = quotas.len() == 1;
-    let policies = quotas.into_iter().map(|(name, quota)| match name {
-        Some(name) => Policy::new(name, quota),
-        None => Policy::unnamed(path, quota, only),
-    });
-    let rule = Rule::with_policies(path, policies).map_err(|error| table.mistake(error))?;
-    Ok(rule.with_algorithm(counting(algorithm, table.get("sub-windows"))?))
+    let named = |(name, quota): (Option<&str>, Quota)| (name.map(Box::from), quota);
+    let quotas = Quotas::of(path, quotas.into_iter().map(named).collect());
+    quotas.map_err(|error| table.mistake(error))
 }
 
 /// The quotas of a list, with the names that the file gives them.

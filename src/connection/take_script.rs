@@ -24,8 +24,9 @@ use crate::rule::Rule;
 /// The shortest of the slices of time in each of which the scripts set an expiry once, in
 /// microseconds, rounded up.
 const MIN_SLICE: u64 = 1_049_000;
-/// Added to the number of quotas where the rule has a lease.
+/// Added to the number of quotas where the rule has a lease, and where some of them only count.
 const WITH_LEASE: usize = 128;
+const WITH_COUNTING: usize = 64;
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
 
@@ -42,11 +43,8 @@ pub(super) fn write_questions(keys: &[KeyTakes], into: &mut Vec<u8>) {
         // The quotas are left out if they are those of the key before.
         let rule: &Rule = key.rule();
         let is_known = known.is_some_and(|known| std::ptr::eq(known, rule));
-        let mut quotas = if is_known { 0 } else { rule.quotas().len() };
-        if !is_known && rule.algorithm().lease_micros() > 0 {
-            quotas += WITH_LEASE;
-        }
-        into.push(u8::try_from(quotas).expect("a rule has at most 16 quotas"));
+        let quotas = if is_known { 0 } else { number_of_quotas(rule) };
+        into.push(quotas);
         let rows = u16::try_from(key.rows.len()).expect("a call has at most 512 takes");
         into.extend_from_slice(&rows.to_le_bytes());
         write_row(first, into);
@@ -58,18 +56,34 @@ pub(super) fn write_questions(keys: &[KeyTakes], into: &mut Vec<u8>) {
     }
 }
 
+/// The number of a rule's quotas, with what else stands behind them.
+fn number_of_quotas(rule: &Rule) -> u8 {
+    let mut number = rule.charged_quotas().len();
+    if rule.quotas().len() < number {
+        number += WITH_COUNTING;
+    }
+    if rule.algorithm().lease_micros() > 0 {
+        number += WITH_LEASE;
+    }
+    u8::try_from(number).expect("a rule has at most 16 quotas")
+}
+
 /// What a question says of a rule: its quotas, and how long a key lives.
 fn encode(rule: &Rule) -> Box<[u8]> {
     let counting = rule.algorithm();
     let mut bytes = Vec::new();
     let into = &mut bytes;
-    for quota in rule.quotas() {
+    for quota in rule.charged_quotas() {
         let algorithm = counting.algorithm();
         write(&[quota.max(), quota.window_micros()], into);
         write(
             &algorithm.script_numbers(quota, counting.number_of_sub_windows()),
             into,
         );
+    }
+    let limiting = rule.quotas().len();
+    if limiting < rule.charged_quotas().len() {
+        into.push(u8::try_from(limiting).expect("a rule has at most 16 quotas"));
     }
     if counting.lease_micros() > 0 {
         write(&[counting.lease_micros()], into);

@@ -17,7 +17,7 @@ use crate::decision::Decision;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, Take};
+use crate::store::{Charge, Store, Take};
 
 /// A question to [`Limits::check`](crate::Limits::check): await it.
 ///
@@ -28,19 +28,28 @@ pub struct Check {
     settings: Option<Arc<Settings>>,
     key: Key,
     cost: Option<u64>,
+    plan: Option<Box<str>>,
 }
 
 impl Check {
-    pub(crate) const fn new(settings: Option<Arc<Settings>>, key: Key) -> Self {
+    pub(crate) fn new(settings: Option<Arc<Settings>>, key: Key) -> Self {
         Self {
             settings,
             key,
             cost: None,
+            plan: None,
         }
     }
 
+    /// Decides by the quotas of this [plan](Rule::with_plan) of the rule. One that the rule does
+    /// not have counts as none. Default: none, the rule's own quotas.
+    pub fn plan(mut self, name: &str) -> Self {
+        self.plan = Some(name.into());
+        self
+    }
+
     /// Asks for so many units. 0 only looks. Default: the rule's cost, which is 1 by default.
-    pub const fn cost(mut self, units: u64) -> Self {
+    pub fn cost(mut self, units: u64) -> Self {
         self.cost = Some(units);
         self
     }
@@ -55,6 +64,7 @@ impl Check {
         };
         settings.inspect(&rule, None);
         let cost = self.cost.unwrap_or(rule.cost());
+        let rule = settings.with_plan(&rule, self.plan.as_deref());
         let take = Take::new(rule, self.key).with_cost(cost);
         let decider = &settings.decider;
         if take.rule().is_shadow() {
@@ -112,12 +122,58 @@ impl IntoFuture for Check {
 
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (settings, key, cost) = (&self.settings, &self.key, &self.cost);
         f.debug_struct("Check")
-            .field("settings", settings)
-            .field("key", key)
-            .field("cost", cost)
+            .field("settings", &self.settings)
+            .field("key", &self.key)
+            .field("cost", &self.cost)
+            .field("plan", &self.plan)
             .finish()
+    }
+}
+
+/// A question to [`Limits::peek`](crate::Limits::peek): await it.
+#[derive(Debug)]
+#[must_use = "nothing is asked until it is awaited"]
+pub struct Peek {
+    store: Arc<dyn Store>,
+    /// Missing without a rule.
+    rule: Option<Arc<Rule>>,
+    key: Key,
+    plan: Option<Box<str>>,
+}
+
+impl Peek {
+    pub(crate) const fn new(store: Arc<dyn Store>, rule: Option<Arc<Rule>>, key: Key) -> Self {
+        Self {
+            store,
+            rule,
+            key,
+            plan: None,
+        }
+    }
+
+    /// What is left of the quotas of this [plan](Rule::with_plan) of the rule. One that the rule
+    /// does not have counts as none. Default: none, the rule's own quotas.
+    pub fn plan(mut self, name: &str) -> Self {
+        self.plan = Some(name.into());
+        self
+    }
+}
+
+impl IntoFuture for Peek {
+    type Output = Result<Option<Decision>, StoreError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let Some(rule) = self.rule else {
+                return Ok(None);
+            };
+            let of_plan = self.plan.and_then(|name| rule.for_plan(&name));
+            let rule = of_plan.unwrap_or_else(|| rule.for_no_plan());
+            let take = Take::new(rule, self.key);
+            self.store.peek(&take).await.map(Some)
+        })
     }
 }
 

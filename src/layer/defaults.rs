@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::headers::Headers;
-use super::settings::Exempt;
+use super::settings::{ChoosePlan, Exempt};
 use crate::callback::{DegradeCallback, ErrorCallback};
 use crate::key::KeyExtractor;
 use crate::key::ip::PeerHook;
@@ -16,6 +16,7 @@ pub(crate) struct Defaults {
     pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
     pub(crate) headers: Headers,
     pub(crate) exempt: Vec<Arc<Exempt>>,
+    pub(crate) plan: Option<Arc<ChoosePlan>>,
     pub(crate) peer: Option<PeerHook>,
 }
 

@@ -76,7 +76,7 @@ mod waiting;
 
 #[cfg(feature = "lock")]
 pub(crate) use action::Action;
-pub use check::{Admitted, Check, Refused};
+pub use check::{Admitted, Check, Peek, Refused};
 #[cfg(feature = "lock")]
 pub(crate) use decide::Verdict;
 pub(crate) use defaults::Defaults;

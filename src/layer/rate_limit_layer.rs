@@ -15,7 +15,7 @@ use crate::error::KeyError;
 use crate::key::{Key, KeyExtractor};
 use crate::metrics::RuleSnapshot;
 use crate::quota::Quota;
-use crate::rule::{Rule, SharedRules};
+use crate::rule::{Quotas, Rule, SharedRules};
 use crate::store::{Store, shared};
 
 /// Wraps handlers so that a store is asked before they run.
@@ -149,6 +149,79 @@ impl RateLimitLayer {
     /// ```
     pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.change().cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// The plan of a request, which chooses among the [plans](Rule::with_plan) of the rule; `None`
+    /// if it has none: the rule's own quotas apply. A plan that the rule does not have counts as
+    /// none, too: it is [counted](RuleSnapshot::unknown_plans), and logged once for each rule. A rule
+    /// without plans does not ask. A panic is answered with a 500. Default: the closure of
+    /// [`Limits`](crate::Limits::plan); without one, the [`Plan`](crate::rule::Plan) among the
+    /// request's extensions.
+    ///
+    /// Take the plan from what authentication has found out, and not from what a client may choose.
+    ///
+    /// ```
+    /// use tidegate::rule::Quotas;
+    /// use tidegate::{Quota, RateLimitLayer, Rule};
+    ///
+    /// /// What authentication puts into the extensions of a request.
+    /// #[derive(Clone)]
+    /// struct Customer {
+    ///     plan: String,
+    /// }
+    ///
+    /// let rule = Rule::new("api", [Quota::per_minute(10)])?
+    ///     .with_plan("pro", Quotas::new([Quota::per_minute(600)])?)?;
+    /// let layer = RateLimitLayer::from_rule(rule)
+    ///     .plan(|head| Some(head.extensions.get::<Customer>()?.plan.as_str()));
+    /// # let _ = layer;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    pub fn plan(mut self, plan: impl Fn(&Parts) -> Option<&str> + Send + Sync + 'static) -> Self {
+        self.change().plan = Some(Arc::new(plan));
+        self
+    }
+
+    /// The quotas of a request, where they stand elsewhere, as those of a customer in a table;
+    /// `None`: those of its plan, or the rule's own. All else is the rule's: path, key, cost,
+    /// algorithm. A panic is answered with a 500. Default: none.
+    ///
+    /// Charges count for quotas that the key gets later, as with [plans](Rule::with_plan): for as
+    /// long as the longest window that was in use when they were made, among this rule's in this
+    /// process. A longer window that comes later sees what is left. A window, or under GCRA a rate,
+    /// that is new for a key may find more used than was, never less; only a fixed window that is
+    /// new for a key may find less, if the longest one has just begun anew.
+    ///
+    /// Rules for up to 1,024 different quotas are kept, by use. Others are made for each request,
+    /// which takes some microseconds.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::sync::{Arc, RwLock};
+    /// use tidegate::key::Header;
+    /// use tidegate::rule::Quotas;
+    /// use tidegate::{Quota, RateLimitLayer, Rule};
+    ///
+    /// let tenants: Arc<RwLock<HashMap<String, Arc<Quotas>>>> = Arc::default();
+    /// let known = Arc::clone(&tenants);
+    /// let rule = Rule::new("api", [Quota::per_minute(10)])?.with_key(Header::new("x-tenant"));
+    /// let layer = RateLimitLayer::from_rule(rule).quotas(move |head| {
+    ///     let name = head.headers.get("x-tenant")?.to_str().ok()?;
+    ///     known.read().ok()?.get(name).cloned()
+    /// });
+    ///
+    /// // From the next request on:
+    /// let quotas = Arc::new(Quotas::new([Quota::per_minute(600)])?);
+    /// tenants.write().expect("no panic").insert("acme".to_owned(), quotas);
+    /// # let _ = layer;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    pub fn quotas(
+        mut self,
+        quotas: impl Fn(&Parts) -> Option<Arc<Quotas>> + Send + Sync + 'static,
+    ) -> Self {
+        self.change().quotas = Some(Arc::new(quotas));
         self
     }
 

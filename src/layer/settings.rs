@@ -14,7 +14,7 @@ use crate::callback::{Panicked, caught};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::metrics::{RuleCounters, RuleSnapshot};
-use crate::rule::{Exemptions, Rule, SharedRules};
+use crate::rule::{Exemptions, Plan, Quotas, Rule, SharedRules};
 use crate::store::{Store, Take};
 use crate::warning::{Warning, WarningKind};
 
@@ -23,6 +23,8 @@ use crate::warning::{Warning, WarningKind};
 pub(crate) struct Settings {
     pub(super) rule: RuleSource,
     pub(super) cost: Option<Arc<Cost>>,
+    pub(super) plan: Option<Arc<ChoosePlan>>,
+    pub(super) quotas: Option<Arc<ChooseQuotas>>,
     /// Any one of them exempts a request.
     pub(super) exempt: Vec<Arc<Exempt>>,
     pub(super) peer: Option<PeerHook>,
@@ -33,6 +35,10 @@ pub(crate) struct Settings {
 
 /// Computes the cost of a request from its head.
 type Cost = dyn Fn(&Parts) -> u64 + Send + Sync;
+/// The plan of a request with this head.
+pub(crate) type ChoosePlan = dyn Fn(&Parts) -> Option<&str> + Send + Sync;
+/// The quotas of a request with this head.
+type ChooseQuotas = dyn Fn(&Parts) -> Option<Arc<Quotas>> + Send + Sync;
 /// Whether a request with this head passes without being limited.
 pub(crate) type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
 
@@ -48,6 +54,8 @@ impl Settings {
         Self {
             rule,
             cost: None,
+            plan: None,
+            quotas: None,
             exempt: Vec::new(),
             peer: None,
             decider: Arc::new(Decider::new()),
@@ -75,6 +83,7 @@ impl Settings {
         responder.degrade = defaults.degrade;
         responder.on_error = defaults.on_error;
         Self {
+            plan: defaults.plan,
             exempt: defaults.exempt,
             peer: defaults.peer,
             decider: Arc::new(decider),
@@ -166,15 +175,16 @@ impl Settings {
     ) -> (Result<Take, Box<Action>>, Request<B>) {
         let has_key = self.responder.extractor(&rule).is_some();
         let has_exemptions = !self.exempt.is_empty() || rule.exemptions().is_some();
-        if !has_key && self.cost.is_none() && !has_exemptions {
-            return (Ok(Take::new(rule, Key::default())), request);
+        let has_choice = self.quotas.is_some() || rule.has_plans();
+        if !has_key && self.cost.is_none() && !has_exemptions && !has_choice {
+            return (Ok(Take::new(rule.for_no_plan(), Key::default())), request);
         }
         let (mut head, body) = request.into_parts();
         let take = self.read_head(rule, &mut head);
         (take, Request::from_parts(head, body))
     }
 
-    /// Exemption, key and cost of the request with this head. Whatever fails, a shadow rule lets
+    /// Exemption, key, cost and quotas of the request with this head. Whatever fails, a shadow rule lets
     /// the request pass.
     fn read_head(&self, rule: Arc<Rule>, head: &mut Parts) -> Result<Take, Box<Action>> {
         let failed = |action| match rule.is_shadow() {
@@ -200,7 +210,35 @@ impl Settings {
             Some(cost) => caught("cost", rule.path(), || cost(head)),
         };
         let cost = cost.map_err(|panicked| failed(panicked.into()))?;
+        let rule = self.choose_quotas(&rule, head);
+        let rule = rule.map_err(|panicked| failed(panicked.into()))?;
         Ok(Take::new(rule, key).with_cost(cost))
+    }
+
+    /// The rule with the quotas of the request with this head.
+    fn choose_quotas(&self, rule: &Arc<Rule>, head: &Parts) -> Result<Arc<Rule>, Panicked> {
+        let quotas = |choose: &Arc<ChooseQuotas>| caught("quotas", rule.path(), || choose(head));
+        if let Some(quotas) = self.quotas.as_ref().map(quotas).transpose()?.flatten() {
+            return Ok(rule.for_quotas(quotas));
+        }
+        let name = match &self.plan {
+            _ if !rule.has_plans() => None,
+            Some(choose) => caught("plan", rule.path(), || choose(head))?,
+            None => head.extensions.get::<Plan>().map(Plan::name),
+        };
+        Ok(self.with_plan(rule, name))
+    }
+
+    /// The rule with the quotas of this plan. For an unknown plan it is the rule with its own.
+    pub(super) fn with_plan(&self, rule: &Arc<Rule>, name: Option<&str>) -> Arc<Rule> {
+        let Some(name) = name.filter(|_| rule.has_plans()) else {
+            return rule.for_no_plan();
+        };
+        rule.for_plan(name).unwrap_or_else(|| {
+            self.responder.counters.unknown_plan();
+            rule.log_unknown_plan(name);
+            rule.for_no_plan()
+        })
     }
 
     /// Puts what the hook finds where the rule's extractor and its exemptions look for it.

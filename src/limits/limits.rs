@@ -9,11 +9,10 @@ use http::request::Parts;
 use super::checks::Checks;
 use super::paths::Paths;
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught};
-use crate::decision::Decision;
 use crate::error::{KeyError, StoreError};
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
-use crate::layer::{Check, Defaults, Headers, RateLimitLayer, Settings, Warnings};
+use crate::layer::{Check, Defaults, Headers, Peek, RateLimitLayer, Settings, Warnings};
 #[cfg(feature = "config")]
 use crate::live::{FileWatcher, Reloads};
 use crate::metrics::{NearLimit, Snapshot};
@@ -288,6 +287,13 @@ impl Limits {
         self.with("exempt", |defaults| defaults.exempt.push(Arc::new(exempt)))
     }
 
+    /// The plan of a request, as [`RateLimitLayer::plan`]. A layer may have its own. Default: the
+    /// [`Plan`](crate::rule::Plan) among the request's extensions.
+    #[must_use]
+    pub fn plan(self, plan: impl Fn(&Parts) -> Option<&str> + Send + Sync + 'static) -> Self {
+        self.with("plan", |defaults| defaults.plan = Some(Arc::new(plan)))
+    }
+
     /// The same counters and rules, and no store.
     #[cfg(feature = "metrics")]
     pub(super) fn without_store(&self) -> Self {
@@ -419,6 +425,7 @@ impl Limits {
     }
 
     /// What a key has left by the rule of a path, without charging it. `None` if there is no rule.
+    /// With [`plan`](Peek::plan) it is what is left of that plan's quotas.
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
@@ -438,15 +445,9 @@ impl Limits {
     /// # Errors
     ///
     /// [`StoreError`] if the store gives no answer.
-    pub async fn peek(
-        &self,
-        path: &str,
-        key: impl Into<Key>,
-    ) -> Result<Option<Decision>, StoreError> {
-        match self.take(path, key.into()) {
-            None => Ok(None),
-            Some(take) => self.shared_store().peek(&take).await.map(Some),
-        }
+    pub fn peek(&self, path: &str, key: impl Into<Key>) -> Peek {
+        let rule = self.rules.peek().find(path).cloned();
+        Peek::new(Arc::clone(self.shared_store()), rule, key.into())
     }
 
     /// Forgets what a key has used by the rule of a path. Says whether there was a count to forget;
@@ -457,16 +458,11 @@ impl Limits {
     /// [`StoreError`] if the store gives no answer. Whether the count was forgotten is then
     /// unknown; it is safe to ask again.
     pub async fn reset(&self, path: &str, key: impl Into<Key>) -> Result<bool, StoreError> {
-        match self.take(path, key.into()) {
+        let rule = self.rules.peek().find(path).cloned();
+        match rule.map(|rule| Take::new(rule, key.into())) {
             None => Ok(false),
             Some(take) => self.shared_store().reset(&take).await,
         }
-    }
-
-    /// The count of a key by the rule of a path, also while the rule is switched off.
-    fn take(&self, path: &str, key: Key) -> Option<Take> {
-        let rule = self.rules.peek().find(path).cloned();
-        rule.map(|rule| Take::new(rule, key))
     }
 
     /// From which part of a quota on an allowed request is counted as

@@ -39,6 +39,7 @@
 #[cfg(feature = "tracing")]
 mod denial_summary;
 mod latency;
+mod named_counters;
 #[cfg(feature = "metrics")]
 mod publisher;
 mod rule_counters;
@@ -50,4 +51,6 @@ pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]
 pub(crate) use publisher::Publisher;
 pub(crate) use rule_counters::{NearLimit, RuleCounters};
-pub use rule_snapshot::{DecisionOutcome, LatencyBucket, LatencySnapshot, RuleSnapshot, Snapshot};
+pub use rule_snapshot::{
+    DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, RuleSnapshot, Snapshot,
+};

@@ -63,6 +63,14 @@ const WAITING: Metric = Metric::gauge(
     "tidegate_waiting_requests",
     "Requests that wait for units now.",
 );
+const PLAN_DECISIONS: Metric = Metric::counter(
+    "tidegate_plan_decisions_total",
+    "Decisions about requests with a plan of the rule: a part of tidegate_decisions_total.",
+);
+const UNKNOWN_PLANS: Metric = Metric::counter(
+    "tidegate_unknown_plans_total",
+    "Requests with a plan that the rule does not have: its own quotas applied.",
+);
 const STORE_DURATION: Metric = Metric::histogram(
     "tidegate_store_duration_seconds",
     "How long the store took to answer.",
@@ -72,8 +80,10 @@ const UNMATCHED: Metric = Metric::counter(
     "Requests of layers whose path has no rule.",
 );
 
-const ALL: [&Metric; 14] = [
+const ALL: [&Metric; 16] = [
     &DECISIONS,
+    &PLAN_DECISIONS,
+    &UNKNOWN_PLANS,
     &DENIALS,
     &SHADOW_DENIALS,
     &SHADOW_ERRORS,
@@ -152,6 +162,20 @@ fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapsho
             metric.count(recorder, labels, *number);
         }
     }
+    for plan in &counted.plans {
+        let outcomes = [
+            (DecisionOutcome::Allowed, plan.allowed),
+            (DecisionOutcome::Denied, plan.denied),
+        ];
+        for (outcome, number) in outcomes {
+            let labels = vec![
+                rule.clone(),
+                Label::new("plan", plan.name.clone()),
+                Label::from_static_parts("outcome", outcome.name()),
+            ];
+            PLAN_DECISIONS.count(recorder, labels, number);
+        }
+    }
     for (kind, number) in counted.errors() {
         let labels = vec![rule.clone(), Label::from_static_parts("kind", kind)];
         ERRORS.count(recorder, labels, number);
@@ -162,6 +186,7 @@ fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapsho
         (NEAR_LIMIT, counted.near_limit),
         (REFUNDS, counted.refunds),
         (REFUNDED_UNITS, counted.refunded_units),
+        (UNKNOWN_PLANS, counted.unknown_plans),
         (WITHOUT_DECISION, counted.proceeded),
         (WAITED, counted.waited),
     ];

@@ -1,17 +1,15 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use arc_swap::ArcSwapOption;
 
 #[cfg(feature = "tracing")]
 use super::denial_summary::{DenialSummaries, DenialSummary};
 use super::latency::Latency;
-use super::rule_snapshot::{DecisionOutcome, RuleSnapshot};
+use super::named_counters::NamedCounters;
+use super::rule_snapshot::{DecisionOutcome, PlanSnapshot, RuleSnapshot};
 use crate::decision::{Decision, Source};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 use crate::rule::Rule;
-use crate::sync::lock;
 
 /// What all layers of one path count.
 ///
@@ -20,6 +18,7 @@ use crate::sync::lock;
 pub(crate) struct RuleCounters {
     decisions: [[Counter; Source::ALL.len()]; DecisionOutcome::ALL.len()],
     quota_denials: QuotaDenials,
+    plans: NamedCounters<PlanCounters>,
     shadow_quota_denials: QuotaDenials,
     /// The units of allowed requests beyond one for each. A request of cost 0 takes one away: the
     /// sum is exact, since numbers wrap around.
@@ -32,6 +31,7 @@ pub(crate) struct RuleCounters {
     key_errors: [Counter; KeyErrorKind::ALL.len()],
     shadow_errors: Counter,
     proceeded: Counter,
+    unknown_plans: Counter,
     waiting: Counter,
     waited: Counter,
     unmatched: Counter,
@@ -53,6 +53,11 @@ impl RuleCounters {
     #[inline]
     pub(crate) fn decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
         self.count(DecisionOutcome::of(decision), decision.source());
+        if let Some(plan) = rule.plan() {
+            let is_allowed = decision.is_allowed();
+            self.plans
+                .count(plan, |_| true, |counters| counters.decided(is_allowed));
+        }
         if !decision.is_allowed() {
             self.quota_denials.add(rule, decision);
             return;
@@ -99,6 +104,11 @@ impl RuleCounters {
     /// A request was admitted without a decision.
     pub(crate) fn proceeded(&self) {
         self.proceeded.add(1);
+    }
+
+    /// A request had a plan that the rule does not have.
+    pub(crate) fn unknown_plan(&self) {
+        self.unknown_plans.add(1);
     }
 
     /// Units were given back.
@@ -161,6 +171,7 @@ impl RuleCounters {
             units: allowed.saturating_add_signed(self.units_beyond_one.get() as i64),
             decisions,
             denials: self.quota_denials.snapshot(rule),
+            plans: rule.plans().map(|plan| self.plan_snapshot(plan)).collect(),
             shadow_denials: shadow.map_or_else(Vec::new, |shadow| {
                 self.shadow_quota_denials.snapshot(shadow)
             }),
@@ -171,9 +182,38 @@ impl RuleCounters {
             key_errors: self.key_errors.each_ref().map(Counter::get),
             shadow_errors: self.shadow_errors.get(),
             proceeded: self.proceeded.get(),
+            unknown_plans: self.unknown_plans.get(),
             waiting: self.waiting.get(),
             waited: self.waited.get(),
             latency: self.latency.snapshot(),
+        }
+    }
+}
+
+/// The decisions about requests with one plan.
+#[derive(Debug, Default)]
+struct PlanCounters {
+    allowed: Counter,
+    denied: Counter,
+}
+
+impl PlanCounters {
+    fn decided(&self, is_allowed: bool) {
+        match is_allowed {
+            true => self.allowed.add(1),
+            false => self.denied.add(1),
+        }
+    }
+}
+
+impl RuleCounters {
+    fn plan_snapshot(&self, name: &str) -> PlanSnapshot {
+        let read = |counters: &PlanCounters| (counters.allowed.get(), counters.denied.get());
+        let (allowed, denied) = self.plans.read(name, read);
+        PlanSnapshot {
+            name: name.to_owned(),
+            allowed,
+            denied,
         }
     }
 }
@@ -239,84 +279,35 @@ impl Default for NearLimit {
     }
 }
 
-/// Beyond this number of names, those that the rule does not have any more are forgotten. A rule
-/// that is changed back continues with its numbers, and ever new names take no memory.
-const MAX_NAMES: usize = 64;
-
-/// Denials by the quotas that had no room, by the quotas' names. A quota keeps its number when the
-/// rule changes.
+/// Denials by the quotas that had no room, by the quotas' names.
 #[derive(Debug, Default)]
-pub(super) struct QuotaDenials {
-    /// The counters of the rule that denied last, in the order of its quotas.
-    last: ArcSwapOption<RuleDenials>,
-    by_name: Mutex<Vec<(Box<str>, Arc<Counter>)>>,
-}
-
-#[derive(Debug)]
-struct RuleDenials {
-    rule: Arc<Rule>,
-    counters: Box<[Arc<Counter>]>,
-}
+pub(super) struct QuotaDenials(NamedCounters<Counter>);
 
 impl QuotaDenials {
     /// Counts a denial for each quota that denied the take.
-    pub(super) fn add(&self, rule: &Arc<Rule>, decision: &Decision) {
-        let last = self.last.load();
-        match &*last {
-            Some(last) if Arc::ptr_eq(&last.rule, rule) => last.add(decision),
-            _ => {
-                let denials = Arc::new(self.denials_of(rule));
-                denials.add(decision);
-                self.last.store(Some(denials));
-            }
-        }
-    }
-
-    fn denials_of(&self, rule: &Arc<Rule>) -> RuleDenials {
-        let mut by_name = lock(&self.by_name);
+    pub(super) fn add(&self, rule: &Rule, decision: &Decision) {
         let policies = rule.policies();
-        if by_name.len() > MAX_NAMES {
-            by_name.retain(|(name, _)| policies.iter().any(|policy| policy.name() == &**name));
-        }
-        let counters = policies.iter().map(|policy| {
-            let known = by_name.iter().find(|(name, _)| **name == *policy.name());
-            let known = known.map(|(_, counter)| Arc::clone(counter));
-            known.unwrap_or_else(|| {
-                let counter = Arc::<Counter>::default();
-                by_name.push((policy.name().into(), Arc::clone(&counter)));
-                counter
-            })
-        });
-        RuleDenials {
-            counters: counters.collect(),
-            rule: Arc::clone(rule),
+        let is_in_use = |name: &str| policies.iter().any(|policy| policy.name() == name);
+        for policy in decision.denied_by(policies) {
+            self.0
+                .count(policy.name(), is_in_use, |counter| counter.add(1));
         }
     }
 
-    /// The name of each quota of the rule, and its denials.
+    /// The name of each quota of the rule and of its plans, and its denials.
     pub(super) fn snapshot(&self, rule: &Rule) -> Vec<(String, u64)> {
-        let by_name = lock(&self.by_name);
-        let names = rule.policies().iter().map(|policy| policy.name());
+        let names = rule.all_policy_names().into_iter();
         let denials = names.map(|name| {
-            let known = by_name.iter().find(|(known, _)| **known == *name);
-            (
-                name.to_owned(),
-                known.map_or(0, |(_, counter)| counter.get()),
-            )
+            let number = self.0.read(&name, Counter::get);
+            (name, number)
         });
         denials.collect()
     }
 }
 
-impl RuleDenials {
-    fn add(&self, decision: &Decision) {
-        let counters = decision.denied_by(&self.counters);
-        counters.for_each(|counter| counter.add(1));
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::named_counters::MAX_NAMES;
     use super::*;
     use crate::quota::Quota;
 
@@ -360,7 +351,7 @@ mod tests {
         let denials = QuotaDenials::default();
         for number in 0..10 * MAX_NAMES {
             deny(&denials, &number.to_string());
-            let names = denials.by_name.lock().expect("no panic").len();
+            let names = denials.0.len();
             assert!(names <= MAX_NAMES + 1, "{names}");
         }
     }

@@ -18,6 +18,9 @@ pub struct RuleSnapshot {
     pub denials: Vec<(String, u64)>,
     /// The same for the quotas of the rule's [shadow](crate::Rule::with_shadow).
     pub shadow_denials: Vec<(String, u64)>,
+    /// The decisions about requests with each [plan](crate::Rule::with_plan) of the rule. They are
+    /// among those of the rule.
+    pub plans: Vec<PlanSnapshot>,
     /// Units that allowed requests were charged.
     pub units: u64,
     /// Allowed requests after which a quota was used to 80 %, or
@@ -36,6 +39,8 @@ pub struct RuleSnapshot {
     /// Requests that were admitted without a decision, because the rule or an error callback says
     /// so, as [`FailOpen`](crate::FailOpen) does.
     pub proceeded: u64,
+    /// Requests with a plan that the rule does not have: its own quotas applied.
+    pub unknown_plans: u64,
     /// Requests that wait for units now.
     pub waiting: u64,
     /// Requests that waited for units, or still do.
@@ -76,6 +81,18 @@ impl RuleSnapshot {
         let key = KeyErrorKind::ALL.map(|kind| (kind.name(), self.key_errors(kind)));
         store.into_iter().chain(key)
     }
+}
+
+/// What the layers of one path have counted of the requests with one plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlanSnapshot {
+    /// The plan.
+    pub name: String,
+    /// Requests that were admitted.
+    pub allowed: u64,
+    /// Requests that were denied, also those that no wait would have helped.
+    pub denied: u64,
 }
 
 /// What the layers of [`Limits`](crate::Limits) have counted since they were made.

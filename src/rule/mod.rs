@@ -26,7 +26,9 @@
 
 mod count_name;
 mod exemptions;
+mod plans;
 mod policy;
+mod quotas;
 pub(crate) mod rule;
 pub(crate) mod rules;
 mod share;
@@ -34,7 +36,9 @@ mod shared_rules;
 
 pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
+pub use plans::Plan;
 pub use policy::Policy;
+pub use quotas::Quotas;
 pub(crate) use rule::Rule;
 pub use rule::{OnError, RuleError};
 pub(crate) use rules::Rules;

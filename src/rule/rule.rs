@@ -3,11 +3,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::exemptions::Exemptions;
+use super::plans::{DerivedRules, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
+use super::quotas::{Quotas, check_policies};
 use super::share::Share;
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
 use crate::quota::{MAX_QUOTAS, Quota};
+use crate::trace;
 
 /// A lease is at most this part of the shortest window: so at least 98 % of a quota can be used.
 const LEASES_IN_WINDOW: u32 = 50;
@@ -34,8 +37,13 @@ pub struct Rule {
     pub(super) id_hash: u64,
     prefix: Option<Arc<str>>,
     policies: Box<[Policy]>,
-    /// The policies' quotas, as a slice for the algorithms.
+    /// The policies' quotas, as a slice for the algorithms, and behind them those of the plans
+    /// that only count.
     quotas: Box<[Quota]>,
+    /// In alphabetical order of their names. A rule that is made for a plan has none.
+    pub(super) plans: Box<[PlanQuotas]>,
+    /// The plan that it is made for.
+    pub(super) plan: Option<Arc<str>>,
     /// The longest time for which a charge counts, in microseconds.
     life: u64,
     key: Option<Arc<dyn KeyExtractor>>,
@@ -50,12 +58,20 @@ pub struct Rule {
     is_candidate: bool,
     /// The candidate that is asked beside this rule.
     shadow: Option<Arc<Self>>,
-    /// The quotas as a question to Redis contains them, encoded once.
+    made: Made,
+}
+
+/// What is made of a rule once, when it is needed first.
+#[derive(Clone, Default)]
+struct Made {
+    /// The quotas as a question to Redis contains them.
     question: OnceLock<Box<[u8]>>,
-    /// What clients are told of the policies, written once.
+    /// What clients are told of the policies.
     texts: PolicyTexts,
     /// The rule with a fallback's share of the quotas, for the share that was asked for first.
-    shared: OnceLock<(Share, Arc<Self>)>,
+    shared: OnceLock<(Share, Arc<Rule>)>,
+    /// The rule with other quotas than its own.
+    derived: OnceLock<Arc<DerivedRules>>,
 }
 
 impl Rule {
@@ -100,17 +116,7 @@ impl Rule {
         if path.is_empty() {
             return Err(RuleError::EmptyPath);
         }
-        if !(1..=MAX_QUOTAS).contains(&policies.len()) {
-            return Err(RuleError::NumberOfQuotas(policies.len()));
-        }
-        for (at, policy) in policies.iter().enumerate() {
-            if policies[..at]
-                .iter()
-                .any(|other| other.name() == policy.name())
-            {
-                return Err(RuleError::SameName(policy.name().to_owned()));
-            }
-        }
+        check_policies(&policies)?;
         let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
         let id = id_of(path, Algorithm::default(), false);
         Ok(Self {
@@ -121,6 +127,8 @@ impl Rule {
             life: longest_life(Algorithm::default().into(), &quotas),
             quotas,
             policies,
+            plans: Box::default(),
+            plan: None,
             key: None,
             exemptions: None,
             cost: 1,
@@ -130,9 +138,7 @@ impl Rule {
             is_shadow: false,
             is_candidate: false,
             shadow: None,
-            question: OnceLock::new(),
-            texts: PolicyTexts::default(),
-            shared: OnceLock::new(),
+            made: Made::default(),
         })
     }
 
@@ -141,22 +147,21 @@ impl Rule {
     #[must_use]
     pub fn with_key(mut self, key: impl KeyExtractor) -> Self {
         self.key = Some(Arc::new(key));
-        self
+        self.remade()
     }
 
     /// The requests that pass without being limited. Default: none.
     #[cfg(feature = "config")]
     pub(crate) fn with_exemptions(mut self, exemptions: Exemptions) -> Self {
         self.exemptions = (!exemptions.is_empty()).then(|| Arc::new(exemptions));
-        self
+        self.remade()
     }
 
     /// The units that one request consumes. A cost of 0 is always allowed. Default: 1.
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
         self.cost = cost;
-        self.shared = OnceLock::new();
-        self
+        self.remade()
     }
 
     /// How requests are counted. Default: [`Algorithm::SlidingLog`].
@@ -180,8 +185,7 @@ impl Rule {
     pub fn with_algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
         self.lease = 0;
         self.counting = algorithm.into().with_lease(0);
-        self.life = longest_life(self.counting, &self.quotas);
-        self.question = OnceLock::new();
+        self.count_along(&[]);
         self.renamed()
     }
 
@@ -189,7 +193,12 @@ impl Rule {
     fn renamed(mut self) -> Self {
         self.id = id_of(&self.path, self.counting.algorithm(), self.is_shadow);
         self.id_hash = hash(&self.id);
-        self.shared = OnceLock::new();
+        self.remade()
+    }
+
+    /// The same, about which nothing is known yet that was made of it before a change.
+    fn remade(mut self) -> Self {
+        self.made = Made::default();
         self
     }
 
@@ -246,7 +255,7 @@ impl Rule {
         candidate.shadow = None;
         candidate.is_candidate = true;
         self.shadow = Some(Arc::new(candidate.into_shadow()));
-        self
+        self.remade()
     }
 
     /// The candidate that is tried beside this rule.
@@ -260,7 +269,7 @@ impl Rule {
     #[must_use]
     pub fn with_on_error(mut self, on_error: OnError) -> Self {
         self.on_error = Some(on_error);
-        self
+        self.remade()
     }
 
     /// The beginning of the names of this rule's keys in a store. End it with a separator: nothing
@@ -272,8 +281,7 @@ impl Rule {
             Arc::make_mut(shadow).prefix = Some(Arc::clone(&prefix));
         }
         self.prefix = Some(prefix);
-        self.shared = OnceLock::new();
-        self
+        self.remade()
     }
 
     /// The name of what is limited.
@@ -291,6 +299,12 @@ impl Rule {
     /// The quotas alone, in the policies' order.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
+        &self.quotas[..self.policies.len()]
+    }
+
+    /// The quotas that a take is charged to: behind those of the policies, those of other plans,
+    /// which only count.
+    pub(crate) fn charged_quotas(&self) -> &[Quota] {
         &self.quotas
     }
 
@@ -324,12 +338,12 @@ impl Rule {
     /// The quotas as a question to Redis contains them. `encode` is called once.
     #[cfg(feature = "redis")]
     pub(crate) fn question(&self, encode: impl FnOnce(&Self) -> Box<[u8]>) -> &[u8] {
-        self.question.get_or_init(|| encode(self))
+        self.made.question.get_or_init(|| encode(self))
     }
 
     /// What clients are told of the policies.
     pub(crate) const fn texts(&self) -> &PolicyTexts {
-        &self.texts
+        &self.made.texts
     }
 
     pub(crate) fn exemptions(&self) -> Option<&Exemptions> {
@@ -388,19 +402,190 @@ impl Rule {
         if algorithm.lease_end().is_none() {
             return Err(RuleError::NoLeases(algorithm.name()));
         }
-        let windows = self.quotas.iter().map(Quota::window);
-        let longest_lease = windows.min().unwrap_or_default() / LEASES_IN_WINDOW;
-        let lease = lease.min(longest_lease).as_millis();
-        let lease = u32::try_from(lease).unwrap_or(u32::MAX);
-        let counting = self.counting.with_lease(lease);
-        let life = longest_life(counting, &self.quotas);
-        if u128::from(life) > Quota::MAX_WINDOW.as_micros() {
-            return Err(RuleError::LeaseTooLong);
+        self.lease = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
+        self.shorten_lease(&[]);
+        self.checked_life()
+    }
+
+    /// Shortens the lease for these windows, those of the rule and those of its plans.
+    fn shorten_lease(&mut self, others: &[Quota]) {
+        let windows = self.all_quotas().chain(others.iter().copied());
+        let shortest = windows
+            .map(|quota| quota.window())
+            .min()
+            .unwrap_or_default();
+        let longest_lease = (shortest / LEASES_IN_WINDOW).as_millis();
+        let longest_lease = u32::try_from(longest_lease).unwrap_or(u32::MAX);
+        self.lease = self.lease.min(longest_lease);
+        self.counting = self.counting.with_lease(self.lease);
+        self.life = longest_life(self.counting, &self.quotas);
+    }
+
+    fn checked_life(self) -> Result<Self, RuleError> {
+        match u128::from(self.life) > Quota::MAX_WINDOW.as_micros() {
+            true if self.lease > 0 => Err(RuleError::LeaseTooLong),
+            _ => Ok(self.remade()),
         }
-        (self.lease, self.counting, self.life) = (lease, counting, life);
-        self.question = OnceLock::new();
-        self.shared = OnceLock::new();
-        Ok(self)
+    }
+
+    /// Adds a plan: other quotas for the requests that say its name, by
+    /// [`RateLimitLayer::plan`](crate::RateLimitLayer::plan) or a [`Plan`](crate::rule::Plan)
+    /// among their extensions. All else stays: path, key, cost, algorithm. A charge counts in every
+    /// window of every quota of the rule and of its plans. So an upgrade keeps what was used, a
+    /// downgrade denies until it fits, and no plan admits more than its max where a key is asked
+    /// about under several. Default: none.
+    ///
+    /// The rule's [candidate](Self::with_shadow) is for requests without a plan only. Of more than
+    /// 16 quotas with different windows (under GCRA: different rates), a key whose plan changes may
+    /// be denied longer than it would be with fewer of them, never less.
+    ///
+    /// ```
+    /// use tidegate::rule::Quotas;
+    /// use tidegate::{Quota, Rule};
+    ///
+    /// let rule = Rule::new("api", [Quota::per_minute(10)])?
+    ///     .with_plan("pro", Quotas::new([Quota::per_minute(600)])?)?;
+    /// let pro = rule.of_plan("pro").expect("it stands above");
+    /// assert_eq!((pro.plan(), pro.quotas()[0].max()), (Some("pro"), 600));
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if the name is empty, if there is a plan of this name, or if the rule has a
+    /// lease that makes a window of ten years longer.
+    pub fn with_plan(mut self, name: &str, quotas: Quotas) -> Result<Self, RuleError> {
+        if name.is_empty() {
+            return Err(RuleError::EmptyPlan);
+        }
+        let Err(at) = self.plans.binary_search_by(|plan| (*plan.name).cmp(name)) else {
+            return Err(RuleError::SamePlan(name.to_owned()));
+        };
+        let mut plans = std::mem::take(&mut self.plans).into_vec();
+        let name = name.into();
+        plans.insert(at, PlanQuotas { name, quotas });
+        self.plans = plans.into();
+        self.count_along(&[]);
+        self.checked_life()
+    }
+
+    pub(crate) const fn has_plans(&self) -> bool {
+        !self.plans.is_empty()
+    }
+
+    /// The names of its plans, in alphabetical order.
+    pub fn plans(&self) -> impl Iterator<Item = &str> {
+        self.plans.iter().map(|plan| &*plan.name)
+    }
+
+    /// The names of its policies, and of those of its plans.
+    pub(crate) fn all_policy_names(&self) -> Vec<String> {
+        let of_plans = self.plans.iter();
+        let of_plans = of_plans.flat_map(|plan| plan.quotas.policies(&self.path));
+        let all = self.policies.iter().cloned().chain(of_plans);
+        let mut names: Vec<String> = Vec::new();
+        for policy in all {
+            if !names.iter().any(|known| known == policy.name()) {
+                names.push(policy.name().to_owned());
+            }
+        }
+        names
+    }
+
+    /// The plan that this rule is made for; `None` for a rule with its own quotas.
+    #[must_use]
+    pub fn plan(&self) -> Option<&str> {
+        self.plan.as_deref()
+    }
+
+    /// This rule with the quotas of a plan. `None` if there is no plan of this name.
+    #[must_use]
+    pub fn of_plan(&self, name: &str) -> Option<Arc<Self>> {
+        self.derived().of_plan(name).cloned()
+    }
+
+    fn derived(&self) -> &DerivedRules {
+        self.made
+            .derived
+            .get_or_init(|| Arc::new(DerivedRules::of(self)))
+    }
+
+    /// The rule that a request without a plan is decided by.
+    pub(crate) fn for_no_plan(self: &Arc<Self>) -> Arc<Self> {
+        match self.made.derived.get() {
+            None => Arc::clone(self),
+            Some(derived) => derived.own(self),
+        }
+    }
+
+    /// The rule that a request with this plan is decided by; `None` if there is no such plan.
+    pub(crate) fn for_plan(self: &Arc<Self>, name: &str) -> Option<Arc<Self>> {
+        self.derived().plan(self, name)
+    }
+
+    /// The rule that a request with quotas from code is decided by.
+    pub(crate) fn for_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
+        self.derived().given(self, quotas)
+    }
+
+    /// Logs that a request had an unknown plan, once. A client may have chosen its name.
+    pub(crate) fn log_unknown_plan(&self, name: &str) {
+        let is_logged = &self.derived().is_unknown_plan_logged;
+        if !is_logged.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            const MAX_BYTES: usize = 64;
+            let path = self.path();
+            let plan: String = name.escape_default().take(MAX_BYTES).collect();
+            trace::event!(warn: path, plan, "unknown plan: the rule's own quotas apply");
+        }
+    }
+
+    /// The quotas of the rule, and those of its plans.
+    pub(crate) fn all_quotas(&self) -> impl Iterator<Item = Quota> {
+        let of_plans = self
+            .plans
+            .iter()
+            .flat_map(|plan| plan.quotas.iter().copied());
+        self.quotas().iter().copied().chain(of_plans)
+    }
+
+    /// Takes are charged to the quotas of all plans along with the policies', or to others in place
+    /// of these.
+    fn count_along(&mut self, others: &[Quota]) {
+        let algorithm = self.counting.algorithm();
+        let own = self.policies.iter().map(Policy::quota);
+        let mut charged: Vec<_> = own.collect();
+        let along = match others {
+            [] => {
+                let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.iter());
+                let all: Vec<_> = charged.iter().chain(of_plans).copied().collect();
+                algorithm.counted_along(&charged, &all)
+            }
+            others => algorithm.counted_along(&charged, others),
+        };
+        charged.extend(along);
+        self.quotas = charged.into();
+        self.shorten_lease(others);
+    }
+
+    /// This rule with other quotas of its own, which are those of a plan, or come from code. Takes
+    /// are charged to `others` along with these, or to the quotas of all plans.
+    pub(super) fn with_other_quotas(
+        &self,
+        policies: Box<[Policy]>,
+        plan: Option<Arc<str>>,
+        others: &[Quota],
+    ) -> Self {
+        let all: Vec<_> = self.all_quotas().collect();
+        let mut rule = Self {
+            policies,
+            shadow: self.shadow.clone().filter(|_| plan.is_none()),
+            plans: Box::default(),
+            plan,
+            made: Made::default(),
+            ..self.clone()
+        };
+        rule.count_along(if others.is_empty() { &all } else { others });
+        rule
     }
 
     /// How long units may be held ahead; `None` without leases.
@@ -422,6 +607,7 @@ impl Rule {
     /// process rarely uses a second share.
     pub(crate) fn of_share(&self, share: Share) -> Arc<Self> {
         let (known, rule) = self
+            .made
             .shared
             .get_or_init(|| (share, Arc::new(self.make_share(share))));
         match *known == share {
@@ -437,14 +623,17 @@ impl Rule {
             policy.with_quota(quota)
         };
         let policies: Box<[Policy]> = self.policies.iter().map(shared).collect();
-        let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
+        let along = &self.quotas[policies.len()..];
+        let along = along
+            .iter()
+            .map(|quota| share.quota(quota, algorithm, cost).counting_only());
+        let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).chain(along).collect();
         Self {
             life: longest_life(self.counting, &quotas),
             quotas,
             policies,
-            question: OnceLock::new(),
-            texts: PolicyTexts::default(),
-            shared: OnceLock::new(),
+            plans: Box::default(),
+            made: Made::default(),
             ..self.clone()
         }
     }
@@ -470,6 +659,8 @@ impl fmt::Debug for Rule {
         f.debug_struct("Rule")
             .field("path", &self.path)
             .field("policies", &self.policies)
+            .field("plan", &self.plan)
+            .field("plans", &self.plans)
             .field("has_key", &self.key.is_some())
             .field("cost", &self.cost)
             .field("counting", &self.counting)
@@ -495,6 +686,12 @@ pub enum RuleError {
     /// Two quotas have the same name.
     #[error("two quotas are named \"{0}\", expected a name of its own for each")]
     SameName(String),
+    /// The name of a plan is the empty string.
+    #[error("the plan has no name")]
+    EmptyPlan,
+    /// Two plans have the same name.
+    #[error("two plans are named \"{0}\", expected a name of its own for each")]
+    SamePlan(String),
     /// A lease under an algorithm that has none.
     #[error("no leases under {0}, expected sliding-log, sliding-window or fixed-window")]
     NoLeases(&'static str),

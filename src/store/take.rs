@@ -73,10 +73,12 @@ impl Take {
         self.cost
     }
 
-    /// The quotas that have to have room.
+    /// The quotas that are charged: those of the rule, which have to have room, and behind them
+    /// those that [only count](Quota::only_counts), because other plans of the rule have them. A
+    /// decision says nothing of the latter.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
-        self.rule().quotas()
+        self.rule().charged_quotas()
     }
 
     /// The name under which a store keeps the count of the rule and key: the prefix, the rule's

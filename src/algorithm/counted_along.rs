@@ -1,0 +1,142 @@
+//! Which quotas a take is charged to beside its own, where a rule has several sets of quotas.
+
+use super::algorithm::Algorithm;
+use super::gcra::Pace;
+use crate::quota::{MAX_QUOTAS, Quota};
+
+impl Algorithm {
+    /// The quotas that a take under `own` quotas is charged to along with these, so that it counts
+    /// under each quota of `all`, too. They [only count](Quota::only_counts).
+    pub(crate) fn counted_along(self, own: &[Quota], all: &[Quota]) -> Vec<Quota> {
+        let along = self.distinct(own, all);
+        match own.len() + along.len() <= MAX_QUOTAS {
+            true => along,
+            false => self.bound(own, all),
+        }
+    }
+
+    /// One quota at most that counts no less than any quota of `all` would. A quota of these that
+    /// is asked about for the first time begins with what counts there.
+    pub(crate) fn bound(self, own: &[Quota], all: &[Quota]) -> Vec<Quota> {
+        let bound = match self {
+            Self::SlidingLog | Self::SlidingWindow | Self::FixedWindow => longest(all),
+            Self::Gcra => slowest(all),
+        };
+        self.distinct(own, bound.as_slice())
+    }
+
+    /// Quotas that have a state of their own beside those of `own` quotas, one for each state.
+    fn distinct(self, own: &[Quota], all: &[Quota]) -> Vec<Quota> {
+        if self == Self::SlidingLog {
+            return log_horizon(own, all).into_iter().collect();
+        }
+        let is_same = |a: &Quota, b: &Quota| {
+            a.window_micros() == b.window_micros() && (self != Self::Gcra || a.max() == b.max())
+        };
+        let mut along: Vec<Quota> = Vec::new();
+        // No take is ever charged under a quota of no units.
+        for quota in all.iter().filter(|quota| quota.max() > 0) {
+            if own.iter().any(|own| is_same(own, quota)) {
+                continue;
+            }
+            let quota = quota.counting_only();
+            match along.iter_mut().find(|known| is_same(known, &quota)) {
+                None => along.push(quota),
+                Some(known) if capacity(known) < capacity(&quota) => *known = quota,
+                Some(_) => {}
+            }
+        }
+        along
+    }
+}
+
+/// A log needs its entries for the longest window, and, where windows become shorter, as many units
+/// as any quota admits.
+fn log_horizon(own: &[Quota], all: &[Quota]) -> Option<Quota> {
+    let window = |quotas: &[Quota]| quotas.iter().map(Quota::window_micros).max();
+    let max = |quotas: &[Quota]| quotas.iter().map(Quota::max).max();
+    let is_beyond = window(all) > window(own) || max(all) > max(own);
+    let horizon = || Some(Quota::of_micros(max(all)?, window(all)?).counting_only());
+    is_beyond.then(horizon).flatten()
+}
+
+fn longest(all: &[Quota]) -> Option<Quota> {
+    let longest = all.iter().max_by_key(|quota| quota.window_micros());
+    longest.copied()
+}
+
+/// The bucket that drains most slowly, and holds as much as the largest one: no other bucket that
+/// was charged the same holds more.
+fn slowest(all: &[Quota]) -> Option<Quota> {
+    let with_units = || all.iter().filter(|quota| quota.max() > 0);
+    let rate = |a: &&Quota, b: &&Quota| {
+        let cross = |a: &Quota, b: &Quota| u128::from(a.max()) * u128::from(b.window_micros());
+        cross(a, b).cmp(&cross(b, a))
+    };
+    let slowest = with_units().min_by(rate)?;
+    let burst = with_units().map(capacity).max()?;
+    // A burst that would take longer than ten years to come back.
+    let most = Pace::of(slowest)
+        .drained(Quota::MAX_WINDOW.as_micros() as u64)
+        .0;
+    let burst = burst.min(most).min(Quota::MAX_UNITS);
+    slowest.without_burst().with_burst(burst).ok()
+}
+
+fn capacity(quota: &Quota) -> u64 {
+    quota.max().max(quota.burst())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn quota(max: u64, seconds: u64) -> Quota {
+        Quota::new(Duration::from_secs(seconds), max).expect("valid")
+    }
+
+    /// Max, window in seconds, and burst of what is charged along.
+    fn along(found: Vec<Quota>) -> Vec<(u64, u64, u64)> {
+        assert!(found.iter().all(Quota::only_counts));
+        let parts = |quota: &Quota| (quota.max(), quota.window().as_secs(), quota.burst());
+        found.iter().map(parts).collect()
+    }
+
+    #[test]
+    fn each_state_is_charged_once() {
+        let all = [
+            quota(5, 60),
+            quota(100, 60),
+            quota(1_000, 3_600),
+            quota(0, 7),
+        ];
+        let of = |algorithm: Algorithm, own| along(algorithm.counted_along(&[own], &all));
+        let (log, gcra) = (Algorithm::SlidingLog, Algorithm::Gcra);
+        assert_eq!(of(log, all[0]), [(1_000, 3_600, 1_000)]);
+        assert_eq!(of(log, all[2]), []);
+        for windows in [Algorithm::SlidingWindow, Algorithm::FixedWindow] {
+            assert_eq!(of(windows, all[0]), [(1_000, 3_600, 1_000)]);
+            assert_eq!(of(windows, all[2]), [(100, 60, 100)]);
+        }
+        assert_eq!(of(gcra, all[0]), [(100, 60, 100), (1_000, 3_600, 1_000)]);
+    }
+
+    #[test]
+    fn of_too_many_one_stands_for_all() {
+        let all: Vec<_> = (1..=40)
+            .map(|number| quota(2 * number + 1, number))
+            .collect();
+        let of = |algorithm: Algorithm| along(algorithm.counted_along(&all[..1], &all));
+        assert_eq!(of(Algorithm::SlidingWindow), [(81, 40, 81)]);
+        assert_eq!(of(Algorithm::Gcra), [(81, 40, 81)]);
+        let fast = [quota(1_000_000, 1), quota(1, 315_360_000)];
+        let bound = along(Algorithm::Gcra.bound(&fast[..1], &fast));
+        assert_eq!(
+            bound,
+            [(1, 315_360_000, 1)],
+            "more would take longer than ten years"
+        );
+    }
+}
