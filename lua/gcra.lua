@@ -21,6 +21,7 @@ local EXACT = 9007199254740992
 local function read_quota(from)
   local max, window, burst, life, pace_units, pace_micros, behind = unpack(QUOTA, ARGV[1], from)
   return { max = max, window = window, burst = burst, variant = max, life = life,
+    capacity = math.max(max, burst),
     limit = max > 0 and burst or 0, pace_units = pace_units, pace_micros = pace_micros }, behind
 end
 
@@ -109,6 +110,7 @@ local function ends_at(tally) return tally.start + time_for(tally.units, tally) 
 
 local function new_tally(quota)
   return { max = quota.max, window = quota.window, burst = quota.burst, variant = quota.max,
+    capacity = quota.capacity,
     life = quota.life, needed_until = 0, refundable_since = 0, used = 0, start = 0, units = 0,
     pace_units = quota.pace_units, pace_micros = quota.pace_micros }
 end
@@ -136,9 +138,15 @@ local function charge(tally, time, units, charged_at)
     tally.units = tally.units - paces * tally.pace_units
   end
   -- What another quota's takes charge in beyond what it can hold is lost.
-  local room = (tally.burst > tally.max and tally.burst or tally.max) - before
+  local room = tally.capacity - before
   local held = units
-  if held > room then held = room > 0 and room or 0 end
+  if held > room and room >= 0 then
+    -- It is full to the brim, not to the last unit that fits wholly.
+    tally.start, tally.units, tally.used = time, before + room, before + room
+    return units - room
+  elseif held > room then
+    held = 0
+  end
   tally.units, tally.used = tally.units + held, before + held
   return units - held
 end

@@ -19,6 +19,7 @@ local function read_tally(raw, from, charged_at)
     unpack(TALLY, raw, from)
   if start > charged_at or window == 0 then return nil end
   local tally = { max = max, window = window, burst = burst, variant = max, life = window,
+    capacity = math.max(max, burst),
     needed_until = needed_until, refundable_since = refundable_since, used = 0, start = start,
     units = units }
   local quota = quotas[1]

@@ -21,10 +21,10 @@
 --
 -- Uses   MARK, LEASED_MARK; used_now, read_tally: see `read_tallies`
 --        read_quota(at) -> quota, at   with max, window, limit, life: how long a charge counts at
---                                      most, and `variant`: a tally of the same window and variant
---                                      can be the quota's own
+--                                      most, `variant`, and perhaps capacity: a tally of the same
+--                                      window, variant and capacity can be the quota's own
 --        lengthen(quota, by), or nil: makes its window longer than `given`, that of the rule
---        new_tally(quota)              with window, variant
+--        new_tally(quota)              with window, variant, and perhaps capacity
 --        carried_over(tally, charged_at)
 --                                      units that another tally has to be charged with then to
 --                                      count as much
@@ -68,11 +68,13 @@ for place = 1, #KEYS do
       local quota, tally = quotas[n], nil
       for before = 1, n - 1 do
         local own = counters[before]
-        if own.window == quota.window and own.variant == quota.variant then tally = own end
+        if own.window == quota.window and own.variant == quota.variant
+          and own.capacity == quota.capacity then tally = own end
       end
       for t = 1, not tally and anything_counts and #tallies or 0 do
         local known = tallies[t]
-        if known.window == quota.window and known.variant == quota.variant then tally = known end
+        if known.window == quota.window and known.variant == quota.variant
+          and known.capacity == quota.capacity then tally = known end
       end
       if not tally then
         tally, is_changed = new_tally(quota), true

@@ -1,7 +1,7 @@
 //! Which quotas a take is charged to beside its own, where a rule has several sets of quotas.
 
 use super::algorithm::Algorithm;
-use super::gcra::Pace;
+use super::gcra::{Pace, capacity};
 use crate::quota::{MAX_QUOTAS, Quota};
 
 impl Algorithm {
@@ -31,7 +31,8 @@ impl Algorithm {
             return log_horizon(own, all).into_iter().collect();
         }
         let is_same = |a: &Quota, b: &Quota| {
-            a.window_micros() == b.window_micros() && (self != Self::Gcra || a.max() == b.max())
+            let is_same_bucket = || a.max() == b.max() && capacity(a) == capacity(b);
+            a.window_micros() == b.window_micros() && (self != Self::Gcra || is_same_bucket())
         };
         let mut along: Vec<Quota> = Vec::new();
         // No take is ever charged under a quota of no units.
@@ -61,7 +62,8 @@ fn log_horizon(own: &[Quota], all: &[Quota]) -> Option<Quota> {
 }
 
 fn longest(all: &[Quota]) -> Option<Quota> {
-    let longest = all.iter().max_by_key(|quota| quota.window_micros());
+    let with_units = all.iter().filter(|quota| quota.max() > 0);
+    let longest = with_units.max_by_key(|quota| quota.window_micros());
     longest.copied()
 }
 
@@ -81,10 +83,6 @@ fn slowest(all: &[Quota]) -> Option<Quota> {
         .0;
     let burst = burst.min(most).min(Quota::MAX_UNITS);
     slowest.without_burst().with_burst(burst).ok()
-}
-
-fn capacity(quota: &Quota) -> u64 {
-    quota.max().max(quota.burst())
 }
 
 #[cfg(test)]

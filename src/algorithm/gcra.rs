@@ -67,12 +67,10 @@ pub(super) struct Bucket {
     units: u64,
 }
 
-impl Bucket {
-    /// The most that it holds. Takes of another quota may cost more: what they pour in beyond is
-    /// lost.
-    fn capacity(&self) -> u64 {
-        self.quota.max().max(self.quota.burst())
-    }
+/// The most that a quota's bucket holds. Takes of another quota may cost more: what they pour in
+/// beyond is lost.
+pub(super) fn capacity(quota: &Quota) -> u64 {
+    quota.max().max(quota.burst())
 }
 
 impl Tally for Bucket {
@@ -91,15 +89,14 @@ impl Tally for Bucket {
     }
 
     fn can_serve(&self, quota: &Quota, _: u16) -> bool {
-        self.quota.max() == quota.max() && self.quota.window_micros() == quota.window_micros()
+        self.quota.max() == quota.max()
+            && self.quota.window_micros() == quota.window_micros()
+            && capacity(&self.quota) == capacity(quota)
     }
 
     fn serve(&mut self, quota: &Quota) {
-        // Max and window are the same: otherwise it would be another tally.
-        if self.quota.burst() != quota.burst() {
-            self.quota = *quota;
-            self.life = self.pace.life(quota);
-        }
+        // It drains and holds the same: otherwise it would be another tally.
+        self.quota = *quota;
     }
 
     fn quota(&self) -> &Quota {
@@ -151,7 +148,13 @@ impl Tally for Bucket {
             self.start += level.paces * self.pace.micros;
             self.units -= level.paces * self.pace.units;
         }
-        let room = self.capacity().saturating_sub(level.used);
+        let (capacity, used) = (capacity(&self.quota), level.used);
+        let room = capacity.saturating_sub(used);
+        if units > room && used <= capacity {
+            // It is full to the brim, not to the last unit that fits wholly.
+            (self.start, self.units) = (now, capacity);
+            return units - room;
+        }
         self.units += units.min(room);
         units.saturating_sub(room)
     }
@@ -220,7 +223,7 @@ impl Pace {
 
     /// How long the fullest bucket of this quota drains, in microseconds.
     pub(super) fn life(self, quota: &Quota) -> u64 {
-        self.time_for(quota.max().max(quota.burst()))
+        self.time_for(capacity(quota))
     }
 
     /// Units of which at least a part drains in this time.

@@ -169,7 +169,7 @@ impl IntoFuture for Peek {
             let Some(rule) = self.rule else {
                 return Ok(None);
             };
-            let of_plan = self.plan.and_then(|name| rule.for_plan(&name));
+            let of_plan = self.plan.and_then(|name| rule.of_plan(&name));
             let rule = of_plan.unwrap_or_else(|| rule.for_no_plan());
             let take = Take::new(rule, self.key);
             self.store.peek(&take).await.map(Some)

@@ -219,7 +219,7 @@ impl Settings {
     fn choose_quotas(&self, rule: &Arc<Rule>, head: &Parts) -> Result<Arc<Rule>, Panicked> {
         let quotas = |choose: &Arc<ChooseQuotas>| caught("quotas", rule.path(), || choose(head));
         if let Some(quotas) = self.quotas.as_ref().map(quotas).transpose()?.flatten() {
-            return Ok(rule.for_quotas(quotas));
+            return Ok(rule.of_quotas(quotas));
         }
         let name = match &self.plan {
             _ if !rule.has_plans() => None,
@@ -234,7 +234,7 @@ impl Settings {
         let Some(name) = name.filter(|_| rule.has_plans()) else {
             return rule.for_no_plan();
         };
-        rule.for_plan(name).unwrap_or_else(|| {
+        rule.of_plan(name).unwrap_or_else(|| {
             self.responder.counters.unknown_plan();
             rule.log_unknown_plan(name);
             rule.for_no_plan()

@@ -440,12 +440,13 @@ impl Rule {
     /// be denied longer than it would be with fewer of them, never less.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use tidegate::rule::Quotas;
     /// use tidegate::{Quota, Rule};
     ///
-    /// let rule = Rule::new("api", [Quota::per_minute(10)])?
-    ///     .with_plan("pro", Quotas::new([Quota::per_minute(600)])?)?;
-    /// let pro = rule.of_plan("pro").expect("it stands above");
+    /// let pro = Quotas::new([Quota::per_minute(600)])?;
+    /// let rule = Rule::new("api", [Quota::per_minute(10)])?.with_plan("pro", pro)?;
+    /// let pro = Arc::new(rule).of_plan("pro").expect("it stands above");
     /// assert_eq!((pro.plan(), pro.quotas()[0].max()), (Some("pro"), 600));
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
@@ -498,12 +499,6 @@ impl Rule {
         self.plan.as_deref()
     }
 
-    /// This rule with the quotas of a plan. `None` if there is no plan of this name.
-    #[must_use]
-    pub fn of_plan(&self, name: &str) -> Option<Arc<Self>> {
-        self.derived().of_plan(name).cloned()
-    }
-
     fn derived(&self) -> &DerivedRules {
         self.made
             .derived
@@ -518,13 +513,18 @@ impl Rule {
         }
     }
 
-    /// The rule that a request with this plan is decided by; `None` if there is no such plan.
-    pub(crate) fn for_plan(self: &Arc<Self>, name: &str) -> Option<Arc<Self>> {
+    /// The rule that decides by the quotas of this plan, for code that asks a store by itself;
+    /// `None` if there is no such plan.
+    #[must_use]
+    pub fn of_plan(self: &Arc<Self>, name: &str) -> Option<Arc<Self>> {
         self.derived().plan(self, name)
     }
 
-    /// The rule that a request with quotas from code is decided by.
-    pub(crate) fn for_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
+    /// The rule that decides by other quotas, as
+    /// [`RateLimitLayer::quotas`](crate::RateLimitLayer::quotas) does, for code that asks a store
+    /// by itself.
+    #[must_use]
+    pub fn of_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
         self.derived().given(self, quotas)
     }
 

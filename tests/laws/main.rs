@@ -25,6 +25,7 @@ mod interleavings;
 #[cfg(miri)]
 mod miri;
 mod oracle;
+mod plans;
 mod refunds;
 mod resets;
 mod untouched;

@@ -12,7 +12,7 @@ use test_support::Redis;
 use test_support::random::Random;
 use tidegate::algorithm::{Count, Counting};
 use tidegate::decision::Receipt;
-use tidegate::rule::Policy;
+use tidegate::rule::{Policy, Quotas};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Decision, Key, MemoryStore, Quota, RedisStore, Rule, Store, Take};
 
@@ -36,6 +36,10 @@ enum Step {
     Reset,
     /// From now on other quotas.
     Quotas(Vec<Quota>),
+    /// From now on other plans beside them.
+    Plans(Vec<Vec<Quota>>),
+    /// From now on the key is asked about under this plan, if there is one.
+    Plan(usize),
     /// From now on rules have such a lease, in milliseconds, or a shorter one.
     Lease(u64),
     /// From now on another algorithm, if the history is one of those that change it.
@@ -46,6 +50,7 @@ enum Step {
 #[derive(Debug, Clone)]
 struct History {
     quotas: Vec<Quota>,
+    plans: Vec<Vec<Quota>>,
     algorithm: Counting,
     keeps_algorithm: bool,
     steps: Vec<Step>,
@@ -71,6 +76,10 @@ fn quota() -> impl Strategy<Value = Quota> {
 
 fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     prop_oneof![2 => prop::collection::vec(quota(), 1), 1 => prop::collection::vec(quota(), 2..4)]
+}
+
+fn plans() -> impl Strategy<Value = Vec<Vec<Quota>>> {
+    prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(quotas(), 1..3)]
 }
 
 fn counting() -> impl Strategy<Value = Counting> {
@@ -113,6 +122,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => prop::collection::vec(cost(), 2..6).prop_map(Step::Batch),
         1 => (cost(), 2..30_usize).prop_map(|(cost, takes)| Step::Batch(vec![cost; takes])),
         2 => quotas().prop_map(Step::Quotas),
+        1 => plans().prop_map(Step::Plans),
+        4 => (0..3_usize).prop_map(Step::Plan),
         2 => counting().prop_map(Step::Algorithm),
         2 => prop::sample::select(vec![0, 1, 20, 1_000_000]).prop_map(Step::Lease),
         1 => pause.prop_map(Step::Back),
@@ -121,13 +132,17 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn history(algorithm: Algorithm) -> impl Strategy<Value = History> {
     let steps = prop::collection::vec(step(), 1..32);
-    let parts = (quotas(), of(algorithm), prop::bool::weighted(0.7), steps);
-    parts.prop_map(|(quotas, algorithm, keeps_algorithm, steps)| History {
-        quotas,
-        algorithm,
-        keeps_algorithm,
-        steps,
-    })
+    let keeps_algorithm = prop::bool::weighted(0.7);
+    let parts = (quotas(), plans(), of(algorithm), keeps_algorithm, steps);
+    parts.prop_map(
+        |(quotas, plans, algorithm, keeps_algorithm, steps)| History {
+            quotas,
+            plans,
+            algorithm,
+            keeps_algorithm,
+            steps,
+        },
+    )
 }
 
 struct Three {
@@ -138,11 +153,14 @@ struct Three {
     memory: Option<MemoryStore>,
     redis: RedisStore,
     path: String,
+    quotas: Vec<Quota>,
+    plans: Vec<Vec<Quota>>,
+    plan: usize,
     lease: Duration,
 }
 
 impl Three {
-    fn new(redis: &RedisStore) -> Self {
+    fn new(redis: &RedisStore, history: &History) -> Self {
         static HISTORIES: AtomicUsize = AtomicUsize::new(0);
         let clock = ManualClock::default();
         // Not far from the real time, so that Redis does not expire what is alive in the history.
@@ -153,18 +171,31 @@ impl Three {
             redis: redis.clone().clock(clock.clone()),
             path: format!("h{}", HISTORIES.fetch_add(1, Ordering::Relaxed)),
             clock,
+            quotas: history.quotas.clone(),
+            plans: history.plans.clone(),
+            plan: 0,
             lease: Duration::ZERO,
         }
     }
 
-    fn question(&self, quotas: &[Quota], algorithm: Counting) -> Take {
+    fn question(&self, algorithm: Counting) -> Take {
         // Names of their own, since two quotas may have the same window here.
-        let policies = quotas.iter().enumerate();
-        let policies = policies.map(|(at, quota)| Policy::new(&at.to_string(), *quota));
-        let rule = Rule::with_policies(&self.path, policies).expect("valid");
-        let rule = rule.with_algorithm(algorithm);
+        let named = |quotas: &[Quota]| -> Vec<_> {
+            let policies = quotas.iter().enumerate();
+            let named = |(at, quota): (usize, &Quota)| Policy::new(&at.to_string(), *quota);
+            policies.map(named).collect()
+        };
+        let rule = Rule::with_policies(&self.path, named(&self.quotas)).expect("valid");
+        let mut rule = rule.with_algorithm(algorithm);
+        for (at, plan) in self.plans.iter().enumerate() {
+            let quotas = Quotas::with_policies(named(plan)).expect("valid");
+            let with_plan = rule.with_plan(&(at + 1).to_string(), quotas);
+            rule = with_plan.expect("valid");
+        }
         let leased = rule.clone().with_lease(self.lease);
-        Take::new(Arc::new(leased.unwrap_or(rule)), Key::default())
+        let rule = Arc::new(leased.unwrap_or(rule));
+        let of_plan = rule.of_plan(&self.plan.to_string());
+        Take::new(of_plan.unwrap_or(rule), Key::default())
     }
 
     /// All three are asked; the answers are told if they are the same.
@@ -250,8 +281,8 @@ fn facts(decision: &Decision) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError> {
-    let mut three = Three::new(redis);
-    let mut take = three.question(&history.quotas, history.algorithm);
+    let mut three = Three::new(redis, history);
+    let mut take = three.question(history.algorithm);
     let mut retry_after = 0;
     let mut receipts = Vec::new();
     for step in &history.steps {
@@ -273,17 +304,28 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
                 continue;
             }
             Step::Quotas(quotas) => {
-                take = three.question(quotas, take.rule().algorithm());
+                three.quotas.clone_from(quotas);
+                take = three.question(take.rule().algorithm());
                 continue;
             }
             Step::Lease(millis) => {
                 three.lease = Duration::from_millis(*millis);
-                take = three.question(take.quotas(), take.rule().algorithm());
+                take = three.question(take.rule().algorithm());
+                continue;
+            }
+            Step::Plans(plans) => {
+                three.plans.clone_from(plans);
+                take = three.question(take.rule().algorithm());
+                continue;
+            }
+            Step::Plan(plan) => {
+                three.plan = *plan;
+                take = three.question(take.rule().algorithm());
                 continue;
             }
             Step::Algorithm(algorithm) => {
                 if !history.keeps_algorithm {
-                    take = three.question(take.quotas(), *algorithm);
+                    take = three.question(*algorithm);
                 }
                 continue;
             }
@@ -291,7 +333,7 @@ async fn run(redis: &RedisStore, history: &History) -> Result<(), TestCaseError>
                 // Each once.
                 if let Some(at) = receipts.len().checked_sub(1 + which) {
                     let (algorithm, receipt) = receipts.remove(at);
-                    let take = three.question(take.quotas(), algorithm);
+                    let take = three.question(algorithm);
                     three.refund(&take.with_cost(*units), &receipt).await?;
                 }
                 continue;
@@ -400,6 +442,7 @@ fn many_refunds_decide_alike() {
         }
         let history = History {
             quotas,
+            plans: Vec::new(),
             algorithm: algorithm.into(),
             keeps_algorithm: true,
             steps,
@@ -424,6 +467,7 @@ fn large_buckets_drain_alike() {
         let steps = takes.zip(waits).flat_map(|(take, wait)| [wait, take]);
         let history = History {
             quotas,
+            plans: Vec::new(),
             algorithm: Algorithm::Gcra.into(),
             keeps_algorithm: true,
             steps: [Step::Take(Quota::MAX_UNITS - 6)]
@@ -447,6 +491,7 @@ fn leases_end_alike_after_the_clock_went_back() {
         let quota = Quota::new(Duration::from_secs(60), 12);
         let history = History {
             quotas: vec![quota.expect("valid")],
+            plans: Vec::new(),
             algorithm: algorithm.into(),
             keeps_algorithm: true,
             steps: vec![
