@@ -78,6 +78,10 @@
 //! lease = "50ms"                    # units may be taken ahead for this long. Default: none
 //! shadow = false                    # true: the rule counts and never denies. Default: false
 //!
+//! [rules.getId.plans.pro]           # the quotas of a plan: see below
+//! max-count = 600
+//! window = "1m"
+//!
 //! [rules.getId.shadow]              # a candidate that is tried beside the rule getId, with
 //! max-count = 3                     # quotas of its own, and algorithm, burst, sub-windows
 //! window = "10s"
@@ -224,6 +228,40 @@
 //! let login = rules.get("login").expect("a rule");
 //! let names: Vec<_> = login.policies().iter().map(|policy| policy.name()).collect();
 //! assert_eq!(names, ["login-1m", "daily"]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Plans
+//!
+//! A table `[rules.<path>.plans.<name>]` has the quotas of a plan: `max-count`, a window and
+//! perhaps `burst`, or a list `quotas`. A request says its plan by
+//! [`RateLimitLayer::plan`](crate::RateLimitLayer::plan), that of
+//! [`Limits`](crate::Limits::plan), or a [`Plan`](crate::rule::Plan) among its extensions. Without a
+//! plan, or with one that the rule does not have, the rule's own quotas apply. All else is the
+//! rule's. [`Rule::with_plan`](crate::Rule::with_plan) says how plans count together.
+//!
+//! ```
+//! use tidegate::Limits;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limits = Limits::from_toml(
+//!     r#"
+//!     [rules.api]
+//!     max-count = 2
+//!     window = "1m"
+//!
+//!     [rules.api.plans.pro]
+//!     quotas = [{ max-count = 20, window = "1m" }, { max-count = 1000, window = "1d" }]
+//!     "#,
+//! )?;
+//! limits.check("api", "acme").await?;
+//! limits.check("api", "acme").await?;
+//! assert!(limits.check("api", "acme").await.is_err());
+//! // After an upgrade, what was used counts.
+//! let admitted = limits.check("api", "acme").plan("pro").await?;
+//! assert_eq!(admitted.decision.map(|decision| decision.remaining()), Some(17));
 //! # Ok(())
 //! # }
 //! ```

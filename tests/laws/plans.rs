@@ -364,6 +364,6 @@ fn quotas_from_code_are_never_exceeded(algorithm: Algorithm) {
         }
         Ok(())
     });
-    seen.expect("changes", 300);
-    seen.expect("admitted", 300);
+    seen.expect("changes", 150);
+    seen.expect("admitted", 150);
 }
