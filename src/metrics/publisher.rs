@@ -162,6 +162,9 @@ fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapsho
             metric.count(recorder, labels, *number);
         }
     }
+    if !counted.plans.is_empty() {
+        UNKNOWN_PLANS.count(recorder, vec![rule.clone()], counted.unknown_plans);
+    }
     for plan in &counted.plans {
         let outcomes = [
             (DecisionOutcome::Allowed, plan.allowed),
@@ -186,7 +189,6 @@ fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapsho
         (NEAR_LIMIT, counted.near_limit),
         (REFUNDS, counted.refunds),
         (REFUNDED_UNITS, counted.refunded_units),
-        (UNKNOWN_PLANS, counted.unknown_plans),
         (WITHOUT_DECISION, counted.proceeded),
         (WAITED, counted.waited),
     ];

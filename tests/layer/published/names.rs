@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate::Limits;
 use tidegate::decision::Source;
 use tidegate::key::KeyErrorKind;
 use tidegate::metrics::DecisionOutcome;
+use tidegate::rule::Quotas;
 use tidegate::store::StoreErrorKind;
+use tidegate::{Limits, Quota};
 
 use super::{app, exporter, limits, published, published_to, redis_store, rule, send_many};
 
@@ -83,7 +84,9 @@ async fn a_removed_rule_is_not_published_and_goes_on_when_it_comes_back() {
 pub(crate) async fn everything() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let (store, _server) = redis_store().await;
     let shadow = rule("getId", 1);
-    let limits = limits([rule("getId", 5).with_shadow(shadow)]).store(store);
+    let pro = Quotas::new([Quota::per_second(5)]).expect("valid");
+    let with_plan = rule("getId", 5).with_plan("pro", pro).expect("valid");
+    let limits = limits([with_plan.with_shadow(shadow)]).store(store);
     send_many(&app(limits.layer("getId")), 1).await;
     let text = published(&limits);
     assert_eq!(text.helps(), &text.types().keys().cloned().collect());
