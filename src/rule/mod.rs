@@ -26,6 +26,7 @@
 
 mod count_name;
 mod exemptions;
+mod outcomes;
 mod policy;
 pub(crate) mod rule;
 pub(crate) mod rules;
@@ -34,6 +35,7 @@ mod shared_rules;
 
 pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
+pub(crate) use outcomes::Outcomes;
 pub use policy::Policy;
 pub(crate) use rule::Rule;
 pub use rule::{OnError, RuleError};

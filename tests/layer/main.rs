@@ -15,6 +15,7 @@ mod failures;
 mod fields;
 mod grpc;
 mod keys;
+mod outcomes;
 #[cfg(feature = "metrics")]
 mod published;
 mod reload;
