@@ -51,6 +51,9 @@ pub enum WarningKind {
     FewerHops,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
+    /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
+    /// a gRPC response is in its trailers, which come too late: nothing is given back.
+    GrpcStatusInTrailers,
     /// A default of [`Limits`](crate::Limits) was set after a layer was made, which does not have it.
     SetTooLate,
     /// The keys in Redis begin with the default prefix, as those of other services may.
@@ -126,6 +129,11 @@ impl fmt::Display for Warning {
                 f,
                 "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \
                  entries for each key: use the algorithm \"sliding-window\" or \"gcra\""
+            ),
+            WarningKind::GrpcStatusInTrailers => write!(
+                f,
+                "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, which \
+                 come too late: nothing is given back; let the handler call Charges::refund"
             ),
             WarningKind::SetTooLate => write!(
                 f,

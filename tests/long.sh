@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What takes too long for every change: a million histories for each algorithm, decided alike by the
 # pure functions, the memory store and Redis, 20,000 of a limiter, a million grants by a fleet of
-# four processes, ten million by four of which two lease units, hundreds of simulated fleets that
-# lease, 100,000 acquisitions of one lock by four that are stopped again and again, ten million keys
+# four processes, ten million by four of which two lease units, 200,000 requests charged by outcome,
+# hundreds of simulated fleets that lease, 100,000 acquisitions of one lock by four that are stopped again and again, ten million keys
 # in memory, half a million calls beside Redisson, a hundred cycles of each outage, and half an hour
 # of faults under load. About two hours on two cores. The fuzz targets are apart, since they want
 # nightly Rust: fuzz/run.sh.
@@ -20,6 +20,7 @@ bash tests/run.sh --release --test store history -- --nocapture
 TIDEGATE_HISTORIES=$((TIDEGATE_HISTORIES / 100)) bash tests/run.sh --release --test limiter history -- --nocapture
 bash tests/run.sh --release --test laws
 bash tests/run.sh --release --test fleet saturated -- --nocapture
+TIDEGATE_OUTCOMES=${TIDEGATE_OUTCOMES:-200000} bash tests/run.sh --release --test fleet outcomes:: -- --nocapture
 TIDEGATE_LEASED_GRANTS=${TIDEGATE_LEASED_GRANTS:-10000000} bash tests/run.sh --release --test fleet leased:: -- --nocapture
 TIDEGATE_FLEETS=${TIDEGATE_FLEETS:-64} bash tests/run.sh --release --test attack unit_leases::simulated -- --nocapture
 TIDEGATE_ACQUISITIONS=${TIDEGATE_ACQUISITIONS:-100000} bash tests/run.sh --release --test lock soak -- --nocapture

@@ -1,19 +1,30 @@
 -- The beginning of refunds: each gives back what a take was charged.
 --
--- KEYS     for each refund two keys of one slot: the count, as the algorithm's script keeps it, and
+-- KEYS     for each count two keys of one slot: the count, as the algorithm's script keeps it, and
 --          what was given back, where the algorithm keeps that apart: see include/given_back.lua
--- ARGV[1]  for each refund the receipt: stamp, serial number and units of the take, and the most
---          units to give back: big-endian integers of 7 bytes
+-- ARGV[1]  for each count the number of its refunds, a big-endian integer of 2 bytes, and their
+--          receipts: stamp, serial number and units of the take, and the most units to give back:
+--          big-endian integers of 7 bytes
 -- ARGV[2]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
--- Reply: for each refund the units that were given back; 0 if the take counts no longer
+-- Reply: for each refund the units that were given back, 0 if the take counts no longer; or an
+--        error, for all refunds of a count
 --
--- Nothing says here whether a take was given back before: whoever charged it asks once.
+-- The refunds of a count are answered in order, as if each had come alone; the count is read and
+-- written once. Nothing says here whether a take was given back before: whoever charged it asks
+-- once.
 --
 -- Uses   what `setup` gives
--- Gives  key, receipt_stamp, stamp_text, receipt_serial, receipt_units; most: the most units to give
---        back
+-- Gives  key, receipt_stamp, receipt_serial, receipt_units; most: the most units to give back;
+--        next_receipt(): reads these of the next refund; replies
 
 local RECEIPT, RECEIPT_SIZE = '>I7I7I7I7', 28
 now = ARGV[2] and ARGV[2] + 0 or now
-local receipt_stamp, stamp_text, receipt_serial, receipt_units, most
+local receipt_stamp, receipt_serial, receipt_units, most
+local replies, next_at = {}, 1
+
+local function next_receipt()
+  receipt_stamp, receipt_serial, receipt_units, most, next_at =
+    unpack(RECEIPT, ARGV[1], next_at)
+  if receipt_units < most then most = receipt_units end
+end

@@ -14,6 +14,6 @@ local function refund_tally(tally)
   return taken
 end
 
-local before_tallies, after_tallies
+local runs
 -- include: refund_tallies
 -- include: refund_end

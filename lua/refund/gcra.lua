@@ -12,7 +12,8 @@
 -- include: give_back
 
 local MAX_RUNS = 4
-local runs
+-- What was given back, or nil; whether that has changed.
+local given_back, is_given_back_changed
 -- The most units that were charged after the take and not given back since; of each tally the same.
 local charged_later
 
@@ -38,35 +39,47 @@ local function since_of(tallies)
   return since
 end
 
-local function before_tallies(tallies, serial, apart)
-  runs = pcall('GET', apart)
-  if is_given_back(runs) then
-    local _, since = unpack(RUNS_HEAD, runs)
-    if since ~= since_of(tallies) or runs_end(runs) > serial then runs = nil end
+local runs = {}
+
+function runs.read(tallies, serial, apart)
+  given_back, is_given_back_changed = pcall('GET', apart), false
+  if is_given_back(given_back) then
+    local _, since = unpack(RUNS_HEAD, given_back)
+    if since ~= since_of(tallies) or runs_end(given_back) > serial then given_back = nil end
   else
-    runs = nil
+    given_back = nil
   end
-  charged_later = (serial - receipt_serial) % MODULUS
-  if runs then charged_later = math.max(charged_later - units_from(runs, receipt_serial), 0) end
 end
 
-local function after_tallies(tallies, serial, last_charge, apart, refunded)
+function runs.before(serial)
+  charged_later = (serial - receipt_serial) % MODULUS
+  if given_back then
+    charged_later = math.max(charged_later - units_from(given_back, receipt_serial), 0)
+  end
+end
+
+function runs.after(tallies, serial, last_charge, refunded)
   local first = receipt_serial - receipt_units
   -- Where that instant is after the last charge, the serial numbers may run from zero again then.
   local since = since_of(tallies)
   if first < 0 or receipt_serial > serial or since > last_charge then return end
-  local held, life = 0, 0
-  for t = 1, #tallies do
-    local tally = tallies[t]
-    held, life = math.max(held, used_now(tally, last_charge)), math.max(life, tally.life)
-  end
-  runs = give_back(runs, since, first, refunded, serial, held, MAX_RUNS)
+  local held = 0
+  for t = 1, #tallies do held = math.max(held, used_now(tallies[t], last_charge)) end
+  given_back = give_back(given_back, since, first, refunded, serial, held, MAX_RUNS)
   -- They end behind the last unit if a receipt was given back twice.
-  if not runs or runs_end(runs) > serial then
+  if given_back and runs_end(given_back) > serial then given_back = nil end
+  is_given_back_changed = true
+end
+
+function runs.write(tallies, apart)
+  if not is_given_back_changed then return end
+  if not given_back then
     call('DEL', apart)
     return
   end
-  call('SET', apart, runs, 'PX', format('%.0f', (life + 2 * SLICE) / MILLISECOND))
+  local life = 0
+  for t = 1, #tallies do life = math.max(life, tallies[t].life) end
+  call('SET', apart, given_back, 'PX', format('%.0f', (life + 2 * SLICE) / MILLISECOND))
 end
 
 -- include: refund_tallies

@@ -12,6 +12,8 @@
 -- include: give_back
 
 local MAX_RUNS = 32
+-- Whether something was given back of the key.
+local is_changed
 
 -- Units from this running total on that were not given back.
 local function net_from(from)
@@ -33,21 +35,23 @@ local function refund_older(before, taken, since)
   if is_inexact and since == 0 then given_back = with_since(given_back, millisecond) end
 end
 
+-- Gives back one receipt. The newest entry, and what was given back, are changed in memory: they
+-- are written once for all refunds of the key. Other entries are changed in the set.
 local function refund()
-  newest = call('ZRANGE', key, '-1', '-1')[1]
--- include: read_log
-  if not newest or stamp > now or receipt_stamp < refundable_since then return 0 end
+  if receipt_stamp < refundable_since then return 0 end
   local window, needed = horizon, 0
   if now < long_until then
     -- Older entries may have been dropped because that many newer units sufficed.
     window, needed = math.max(horizon, long_window), long_units
   end
-  local found = call('ZRANGEBYSCORE', key, stamp_text, '+inf', 'LIMIT', '0', '2')
+  local found = call('ZRANGEBYSCORE', key, format('%.0f', receipt_stamp), '+inf', 'LIMIT', '0', '2')
   local entry, behind = found[1], found[2]
   local of, before, with = entry_of(entry)
   if not of then return 0 end
-  local known, since, _ = given_back, 0, nil
-  if known then _, since = unpack(RUNS_HEAD, known) end
+  local is_newest = entry == newest
+  if is_newest then before, with = base, total end
+  local since, _ = 0, nil
+  if given_back then _, since = unpack(RUNS_HEAD, given_back) end
   local is_own = floor(of / MILLISECOND) == floor(receipt_stamp / MILLISECOND)
   if not is_own then
     -- Its entry may have been removed: then its units are those of this one.
@@ -57,65 +61,76 @@ local function refund()
   if of + window <= now then return 0 end
   local taken = math.min(most, net_from(before))
   if needed > 0 then taken = math.min(taken, math.max(net_from(oldest_base) - needed, 0)) end
-  local gone, new = {}, {}
-  if is_own and entry == newest then
-    taken = math.min(taken, (total - math.max(before, known and runs_end(known) or 0)) % MODULUS)
+  if is_own and is_newest then
+    local from = math.max(before, given_back and runs_end(given_back) or 0)
+    taken = math.min(taken, (total - from) % MODULUS)
+    if taken == 0 then return 0 end
     total = (total - taken) % MODULUS
   elseif taken == 0 or total < oldest_base then
     return 0
   else
+    local next_stamp, _, next_total = entry_of(behind)
+    if is_own and not next_stamp then return 0 end
     refund_older(before, taken, since)
     if is_own and net_from(before) == net_from(with) then
-      gone[1] = entry
       -- Its units are those of the next entry now: they may be taken for later ones, which count.
       if behind == newest then
         base = before
+        call('ZREM', key, entry)
       else
-        local next_stamp, _, next_total = entry_of(behind)
-        if not next_stamp then return 0 end
         local grown = pack(ENTRY, LOG_MARK, next_total, before, oldest_base, oldest_stamp,
           next_stamp, horizon, units, serial) .. sub(behind, ENTRY_SIZE + 1)
-        new[1], new[2], gone[2] = next_stamp, grown, behind
+        call('ZADD', key, next_stamp, grown)
+        call('ZREM', key, entry, behind)
       end
     end
   end
-  if taken == 0 then return 0 end
+  is_changed = true
 
   -- The newest entry holds something, unless it is the only one, and nothing counts.
-  local rank, last = -2, newest
   local is_empty = net_from(base) == 0
   while net_from(base) == 0 do
-    local member = call('ZRANGE', key, rank, rank)[1]
+    local member = call('ZRANGE', key, '-2', '-2')[1]
     local stamp_before, base_before, total_before = entry_of(member)
     if not stamp_before then break end
-    if member == gone[2] then
-      stamp_before, base_before, total_before = entry_of(new[2])
-      member = new[2]
-    end
-    if member ~= gone[1] then
-      gone[#gone + 1], last = last, member
-      stamp, base, total = stamp_before, base_before, total_before
-      given_back = given_back and cut(given_back, total)
-    end
-    rank = rank - 1
+    call('ZREM', key, newest)
+    newest, stamp, base, total = member, stamp_before, base_before, total_before
+    given_back = given_back and cut(given_back, total)
   end
   if is_empty and net_from(oldest_base) == 0 then
     given_back, base, oldest_base, oldest_stamp = nil, total, total, stamp
   end
-  -- First the new members, so that the key, and with it the expiry, is there all the time.
+  return taken
+end
+
+-- The members behind the refunds of a key. First the new ones, so that the key, and with it the
+-- expiry, is there all the time.
+local function write(more, known)
+  local new, gone = {}, {}
   local member = pack(ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, stamp, horizon,
-    units, given_back and serial + WITH_GIVEN_BACK or serial) .. sub(newest, ENTRY_SIZE + 1)
-  if member ~= last then
-    new[#new + 1], new[#new + 2] = stamp, member
-    gone[#gone + 1] = last
+    units, given_back and serial + WITH_GIVEN_BACK or serial) .. more
+  if member ~= newest then
+    new[1], new[2], gone[1] = stamp, member, newest
   end
   if given_back ~= known then
-    if known then gone[#gone + 1] = known end
+    gone[#gone + 1] = known
     if given_back then new[#new + 1], new[#new + 2] = '-1', given_back end
   end
   if #new > 0 then call('ZADD', key, _G.unpack(new)) end
   if #gone > 0 then call('ZREM', key, _G.unpack(gone)) end
-  return taken
+end
+
+local function refund_all(number)
+  newest = call('ZRANGE', key, '-1', '-1')[1]
+-- include: read_log
+  local counts, known = newest and stamp <= now, given_back
+  local more = newest and sub(newest, ENTRY_SIZE + 1)
+  is_changed = false
+  for _ = 1, number do
+    next_receipt()
+    replies[#replies + 1] = counts and refund() or 0
+  end
+  if is_changed then write(more, known) end
 end
 
 -- include: refund_end

@@ -75,6 +75,7 @@
 //! cost = 1                          # units of a request, at least 1. Default: 1
 //! on-error = "respond"              # when the store cannot decide: also "proceed" or "fallback".
 //!                                   # Default: fallback if the store has one, otherwise respond
+//! refund-on = ["2xx", "304"]        # outcomes that give a charge back. Default: none
 //! lease = "50ms"                    # units may be taken ahead for this long. Default: none
 //! shadow = false                    # true: the rule counts and never denies. Default: false
 //!
@@ -101,6 +102,7 @@
 //! | `exempt` | a table of lists, for the file or for a rule: `paths`, `methods`, `networks` |
 //! | `client-ip` | a table, for the file or for a rule: `trusted` or `hops`, `field`, `ipv6-prefix` |
 //! | `lease` | see [`Rule::with_lease`](crate::Rule::with_lease); none under `gcra` |
+//! | `refund-on` | a list of classes `"1xx"` to `"5xx"`, statuses such as `"304"`, and `"grpc-0"` to `"grpc-16"` |
 //! | `on-error` | see [`OnError`](crate::rule::OnError) |
 //!
 //! # The window
@@ -262,6 +264,31 @@
 //! // After an upgrade, what was used counts.
 //! let admitted = limits.check("api", "acme").plan("pro").await?;
 //! assert_eq!(admitted.decision.map(|decision| decision.remaining()), Some(17));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Charging by outcome
+//!
+//! With `refund-on`, a request is charged first and given back when its response has one of these
+//! statuses: what a limit for logins counts are failures. While four good logins of five allowed
+//! ones are in progress, a sixth is denied.
+//! [`Rule::with_refund_on`](crate::Rule::with_refund_on) says what else there is to know, and what
+//! becomes of gRPC requests.
+//!
+//! ```
+//! use tidegate::Rules;
+//!
+//! # fn main() -> Result<(), tidegate::config::ConfigError> {
+//! Rules::from_toml(
+//!     r#"
+//!     [rules.login]
+//!     max-count = 5
+//!     window = "1m"
+//!     key = "peer-ip"
+//!     refund-on = ["2xx", "3xx"]
+//!     "#,
+//! )?;
 //! # Ok(())
 //! # }
 //! ```

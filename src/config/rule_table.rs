@@ -6,10 +6,10 @@ use super::table::{Mistake, Table, Value};
 use crate::algorithm::{Algorithm, Counting, SlidingWindow};
 use crate::key::ip::ClientIp;
 use crate::quota::{Quota, QuotaError};
-use crate::rule::{Exemptions, OnError, Quotas, Rule};
+use crate::rule::{Exemptions, OnError, Outcomes, Quotas, Rule};
 
 /// The keys of a rule's table beside those of its quotas.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "enabled",
     "key",
     "client-ip",
@@ -17,6 +17,7 @@ const KEYS: [&str; 9] = [
     "cost",
     "on-error",
     "lease",
+    "refund-on",
     "shadow",
     "plans",
 ];
@@ -72,6 +73,13 @@ pub(super) fn rule(path: &str, table: &Table<'_>, defaults: &Defaults) -> Result
     if let Some(lease) = table.get("lease") {
         let leased = rule.with_lease(duration(&lease)?);
         rule = leased.map_err(|error| lease.mistake(error))?;
+    }
+    if let Some(refund_on) = table.get("refund-on") {
+        let outcomes = refund_on.texts("a list of outcomes", Outcomes::EXPECTED, |outcome| {
+            Outcomes::parse([outcome]).ok().map(|_| outcome)
+        })?;
+        let refunding = rule.with_refund_on(outcomes);
+        rule = refunding.map_err(|error| refund_on.mistake(error))?;
     }
     match table.get("shadow") {
         Some(shadow) => with_shadow(rule, shadow),

@@ -13,7 +13,8 @@ use super::errors::store_error;
 use super::link::Link;
 use super::node::{Endpoint, Node};
 use super::question::{
-    AnswerFuture, AnswerSender, CallQuestion, CountKey, Question, QuestionBody, TakeQuestion,
+    AnswerFuture, AnswerSender, CallQuestion, CountKey, Question, QuestionBody, RefundQuestion,
+    TakeQuestion,
 };
 use super::queue::Queue;
 use super::reconnector::{Target, within};
@@ -34,12 +35,12 @@ use crate::sync::lock;
 ///
 /// Clones share the connections. The background tasks end when the last clone is dropped.
 ///
-/// Stores, limiters and locks ask here, and see no nodes. What they ask is one of three: a take,
-/// which shares its call with others; a change of a count, which keeps its place among the takes of
-/// that count; and any other call.
+/// Stores, limiters and locks ask here, and see no nodes. What they ask is one of four: a take or a
+/// refund, which share their calls with others of their kind; another change of a count, which keeps
+/// its place among the takes of that count, as refunds do; and any other call.
 ///
-/// [`take`](Self::take), [`call`](Self::call) and [`change_count`](Self::change_count) queue the
-/// question before they return. So the order of arrival is that of these calls, and not that in
+/// [`take`](Self::take), [`refund`](Self::refund), [`call`](Self::call) and
+/// [`change_count`](Self::change_count) queue the question before they return. So the order of arrival is that of these calls, and not that in
 /// which their futures are polled.
 #[derive(Clone)]
 pub(crate) struct Connection {
@@ -181,6 +182,17 @@ impl Connection {
             #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.enqueue_take(question),
         })
+    }
+
+    /// Gives back what a take was charged. The server executes it after the takes of that count that
+    /// were asked before, and before those that are asked later.
+    pub(crate) fn refund(
+        &self,
+        refund: RefundQuestion,
+        sooner: Option<Deadline>,
+    ) -> AnswerFuture<u64> {
+        let slot = self.slot(|| refund.count.joined());
+        self.enqueue(slot, sooner, |sender| QuestionBody::Refund(refund, sender))
     }
 
     /// Calls a script on keys of one slot.

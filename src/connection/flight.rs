@@ -12,6 +12,7 @@ use super::link::{Commands, Link, Replies};
 use super::node::Endpoint;
 use super::question::{CallQuestion, CountKey, Question, QuestionBody, SendOptions};
 use super::queue::Questions;
+use super::refund_call::RefundCall;
 use super::server_clock::ServerClock;
 use super::take_call::{CallKind, TakeCall};
 
@@ -117,6 +118,7 @@ impl Flight {
                 (Ok(reply), FlightCall::Takes(call)) => {
                     call.hand_out(&reply, asked, &link, &endpoint);
                 }
+                (Ok(reply), FlightCall::Refunds(call)) => call.hand_out(reply, &link, &endpoint),
                 (Ok(reply), FlightCall::One(question, id)) if question.is_script() => {
                     hand_out_numbered(question, id, reply, asked, &link, &endpoint);
                 }
@@ -137,6 +139,7 @@ impl Flight {
         Ok(match (self.calls.last(), replies.last()) {
             (_, Some(Value::ServerError(_))) => true,
             (Some(FlightCall::Takes(call)), Some(reply)) => call.is_answered_by(reply),
+            (Some(FlightCall::Refunds(call)), Some(reply)) => call.is_answered_by(reply),
             (Some(FlightCall::One(_, id)), Some(reply)) => id.is_in(reply),
             _ => false,
         })
@@ -231,9 +234,10 @@ fn handle_refusal(call: FlightCall, error: &RedisError, link: &Link, endpoint: &
 ///
 /// A flight knows pipelines and replies, and treats its calls alike: each has options, a number of
 /// keys, and questions to answer. Only here, and where answers are read, is there a difference
-/// between many takes that share a call and one question that has a call of its own.
+/// between many takes or refunds that share a call and one question that has a call of its own.
 pub(super) enum FlightCall {
     Takes(TakeCall),
+    Refunds(RefundCall),
     /// A script repeats the number. A command does not know it.
     One(Question, CallId),
 }
@@ -241,8 +245,9 @@ pub(super) enum FlightCall {
 /// Groups questions into calls, in the order in which the calls are sent.
 ///
 /// ```text
-/// arrived   take a, take b, refund a, take a, take b, take c, reset b
-/// calls     EVALSHA(take a, take b, take b), refund a, EVALSHA(take a, take c), reset b
+/// arrived   take a, take b, refund a, take a, take b, take c, refund b, reset b
+/// calls     EVALSHA(take a, take b, take b), EVALSHA(refund a, refund b), EVALSHA(take a, take c),
+///           reset b
 /// ```
 ///
 /// The questions about one count are sent in the order in which they arrived. The order of
@@ -258,7 +263,7 @@ pub(super) fn flight_calls(questions: Questions, clock: &ServerClock) -> SmallVe
     for question in questions {
         match &question.body {
             _ if is_lone => grouping.push(question),
-            QuestionBody::Take(..) => grouping.add_take(question),
+            QuestionBody::Take(..) | QuestionBody::Refund(..) => grouping.add_shared(question),
             QuestionBody::Call(..) => grouping.add_call(question),
         }
     }
@@ -268,14 +273,14 @@ pub(super) fn flight_calls(questions: Questions, clock: &ServerClock) -> SmallVe
 /// The calls of a flight while it is filled.
 struct Grouping<'a> {
     calls: SmallVec<[FlightCall; 1]>,
-    /// The last call of each kind: takes of further keys join it.
+    /// The last call of each kind: takes, or refunds, of further keys join it.
     open: HashMap<CallKind, usize>,
     /// Where the last question about each count stands.
     counts: HashTable<Place>,
     clock: &'a ServerClock,
 }
 
-/// Where a question stands: the index of its call, and for takes the index of their key in it.
+/// Where a question stands: the index of its call, and of its key in a call that it shares.
 #[derive(Clone, Copy)]
 struct Place {
     call: usize,
@@ -284,13 +289,15 @@ struct Place {
 }
 
 impl Grouping<'_> {
-    /// Adds a take to the takes of its key that came before, if they are the last questions about
-    /// their count. Otherwise it joins a call that is sent behind those questions.
-    fn add_take(&mut self, question: Question) {
+    /// Adds a take, or a refund, to those of its key that came before, if they are the last
+    /// questions about their count. Otherwise it joins a call that is sent behind those questions.
+    fn add_shared(&mut self, question: Question) {
+        let Some(count) = question.count() else {
+            return;
+        };
         let kind = CallKind::of(&question);
-        let hash = question.take().count.name.hash();
+        let hash = count.name.hash();
         let calls = &self.calls;
-        let count = &question.take().count;
         let has_count = |place: &Place| calls[place.call].count(place.key) == Some(count);
         let known = self.counts.entry(hash, has_count, |place| place.hash);
         let before = match &known {
@@ -300,28 +307,22 @@ impl Grouping<'_> {
         let is_alone = question.options.is_alone;
         if let Some(place) = before
             && !is_alone
-            && let FlightCall::Takes(call) = &mut self.calls[place.call]
-            && call.takes_more_of(place.key, &question)
+            && self.calls[place.call].has_room_for(Some(place.key), &question)
         {
-            return call.push(place.key, question, self.clock);
+            return self.calls[place.call].push(place.key, question, self.clock);
         }
         let behind = before.map_or(0, |place| place.call + 1);
         let open = self.open.get(&kind).copied();
         let open = open.filter(|at| *at >= behind && !is_alone);
-        let (call, key) = match open.map(|at| (at, &mut self.calls[at])) {
-            Some((at, FlightCall::Takes(call))) if call.has_room_for_a_key() => {
-                (at, call.push_key(question, self.clock))
+        let open = open.filter(|at| self.calls[*at].has_room_for(None, &question));
+        let call = open.unwrap_or_else(|| {
+            if !is_alone {
+                self.open.insert(kind, self.calls.len());
             }
-            _ => {
-                if !is_alone {
-                    self.open.insert(kind, self.calls.len());
-                }
-                let mut call = TakeCall::new(kind);
-                let key = call.push_key(question, self.clock);
-                self.calls.push(FlightCall::Takes(call));
-                (self.calls.len() - 1, key)
-            }
-        };
+            self.calls.push(FlightCall::shared(&question));
+            self.calls.len() - 1
+        });
+        let key = self.calls[call].push_key(question, self.clock);
         known.insert(Place { call, key, hash });
     }
 
@@ -346,10 +347,10 @@ impl Grouping<'_> {
     /// Adds the only question of a flight.
     fn push(&mut self, question: Question) {
         self.calls.push(match &question.body {
-            QuestionBody::Take(..) => {
-                let mut call = TakeCall::new(CallKind::of(&question));
+            QuestionBody::Take(..) | QuestionBody::Refund(..) => {
+                let mut call = FlightCall::shared(&question);
                 call.push_key(question, self.clock);
-                FlightCall::Takes(call)
+                call
             }
             QuestionBody::Call(..) => FlightCall::One(question, CallId::next()),
         });
@@ -357,11 +358,50 @@ impl Grouping<'_> {
 }
 
 impl FlightCall {
+    /// An empty call for this take or refund, which shares it with others of its kind.
+    fn shared(question: &Question) -> Self {
+        let kind = CallKind::of(question);
+        match question.body {
+            QuestionBody::Refund(..) => Self::Refunds(RefundCall::new(kind)),
+            _ => Self::Takes(TakeCall::new(kind)),
+        }
+    }
+
+    /// Whether this question may be added to those of the key with this index, or without one as
+    /// the first of a key.
+    fn has_room_for(&self, key: Option<usize>, question: &Question) -> bool {
+        match (self, key) {
+            (Self::Takes(call), Some(key)) => call.takes_more_of(key, question),
+            (Self::Takes(call), None) => call.has_room_for_a_key(),
+            (Self::Refunds(call), _) => call.has_room_for(question),
+            (Self::One(..), _) => false,
+        }
+    }
+
+    /// Adds a question to those of the key with this index.
+    fn push(&mut self, key: usize, question: Question, clock: &ServerClock) {
+        match self {
+            Self::Takes(call) => call.push(key, question, clock),
+            Self::Refunds(call) => call.push(key, question),
+            Self::One(..) => unreachable!("it has room for no other question"),
+        }
+    }
+
+    /// Adds the first question of a key, and returns the key's index.
+    fn push_key(&mut self, question: Question, clock: &ServerClock) -> usize {
+        match self {
+            Self::Takes(call) => call.push_key(question, clock),
+            Self::Refunds(call) => call.push_count(question),
+            Self::One(..) => unreachable!("it has room for no other question"),
+        }
+    }
+
     /// The count that the key with this index is about.
     fn count(&self, key: usize) -> Option<&CountKey> {
         match self {
             Self::Takes(call) => Some(call.count(key)),
-            Self::One(question, _) => question.changed_count(),
+            Self::Refunds(call) => Some(call.count(key)),
+            Self::One(question, _) => question.count(),
         }
     }
 
@@ -369,6 +409,7 @@ impl FlightCall {
     pub(super) fn command(&self, clock: &ServerClock) -> Cmd {
         let (question, id) = match self {
             Self::Takes(call) => return call.command(),
+            Self::Refunds(call) => return call.command(),
             Self::One(question, id) => (question, id),
         };
         let QuestionBody::Call(call, _) = &question.body else {
@@ -392,6 +433,7 @@ impl FlightCall {
     pub(super) fn options(&self) -> SendOptions {
         match self {
             Self::Takes(call) => call.options(),
+            Self::Refunds(call) => call.options(),
             Self::One(question, _) => question.options,
         }
     }
@@ -402,6 +444,7 @@ impl FlightCall {
     pub(super) fn number_of_keys(&self) -> usize {
         match self {
             Self::Takes(call) => call.number_of_keys(),
+            Self::Refunds(call) => call.number_of_counts(),
             Self::One(..) => 1,
         }
     }
@@ -410,6 +453,7 @@ impl FlightCall {
     pub(super) fn into_questions(self) -> Vec<Question> {
         match self {
             Self::Takes(call) => call.into_questions(),
+            Self::Refunds(call) => call.into_questions(),
             Self::One(question, _) => vec![question],
         }
     }

@@ -45,7 +45,8 @@
 //! AnswerSender::send       question.rs               wakes the caller
 //! ```
 //!
-//! Refunds, resets, limiters and locks go the same way. Each is a script call of its own
+//! Refunds, resets, limiters and locks go the same way. Refunds share a script call with others, as
+//! takes do (`refund_call.rs`). Each of the rest is a script call of its own
 //! ([`CallQuestion`](question::CallQuestion)), and its caller reads the reply.
 //!
 //! # Beside that path
@@ -146,6 +147,7 @@ mod node;
 mod question;
 mod queue;
 mod reconnector;
+mod refund_call;
 mod scripts;
 #[cfg(feature = "sentinel")]
 mod sentinel;
@@ -159,8 +161,7 @@ pub(crate) use connection::Connection;
 pub use connection::Redis;
 #[cfg(feature = "lock")]
 pub(crate) use link::Link;
-pub(crate) use question::{AnswerFuture, CountKey, KeyPrefix, TakeQuestion};
+pub(crate) use question::{AnswerFuture, CountKey, KeyPrefix, RefundQuestion, TakeQuestion};
 #[cfg(any(feature = "limiter", feature = "lock"))]
 pub(crate) use scripts::Script;
 pub(crate) use scripts::*;
-pub(crate) use take_script::{read_refund, write_refund};

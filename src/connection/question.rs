@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::direct::Way;
 use super::scripts::Script;
 use crate::deadline::Deadline;
-use crate::decision::Decision;
+use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::rule::CountName;
 
@@ -47,6 +47,7 @@ pub(super) struct Question {
 #[derive(Debug)]
 pub(super) enum QuestionBody {
     Take(TakeQuestion, AnswerSender<Decision>),
+    Refund(RefundQuestion, AnswerSender<u64>),
     Call(CallQuestion, AnswerSender<Value>),
 }
 
@@ -58,6 +59,17 @@ pub(crate) struct TakeQuestion {
     /// A test's clock, in microseconds, in place of the server's.
     ///
     /// Takes with different clocks are never in one call, since a call has one clock.
+    pub(crate) now: Option<u64>,
+}
+
+/// Gives back up to `max` units of what was charged with this receipt. One script call answers the
+/// refunds of many callers.
+#[derive(Debug)]
+pub(crate) struct RefundQuestion {
+    pub(crate) count: CountKey,
+    pub(crate) receipt: Receipt,
+    pub(crate) max: u64,
+    /// As of a take.
     pub(crate) now: Option<u64>,
 }
 
@@ -151,14 +163,23 @@ impl Question {
     pub(super) fn take(&self) -> &TakeQuestion {
         match &self.body {
             QuestionBody::Take(take, _) => take,
-            QuestionBody::Call(..) => unreachable!("a call of takes holds no other question"),
+            _ => unreachable!("a call of takes holds no other question"),
         }
     }
 
-    /// The count that it changes, if it is a call that changes one.
-    pub(super) const fn changed_count(&self) -> Option<&CountKey> {
+    /// The refund that is asked.
+    pub(super) fn refund(&self) -> &RefundQuestion {
         match &self.body {
-            QuestionBody::Take(..) => None,
+            QuestionBody::Refund(refund, _) => refund,
+            _ => unreachable!("a call of refunds holds no other question"),
+        }
+    }
+
+    /// The count that it is about, if it is one of takes.
+    pub(super) const fn count(&self) -> Option<&CountKey> {
+        match &self.body {
+            QuestionBody::Take(take, _) => Some(&take.count),
+            QuestionBody::Refund(refund, _) => Some(&refund.count),
             QuestionBody::Call(call, _) => call.count.as_ref(),
         }
     }
@@ -175,6 +196,7 @@ impl Question {
     pub(super) fn is_wanted(&self) -> bool {
         match &self.body {
             QuestionBody::Take(_, sender) => !sender.is_closed(),
+            QuestionBody::Refund(_, sender) => !sender.is_closed(),
             QuestionBody::Call(_, sender) => !sender.is_closed(),
         }
     }
@@ -190,6 +212,7 @@ impl Question {
     pub(super) fn fail(self, error: StoreError) {
         match self.body {
             QuestionBody::Take(_, sender) => sender.send(Err(error)),
+            QuestionBody::Refund(_, sender) => sender.send(Err(error)),
             QuestionBody::Call(_, sender) => sender.send(Err(error)),
         }
     }

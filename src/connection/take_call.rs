@@ -57,16 +57,17 @@ pub(super) struct TakeCall {
     number_of_takes: usize,
 }
 
-/// Takes share a call only if they agree in all of this.
+/// Takes, or refunds, share a call only if they agree in all of this.
 ///
 /// In a cluster that includes the slot: a node refuses a call with keys of two slots, even if it
 /// serves both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CallKind {
-    algorithm: Algorithm,
+    is_refund: bool,
+    pub(super) algorithm: Algorithm,
     /// A test's clock in place of the server's.
-    now: Option<u64>,
-    options: SendOptions,
+    pub(super) now: Option<u64>,
+    pub(super) options: SendOptions,
     slot: u16,
 }
 
@@ -88,12 +89,16 @@ pub(super) struct Row {
 }
 
 impl CallKind {
-    /// The kind of call that this take needs.
+    /// The kind of call that this take or refund needs.
     pub(super) fn of(question: &Question) -> Self {
-        let take = question.take();
+        let (is_refund, count, now) = match &question.body {
+            QuestionBody::Refund(refund, _) => (true, &refund.count, refund.now),
+            _ => (false, &question.take().count, question.take().now),
+        };
         Self {
-            algorithm: take.count.name.rule.algorithm().algorithm(),
-            now: take.now,
+            is_refund,
+            algorithm: count.name.rule.algorithm().algorithm(),
+            now,
             options: question.options,
             slot: question.slot,
         }

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError, Value};
 use smallvec::SmallVec;
 
 use super::take_call::{KeyTakes, Row};
@@ -302,31 +302,5 @@ impl QuotaReply {
         let reset_after = self.reset_after.saturating_sub(delay.unwrap_or(0));
         let remaining = self.remaining.saturating_add(later);
         QuotaState::from_micros(remaining.min(algorithm.limit(quota)), reset_after)
-    }
-}
-
-/// Asks to give back up to `max` units of what was charged with this receipt. The script takes many
-/// refunds, each with two keys of one slot.
-pub(crate) fn write_refund(command: &mut Cmd, now: Option<u64>, receipt: &Receipt, max: u64) {
-    let mut bytes = Vec::with_capacity(28);
-    for number in [receipt.stamp(), receipt.serial(), receipt.units(), max] {
-        bytes.extend_from_slice(&number.to_be_bytes()[1..]);
-    }
-    command.arg(bytes);
-    if let Some(now) = now {
-        command.arg(now);
-    }
-}
-
-/// The units that were given back, at most `max`.
-///
-/// A greater number is no answer: nobody gets back more than was charged.
-pub(crate) fn read_refund(reply: &Value, max: u64) -> Option<u64> {
-    match reply {
-        Value::Array(all) => match all[..] {
-            [Value::Int(units @ 0..)] => Some(units.unsigned_abs()).filter(|units| *units <= max),
-            _ => None,
-        },
-        _ => None,
     }
 }

@@ -17,7 +17,7 @@ use crate::callback::{BoxFuture, DegradeCallback, ErrorCallback, Panicked, recov
 use crate::decision::Decision;
 use crate::error::KeyError;
 use crate::rule::Rule;
-use crate::store::{Answers, Charge, Take};
+use crate::store::{Answers, Charge, LateCharge, LayerResponse, Take};
 
 /// What a layer does with a request.
 pub(crate) enum Action {
@@ -62,6 +62,10 @@ pub(crate) struct Admission {
     pub(super) rule: Arc<Rule>,
     /// The decision, with what was charged. Missing if the request was admitted without one.
     pub(super) answer: Option<Charge>,
+    /// What a shadow rule was charged for the request, which does not show it.
+    pub(super) shadow: Option<Arc<LateCharge>>,
+    /// Whether it is a gRPC request, if the rule wants to know.
+    pub(super) is_grpc: bool,
     /// Is dropped with the body of the response.
     pub(crate) permit: Option<Box<dyn Any + Send>>,
     pub(super) responder: Arc<Responder>,
@@ -88,12 +92,27 @@ impl Admission {
         let rule = Arc::clone(&self.rule);
         Ok(Box::pin(async move {
             let response = recover_inner(callback, rule, *head, error).await?;
-            Ok(self.finish(response))
+            Ok(self.show_in(marked(response)))
         }))
     }
 
-    /// The response to the client.
-    pub(super) fn finish<B>(self, response: http::Response<B>) -> Response
+    /// The response to the client. What was charged is given back, if this outcome says so.
+    pub(super) fn finish<B>(self, mut response: http::Response<B>) -> Response
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let is_charged = self.answer.is_some() || self.shadow.is_some();
+        if is_charged && self.responder.outcome.apply_to(&self.rule) {
+            let (head, body) = response.into_parts();
+            self.responder.outcome.settle(&self, &head);
+            response = http::Response::from_parts(head, body);
+        }
+        self.show_in(response)
+    }
+
+    /// The response with the decision in it.
+    fn show_in<B>(self, response: http::Response<B>) -> Response
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -109,4 +128,13 @@ impl Admission {
         }
         response
     }
+}
+
+/// A response that a layer made in place of the inner service, as outer layers know it.
+pub(super) fn marked(mut response: Response) -> Response {
+    let extensions = response.extensions_mut();
+    if extensions.get::<LayerResponse>().is_none() {
+        extensions.insert(LayerResponse(None));
+    }
+    response
 }

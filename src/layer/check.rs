@@ -68,7 +68,7 @@ impl Check {
         let take = Take::new(rule, self.key).with_cost(cost);
         let decider = &settings.decider;
         if take.rule().is_shadow() {
-            decider.take_in_shadow(take);
+            decider.take_in_shadow(take, None);
             return Ok(Admitted::default());
         }
         let judged = match decider.take_first(take) {

@@ -12,23 +12,21 @@
 
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow::{self, Break, Continue};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
+use super::shadow_take::ShadowTake;
 use super::waiting::{WaitLimits, Waiter};
-use crate::callback::{Cause, caught};
+use crate::callback::Cause;
 use crate::decision::{Decision, Source};
 use crate::error::StoreError;
-use crate::in_flight_counter::{InFlightCounter, Permit};
+use crate::in_flight_counter::InFlightCounter;
 use crate::log_on_change::LogOnChange;
 use crate::metrics::RuleCounters;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, Store, StoreFuture, Take, default_store};
+use crate::store::{Charge, LateCharge, RefundQueue, Store, StoreFuture, Take, default_store};
 use crate::trace::{self, TakeSpan};
 
 /// Decides about takes by asking a store.
@@ -38,6 +36,8 @@ pub(crate) struct Decider {
     store: Arc<OnceLock<Arc<dyn Store>>>,
     pub(super) counters: Arc<RuleCounters>,
     pub(super) waiting: WaitLimits,
+    /// What candidates were charged is given back there.
+    pub(super) refunds: RefundQueue,
     /// Takes of shadow rules that wait for an answer.
     shadows: InFlightCounter,
     log: Arc<StoreLog>,
@@ -65,6 +65,7 @@ pub(super) struct Waiting {
     take: Take,
     until: Instant,
     waiter: Waiter,
+    candidate: Option<Arc<LateCharge>>,
 }
 
 /// A take about which a store was asked.
@@ -81,8 +82,10 @@ pub(super) struct Asked {
     at: Option<Instant>,
     /// The waiter, if the request has waited already.
     waiter: Option<Waiter>,
-    /// The take of the candidate that is tried beside the rule.
-    candidate: Option<Box<ShadowTake>>,
+    /// The take of the candidate that is tried beside the rule, until it is counted.
+    shadow: Option<Box<ShadowTake>>,
+    /// What the candidate was charged.
+    candidate: Option<Arc<LateCharge>>,
     /// The span around the call of the store.
     span: TakeSpan,
 }
@@ -93,6 +96,7 @@ impl Decider {
             store: Arc::default(),
             counters: Arc::default(),
             waiting: WaitLimits::default(),
+            refunds: RefundQueue::default(),
             shadows: InFlightCounter::default(),
             log: Arc::default(),
         }
@@ -101,6 +105,7 @@ impl Decider {
     /// Asks this store from now on.
     pub(super) fn set_store(&mut self, store: Arc<dyn Store>) {
         self.store = Arc::new(store.into());
+        self.refunds = RefundQueue::default();
         self.log = Arc::default();
     }
 
@@ -122,43 +127,51 @@ impl Decider {
     #[inline]
     pub(super) fn take_first(&self, take: Take) -> Begun {
         let candidate = take.rule().shadow().map(Arc::clone);
-        let candidate = candidate.map(|candidate| take.under(candidate));
-        let mut begun = self.take(take, None);
+        let Some(candidate) = candidate.map(|candidate| take.under(candidate)) else {
+            return self.take(take, None, None);
+        };
+        let charge = LateCharge::new(&self.refunds);
+        let mut begun = self.take(take, None, Some(Arc::clone(&charge)));
         // Both stand in the queue before a flight departs, unless one departs in between.
-        let candidate = candidate.and_then(|take| self.begin_shadow(take));
-        if let Some(candidate) = candidate {
+        if let Some(shadow) = self.begin_shadow(candidate, Some(charge)) {
             match &mut begun {
-                Begun::Judged(_) => candidate.count(),
-                Begun::Asked(asked, _) => asked.candidate = Some(Box::new(candidate)),
+                Begun::Judged(_) => shadow.count(),
+                Begun::Asked(asked, _) => asked.shadow = Some(Box::new(shadow)),
             }
         }
         begun
     }
 
-    /// Asks the store about the take of a shadow rule.
-    pub(super) fn take_in_shadow(&self, take: Take) {
-        if let Some(shadow) = self.begin_shadow(take) {
+    /// Asks the store about the take of a shadow rule, for whoever may give its charge back.
+    pub(super) fn take_in_shadow(&self, take: Take, charge: Option<Arc<LateCharge>>) {
+        if let Some(shadow) = self.begin_shadow(take, charge) {
             shadow.count();
         }
     }
 
     /// Asks the store, once.
     #[inline]
-    fn take(&self, take: Take, waiter: Option<Waiter>) -> Begun {
+    fn take(
+        &self,
+        take: Take,
+        waiter: Option<Waiter>,
+        candidate: Option<Arc<LateCharge>>,
+    ) -> Begun {
         let at = self.waiting.now();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
         let answer = span.in_scope(|| ask(self.store(), &take));
         match answer.now() {
             Ok(answer) => {
                 span.record_answer(&answer);
-                Begun::Judged(self.judge(take, at, waiter, answer))
+                Begun::Judged(self.judge(take, at, waiter, candidate, answer))
             }
             Err(answer) => {
                 let asked = Asked {
                     take,
                     at,
                     waiter,
-                    candidate: None,
+                    shadow: None,
+                    candidate,
                     span,
                 };
                 Begun::Asked(asked, answer)
@@ -166,8 +179,9 @@ impl Decider {
         }
     }
 
-    fn begin_shadow(&self, take: Take) -> Option<ShadowTake> {
-        ShadowTake::begin(self.store(), take, &self.counters, &self.shadows)
+    fn begin_shadow(&self, take: Take, charge: Option<Arc<LateCharge>>) -> Option<ShadowTake> {
+        let permit = self.shadows.try_acquire(ShadowTake::MAX_PENDING);
+        ShadowTake::begin(self.store(), take, &self.counters, permit, charge)
     }
 
     /// What an answer means that has to be waited for.
@@ -180,18 +194,19 @@ impl Decider {
         let mut answer = pin!(answer);
         let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
         self.counters.answered_after(at.elapsed());
-        if let Some(candidate) = asked.candidate {
-            candidate.count();
+        if let Some(shadow) = asked.shadow {
+            shadow.count();
         }
         asked.span.record_answer(&answer);
-        self.judge(asked.take, Some(at), asked.waiter, answer)
+        self.judge(asked.take, Some(at), asked.waiter, asked.candidate, answer)
     }
 
     /// Sleeps and asks again, until the take is allowed or may wait no longer.
     pub(super) async fn wait(&self, mut waiting: Waiting) -> Verdict {
         loop {
             sleep_until(waiting.until).await;
-            let judged = match self.take(waiting.take.repeat(), Some(waiting.waiter)) {
+            let take = waiting.take.repeat();
+            let judged = match self.take(take, Some(waiting.waiter), waiting.candidate) {
                 Begun::Judged(judged) => judged,
                 Begun::Asked(asked, answer) => self.judge_later(asked, answer).await,
             };
@@ -208,6 +223,7 @@ impl Decider {
         mut take: Take,
         at: Option<Instant>,
         mut waiter: Option<Waiter>,
+        candidate: Option<Arc<LateCharge>>,
         answer: Result<Decision, StoreError>,
     ) -> ControlFlow<Verdict, Waiting> {
         self.log_answer(take.rule(), &answer);
@@ -225,7 +241,7 @@ impl Decider {
         if decision.is_allowed() {
             let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
             take.set_failure(None);
-            let answer = Charge::decided(store, take, decision, counters);
+            let answer = Charge::decided(store, take, decision, counters, candidate);
             return Break(Verdict::Allowed(answer));
         }
         let limits = &self.waiting;
@@ -236,6 +252,7 @@ impl Decider {
                 take,
                 until,
                 waiter,
+                candidate,
             }),
         }
     }
@@ -266,91 +283,9 @@ impl Decider {
 
 /// Asks the store. One that has just failed an outer layer of the same request is not asked, unless
 /// it has a fallback.
-fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
+pub(super) fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
     match take.failure() {
         Some(failure) if !store.has_fallback() => StoreFuture::ready(Err(failure.clone())),
         _ => store.take(take),
-    }
-}
-
-/// A take of a shadow rule that is not answered yet. Only the counters learn its answer.
-pub(crate) struct ShadowTake {
-    take: Take,
-    answer: Pin<Box<StoreFuture<Decision>>>,
-    counters: Arc<RuleCounters>,
-    _permit: Permit,
-}
-
-/// The most takes of shadow rules that wait for an answer in one layer. Beyond that, the store is
-/// not asked.
-const MAX_PENDING: usize = 4_096;
-
-/// After this time nobody waits for an answer any more: a store without a time-out of its own may
-/// never give one.
-const MAX_WAIT: Duration = Duration::from_secs(10);
-
-impl ShadowTake {
-    /// Asks the store. `None` if the answer was there at once and is counted, or if too many takes
-    /// are pending. A panic of the store is logged.
-    pub(crate) fn begin(
-        store: &Arc<dyn Store>,
-        take: Take,
-        counters: &Arc<RuleCounters>,
-        pending: &InFlightCounter,
-    ) -> Option<Self> {
-        let Some(permit) = pending.try_acquire(MAX_PENDING) else {
-            counters.shadow_failed();
-            return None;
-        };
-        let path = take.rule().path();
-        let asked = caught("store of a shadow rule", path, || ask(store, &take));
-        let Ok(answer) = asked else {
-            counters.shadow_failed();
-            return None;
-        };
-        match answer.now() {
-            Ok(answer) => {
-                count(&take, answer, counters);
-                None
-            }
-            Err(answer) => Some(Self {
-                take,
-                answer: Box::pin(answer),
-                counters: Arc::clone(counters),
-                _permit: permit,
-            }),
-        }
-    }
-
-    /// Counts the answer. It is usually there: a flight carries both takes of a request. Otherwise
-    /// a task waits for it, so that no request does.
-    pub(crate) fn count(mut self) {
-        let answer = self.answer.as_mut();
-        let polled = caught("store of a shadow rule", self.take.rule().path(), || {
-            answer.poll(&mut Context::from_waker(Waker::noop()))
-        });
-        match polled {
-            Ok(Poll::Ready(answer)) => count(&self.take, answer, &self.counters),
-            Err(_) => self.counters.shadow_failed(),
-            Ok(Poll::Pending) => {
-                if let Ok(runtime) = Handle::try_current() {
-                    runtime.spawn(self.wait());
-                }
-            }
-        }
-    }
-
-    async fn wait(mut self) {
-        match timeout(MAX_WAIT, self.answer.as_mut()).await {
-            Ok(answer) => count(&self.take, answer, &self.counters),
-            Err(_) => self.counters.shadow_failed(),
-        }
-    }
-}
-
-fn count(take: &Take, answer: Result<Decision, StoreError>, counters: &RuleCounters) {
-    match answer {
-        Ok(decision) => counters.shadow_decided(take.rule(), &decision, take.cost()),
-        Err(_) => counters.shadow_failed(),
     }
 }

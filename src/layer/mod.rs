@@ -57,6 +57,7 @@
 //       Decider::take_first     decide.rs            asks the store, and waits: a `Verdict`
 //       Responder::act          responder.rs         what the verdict means: an `Action`
 //     ResponseFuture::poll      response_future.rs   does it: the inner service, a callback, a response
+//       Admission::finish       action.rs            the response: gives back by the outcome, and fields
 //
 // The layer of the locks has a `Responder` and a `ResponseFuture`, too. The inner service is called
 // only after the verdict, and only the instance that was polled ready.
@@ -67,11 +68,13 @@ mod defaults;
 pub(crate) mod headers;
 mod inspector;
 mod outage;
+mod outcome;
 mod rate_limit;
 pub(crate) mod rate_limit_layer;
 mod responder;
 mod response_future;
 mod settings;
+mod shadow_take;
 mod waiting;
 
 #[cfg(feature = "lock")]

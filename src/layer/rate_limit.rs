@@ -14,7 +14,7 @@ use super::decide::{Begun, Verdict, Waiting};
 use super::outage::Outage;
 use super::response_future::ResponseFuture;
 use super::settings::Settings;
-use crate::store::Take;
+use crate::store::{LateCharge, Take};
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes.
 ///
@@ -73,8 +73,18 @@ impl Settings {
     /// Asks the store about a request, and says what becomes of it.
     fn limit(self: &Arc<Self>, take: Take) -> Action {
         if take.rule().is_shadow() {
-            self.decider.take_in_shadow(take);
-            return Action::Pass;
+            let rule = Arc::clone(take.rule());
+            return match self.responder.outcome.apply_to(&rule) {
+                false => {
+                    self.decider.take_in_shadow(take, None);
+                    Action::Pass
+                }
+                true => {
+                    let charge = LateCharge::new(&self.responder.outcome.queue);
+                    self.decider.take_in_shadow(take, Some(Arc::clone(&charge)));
+                    Action::Admit(self.responder.admit_in_shadow(rule, charge))
+                }
+            };
         }
         match self.decider.take_first(take) {
             Begun::Judged(judged) => self.act(judged),

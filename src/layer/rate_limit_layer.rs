@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum_core::response::IntoResponse;
 use http::request::Parts;
+use http::response;
 use tower_layer::Layer;
 
 use super::decide::Decider;
@@ -93,7 +94,9 @@ impl RateLimitLayer {
     pub fn store(mut self, store: impl Store) -> Self {
         self.change_decider().set_store(shared(store));
         let store = self.settings.decider.shared_store();
-        self.change_responder().store = store;
+        let refunds = self.settings.decider.refunds.clone();
+        let responder = self.change_responder();
+        (responder.store, responder.outcome.queue) = (store, refunds);
         self
     }
 
@@ -223,6 +226,37 @@ impl RateLimitLayer {
     ) -> Self {
         self.change().quotas = Some(Arc::new(quotas));
         self
+    }
+
+    /// Gives a request's charge back when this holds for the head of its response, beside what the
+    /// rule's [outcomes](Rule::with_refund_on) say, and in the same way. It is also asked about
+    /// responses of inner layers of this crate: [`Decision::from_extensions`] tells denials. A
+    /// request stays charged after a panic of the closure, which is logged. Default: only what the
+    /// rule says.
+    ///
+    /// [`Decision::from_extensions`]: crate::Decision::from_extensions
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::RateLimitLayer;
+    ///
+    /// // What comes from a cache is free.
+    /// let layer = RateLimitLayer::new("search", Duration::from_secs(1), 100)
+    ///     .refund_if(|response| response.headers.get("x-cache").is_some_and(|it| it == "hit"));
+    /// # let _ = layer;
+    /// ```
+    pub fn refund_if(
+        mut self,
+        condition: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.change_responder().outcome.condition = Some(Arc::new(condition));
+        self
+    }
+
+    /// Waits until nothing waits to be given back [by its outcome](Rule::with_refund_on), for at
+    /// most `bound`: see [`Limits::flush`](crate::Limits::flush).
+    pub async fn flush(&self, bound: Duration) -> bool {
+        self.settings.decider.refunds.flush(bound).await
     }
 
     /// Requests that pass without being limited: CORS preflights, for example. A panic is

@@ -5,9 +5,10 @@ use axum_core::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, Request};
 
-use super::action::{Action, Admission, Refusal, WriteFields};
+use super::action::{Action, Admission, Refusal, WriteFields, marked};
 use super::decide::Verdict;
 use super::outage::Outage;
+use super::outcome::OutcomeRefunds;
 use crate::callback::{
     Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught, grpc, guarded,
     internal_error, key_refused, quota_exceeded, recover, reduced_capacity,
@@ -19,7 +20,7 @@ use crate::metrics::{DecisionOutcome, RuleCounters};
 #[cfg(feature = "tracing")]
 use crate::rule::Policy;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, Denial, Store, Take};
+use crate::store::{Charge, LateCharge, LayerResponse, Store, Take};
 use crate::trace::{self, TakeSpan};
 
 /// Turns verdicts into what becomes of requests, by the callbacks of a layer. Both layers of this
@@ -35,6 +36,7 @@ pub(crate) struct Responder {
     pub(crate) counters: Arc<RuleCounters>,
     /// The store of the layer. Empty for one that asks none.
     pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
+    pub(super) outcome: OutcomeRefunds,
     /// Whether events contain the hashes of keys.
     #[cfg(feature = "tracing")]
     pub(crate) traces_keys: bool,
@@ -52,6 +54,7 @@ impl Responder {
             write_fields,
             counters: Arc::default(),
             store: Arc::default(),
+            outcome: OutcomeRefunds::default(),
             #[cfg(feature = "tracing")]
             traces_keys: false,
             is_key_error_logged: Arc::default(),
@@ -153,10 +156,24 @@ impl Responder {
         Admission {
             rule,
             answer,
+            shadow: None,
+            is_grpc: false,
             permit: None,
             responder: Arc::clone(self),
             head: None,
             outage: None,
+        }
+    }
+
+    /// Admits a request that a shadow rule may have charged.
+    pub(super) fn admit_in_shadow(
+        self: &Arc<Self>,
+        rule: Arc<Rule>,
+        charge: Arc<LateCharge>,
+    ) -> Admission {
+        Admission {
+            shadow: Some(charge),
+            ..self.admit(rule, None)
         }
     }
 
@@ -189,9 +206,9 @@ impl Responder {
                 let response = quota_exceeded(&rule, &decision, grpc);
                 self.denied(&rule, decision, response)
             }
-            Refusal::NoDecision => reduced_capacity(grpc),
-            Refusal::NoKey(error) => key_refused(&error, grpc),
-            Refusal::Panicked(panicked) => internal_error(&panicked, grpc),
+            Refusal::NoDecision => marked(reduced_capacity(grpc)),
+            Refusal::NoKey(error) => marked(key_refused(&error, grpc)),
+            Refusal::Panicked(panicked) => marked(internal_error(&panicked, grpc)),
         }
     }
 
@@ -215,7 +232,8 @@ impl Responder {
     /// The answer to a denied request, with what shows the decision.
     fn denied(&self, rule: &Arc<Rule>, decision: Decision, mut response: Response) -> Response {
         (self.write_fields)(rule, &decision, response.headers_mut());
-        response.extensions_mut().insert(Denial(decision));
+        let denial = LayerResponse(Some(decision));
+        response.extensions_mut().insert(denial);
         response
     }
 
@@ -235,7 +253,7 @@ impl Responder {
         let failed = Failed::new(Arc::clone(&rule), head, cause.clone());
         match recover(&*callback, failed).await {
             Err(panicked) => panicked.into(),
-            Ok(Recovery::Respond(response)) => Action::Respond(response),
+            Ok(Recovery::Respond(response)) => Action::Respond(marked(response)),
             Ok(Recovery::Proceed) if may_proceed => self.proceed(rule, &cause),
             Ok(Recovery::Proceed | Recovery::Propagate) => self.carry_out(verdict),
         }

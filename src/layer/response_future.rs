@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use super::action::{Action, Admission};
 use super::responder::Responder;
-use crate::callback::BoxFuture;
+use crate::callback::{BoxFuture, grpc};
 use crate::store::Answers;
 
 pin_project! {
@@ -185,9 +185,14 @@ where
             if let Some(outage) = admitted.outage.take() {
                 outage.mark(request.extensions_mut());
             }
+            if admitted.rule.refund_on().is_some() {
+                admitted.is_grpc =
+                    grpc::content_type(request.method(), request.headers()).is_some();
+            }
             // Axum's services never fail.
             let may_fail = TypeId::of::<S::Error>() != TypeId::of::<Infallible>();
-            if may_fail && admitted.responder.on_error.is_some() {
+            let may_recover = may_fail && admitted.shadow.is_none();
+            if may_recover && admitted.responder.on_error.is_some() {
                 admitted.head = Some(Box::new(head(&request)));
             }
         }

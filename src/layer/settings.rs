@@ -15,7 +15,7 @@ use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor, PeerAddr};
 use crate::metrics::{RuleCounters, RuleSnapshot};
 use crate::rule::{Exemptions, Plan, Quotas, Rule, SharedRules};
-use crate::store::{Store, Take};
+use crate::store::{RefundQueue, Store, Take};
 use crate::warning::{Warning, WarningKind};
 
 /// The settings of a layer, shared by all services that it made.
@@ -51,6 +51,9 @@ pub(super) enum RuleSource {
 
 impl Settings {
     pub(super) fn new(rule: RuleSource) -> Self {
+        let inspector = Inspector::default();
+        let mut responder = Responder::new(Headers::default().writer());
+        responder.outcome.warnings = Arc::clone(&inspector.warnings);
         Self {
             rule,
             cost: None,
@@ -59,8 +62,8 @@ impl Settings {
             exempt: Vec::new(),
             peer: None,
             decider: Arc::new(Decider::new()),
-            responder: Arc::new(Responder::new(Headers::default().writer())),
-            inspector: Arc::default(),
+            responder: Arc::new(responder),
+            inspector: Arc::new(inspector),
         }
     }
 
@@ -69,15 +72,19 @@ impl Settings {
         rules: &SharedRules,
         path: &str,
         store: Arc<dyn Store>,
+        refunds: &RefundQueue,
         counters: Arc<RuleCounters>,
         warnings: &Arc<Warnings>,
         defaults: Defaults,
     ) -> Self {
         let mut decider = Decider::new();
         decider.set_store(store);
+        decider.refunds = refunds.clone();
         decider.counters = Arc::clone(&counters);
         let mut responder = Responder::new(defaults.headers.writer());
         responder.store = decider.shared_store();
+        responder.outcome.queue = refunds.clone();
+        responder.outcome.warnings = Arc::clone(warnings);
         responder.counters = counters;
         responder.default_key = defaults.key;
         responder.degrade = defaults.degrade;

@@ -1,6 +1,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum_core::response::IntoResponse;
 use http::Extensions;
@@ -21,7 +22,7 @@ use crate::rule::ContentHash;
 use crate::rule::{Rules, SharedRules};
 #[cfg(doc)]
 use crate::store::MemoryStore;
-use crate::store::{Store, Take, default_store, shared};
+use crate::store::{RefundQueue, Store, Take, default_store, shared};
 use crate::warning::{VerifyError, Warning, WarningKind};
 
 /// From so many checked paths on, a path without a rule is not remembered, nor warned about.
@@ -57,6 +58,8 @@ pub struct Limits {
     rules: SharedRules,
     /// Filled when the first layer is made: a memory store takes time to start its clock.
     pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
+    /// What the layers of that store give back.
+    refunds: RefundQueue,
     pub(super) paths: Arc<Paths>,
     defaults: Defaults,
     checks: Arc<Checks>,
@@ -89,6 +92,7 @@ impl Limits {
         Self {
             rules,
             store: Arc::default(),
+            refunds: RefundQueue::default(),
             paths: Arc::default(),
             defaults: Defaults::default(),
             checks: Arc::default(),
@@ -194,6 +198,7 @@ impl Limits {
     pub fn store(self, store: impl Store) -> Self {
         let mut limits = self.with("store", |_| {});
         limits.store = Arc::new(OnceLock::from(shared(store)));
+        limits.refunds = RefundQueue::default();
         limits
     }
 
@@ -373,6 +378,7 @@ impl Limits {
             &self.rules,
             path,
             Arc::clone(self.shared_store()),
+            &self.refunds,
             self.paths.add(path, self.near_limit),
             &self.warnings,
             self.defaults.clone(),
@@ -463,6 +469,29 @@ impl Limits {
             None => Ok(false),
             Some(take) => self.shared_store().reset(&take).await,
         }
+    }
+
+    /// Waits until the store has answered all refunds [by outcome](crate::Rule::with_refund_on), for
+    /// at most `bound`. Returns whether it has. Call it at the end of a graceful shutdown, when the
+    /// last request has ended: what is not given back by then stays charged.
+    ///
+    /// It is about all layers of these limits and their clones. Needs a tokio runtime with its timer
+    /// enabled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("login", [Quota::per_minute(5)])?]);
+    /// // axum::serve(listener, app).with_graceful_shutdown(signal).await?;
+    /// assert!(limits.flush(Duration::from_secs(1)).await);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn flush(&self, bound: Duration) -> bool {
+        self.refunds.flush(bound).await
     }
 
     /// From which part of a quota on an allowed request is counted as

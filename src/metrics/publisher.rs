@@ -47,6 +47,10 @@ const REFUNDED_UNITS: Metric = Metric::counter(
     "tidegate_refunded_units_total",
     "Units that were given back.",
 );
+const REFUNDS_LOST: Metric = Metric::counter(
+    "tidegate_refunds_lost_total",
+    "Charges that were to be given back by their outcome, and stay charged.",
+);
 const ERRORS: Metric = Metric::counter(
     "tidegate_errors_total",
     "Failures of the store, and requests without a key, by kind.",
@@ -80,7 +84,7 @@ const UNMATCHED: Metric = Metric::counter(
     "Requests of layers whose path has no rule.",
 );
 
-const ALL: [&Metric; 16] = [
+const ALL: [&Metric; 17] = [
     &DECISIONS,
     &PLAN_DECISIONS,
     &UNKNOWN_PLANS,
@@ -91,6 +95,7 @@ const ALL: [&Metric; 16] = [
     &NEAR_LIMIT,
     &REFUNDS,
     &REFUNDED_UNITS,
+    &REFUNDS_LOST,
     &ERRORS,
     &WITHOUT_DECISION,
     &WAITED,
@@ -189,6 +194,7 @@ fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapsho
         (NEAR_LIMIT, counted.near_limit),
         (REFUNDS, counted.refunds),
         (REFUNDED_UNITS, counted.refunded_units),
+        (REFUNDS_LOST, counted.refunds_lost),
         (WITHOUT_DECISION, counted.proceeded),
         (WAITED, counted.waited),
     ];

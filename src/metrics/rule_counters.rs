@@ -27,6 +27,7 @@ pub(crate) struct RuleCounters {
     near_limit_ratio: NearLimit,
     refunds: Counter,
     refunded_units: Counter,
+    refunds_lost: Counter,
     store_errors: [Counter; StoreErrorKind::ALL.len()],
     key_errors: [Counter; KeyErrorKind::ALL.len()],
     shadow_errors: Counter,
@@ -119,6 +120,11 @@ impl RuleCounters {
         }
     }
 
+    /// A charge was to be given back by its outcome, and stays charged.
+    pub(crate) fn refund_lost(&self) {
+        self.refunds_lost.add(1);
+    }
+
     /// A request begins to wait for units.
     pub(crate) fn begins_to_wait(&self) {
         self.waiting.add(1);
@@ -178,6 +184,7 @@ impl RuleCounters {
             near_limit: self.near_limit.get(),
             refunds: self.refunds.get(),
             refunded_units: self.refunded_units.get(),
+            refunds_lost: self.refunds_lost.get(),
             store_errors: self.store_errors.each_ref().map(Counter::get),
             key_errors: self.key_errors.each_ref().map(Counter::get),
             shadow_errors: self.shadow_errors.get(),

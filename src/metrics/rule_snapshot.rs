@@ -30,6 +30,11 @@ pub struct RuleSnapshot {
     pub refunds: u64,
     /// Units that were given back.
     pub refunded_units: u64,
+    /// Charges, also of candidates, that were to be given back [by their
+    /// outcome](crate::Rule::with_refund_on) and stay charged: the store failed, gave no answer in
+    /// 10 s or still had 4,096 refunds to answer, or the runtime has ended. The store may have
+    /// given back those whose answers were lost.
+    pub refunds_lost: u64,
     pub(super) store_errors: [u64; StoreErrorKind::ALL.len()],
     pub(super) key_errors: [u64; KeyErrorKind::ALL.len()],
     /// Takes of a shadow rule that got no answer. They are not among the

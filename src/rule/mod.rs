@@ -26,6 +26,7 @@
 
 mod count_name;
 mod exemptions;
+mod outcomes;
 mod plans;
 mod policy;
 mod quotas;
@@ -36,6 +37,7 @@ mod shared_rules;
 
 pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
+pub(crate) use outcomes::Outcomes;
 pub use plans::Plan;
 pub use policy::Policy;
 pub use quotas::Quotas;

@@ -3,6 +3,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::exemptions::Exemptions;
+use super::outcomes::Outcomes;
 use super::plans::{DerivedRules, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
 use super::quotas::{Quotas, check_policies};
@@ -48,6 +49,7 @@ pub struct Rule {
     life: u64,
     key: Option<Arc<dyn KeyExtractor>>,
     exemptions: Option<Arc<Exemptions>>,
+    refund_on: Option<Arc<Outcomes>>,
     cost: u64,
     counting: Counting,
     on_error: Option<OnError>,
@@ -131,6 +133,7 @@ impl Rule {
             plan: None,
             key: None,
             exemptions: None,
+            refund_on: None,
             cost: 1,
             counting: Algorithm::default().into(),
             on_error: None,
@@ -155,6 +158,47 @@ impl Rule {
     pub(crate) fn with_exemptions(mut self, exemptions: Exemptions) -> Self {
         self.exemptions = (!exemptions.is_empty()).then(|| Arc::new(exemptions));
         self.remade()
+    }
+
+    /// Gives a request's charge back when its response has one of these outcomes: a class of HTTP
+    /// statuses such as `"2xx"`, a status such as `"304"`, or a gRPC status such as `"grpc-0"`. So
+    /// only failed logins count, for example. Default: nothing is given back.
+    ///
+    /// A request is charged first, as ever, and given back when the head of its response is there:
+    /// while four good logins of five allowed ones are in progress, a sixth is denied. It stays
+    /// charged if it is dropped before that, if the inner service ends with an error, and if an
+    /// inner layer of this crate answered in the place of the handler, with a denial or a failure.
+    /// A shadow rule and a [candidate](Self::with_shadow) are given back alike.
+    ///
+    /// A response to a [gRPC request](crate::callback::is_grpc) is HTTP 200 whatever happened, so
+    /// there only gRPC statuses apply, and only to a field `grpc-status` in the head. Most answers
+    /// have it in their trailers, which come too late: that is a
+    /// [warning](crate::warning::WarningKind::GrpcStatusInTrailers), and nothing is given back.
+    ///
+    /// What cannot be given back, because the store fails or more than 4,096 refunds wait for its
+    /// answers, stays charged, and is [counted](crate::metrics::RuleSnapshot::refunds_lost). See
+    /// [`Limits::flush`](crate::Limits::flush) for the end of a process, and
+    /// [`RateLimitLayer::refund_if`](crate::RateLimitLayer::refund_if) for other conditions.
+    ///
+    /// ```
+    /// use tidegate::{PeerIp, Quota, Rule};
+    ///
+    /// let login = Rule::new("login", [Quota::per_minute(5)])?
+    ///     .with_key(PeerIp)
+    ///     .with_refund_on(["2xx", "3xx"])?;
+    /// # let _ = login;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if one of them is no outcome, or if there is none.
+    pub fn with_refund_on<'a>(
+        mut self,
+        outcomes: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, RuleError> {
+        self.refund_on = Some(Arc::new(Outcomes::parse(outcomes)?));
+        Ok(self.remade())
     }
 
     /// The units that one request consumes. A cost of 0 is always allowed. Default: 1.
@@ -236,8 +280,8 @@ impl Rule {
     /// same path. Each request asks it once, with the key and the cost that this rule has for the
     /// request, and the answer changes nothing but the [counters](crate::metrics). Default: none.
     ///
-    /// A rule that is a shadow rule itself does not ask its candidate. Units that are given back to
-    /// this rule are not given back to the candidate.
+    /// A rule that is a shadow rule itself does not ask its candidate. When a charge of this rule is
+    /// given back, in whole or in part, the same number of units is given back to the candidate.
     ///
     /// ```
     /// use tidegate::{Quota, Rule};
@@ -348,6 +392,11 @@ impl Rule {
 
     pub(crate) fn exemptions(&self) -> Option<&Exemptions> {
         self.exemptions.as_deref()
+    }
+
+    /// The outcomes for which a charge is given back.
+    pub(crate) fn refund_on(&self) -> Option<&Outcomes> {
+        self.refund_on.as_deref()
     }
 
     pub(crate) fn extractor(&self) -> Option<&dyn KeyExtractor> {
@@ -662,6 +711,7 @@ impl fmt::Debug for Rule {
             .field("plan", &self.plan)
             .field("plans", &self.plans)
             .field("has_key", &self.key.is_some())
+            .field("refund_on", &self.refund_on)
             .field("cost", &self.cost)
             .field("counting", &self.counting)
             .field("on_error", &self.on_error)
@@ -695,6 +745,12 @@ pub enum RuleError {
     /// A lease under an algorithm that has none.
     #[error("no leases under {0}, expected sliding-log, sliding-window or fixed-window")]
     NoLeases(&'static str),
+    /// A text that is not one of the outcomes of [`Rule::with_refund_on`](crate::Rule::with_refund_on).
+    #[error("\"{0}\" is no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
+    NoOutcome(String),
+    /// An empty list of outcomes.
+    #[error("no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
+    NoOutcomes,
     /// A window with a lease is longer than a window may be.
     #[error("a window of ten years cannot be longer by a lease")]
     LeaseTooLong,

@@ -16,9 +16,10 @@ use crate::decision::Decision;
 #[derive(Debug, Clone)]
 pub(crate) struct Answers(SmallVec<[Charge; 1]>);
 
-/// The decision of the layer that has denied a request, in the extensions of its response.
+/// Marks a response that a layer of this crate made in place of the inner service, in its
+/// extensions: with the decision, if that is a denial.
 #[derive(Debug, Clone)]
-pub(crate) struct Denial(pub(crate) Decision);
+pub(crate) struct LayerResponse(pub(crate) Option<Decision>);
 
 impl Answers {
     /// Adds the answer of a layer to a request that goes inwards.
@@ -65,7 +66,7 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn from_extensions(extensions: &Extensions) -> Option<&Self> {
-        if let Some(Denial(decision)) = extensions.get() {
+        if let Some(LayerResponse(Some(decision))) = extensions.get() {
             return Some(decision);
         }
         let Answers(answers) = extensions.get()?;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::{Store, Take};
+use super::refund_queue::LateCharge;
+use super::{Store, StoreFuture, Take};
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::StoreError;
 use crate::metrics::RuleCounters;
@@ -45,6 +46,8 @@ struct Inner {
     decision: Decision,
     /// Those of the layer that charged the request.
     counters: Option<Arc<RuleCounters>>,
+    /// What the candidate of the rule was charged.
+    candidate: Option<Arc<LateCharge>>,
     /// Whether somebody gives it back, or has done so.
     is_claimed: AtomicBool,
 }
@@ -60,23 +63,26 @@ impl Charge {
             take,
             decision: decision.with_receipt(Some(receipt)),
             counters: None,
+            candidate: None,
             is_claimed: AtomicBool::new(false),
         }))
     }
 
     /// What a layer's store has decided about a take that it allowed, and charged, if the cost is
-    /// not 0. The layer counts refunds.
+    /// not 0, with what it was asked about the rule's candidate. The layer counts refunds.
     pub(crate) fn decided(
         store: Arc<dyn Store>,
         take: Take,
         decision: Decision,
         counters: Arc<RuleCounters>,
+        candidate: Option<Arc<LateCharge>>,
     ) -> Self {
         Self(Arc::new(Inner {
             store,
             take,
             decision,
             counters: Some(counters),
+            candidate,
             is_claimed: AtomicBool::new(false),
         }))
     }
@@ -119,21 +125,98 @@ impl Charge {
     /// There is no use in asking again: units that were not given back stay charged until their
     /// window has passed.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        let Inner {
-            store,
-            take,
-            decision,
-            counters,
-            is_claimed,
-        } = &*self.0;
-        if is_claimed.swap(true, Ordering::Relaxed) {
+        self.settle(0).await
+    }
+
+    /// Gives back what was not used of a reservation: all but `used` units that still count. Returns
+    /// the number of units that were given back. Whoever does not know the cost of a request
+    /// beforehand takes the most that it may cost, and settles when it is known.
+    ///
+    /// A charge is settled or [refunded](Self::refund) once: whatever comes first counts, also if
+    /// all units were used, and everything else returns 0. `settle(0)` is a refund. A use of more
+    /// than was reserved gives nothing back, and charges nothing.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("tokens", [Quota::per_minute(10_000)])?]);
+    /// let admitted = limits.check("tokens", "alice").cost(4_000).await?;
+    /// let charge = admitted.charge.expect("it was charged");
+    /// // The answer of the model had 1,500 tokens.
+    /// assert_eq!(charge.settle(1_500).await?, 2_500);
+    /// assert_eq!(charge.refund().await?, 0, "it is settled");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`refund`](Self::refund).
+    pub async fn settle(&self, used: u64) -> Result<u64, StoreError> {
+        let Some(refund) = self.claim(used) else {
             return Ok(0);
+        };
+        let units = refund.ask().await?;
+        refund.answered(units);
+        Ok(units)
+    }
+
+    /// The right to give back what was not used; `None` if somebody else has it, or if there is
+    /// nothing to give back. What the candidate was charged is given back along with it.
+    pub(crate) fn claim(&self, used: u64) -> Option<ClaimedRefund> {
+        let units = self.receipt().units().saturating_sub(used);
+        if self.0.is_claimed.swap(true, Ordering::Relaxed) || units == 0 {
+            return None;
         }
-        let units = store.refund(take, &decision.receipt_or_none()).await?;
-        if let Some(counters) = counters {
+        if let Some(candidate) = &self.0.candidate {
+            candidate.give_back(used);
+        }
+        Some(ClaimedRefund {
+            charge: self.clone(),
+            units,
+        })
+    }
+}
+
+/// A refund that nobody else asks for.
+#[derive(Debug)]
+pub(crate) struct ClaimedRefund {
+    charge: Charge,
+    units: u64,
+}
+
+impl ClaimedRefund {
+    fn ask(&self) -> StoreFuture<u64> {
+        let take = self.charge.take().clone().with_cost(self.units);
+        self.charge.0.store.refund(&take, &self.charge.receipt())
+    }
+
+    /// Asks the store for a caller that does not wait.
+    pub(crate) fn ask_unawaited(&self) -> StoreFuture<u64> {
+        let take = self.charge.take().unawaited(self.units);
+        self.charge.0.store.refund(&take, &self.charge.receipt())
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.charge.take().rule().path()
+    }
+
+    /// Counts what the store has given back. A candidate's charges are not counted, either.
+    pub(crate) fn answered(&self, units: u64) {
+        if let Some(counters) = &self.charge.0.counters
+            && !self.charge.take().rule().is_candidate()
+        {
             counters.refunded(units);
         }
-        Ok(units)
+    }
+
+    /// Counts that nothing was given back.
+    pub(crate) fn lost(&self) {
+        if let Some(counters) = &self.charge.0.counters {
+            counters.refund_lost();
+        }
     }
 }
 

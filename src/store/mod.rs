@@ -37,6 +37,7 @@ mod fallback;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+mod refund_queue;
 pub(crate) mod resilient;
 pub(crate) mod store;
 pub(crate) mod take;
@@ -53,7 +54,8 @@ pub use wrapper::{InFlight, Timeout};
 
 pub use crate::error::StoreErrorKind;
 
-pub(crate) use answers::{Answers, Denial};
+pub(crate) use answers::{Answers, LayerResponse};
 pub(crate) use memory::MemoryStore;
+pub(crate) use refund_queue::{LateCharge, RefundQueue};
 pub(crate) use store::{Store, default_store, shared};
 pub(crate) use take::Take;

@@ -8,8 +8,8 @@ use redis::{Cmd, Value};
 
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
-    Connection, CountKey, IntoRedisAddress, KeyPrefix, Preload, RESET, Redis, TakeQuestion,
-    read_refund, refund_script, write_refund,
+    Connection, CountKey, IntoRedisAddress, KeyPrefix, Preload, RESET, Redis, RefundQuestion,
+    TakeQuestion,
 };
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
@@ -27,7 +27,7 @@ use crate::warning::{Warning, WarningKind};
 ///
 /// Redis decides alone and by its own clock, so processes may come and go, and their clocks may be
 /// wrong. Takes of all callers travel together in *flights*, pipelines of script calls with up to
-/// 64 keys each: a take is sent when its future is first polled, or with the next flight while
+/// 64 keys each, or up to 64 refunds: a take is sent when its future is first polled, or with the next flight while
 /// others are in progress.
 ///
 /// The takes, refunds and resets of one key that one process asks are executed in the order in
@@ -227,19 +227,13 @@ impl Store for RedisStore {
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let max = take.cost().min(receipt.units());
-        let arguments = |command: &mut Cmd| write_refund(command, self.now(), receipt, max);
-        let script = refund_script(take.rule().algorithm().algorithm());
-        let reply =
-            self.connection
-                .change_count(script, self.key_of(take), self.deadline(take), arguments);
-        let address = Arc::clone(self.connection.label());
-        StoreFuture::boxed(async move {
-            read_refund(&reply.await?, max).ok_or_else(|| {
-                let message = format!("{address} gave an answer that is no refund");
-                StoreError::new(StoreErrorKind::Protocol, message)
-            })
-        })
+        let question = RefundQuestion {
+            count: self.key_of(take),
+            receipt: *receipt,
+            max: take.cost().min(receipt.units()),
+            now: self.now(),
+        };
+        StoreFuture::redis(self.connection.refund(question, self.deadline(take)))
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {

@@ -12,6 +12,8 @@ pub struct Take {
     name: CountName,
     cost: u64,
     is_repeat: bool,
+    /// Whether it is a refund for which nobody waits.
+    is_unawaited: bool,
     /// The earliest of the time-outs around the store; `None` if only its own counts.
     deadline: Option<Deadline>,
     /// Why the store gave no decision to an outer layer of the same request.
@@ -26,6 +28,7 @@ impl Take {
             cost: rule.cost(),
             name: CountName::new(rule, key),
             is_repeat: false,
+            is_unawaited: false,
             deadline: None,
             failure: None,
         }
@@ -131,9 +134,21 @@ impl Take {
             name: self.name.clone(),
             cost,
             is_repeat: false,
+            is_unawaited: false,
             deadline: None,
             failure: None,
         }
+    }
+
+    /// The same for a refund of so many units, for which nobody waits.
+    pub(crate) fn unawaited(&self, units: u64) -> Self {
+        let mut take = self.anew(units);
+        take.is_unawaited = true;
+        take
+    }
+
+    pub(crate) const fn is_unawaited(&self) -> bool {
+        self.is_unawaited
     }
 
     /// The same question under another rule.

@@ -253,7 +253,8 @@ impl<S: Store> Wrapper for Timeout<S> {
 /// [`Overloaded`](StoreErrorKind::Overloaded), so that a store that has become slow does not gather
 /// requests that would all be too late. A question is a take, a refund or a reset. Each
 /// needs a permit, also where the store inside answers immediately, except [repeats](Take::repeat)
-/// of callers that wait and takes of [shadow rules](crate::Rule::into_shadow). A future that is
+/// of callers that wait, takes of [shadow rules](crate::Rule::into_shadow), and refunds
+/// [by outcome](crate::Rule::with_refund_on), which have a bound of their own. A future that is
 /// dropped gives its permit back. Clones share the permits.
 ///
 /// ```
@@ -321,10 +322,14 @@ impl QuestionLimit {
         }
     }
 
-    /// Questions of callers that wait need none, nor do those of shadow rules: no request may be
-    /// refused because of them, and the layer bounds their number.
+    /// Questions of callers that wait need none, nor do those of shadow rules and refunds for which
+    /// nobody waits: no request may be refused because of them, and the layer bounds their number.
     fn permit(&self, take: &Take, asked: Asked) -> Result<Option<Permit>, StoreError> {
-        if asked == Asked::Take && (take.is_repeat() || take.rule().is_shadow()) {
+        let is_free = match asked {
+            Asked::Take => take.is_repeat() || take.rule().is_shadow(),
+            Asked::Change => take.is_unawaited(),
+        };
+        if is_free {
             return Ok(None);
         }
         let permit = self.under_way.try_acquire(self.max);

@@ -8,6 +8,7 @@ mod interop;
 mod leased;
 mod monitor;
 mod oracle;
+mod outcomes;
 mod saturated;
 mod shared_limit;
 #[cfg(feature = "test-util")]

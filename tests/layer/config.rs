@@ -249,7 +249,7 @@ fn mistakes_in_counts() {
 #[test]
 fn mistakes_in_names() {
     let with = |line: &str| of_rule(&format!("max-count = 1\nwindow = \"1s\"\n{line}"));
-    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `shadow`, `plans`");
+    insta::assert_snapshot!(with("max_count = 1"), @"line 5: rules.getId.max_count: unknown field `max_count`, expected one of `max-count`, `window`, `window-time`, `window-time-unit`, `burst`, `quotas`, `algorithm`, `sub-windows`, `enabled`, `key`, `client-ip`, `exempt`, `cost`, `on-error`, `lease`, `refund-on`, `shadow`, `plans`");
     insta::assert_snapshot!(with("key = \"ip\""), @r#"line 5: rules.getId.key: found "ip", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(with("key = [\"everyone\", \"header:a b\"]"), @r#"line 5: rules.getId.key: found "header:a b", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(with("key = []"), @r#"line 5: rules.getId.key: an empty list, expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
@@ -500,6 +500,20 @@ fn leases() {
     assert_eq!(rule, Some(std::time::Duration::from_millis(50)));
     insta::assert_snapshot!(with("lease = \"50ms\"\nalgorithm = \"gcra\""), @"line 5: rules.getId.lease: no leases under gcra, expected sliding-log, sliding-window or fixed-window");
     insta::assert_snapshot!(with("lease = 50"), @r#"line 5: rules.getId.lease: found 50, expected a duration such as "10s", "500ms" or "1h 30m""#);
+}
+
+#[test]
+fn outcomes() {
+    let with = |line: &str| of_rule(&format!("max-count = 5\nwindow = \"10s\"\n{line}"));
+    insta::assert_snapshot!(with("refund-on = [\"2xx\", \"20x\"]"), @r#"line 5: rules.getId.refund-on: found "20x", expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
+    insta::assert_snapshot!(with("refund-on = [304]"), @r#"line 5: rules.getId.refund-on: found 304, expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
+    insta::assert_snapshot!(with("refund-on = \"2xx\""), @r#"line 5: rules.getId.refund-on: found "2xx", expected a list of outcomes"#);
+    insta::assert_snapshot!(with("refund-on = []"), @r#"line 5: rules.getId.refund-on: no outcome, expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
+    insta::assert_snapshot!(with("refund-on = [\"99\"]"), @r#"line 5: rules.getId.refund-on: found "99", expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
+    insta::assert_snapshot!(with("refund-on = [\"grpc-17\"]"), @r#"line 5: rules.getId.refund-on: found "grpc-17", expected "1xx" to "5xx", a status such as "304", or "grpc-0" to "grpc-16""#);
+    let text =
+        "[rules.a]\nmax-count = 5\nwindow = \"10s\"\nrefund-on = [\"2xx\", \"2xx\", \"grpc-0\"]";
+    assert!(Rules::from_toml(text).is_ok());
 }
 
 /// The parser names the place of what is not TOML, and no key. People forget quotes most often.

@@ -15,6 +15,7 @@ mod failures;
 mod fields;
 mod grpc;
 mod keys;
+mod outcomes;
 mod plans;
 #[cfg(feature = "metrics")]
 mod published;

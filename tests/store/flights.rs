@@ -75,6 +75,68 @@ async fn a_call_has_at_most_512_takes() {
     assert_eq!(calls_for(&same(513)).await, 2);
 }
 
+/// Refunds share calls as takes do, an error about one key is the answer for this key alone, and
+/// they keep their places among the takes of their count.
+#[tokio::test]
+async fn refunds_share_a_call() {
+    for algorithm in Algorithm::ALL {
+        let server = Redis::start();
+        let store = store_on(&server).await.clock(ManualClock::default());
+        let rule = Rule::new("p", [Quota::per_hour(3)]).expect("a valid rule");
+        let rule = Arc::new(rule.with_algorithm(algorithm));
+        let key = |key: usize| Take::new(Arc::clone(&rule), Key::from(key.to_string().as_str()));
+        let takes: Vec<Take> = (0..100).map(key).collect();
+        let mut receipts = Vec::new();
+        for answer in together(&store, &takes).await {
+            receipts.push(answer.expect("a decision").receipt().expect("a charge"));
+        }
+        cmd("DEL")
+            .arg(takes[7].name("CurrentLimiter:"))
+            .exec(&mut server.connection())
+            .expect("is deleted");
+        let foreign = cmd("RPUSH")
+            .arg(takes[7].name("CurrentLimiter:"))
+            .arg("mine")
+            .exec(&mut server.connection());
+        foreign.expect("is stored");
+        let before = script_calls(&server);
+        let refunds = takes
+            .iter()
+            .zip(&receipts)
+            .map(|(take, receipt)| store.refund(take, receipt));
+        for (at, answer) in join_all(refunds).await.into_iter().enumerate() {
+            match answer {
+                Ok(units) => assert!(at != 7 && units == 1, "{algorithm:?}: {at}: {units}"),
+                Err(error) => assert_eq!((at, error.kind()), (7, StoreErrorKind::WrongType)),
+            }
+        }
+        assert_eq!(script_calls(&server) - before, 2, "{algorithm:?}");
+
+        // Three units for everybody: each refund is there for the take behind it.
+        let one = key(1);
+        let charged = together(&store, &vec![one.clone(); 3]).await.into_iter();
+        let receipts: Vec<_> = charged
+            .map(|it| it.expect("a decision").receipt())
+            .collect();
+        let mut asked = vec![store.take(&one)];
+        let mut given_back = Vec::new();
+        for receipt in receipts {
+            given_back.push(store.refund(&one, &receipt.expect("a charge")));
+            asked.push(store.take(&one));
+        }
+        let (decisions, given_back) = tokio::join!(join_all(asked), join_all(given_back));
+        assert!(given_back.into_iter().all(|units| units.ok() == Some(1)));
+        let allowed = decisions
+            .into_iter()
+            .map(|it| it.expect("a decision").is_allowed());
+        assert_eq!(
+            allowed.collect::<Vec<_>>(),
+            [false, true, true, true],
+            "{algorithm:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_queue_has_an_end() {
     const MAX_QUEUED: usize = 16_384;

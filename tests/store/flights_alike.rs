@@ -1,20 +1,22 @@
-//! Flights of random takes of many keys, against the pure algorithms. Rules and costs are mixed,
-//! the clock moves, and some keys hold something else.
+//! Flights of random takes and refunds of many keys, against the pure algorithms. Rules and costs are
+//! mixed, the clock moves, and some keys hold something else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use proptest::prelude::*;
 use redis::{Connection, cmd};
 use test_support::Redis;
 use tidegate::algorithm::{Count, Counting};
+use tidegate::decision::Receipt;
 use tidegate::rule::Policy;
 use tidegate::store::StoreErrorKind;
 use tidegate::test_util::ManualClock;
-use tidegate::{Algorithm, Key, Quota, RedisStore, Rule, Take};
+use tidegate::{Algorithm, Decision, Key, Quota, RedisStore, Rule, Store, Take};
 
-use crate::flights::together;
 use crate::store_on;
 
 /// What a key holds before a history begins.
@@ -34,6 +36,9 @@ struct Row {
     rule: usize,
     cost: u64,
     takes: usize,
+    /// Refunds that are asked behind them, of receipts of earlier flights: which of them, and how
+    /// many units.
+    refunds: Vec<(usize, u64)>,
 }
 
 #[derive(Debug, Clone)]
@@ -42,6 +47,13 @@ struct History {
     keys: Vec<Before>,
     /// How far the clock goes, and what is asked then.
     flights: Vec<(i64, Vec<Row>)>,
+}
+
+/// The answer to a take or to a refund.
+#[derive(Debug)]
+enum Answer {
+    Decision(Decision),
+    GivenBack(u64),
 }
 
 /// More than a call holds.
@@ -63,11 +75,21 @@ fn row() -> impl Strategy<Value = Row> {
     let takes = prop_oneof![6 => Just(1_usize), 3 => 1..5_usize, 1 => 5..70_usize];
     // Many keys, and one that is asked about again and again.
     let key = prop_oneof![4 => 0..KEYS, 1 => Just(0)];
-    (key, 0..RULES, cost, takes).prop_map(|(key, rule, cost, takes)| Row {
+    let units = prop_oneof![4 => Just(u64::MAX), 1 => 1..4_u64];
+    let refunds = prop_oneof![
+        3 => Just(0..1_usize),
+        2 => Just(1..4_usize),
+        1 => Just(4..90_usize),
+    ];
+    let refunds = refunds.prop_flat_map(move |number| {
+        prop::collection::vec((0..1_000_usize, units.clone()), number)
+    });
+    (key, 0..RULES, cost, takes, refunds).prop_map(|(key, rule, cost, takes, refunds)| Row {
         key,
         rule,
         cost,
         takes,
+        refunds,
     })
 }
 
@@ -153,35 +175,57 @@ async fn play(
     clock.set(1_800_000_000_000_000);
     let store = store.clone().clock(clock.clone());
     let mut counts: HashMap<usize, Count> = HashMap::new();
+    let mut receipts: Vec<(usize, Receipt)> = Vec::new();
     for (pass, rows) in &history.flights {
         let now = clock.now().saturating_add_signed(*pass);
         clock.set(now);
-        let (mut takes, mut asked) = (Vec::new(), Vec::new());
+        let (mut answers, mut asked) = (Vec::new(), Vec::new());
+        let take = |key: usize, rule: usize| {
+            let key = Key::from(format!("k{key}").as_str());
+            Take::new(Arc::clone(&rules[rule]), key)
+        };
         for row in rows {
-            let key = Key::from(format!("k{}", row.key).as_str());
-            let take = Take::new(Arc::clone(&rules[row.rule]), key).with_cost(row.cost);
-            takes.extend(vec![take; row.takes]);
-            asked.extend(vec![row; row.takes]);
+            let one = take(row.key, row.rule).with_cost(row.cost);
+            for _ in 0..row.takes {
+                let answer = store.take(&one);
+                answers.push(async { answer.await.map(Answer::Decision) }.boxed());
+                asked.push((row.key, row.rule, row.cost, None));
+            }
+            for (which, units) in &row.refunds {
+                if receipts.is_empty() {
+                    continue;
+                }
+                let (key, receipt) = receipts.swap_remove(which % receipts.len());
+                let answer = store.refund(&take(key, row.rule).with_cost(*units), &receipt);
+                answers.push(async { answer.await.map(Answer::GivenBack) }.boxed());
+                asked.push((key, row.rule, *units, Some(receipt)));
+            }
         }
-        let answers = together(&store, &takes).await;
+        let answers = join_all(answers).await;
         if began.elapsed() > MAX_REAL_TIME {
             return Ok(());
         }
-        for (row, answer) in asked.into_iter().zip(answers) {
-            let is_foreign = history.keys[row.key] == Before::AnotherType;
+        for ((key, rule, cost, refunded), answer) in asked.into_iter().zip(answers) {
+            let is_foreign = history.keys[key] == Before::AnotherType;
             prop_assert_eq!(answer.is_err(), is_foreign, "{:?}", answer);
+            let (rule, count) = (&rules[rule], counts.entry(key).or_default());
             let decision = match answer {
-                Ok(decision) => decision,
+                Ok(Answer::GivenBack(units)) => {
+                    let receipt = refunded.expect("it was one");
+                    prop_assert_eq!(units, count.refund(now, &receipt, cost));
+                    continue;
+                }
+                Ok(Answer::Decision(decision)) => decision,
                 Err(error) => {
                     prop_assert_eq!(error.kind(), StoreErrorKind::WrongType);
                     continue;
                 }
             };
-            let (rule, count) = (&rules[row.rule], counts.entry(row.key).or_default());
-            let expected = count.take(rule.algorithm(), now, rule.quotas(), row.cost);
+            let expected = count.take(rule.algorithm(), now, rule.quotas(), cost);
             prop_assert_eq!(decision.verdict(), expected.verdict());
             prop_assert_eq!(decision.quotas(), expected.quotas());
             prop_assert_eq!(decision.receipt(), expected.receipt());
+            receipts.extend(decision.receipt().map(|receipt| (key, receipt)));
         }
     }
     for (key, before) in history.keys.iter().enumerate() {

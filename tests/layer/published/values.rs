@@ -66,6 +66,7 @@ async fn units_are_counted_by_cost_and_refunds_by_what_they_gave_back() {
         text.get("tidegate_refunded_units_total", &export),
         Some(8.0)
     );
+    assert_eq!(text.get("tidegate_refunds_lost_total", &export), Some(0.0));
 }
 
 #[tokio::test]

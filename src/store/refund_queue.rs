@@ -1,0 +1,200 @@
+//! Refunds that nobody waits for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::StoreFuture;
+use super::charge::{Charge, ClaimedRefund};
+use crate::sync::lock;
+use crate::trace;
+
+/// The most refunds of a store that wait for its answers. Further ones are lost.
+///
+/// A quarter of what may wait for a server, so that takes find room in any case.
+const MAX_PENDING: usize = 4_096;
+
+/// After this time a refund is lost: a store without a time-out of its own may never answer.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// Gives charges back after their requests have ended, for all layers of a store. Clones are the
+/// same queue.
+///
+/// The store is asked at once, so that refunds keep their place among its takes. Only the answer is
+/// waited for, by a task in the runtime of the request that has ended. So nothing has to be started
+/// again when a runtime is gone. A store that answers at once needs neither task nor runtime.
+///
+/// What is lost stays charged, and is counted: beyond [`MAX_PENDING`], after an error, a panic or
+/// [`MAX_WAIT`], and with the runtime.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RefundQueue(Arc<Pending>);
+
+#[derive(Debug, Default)]
+struct Pending {
+    number: AtomicUsize,
+    /// Notified when the number is 0.
+    emptied: Notify,
+}
+
+/// The place of a refund in a queue, until this is dropped.
+#[derive(Debug)]
+struct Place(Arc<Pending>);
+
+/// A refund that counts as lost unless it is answered.
+struct Unanswered {
+    refund: ClaimedRefund,
+    is_answered: bool,
+    place: Option<Place>,
+}
+
+impl RefundQueue {
+    /// Gives back what was not used of a charge, unless somebody else does.
+    pub(crate) fn give_back(&self, charge: &Charge, used: u64) {
+        if let Some(refund) = charge.claim(used) {
+            self.push(refund);
+        }
+    }
+
+    fn push(&self, refund: ClaimedRefund) {
+        let mut unanswered = Unanswered {
+            refund,
+            is_answered: false,
+            place: self.place(),
+        };
+        if unanswered.place.is_none() {
+            return;
+        }
+        let refund = &unanswered.refund;
+        let Ok(answer) = catch_unwind(AssertUnwindSafe(|| refund.ask_unawaited())) else {
+            let path = refund.path();
+            trace::event!(error: path, "a store panicked: a refund is lost");
+            return;
+        };
+        match answer.now() {
+            Ok(answer) => unanswered.answered(answer.ok()),
+            Err(answer) => {
+                if let Ok(runtime) = Handle::try_current() {
+                    runtime.spawn(unanswered.wait(answer));
+                }
+            }
+        }
+    }
+
+    fn place(&self) -> Option<Place> {
+        let relaxed = Ordering::Relaxed;
+        let add = |number| (number < MAX_PENDING).then_some(number + 1);
+        let added = self.0.number.fetch_update(relaxed, relaxed, add);
+        added.is_ok().then(|| Place(Arc::clone(&self.0)))
+    }
+
+    /// Waits until no refund waits for an answer, for at most this long. Returns whether none does.
+    pub(crate) async fn flush(&self, bound: Duration) -> bool {
+        let emptied = async {
+            loop {
+                let emptied = self.0.emptied.notified();
+                if self.0.number.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                emptied.await;
+            }
+        };
+        timeout(bound, emptied).await.is_ok()
+    }
+}
+
+impl Unanswered {
+    async fn wait(mut self, answer: StoreFuture<u64>) {
+        let answer = timeout(MAX_WAIT, answer).await;
+        self.answered(answer.ok().and_then(Result::ok));
+    }
+
+    fn answered(&mut self, units: Option<u64>) {
+        if let Some(units) = units {
+            self.is_answered = true;
+            self.refund.answered(units);
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.refund.lost();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.0.number.fetch_sub(1, Ordering::Release) == 1 {
+            self.0.emptied.notify_waiters();
+        }
+    }
+}
+
+/// The charge of a take whose answer may come later than the wish to give it back: that of a shadow
+/// rule, for which no request waits. Nobody but the layer sees it.
+#[derive(Debug)]
+pub(crate) struct LateCharge {
+    state: Mutex<LateState>,
+    refunds: RefundQueue,
+}
+
+#[derive(Debug)]
+enum LateState {
+    /// The store has not answered.
+    Asked,
+    /// The same, and what is not used has to be given back.
+    Unwanted {
+        used: u64,
+        /// So that a flush waits for it.
+        _place: Option<Place>,
+    },
+    Charged(Charge),
+    /// Nothing was charged, or what was is given back.
+    Over,
+}
+
+impl LateCharge {
+    /// The charge of a take about which the store is asked now, which these refunds give back.
+    pub(crate) fn new(refunds: &RefundQueue) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(LateState::Asked),
+            refunds: refunds.clone(),
+        })
+    }
+
+    /// The store has answered: with a charge, or without one.
+    pub(crate) fn answered(&self, charge: Option<Charge>) {
+        let mut state = lock(&self.state);
+        let next = charge.clone().map_or(LateState::Over, LateState::Charged);
+        if let (LateState::Unwanted { used, .. }, Some(charge)) =
+            (std::mem::replace(&mut *state, next), charge)
+        {
+            *state = LateState::Over;
+            drop(state);
+            self.refunds.give_back(&charge, used);
+        }
+    }
+
+    /// Gives back what is not used: now, or when the store has answered.
+    pub(crate) fn give_back(&self, used: u64) {
+        let mut state = lock(&self.state);
+        match std::mem::replace(&mut *state, LateState::Over) {
+            LateState::Asked => {
+                let _place = self.refunds.place();
+                *state = LateState::Unwanted { used, _place };
+            }
+            LateState::Charged(charge) => {
+                drop(state);
+                self.refunds.give_back(&charge, used);
+            }
+            known @ (LateState::Unwanted { .. } | LateState::Over) => *state = known,
+        }
+    }
+}
