@@ -6,7 +6,8 @@
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
--- ARGV[2]  the call id, a number below 2^32 that the reply repeats
+-- ARGV[2]  the call id, which the reply repeats: a number below 2^32, or 2^32 more if a key stands
+--          in KEYS more than once
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see include/reply_format.lua. Refunds: see refund/gcra.lua.
@@ -34,11 +35,13 @@ end
 --
 -- Without it a call takes the server 1.25 to 1.3 times as long for one take of one key, 1.6 times for
 -- 64 takes of it, and 1.4 to 1.6 times for one take of each of 64 keys.
-local keys_left = false
+--
+-- Calls in which a key stands more than once keep their order without it.
+local keys_left = repeats
 do
   local usual, max, window, burst, life, limit, pace_units, pace_micros, is_exact
 
-  for place = 1, #KEYS do
+  for place = 1, repeats and 0 or #KEYS do
 -- include: read_question
     local quota, is_usual = quotas[1], rows == 1 and cost > 0 and now <= deadline
     if quota ~= usual then

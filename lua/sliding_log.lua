@@ -4,7 +4,8 @@
 -- KEYS     1 to 64 keys of one slot, each a log: a sorted set
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max and window in
 --          microseconds
--- ARGV[2]  the call id, a number below 2^32 that the reply repeats
+-- ARGV[2]  the call id, which the reply repeats: a number below 2^32, or 2^32 more if a key stands
+--          in KEYS more than once
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see include/reply_format.lua. Refunds: see refund/sliding_log.lua.

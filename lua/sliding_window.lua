@@ -5,7 +5,8 @@
 --          include/sliding_window_tally.lua
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
 --          microseconds and the number of sub-windows
--- ARGV[2]  the call id, a number below 2^32 that the reply repeats
+-- ARGV[2]  the call id, which the reply repeats: a number below 2^32, or 2^32 more if a key stands
+--          in KEYS more than once
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see include/reply_format.lua. Refunds: see refund/sliding_window.lua.

@@ -250,6 +250,9 @@ pub(super) enum FlightCall {
 ///           reset b
 /// ```
 ///
+/// Takes of one key under several rules, as those of its plans, make the key stand in their call
+/// more than once.
+///
 /// The questions about one count are sent in the order in which they arrived. The order of
 /// different counts changes, which nobody can observe: an answer depends on its own count alone.
 pub(super) fn flight_calls(questions: Questions, clock: &ServerClock) -> SmallVec<[FlightCall; 1]> {
@@ -310,6 +313,15 @@ impl Grouping<'_> {
             && self.calls[place.call].has_room_for(Some(place.key), &question)
         {
             return self.calls[place.call].push(place.key, question, self.clock);
+        }
+        if let Some(place) = before
+            && !is_alone
+            && let FlightCall::Takes(call) = &mut self.calls[place.call]
+            && call.takes_key_again(&question)
+        {
+            let key = call.push_key_again(question, self.clock);
+            known.insert(Place { key, ..place });
+            return;
         }
         let behind = before.map_or(0, |place| place.call + 1);
         let open = self.open.get(&kind).copied();

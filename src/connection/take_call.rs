@@ -54,6 +54,8 @@ pub(super) struct TakeCall {
     id: CallId,
     kind: CallKind,
     keys: SmallVec<[KeyTakes; 1]>,
+    /// Whether a key is in it more than once, under several rules.
+    repeats_keys: bool,
     number_of_takes: usize,
 }
 
@@ -70,6 +72,9 @@ pub(super) struct CallKind {
     pub(super) options: SendOptions,
     slot: u16,
 }
+
+/// Added to the number of a call with a key that is in it more than once: above all call ids.
+const REPEATS_KEYS: u64 = 1 << 32;
 
 /// The takes of one key under one rule, in order of arrival. There is at least one.
 pub(super) struct KeyTakes {
@@ -142,6 +147,7 @@ impl TakeCall {
             id: CallId::next(),
             kind,
             keys: SmallVec::new(),
+            repeats_keys: false,
             number_of_takes: 0,
         }
     }
@@ -151,6 +157,11 @@ impl TakeCall {
         self.kind == CallKind::of(question)
             && self.number_of_takes < MAX_TAKES
             && Arc::ptr_eq(self.keys[key].rule(), &question.take().count.name.rule)
+    }
+
+    /// Whether this take may stand behind earlier ones of its key, under another rule than these.
+    pub(super) fn takes_key_again(&self, question: &Question) -> bool {
+        self.kind == CallKind::of(question) && self.has_room_for_a_key()
     }
 
     /// Whether a take of another key may be added.
@@ -179,6 +190,17 @@ impl TakeCall {
         key
     }
 
+    /// Adds a take of a key whose last takes in this call are under another rule.
+    pub(super) fn push_key_again(&mut self, question: Question, clock: &ServerClock) -> usize {
+        self.repeats_keys = true;
+        self.push_key(question, clock)
+    }
+
+    /// The number that the reply repeats. It tells the script whether it reads all keys at once.
+    fn number(&self) -> u64 {
+        self.id.number() + if self.repeats_keys { REPEATS_KEYS } else { 0 }
+    }
+
     /// The count of the key with this index.
     pub(super) fn count(&self, key: usize) -> &CountKey {
         self.keys[key].count()
@@ -199,7 +221,7 @@ impl TakeCall {
         }
         let mut questions = Vec::with_capacity(64 * self.keys.len());
         write_questions(&self.keys, &mut questions);
-        command.arg(questions).arg(self.id.number());
+        command.arg(questions).arg(self.number());
         if let Some(now) = self.kind.now {
             command.arg(now);
         }
@@ -208,7 +230,7 @@ impl TakeCall {
 
     /// Whether this reply is the one to this call.
     pub(super) fn is_answered_by(&self, reply: &Value) -> bool {
-        matches!(reply, Value::BulkString(bytes) if id_in(bytes) == Some(self.id.number()))
+        matches!(reply, Value::BulkString(bytes) if id_in(bytes) == Some(self.number()))
     }
 
     /// Hands out the answers. A take that is late by the server's clock and not by this process's
@@ -220,7 +242,7 @@ impl TakeCall {
         let mut answers = SmallVec::<[_; 1]>::with_capacity(self.number_of_takes);
         let read = match reply {
             Value::BulkString(bytes) => {
-                read_answers(bytes, self.id.number(), &self.keys, |answer| {
+                read_answers(bytes, self.number(), &self.keys, |answer| {
                     answers.push(answer)
                 })
             }

@@ -107,7 +107,7 @@ fn history() -> impl Strategy<Value = History> {
         3 => 0..2_000_000_i64,
         1 => -2_000_000..0_i64,
     ];
-    // One rule at times: then up to 64 keys share a call. With several rules of a key they cannot.
+    // One rule at times. Of several rules of a key, it stands in a call more than once.
     let rows = prop::collection::vec(row(), 1..120);
     let rows = (rows, any::<bool>()).prop_map(|(mut rows, has_one_rule)| {
         if has_one_rule {
