@@ -163,14 +163,14 @@ for place = 1, #KEYS do
     local expelled, first = 0, given_back and 1 or 0
     local held = (total - oldest_base) % MODULUS
     if given_back then held = held - units_from(given_back, oldest_base) end
+    local is_full = false
     if oldest_stamp > now - window then
       edge = nil
-    elseif not longest_base then
-      edge = format('%.0f', now - window)
+    else
+      if not longest_base then edge = format('%.0f', now - window) end
+      is_full = long_window == 0 and held > math.min(longest.max, window / MILLISECOND)
     end
-    if not edge then
-      -- All of it is inside of the window.
-    elseif long_window > 0 then
+    if edge and long_window > 0 then
       local high, units_behind = call('ZCOUNT', key, '-inf', edge), long_units
       local left = now - long_window
 -- include: log_search
@@ -180,7 +180,7 @@ for place = 1, #KEYS do
         oldest_base, oldest_stamp = base_behind, now
         if not merges or next_entry ~= newest then oldest_stamp = entry_of(next_entry) or now end
       end
-    elseif held > math.min(longest.max, window / MILLISECOND) then
+    elseif is_full then
       if not longest_base then
         local oldest = call('ZRANGEBYSCORE', key, '(' .. edge, '+inf', 'LIMIT', '0', '1')[1]
         longest.oldest, longest_base = entry_of(oldest)

@@ -4,7 +4,7 @@
 --   start, units   when its busy time began, and the units poured in since then
 -- It drains by `pace_units` in every `pace_micros`: max and window without their common factors.
 --
--- Uses   what `drain` gives; quotas
+-- Uses   what `drain` gives
 -- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, read_tally, write_tally, used_at,
 --        used_now: see `read_tallies`
 
@@ -12,6 +12,9 @@ local MARK, HEADER, HEADER_SIZE = GCRA_MARK, '>BI7I7', 15
 local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I7', 49
 -- Units count no longer because of leases.
 local LEASED_MARK
+
+-- The paces of tallies, by max: many keys of a call have the same.
+local known_paces = {}
 
 local function read_tally(raw, from, charged_at)
   if from + TALLY_SIZE - 1 > #raw then return nil end
@@ -22,16 +25,15 @@ local function read_tally(raw, from, charged_at)
     capacity = math.max(max, burst),
     needed_until = needed_until, refundable_since = refundable_since, used = 0, start = start,
     units = units }
-  local quota = quotas[1]
-  if quota and max == quota.max and window == quota.window and burst == quota.burst then
-    tally.pace_units, tally.pace_micros = quota.pace_units, quota.pace_micros
-    tally.life = quota.life
-  else
+  local pace = known_paces[max]
+  if not pace or pace.window ~= window then
     local a, b = math.max(max, 1), window
     while b > 0 do a, b = b, a % b end
-    tally.pace_units, tally.pace_micros = math.max(max, 1) / a, window / a
-    if burst > max then tally.life = time_for(burst, tally) end
+    pace = { window = window, units = math.max(max, 1) / a, micros = window / a }
+    known_paces[max] = pace
   end
+  tally.pace_units, tally.pace_micros = pace.units, pace.micros
+  if burst > max then tally.life = time_for(burst, tally) end
   return tally, behind
 end
 

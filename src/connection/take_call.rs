@@ -241,11 +241,9 @@ impl TakeCall {
     pub(super) fn hand_out(self, reply: &Value, asked: Instant, link: &Link, endpoint: &Endpoint) {
         let mut answers = SmallVec::<[_; 1]>::with_capacity(self.number_of_takes);
         let read = match reply {
-            Value::BulkString(bytes) => {
-                read_answers(bytes, self.number(), &self.keys, |answer| {
-                    answers.push(answer)
-                })
-            }
+            Value::BulkString(bytes) => read_answers(bytes, self.number(), &self.keys, |answer| {
+                answers.push(answer)
+            }),
             _ => None,
         };
         let answered = Instant::now();
