@@ -27,8 +27,18 @@ pub struct Quota {
     window: u64,
     /// Only GCRA reads it.
     burst: u64,
-    /// Whether it is charged and never denies.
-    only_counts: bool,
+    role: Role,
+}
+
+/// What a quota of a take is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Role {
+    /// It denies what does not fit.
+    Limits,
+    /// It is charged along, and denies nothing.
+    Counts,
+    /// The same, and it counts no less than any other quota in use would.
+    Bounds,
 }
 
 impl Quota {
@@ -99,7 +109,7 @@ impl Quota {
             max,
             window,
             burst: max,
-            only_counts: false,
+            role: Role::Limits,
         }
     }
 
@@ -109,14 +119,24 @@ impl Quota {
             max,
             window,
             burst,
-            only_counts: false,
+            role: Role::Limits,
         }
     }
 
     /// The same, which is charged and never denies.
     pub(crate) const fn counting_only(mut self) -> Self {
-        self.only_counts = true;
+        self.role = Role::Counts;
         self
+    }
+
+    /// The same, which counts for any other quota in use.
+    pub(crate) const fn bounding(mut self) -> Self {
+        self.role = Role::Bounds;
+        self
+    }
+
+    pub(crate) const fn bounds(&self) -> bool {
+        matches!(self.role, Role::Bounds)
     }
 
     /// At most `max` units in any second.
@@ -163,7 +183,7 @@ impl Quota {
     /// the same rule has it. Such quotas stand behind the others of a [take](crate::Take::quotas).
     #[must_use]
     pub const fn only_counts(&self) -> bool {
-        self.only_counts
+        !matches!(self.role, Role::Limits)
     }
 
     /// The window.
@@ -183,7 +203,7 @@ impl Quota {
 pub(crate) fn number_that_limit(quotas: &[Quota]) -> usize {
     match quotas {
         [_] => 1,
-        _ => quotas.partition_point(|quota| !quota.only_counts),
+        _ => quotas.partition_point(|quota| !quota.only_counts()),
     }
 }
 

@@ -7,7 +7,7 @@
   --   the first row
   --   each quota  as the algorithm reads it; those that limit come first
   --   1 byte      the number of quotas that limit, if the others only count: these are charged
-  --               and deny nothing
+  --               and deny nothing; and 128 if one of them counts no less than any other would
   --   lease       microseconds: how much later than its charge a unit may be used
   --   expiry      milliseconds: how long a charge counts at most, and two slices of time (see
   --               SLICE in `setup`)
@@ -16,8 +16,8 @@
   -- A row: cost (0 only looks); 2 bytes: the number of takes; deadline in microseconds.
   --
   -- Uses   question, at: where it begins; read_quota(at) -> quota with its limit and life, at
-  -- Gives  size: no answers yet; number_of_quotas, number_limiting, quotas, limits, lease, expiry,
-  --        slice, rows; of the first row cost, takes and deadline; at: where the second row begins
+  -- Gives  size: no answers yet; number_of_quotas, number_limiting, has_bound, quotas, limits, lease,
+  --        expiry, slice, rows; of the first row cost, takes and deadline; at: where the second row begins
   do
     local number
     size = 0
@@ -30,9 +30,11 @@
         -- An expiry that is set less often lasts longer: by an eighth of its quota's life.
         if quotas[n].life / 16 > slice then slice = floor(quotas[n].life / 16) end
       end
-      number_limiting = number_of_quotas
+      number_limiting, has_bound = number_of_quotas, false
       if number % WITH_LEASE > WITH_COUNTING then
         number_limiting, at = unpack('B', question, at)
+        has_bound = number_limiting > 128
+        number_limiting = number_limiting % 128
       end
       if number > WITH_LEASE then lease, at = unpack('<I7', question, at) end
       expiry, at = unpack('<I7', question, at)

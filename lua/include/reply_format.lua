@@ -22,6 +22,6 @@ local SHORT_ANSWER, ANSWER, NEXT_QUOTA, HELD = '<BI2', '<BI2I7I7I7', '<I7I7', '<
 
 local QUESTION, ROW, ROW_SIZE, WITH_LEASE, WITH_COUNTING = '<BI2I7I2I7', '<I7I2I7', 16, 128, 64
 local question, at = ARGV[1], 1
-local number_of_quotas, number_limiting, lease, expiry, expiry_text, slice, rows
+local number_of_quotas, number_limiting, has_bound, lease, expiry, expiry_text, slice, rows
 local cost, takes, deadline
 local replies, answers, size = { pack('<I8I8', now, ARGV[2]) }, {}, 0

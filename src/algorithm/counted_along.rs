@@ -22,7 +22,9 @@ impl Algorithm {
             Self::SlidingLog | Self::SlidingWindow | Self::FixedWindow => longest(all),
             Self::Gcra => slowest(all),
         };
-        self.distinct(own, bound.as_slice())
+        let mut along = self.distinct(own, bound.as_slice());
+        along.iter_mut().for_each(|quota| *quota = quota.bounding());
+        along
     }
 
     /// Quotas that have a state of their own beside those of `own` quotas, one for each state.
@@ -40,7 +42,10 @@ impl Algorithm {
             if own.iter().any(|own| is_same(own, quota)) {
                 continue;
             }
-            let quota = quota.counting_only();
+            let quota = match quota.bounds() {
+                true => *quota,
+                false => quota.counting_only(),
+            };
             match along.iter_mut().find(|known| is_same(known, &quota)) {
                 None => along.push(quota),
                 Some(known) if capacity(known) < capacity(&quota) => *known = quota,

@@ -12,8 +12,10 @@ use super::given_back::{Charged, GivenBack};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::quota::{MAX_QUOTAS, Quota, number_that_limit};
 
-/// The most tallies of earlier quotas that are kept beside those of the rule.
+/// The most tallies of earlier quotas that are kept beside those of the rule, and beside one that
+/// counts for all.
 const MAX_EARLIER: usize = 16;
+const MAX_EARLIER_BESIDE_BOUND: usize = 4;
 
 /// The tallies of one key: those of its rule's quotas, and those of earlier quotas for as long as
 /// what was charged under them still counts.
@@ -185,7 +187,11 @@ impl<T: Tally> Tallies<T> {
             kept.needed_until = now.saturating_add(kept.tally.life());
         }
         if self.kept.len() > 1 {
-            self.drop_earlier(now, places);
+            let max_earlier = match quotas.iter().any(Quota::bounds) {
+                true => MAX_EARLIER_BESIDE_BOUND,
+                false => MAX_EARLIER,
+            };
+            self.drop_earlier(now, places, max_earlier);
         }
         for kept in &mut self.kept {
             let lost = kept.tally.charge(now, kept.tally.level(now, now), cost);
@@ -220,9 +226,9 @@ impl<T: Tally> Tallies<T> {
         given_back.since() == self.refundable_since() && given_back.end() <= self.serial
     }
 
-    /// Drops tallies of earlier quotas that are of no use any more. Of more than
-    /// [`MAX_EARLIER`], it drops those that will be of no use first.
-    fn drop_earlier(&mut self, now: u64, places: &mut [usize]) {
+    /// Drops tallies of earlier quotas that are of no use any more. Of more than `max`, it drops
+    /// those that will be of no use first.
+    fn drop_earlier(&mut self, now: u64, places: &mut [usize], max: usize) {
         let is_earlier = |place: &usize| !places.contains(place);
         let mut earlier: Vec<_> = (0..self.kept.len()).filter(is_earlier).collect();
         earlier.sort_by_key(|place| {
@@ -231,7 +237,7 @@ impl<T: Tally> Tallies<T> {
             std::cmp::Reverse((kept.ends_at(), quota.window_micros(), quota.max()))
         });
         let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;
-        let needed = earlier.iter().take(MAX_EARLIER).take_while(is_needed);
+        let needed = earlier.iter().take(max).take_while(is_needed);
         let mut dropped = earlier.split_off(needed.count());
         dropped.sort_unstable();
         for place in dropped.into_iter().rev() {

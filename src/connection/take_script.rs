@@ -27,6 +27,8 @@ const MIN_SLICE: u64 = 1_049_000;
 /// Added to the number of quotas where the rule has a lease, and where some of them only count.
 const WITH_LEASE: usize = 128;
 const WITH_COUNTING: usize = 64;
+/// Added to the number of quotas that limit, where another one counts for all.
+const WITH_BOUND: usize = 128;
 /// The scripts' numbers are doubles.
 const MAX_NUMBER: u64 = 1 << 53;
 
@@ -81,8 +83,11 @@ fn encode(rule: &Rule) -> Box<[u8]> {
             into,
         );
     }
-    let limiting = rule.quotas().len();
+    let mut limiting = rule.quotas().len();
     if limiting < rule.charged_quotas().len() {
+        if rule.charged_quotas().iter().any(Quota::bounds) {
+            limiting += WITH_BOUND;
+        }
         into.push(u8::try_from(limiting).expect("a rule has at most 16 quotas"));
     }
     if counting.lease_micros() > 0 {

@@ -38,7 +38,8 @@ enum Step {
     Quotas(Vec<Quota>),
     /// From now on other plans beside them.
     Plans(Vec<Vec<Quota>>),
-    /// From now on the key is asked about under this plan, if there is one.
+    /// From now on the key is asked about under this plan, if there is one; beyond the plans, under
+    /// the quotas of a plan that code gives.
     Plan(usize),
     /// From now on rules have such a lease, in milliseconds, or a shorter one.
     Lease(u64),
@@ -123,7 +124,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (cost(), 2..30_usize).prop_map(|(cost, takes)| Step::Batch(vec![cost; takes])),
         2 => quotas().prop_map(Step::Quotas),
         1 => plans().prop_map(Step::Plans),
-        4 => (0..3_usize).prop_map(Step::Plan),
+        4 => (0..5_usize).prop_map(Step::Plan),
         2 => counting().prop_map(Step::Algorithm),
         2 => prop::sample::select(vec![0, 1, 20, 1_000_000]).prop_map(Step::Lease),
         1 => pause.prop_map(Step::Back),
@@ -194,6 +195,22 @@ impl Three {
         }
         let leased = rule.clone().with_lease(self.lease);
         let rule = Arc::new(leased.unwrap_or(rule));
+        if let Some(given) = self.plan.checked_sub(3)
+            && given < self.plans.len()
+        {
+            let quotas = self
+                .plans
+                .iter()
+                .map(|plan| Quotas::with_policies(named(plan)));
+            let of_quotas = quotas.map(|quotas| rule.of_quotas(Arc::new(quotas.expect("valid"))));
+            // All are in use before one is chosen.
+            let all: Vec<_> = of_quotas.collect();
+            let last = rule.of_quotas(Arc::new(
+                Quotas::with_policies(named(&self.plans[given])).expect("valid"),
+            ));
+            drop(all);
+            return Take::new(last, Key::default());
+        }
         let of_plan = rule.of_plan(&self.plan.to_string());
         Take::new(of_plan.unwrap_or(rule), Key::default())
     }
