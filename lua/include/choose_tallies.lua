@@ -1,5 +1,5 @@
             -- Chooses the tallies that are charged and kept: those of the rule's quotas, and the 16
-            -- of earlier quotas that are needed longest; 4 if one of the rule's counts for all.
+            -- of earlier quotas that are needed longest; 2 if one of the rule's counts for all.
             --
             -- Uses   counters, has_bound, tallies, anything_counts, now, ends_at
             -- Gives  tallies
@@ -21,7 +21,7 @@
                 return a[1].max > b[1].max
               end)
             end
-            for e = 1, math.min(#earlier, has_bound and 4 or 16) do
+            for e = 1, math.min(#earlier, has_bound and 2 or 16) do
               charged_tallies[#charged_tallies + 1] = earlier[e][1]
             end
             tallies = charged_tallies

@@ -15,7 +15,7 @@ use crate::quota::{MAX_QUOTAS, Quota, number_that_limit};
 /// The most tallies of earlier quotas that are kept beside those of the rule, and beside one that
 /// counts for all.
 const MAX_EARLIER: usize = 16;
-const MAX_EARLIER_BESIDE_BOUND: usize = 4;
+const MAX_EARLIER_BESIDE_BOUND: usize = 2;
 
 /// The tallies of one key: those of its rule's quotas, and those of earlier quotas for as long as
 /// what was charged under them still counts.
