@@ -15,7 +15,7 @@ use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use tidegate::decision::Receipt;
 use tidegate::metrics::RuleSnapshot;
-use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
+use tidegate::store::{Charges, InFlight, StoreErrorKind, StoreFuture};
 use tidegate::{
     Algorithm, Decision, FailOpen, Failed, Key, Limits, MemoryStore, Quota, RateLimitLayer,
     Recovery, Rule, Rules, Store, StoreError, Take,
@@ -519,4 +519,15 @@ async fn redis_is_gone_between_take_and_refund() {
     assert!(limits.flush(BOUND).await);
     let p = counted(&limits);
     assert_eq!((p.refunds, p.refunds_lost), (0, 50));
+}
+
+/// Refunds that are not answered need no permits of those that takes need.
+#[tokio::test(start_paused = true)]
+async fn refunds_crowd_out_no_takes() {
+    let store = InFlight::new(hostile(Refunds::Never), 1);
+    let limits = Limits::new([refunding(100, &["2xx"])]).store(store);
+    let app = app(limits.layer("p"));
+    for _ in 0..50 {
+        assert_eq!(status(&app, "/200").await, StatusCode::OK);
+    }
 }
