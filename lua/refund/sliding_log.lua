@@ -14,6 +14,8 @@
 local MAX_RUNS = 32
 -- Whether something was given back of the key.
 local is_changed
+-- The first entry at this stamp or behind it, and the next one.
+local found_stamp, entry, next_entry
 
 -- Units from this running total on that were not given back.
 local function net_from(from)
@@ -44,12 +46,17 @@ local function refund()
     -- Older entries may have been dropped because that many newer units sufficed.
     window, needed = math.max(horizon, long_window), long_units
   end
-  local found = call('ZRANGEBYSCORE', key, format('%.0f', receipt_stamp), '+inf', 'LIMIT', '0', '2')
-  local entry, behind = found[1], found[2]
-  local of, before, with = entry_of(entry)
+  if receipt_stamp <= stamp and receipt_stamp >= stamp - stamp % MILLISECOND then
+    -- A millisecond has one entry.
+    entry, next_entry, found_stamp = newest, nil, nil
+  elseif receipt_stamp ~= found_stamp then
+    local from = format('%.0f', receipt_stamp)
+    local found = call('ZRANGEBYSCORE', key, from, '+inf', 'LIMIT', '0', '2')
+    entry, next_entry, found_stamp = found[1], found[2], receipt_stamp
+  end
+  local is_newest, of, before, with = entry == newest, stamp, base, total
+  if not is_newest then of, before, with = entry_of(entry) end
   if not of then return 0 end
-  local is_newest = entry == newest
-  if is_newest then before, with = base, total end
   local since, _ = 0, nil
   if given_back then _, since = unpack(RUNS_HEAD, given_back) end
   local is_own = floor(of / MILLISECOND) == floor(receipt_stamp / MILLISECOND)
@@ -69,19 +76,20 @@ local function refund()
   elseif taken == 0 or total < oldest_base then
     return 0
   else
-    local next_stamp, _, next_total = entry_of(behind)
+    local next_stamp, _, next_total = entry_of(next_entry)
     if is_own and not next_stamp then return 0 end
     refund_older(before, taken, since)
     if is_own and net_from(before) == net_from(with) then
       -- Its units are those of the next entry now: they may be taken for later ones, which count.
-      if behind == newest then
+      found_stamp = nil
+      if next_entry == newest then
         base = before
         call('ZREM', key, entry)
       else
         local grown = pack(ENTRY, LOG_MARK, next_total, before, oldest_base, oldest_stamp,
-          next_stamp, horizon, units, serial) .. sub(behind, ENTRY_SIZE + 1)
+          next_stamp, horizon, units, serial) .. sub(next_entry, ENTRY_SIZE + 1)
         call('ZADD', key, next_stamp, grown)
-        call('ZREM', key, entry, behind)
+        call('ZREM', key, entry, next_entry)
       end
     end
   end
@@ -94,6 +102,7 @@ local function refund()
     local stamp_before, base_before, total_before = entry_of(member)
     if not stamp_before then break end
     call('ZREM', key, newest)
+    found_stamp = nil
     newest, stamp, base, total = member, stamp_before, base_before, total_before
     given_back = given_back and cut(given_back, total)
   end
@@ -125,7 +134,7 @@ local function refund_all(number)
 -- include: read_log
   local counts, known = newest and stamp <= now, given_back
   local more = newest and sub(newest, ENTRY_SIZE + 1)
-  is_changed = false
+  is_changed, found_stamp = false, nil
   for _ = 1, number do
     next_receipt()
     replies[#replies + 1] = counts and refund() or 0

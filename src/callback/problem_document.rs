@@ -204,6 +204,6 @@ fn logged(who: &str, path: &str, panic: &(dyn Any + Send)) -> Panicked {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let message = text.unwrap_or("no message");
-    trace::event!(error: path, who, message, "a panic was answered with a 500");
+    trace::event!(error: path, who, message, "a panic was caught");
     Panicked(format!("the {who} of {path:?} panicked, see the log"))
 }

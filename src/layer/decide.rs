@@ -82,12 +82,18 @@ pub(super) struct Asked {
     at: Option<Instant>,
     /// The waiter, if the request has waited already.
     waiter: Option<Waiter>,
-    /// The take of the candidate that is tried beside the rule, until it is counted.
-    shadow: Option<Box<ShadowTake>>,
-    /// What the candidate was charged.
-    candidate: Option<Arc<LateCharge>>,
+    /// The candidate that is tried beside the rule.
+    candidate: Option<Box<Candidate>>,
     /// The span around the call of the store.
     span: TakeSpan,
+}
+
+/// What was asked about a candidate.
+struct Candidate {
+    /// What it was charged.
+    charge: Arc<LateCharge>,
+    /// Its take, until that is counted.
+    shadow: Option<ShadowTake>,
 }
 
 impl Decider {
@@ -136,7 +142,11 @@ impl Decider {
         if let Some(shadow) = self.begin_shadow(candidate, Some(charge)) {
             match &mut begun {
                 Begun::Judged(_) => shadow.count(),
-                Begun::Asked(asked, _) => asked.shadow = Some(Box::new(shadow)),
+                Begun::Asked(asked, _) => {
+                    if let Some(candidate) = &mut asked.candidate {
+                        candidate.shadow = Some(shadow);
+                    }
+                }
             }
         }
         begun
@@ -170,8 +180,10 @@ impl Decider {
                     take,
                     at,
                     waiter,
-                    shadow: None,
-                    candidate,
+                    candidate: candidate.map(|charge| {
+                        let shadow = None;
+                        Box::new(Candidate { charge, shadow })
+                    }),
                     span,
                 };
                 Begun::Asked(asked, answer)
@@ -194,11 +206,13 @@ impl Decider {
         let mut answer = pin!(answer);
         let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
         self.counters.answered_after(at.elapsed());
-        if let Some(shadow) = asked.shadow {
-            shadow.count();
-        }
+        let candidate = asked.candidate.map(|candidate| {
+            let Candidate { charge, shadow } = *candidate;
+            shadow.into_iter().for_each(ShadowTake::count);
+            charge
+        });
         asked.span.record_answer(&answer);
-        self.judge(asked.take, Some(at), asked.waiter, asked.candidate, answer)
+        self.judge(asked.take, Some(at), asked.waiter, candidate, answer)
     }
 
     /// Sleeps and asks again, until the take is allowed or may wait no longer.

@@ -15,7 +15,7 @@ use http::{Request, Response, StatusCode};
 use test_support::Redis;
 use tidegate::decision::Receipt;
 use tidegate::metrics::RuleSnapshot;
-use tidegate::store::{Charges, StoreErrorKind, StoreFuture};
+use tidegate::store::{Charges, InFlight, StoreErrorKind, StoreFuture};
 use tidegate::{
     Algorithm, Decision, FailOpen, Failed, Key, Limits, MemoryStore, Quota, RateLimitLayer,
     Recovery, Rule, Rules, Store, StoreError, Take,
@@ -519,4 +519,34 @@ async fn redis_is_gone_between_take_and_refund() {
     assert!(limits.flush(BOUND).await);
     let p = counted(&limits);
     assert_eq!((p.refunds, p.refunds_lost), (0, 50));
+}
+
+/// Refunds that are not answered need no permits of those that takes need.
+#[tokio::test(start_paused = true)]
+async fn refunds_crowd_out_no_takes() {
+    let store = InFlight::new(hostile(Refunds::Never), 1);
+    let limits = Limits::new([refunding(100, &["2xx"])]).store(store);
+    let app = app(limits.layer("p"));
+    for _ in 0..50 {
+        assert_eq!(status(&app, "/200").await, StatusCode::OK);
+    }
+}
+
+/// The layer of the locks answers in the place of the handler, too.
+#[cfg(feature = "lock")]
+#[tokio::test]
+async fn a_request_without_a_permit_is_no_outcome() {
+    let server = Redis::start();
+    let redis = tidegate::Redis::connect(server.url.as_str()).await;
+    let exclusive = tidegate::lock::ExclusiveLayer::new(&redis.expect("connects"), "export");
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let rule = refunding(100, &["2xx", "4xx", "5xx"]);
+    let outer = RateLimitLayer::from_rule(rule.clone()).store(Arc::clone(&store));
+    for (permits, expected, charged) in [(0, 429, 1), (1, 200, 1)] {
+        let inner = exclusive.clone().permits(permits);
+        let app = Router::new().route("/", on_get(async || "1").layer(inner));
+        let response = send(&app.layer(outer.clone()), "/").await;
+        assert_eq!(response.status().as_u16(), expected);
+        assert_eq!(used(&*store, &rule).await, charged);
+    }
 }
