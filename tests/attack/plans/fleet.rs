@@ -106,7 +106,7 @@ async fn three_plans_in_turn_from_two_stores() {
         connect(&near.url, PATIENT).await,
         connect(&far.url, PATIENT).await,
     ];
-    attack(&stores, &["x"], millis(2_500)).await;
+    attack(&stores, &["x"], millis(2_000)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,7 +117,7 @@ async fn three_plans_in_turn_in_a_cluster() {
         let store = RedisStore::connect(&*cluster.url()).await.expect("runs");
         stores.push(store.timeout(PATIENT));
     }
-    attack(&stores, &["a", "b", "c", "d"], millis(2_500)).await;
+    attack(&stores, &["a", "b", "c", "d"], millis(2_000)).await;
 }
 
 const WORKER: &str = "plans::fleet::worker";
@@ -163,7 +163,7 @@ async fn worker() {
     let Some(words) = instructions() else { return };
     let store = connect(&words[0], PATIENT).await;
     let is_second = words[1] == "1";
-    let end = Instant::now() + millis(2_500);
+    let end = Instant::now() + millis(2_000);
     let mut written = Vec::new();
     for (at, algorithm) in ALGORITHMS.into_iter().enumerate() {
         let mut rules = rules("turns", algorithm);

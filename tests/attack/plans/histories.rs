@@ -344,3 +344,23 @@ async fn a_denial_is_of_its_plan() {
         }
     }
 }
+
+/// Law 1 by its words, for a bucket: no span that ends with an admission under a plan holds more than
+/// the burst and what the rate gives, whatever plan was charged.
+#[tokio::test]
+#[ignore = "defect: what other plans charge fills a bucket with its max at most"]
+async fn a_bucket_counts_all_that_other_plans_charged() {
+    let stores = Stores::start().await;
+    for one in bare(&stores) {
+        let second = Duration::from_secs(1);
+        let rule = of_own("spans", &[(10, second)]).with_algorithm(Algorithm::Gcra);
+        let rules = all_of(with_plans(rule, &[("pro", &[(100, second)])]));
+        assert!(ask(&*one.store, &rules[1], "x", 100).await.is_allowed());
+        one.advance(millis(100));
+        let downgraded = ask(&*one.store, &rules[0], "x", 1).await;
+        assert!(
+            !downgraded.is_allowed(),
+            "101 of at most 11 in 100 ms: {downgraded:?}"
+        );
+    }
+}

@@ -7,11 +7,15 @@ mod expiry;
 mod extremes;
 mod fleet;
 mod histories;
+mod leases;
 mod many;
 mod names;
 mod oracle;
 mod order;
 mod panics;
+mod reloads;
+mod shadows;
+mod tables;
 mod wrapped;
 
 use std::convert::Infallible;

@@ -97,7 +97,7 @@ async fn closures_are_asked_once_for_each_request() {
     let counted = Arc::clone(&calls);
     let table = limits.layer("api").quotas(move |_| {
         let at = counted.fetch_add(1, Ordering::Relaxed);
-        (at % 3 > 0).then(|| {
+        (!at.is_multiple_of(3)).then(|| {
             Arc::new(quotas(&[(
                 at % 11,
                 std::time::Duration::from_secs(1 + at % 50),
@@ -146,7 +146,7 @@ async fn panics_on_all_threads() {
     let made = Arc::new(AtomicU64::new(0));
     let layer = limits.layer("api").quotas(move |_| -> Option<Arc<Quotas>> {
         let at = made.fetch_add(1, Ordering::Relaxed);
-        panic_if(at % 3 == 0);
+        panic_if(at.is_multiple_of(3));
         Some(Arc::new(quotas(&[(1_000_000, millis(1_000 + at % 2_000))])))
     });
     let service = wrap(layer);
