@@ -81,7 +81,13 @@ for place = 1, #KEYS do
         -- What counts under any other quota counts here, too.
         local most = 0
         for t = 1, anything_counts and #tallies or 0 do
-          local units = tallies[t].needed_until > now and carried_over(tallies[t], last_charge) or 0
+          local known, bound = tallies[t], has_bound and quotas[number_of_quotas]
+          local units = known.needed_until > now and carried_over(known, last_charge) or 0
+          -- A bucket that counts for all others may have lost units while it was half full.
+          if bound and bound.capacity and known.max == bound.max and known.window == bound.window
+            and known.capacity == bound.capacity and units >= floor(bound.capacity / 2) then
+            units = 2251799813685248
+          end
           if units > most then most = units end
         end
         if most > 0 then

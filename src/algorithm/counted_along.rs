@@ -66,14 +66,19 @@ fn log_horizon(own: &[Quota], all: &[Quota]) -> Option<Quota> {
     is_beyond.then(horizon).flatten()
 }
 
+/// The longest window, with the largest max.
 fn longest(all: &[Quota]) -> Option<Quota> {
-    let with_units = all.iter().filter(|quota| quota.max() > 0);
-    let longest = with_units.max_by_key(|quota| quota.window_micros());
-    longest.copied()
+    let with_units = || all.iter().filter(|quota| quota.max() > 0);
+    let window = with_units().map(Quota::window_micros).max()?;
+    let max = with_units().map(Quota::max).max()?;
+    Some(Quota::of_micros(max, window))
 }
 
-/// The bucket that drains most slowly, and holds as much as the largest one: no other bucket that
-/// was charged the same holds more.
+/// A bucket that drains as slowly as the slowest one, for twice as long as any. While it is less
+/// than half full, none of `all` that was charged the same holds more.
+///
+/// Only one that is overfull loses units. It is more than half full then for as long as any bucket
+/// takes to drain, so that what was lost would have drained from all others.
 fn slowest(all: &[Quota]) -> Option<Quota> {
     let with_units = || all.iter().filter(|quota| quota.max() > 0);
     let rate = |a: &&Quota, b: &&Quota| {
@@ -81,13 +86,15 @@ fn slowest(all: &[Quota]) -> Option<Quota> {
         cross(a, b).cmp(&cross(b, a))
     };
     let slowest = with_units().min_by(rate)?;
-    let burst = with_units().map(capacity).max()?;
-    // A burst that would take longer than ten years to come back.
-    let most = Pace::of(slowest)
-        .drained(Quota::MAX_WINDOW.as_micros() as u64)
-        .0;
-    let burst = burst.min(most).min(Quota::MAX_UNITS);
-    slowest.without_burst().with_burst(burst).ok()
+    let lives = with_units().map(|quota| match quota.bounds() {
+        true => Pace::of(quota).life(quota) / 2,
+        false => Pace::of(quota).life(quota),
+    });
+    let pace = Pace::of(slowest);
+    let half = pace.touched(lives.max()?).max(1);
+    let most = Quota::MAX_UNITS.min(pace.drained(Quota::MAX_WINDOW.as_micros() as u64).0);
+    let slowest = slowest.without_burst();
+    slowest.with_burst((2 * half).min(most.max(1))).ok()
 }
 
 #[cfg(test)]
@@ -133,13 +140,10 @@ mod tests {
             .collect();
         let of = |algorithm: Algorithm| along(algorithm.counted_along(&all[..1], &all));
         assert_eq!(of(Algorithm::SlidingWindow), [(81, 40, 81)]);
-        assert_eq!(of(Algorithm::Gcra), [(81, 40, 81)]);
-        let fast = [quota(1_000_000, 1), quota(1, 315_360_000)];
-        let bound = along(Algorithm::Gcra.bound(&fast[..1], &fast));
-        assert_eq!(
-            bound,
-            [(1, 315_360_000, 1)],
-            "more would take longer than ten years"
-        );
+        assert_eq!(of(Algorithm::Gcra), [(81, 40, 162)]);
+        let fast = [quota(1_000_000, 1), quota(1, 86_400)];
+        let bound = Algorithm::Gcra.bound(&fast[..1], &fast);
+        assert_eq!(Algorithm::Gcra.bound(&[], &bound), bound, "it stays");
+        assert_eq!(along(bound), [(1, 86_400, 2)]);
     }
 }

@@ -131,6 +131,10 @@ impl Tally for Bucket {
         }
     }
 
+    fn may_lose(&self, held: u64) -> bool {
+        held >= capacity(&self.quota) / 2
+    }
+
     fn wait(&self, now: u64, limit: u64, cost: u64) -> u64 {
         let has_to_drain = (self.units + cost).saturating_sub(limit);
         let fits_at = self.start.saturating_add(self.pace.time_for(has_to_drain));

@@ -125,7 +125,7 @@ impl<T: Tally> Tallies<T> {
             (*place, quota_use.used) = match found {
                 Some((place, tally)) => (place, tally.used(now, self.last_charge)),
                 None => {
-                    let tally = new_tally(known, now, self.last_charge, quota, sub_windows);
+                    let tally = new_tally(known, now, self.last_charge, quota, quotas, sub_windows);
                     let used = tally.used(now, self.last_charge);
                     new.push(tally);
                     (known.len() + new.len() - 1, used)
@@ -274,10 +274,16 @@ fn new_tally<T: Tally>(
     now: u64,
     last_charge: u64,
     quota: &Quota,
+    quotas: &[Quota],
     sub_windows: u16,
 ) -> T {
+    let bound = quotas.iter().find(|quota| quota.bounds());
+    let is_bound = |tally: &T| bound.is_some_and(|bound| tally.can_serve(bound, sub_windows));
     let needed = known.iter().filter(|kept| kept.needed_until > now);
-    let carried_over = needed.map(|kept| kept.tally.carried_over(now, last_charge));
+    let carried_over = needed.map(|kept| match kept.tally.carried_over(now, last_charge) {
+        units if is_bound(&kept.tally) && kept.tally.may_lose(units) => MAX_HELD,
+        units => units,
+    });
     match carried_over.max() {
         None | Some(0) => T::new(quota, sub_windows),
         Some(units) => T::charged_once(quota, sub_windows, last_charge, units),
@@ -499,6 +505,11 @@ pub(super) trait Tally: fmt::Debug + Clone {
     /// here does not drain again there.
     fn carried_over(&self, now: u64, last_charge: u64) -> u64 {
         self.used(now, last_charge)
+    }
+
+    /// Whether a tally that counts for all quotas, and holds so many units, may have lost some.
+    fn may_lose(&self, _held: u64) -> bool {
+        false
     }
 
     /// Microseconds until `cost` units fit under the limit, if they do not fit now.

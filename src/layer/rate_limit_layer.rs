@@ -192,9 +192,10 @@ impl RateLimitLayer {
     ///
     /// Charges count for quotas that the key gets later, as with [plans](Rule::with_plan): for as
     /// long as the longest window that was in use when they were made, among this rule's in this
-    /// process. A longer window that comes later sees what is left. A window, or under GCRA a rate,
-    /// that is new for a key may find more used than was, never less; only a fixed window that is
-    /// new for a key may find less, if the longest one has just begun anew.
+    /// process. A longer window that comes later sees what is left. A window, or under GCRA a rate or
+    /// a burst, that is new for a key may find more used than was, never less; only a fixed window
+    /// that is new for a key may find less, if the longest one has just begun anew. Under GCRA keys
+    /// live for up to twice the longest time that a bucket in use takes to drain.
     ///
     /// Rules for up to 1,024 different quotas are kept, by use. Others are made for each request,
     /// which takes some microseconds.

@@ -41,6 +41,8 @@ pub struct Rule {
     /// The policies' quotas, as a slice for the algorithms, and behind them those of the plans
     /// that only count.
     quotas: Box<[Quota]>,
+    /// The quotas that charges have to count under, beside those of the policies.
+    others: Box<[Quota]>,
     /// In alphabetical order of their names. A rule that is made for a plan has none.
     pub(super) plans: Box<[PlanQuotas]>,
     /// The plan that it is made for.
@@ -129,6 +131,7 @@ impl Rule {
             life: longest_life(Algorithm::default().into(), &quotas),
             quotas,
             policies,
+            others: Box::default(),
             plans: Box::default(),
             plan: None,
             key: None,
@@ -484,6 +487,8 @@ impl Rule {
     /// downgrade denies until it fits, and no plan admits more than its max where a key is asked
     /// about under several. Default: none.
     ///
+    /// Under GCRA a bucket is never more than full: after a downgrade it drains as from its burst.
+    ///
     /// The rule's [candidate](Self::with_shadow) is for requests without a plan only. Of more than
     /// 16 quotas with different windows (under GCRA: different rates), a key whose plan changes may
     /// be denied longer than it would be with fewer of them, never less.
@@ -571,7 +576,8 @@ impl Rule {
 
     /// The rule that decides by other quotas, as
     /// [`RateLimitLayer::quotas`](crate::RateLimitLayer::quotas) does, for code that asks a store
-    /// by itself.
+    /// by itself. Ask about the rule's own quotas by `of_quotas`, too: takes under this rule itself
+    /// do not count for the others.
     #[must_use]
     pub fn of_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
         self.derived().given(self, quotas)
@@ -597,23 +603,21 @@ impl Rule {
         self.quotas().iter().copied().chain(of_plans)
     }
 
-    /// Takes are charged to the quotas of all plans along with the policies', or to others in place
-    /// of these.
+    /// Takes are charged along to what `others` need, or the quotas of all plans.
     fn count_along(&mut self, others: &[Quota]) {
-        let algorithm = self.counting.algorithm();
-        let own = self.policies.iter().map(Policy::quota);
-        let mut charged: Vec<_> = own.collect();
-        let along = match others {
-            [] => {
-                let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.iter());
-                let all: Vec<_> = charged.iter().chain(of_plans).copied().collect();
-                algorithm.counted_along(&charged, &all)
-            }
-            others => algorithm.counted_along(&charged, others),
+        self.others = match others {
+            [] => self.all_quotas().collect(),
+            others => others.into(),
         };
-        charged.extend(along);
-        self.quotas = charged.into();
+        self.charge_along();
         self.shorten_lease(others);
+    }
+
+    fn charge_along(&mut self) {
+        let own: Vec<_> = self.policies.iter().map(Policy::quota).collect();
+        let along = self.counting.algorithm().counted_along(&own, &self.others);
+        self.quotas = own.into_iter().chain(along).collect();
+        self.life = longest_life(self.counting, &self.quotas);
     }
 
     /// This rule with other quotas of its own, which are those of a plan, or come from code. Takes
@@ -625,9 +629,10 @@ impl Rule {
         others: &[Quota],
     ) -> Self {
         let all: Vec<_> = self.all_quotas().collect();
+        let is_own = plan.is_none() && policies == self.policies;
         let mut rule = Self {
             policies,
-            shadow: self.shadow.clone().filter(|_| plan.is_none()),
+            shadow: self.shadow.clone().filter(|_| is_own),
             plans: Box::default(),
             plan,
             made: Made::default(),
@@ -671,20 +676,22 @@ impl Rule {
             let quota = share.quota(&policy.quota(), algorithm, cost);
             policy.with_quota(quota)
         };
-        let policies: Box<[Policy]> = self.policies.iter().map(shared).collect();
-        let along = &self.quotas[policies.len()..];
-        let along = along
-            .iter()
-            .map(|quota| share.quota(quota, algorithm, cost).counting_only());
-        let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).chain(along).collect();
-        Self {
-            life: longest_life(self.counting, &quotas),
-            quotas,
-            policies,
+        let of_others = |quota: &Quota| {
+            let shared = share.quota(quota, algorithm, cost);
+            match quota.bounds() {
+                true => shared.bounding(),
+                false => shared,
+            }
+        };
+        let mut rule = Self {
+            policies: self.policies.iter().map(shared).collect(),
+            others: self.others.iter().map(of_others).collect(),
             plans: Box::default(),
             made: Made::default(),
             ..self.clone()
-        }
+        };
+        rule.charge_along();
+        rule
     }
 }
 
