@@ -146,6 +146,9 @@ const SHORTCUTS: Tests = (
     "400",
 );
 
+/// What is given back by the outcome of a request, and by its handler.
+const OUTCOMES: Tests = (&["--test", "layer", "--", "outcomes", "charges"], "0");
+
 impl Tree {
     pub(crate) fn copy() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -240,6 +243,8 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "grpc" => vec![GRPC],
         "several" => vec![SEVERAL],
         "direct" => vec![DIRECT, LONE_ORDER],
+        "outcome" => vec![OUTCOMES],
+        "refunds, calls" => vec![DIRECT],
         _ if is_rust => vec![LAWS, HISTORIES],
         _ => vec![HISTORIES],
     }
