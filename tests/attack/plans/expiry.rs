@@ -128,9 +128,8 @@ async fn keys_are_gone_after_the_longest_window() {
 }
 
 /// Quotas from a table: one customer has few in a day, and all others a lot in a second. No key lives
-/// longer than the day.
+/// longer than the day and its expiry's slack; a bucket that counts for all, twice as long.
 #[tokio::test]
-#[ignore = "defect: under GCRA a key lives for the largest max at the slowest rate, here for 11 years"]
 async fn keys_of_a_table_live_for_the_longest_window() {
     let server = Redis::start();
     let store = connect(&server.url, PATIENT).await;
@@ -145,8 +144,9 @@ async fn keys_of_a_table_live_for_the_longest_window() {
         }
         for (key, life) in lives(&server) {
             let life = Duration::from_millis(u64::try_from(life).expect("it ends"));
+            let bound = if algorithm == Algorithm::Gcra { 55 } else { 28 };
             assert!(
-                life < 28 * HOUR,
+                life < bound * HOUR,
                 "law 4, {algorithm:?}: {key} lives for {life:?}"
             );
         }

@@ -177,7 +177,6 @@ fn rules_of_1024_different_windows_are_kept() {
 }
 
 #[test]
-#[ignore = "defect: of quotas with one longest window and different maxima, none is kept"]
 fn rules_of_1024_different_maxima_are_kept() {
     check_kept(|at| (7 + at, HOUR));
 }

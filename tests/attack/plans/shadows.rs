@@ -78,7 +78,6 @@ async fn a_candidate_is_for_requests_without_a_plan() {
 
 /// Nor is it asked about quotas that are not the rule's own.
 #[tokio::test]
-#[ignore = "defect: the candidate is asked for requests whose quotas come from code"]
 async fn a_candidate_is_not_for_quotas_from_code() {
     let listening = Meddling::listening(MemoryStore::new());
     let rule = of_own("a", &[(1_000, HOUR)]).with_shadow(of_own("a", &[(3, HOUR)]));

@@ -94,7 +94,6 @@ async fn the_fallback_has_the_share_of_the_plan() {
 /// A share of less than one request is one in a longer window, and what other plans charged counts in
 /// all of it: law 3 for the retry-after that says so, and law 1 for the share.
 #[tokio::test]
-#[ignore = "defect: in a fallback, what a plan charged counts for the windows of the whole quotas only"]
 async fn a_share_of_less_than_one_request() {
     let mut wrong = Vec::new();
     for algorithm in ALGORITHMS {
@@ -157,7 +156,6 @@ async fn denied_customers_with_different_windows() {
 }
 
 #[tokio::test]
-#[ignore = "defect: of quotas with one longest window and different maxima, none is kept"]
 async fn denied_customers_with_different_maxima() {
     let asked = denied_customers(|at| 1 + at, |_| HOUR).await;
     assert!(asked <= 40, "{asked}");
