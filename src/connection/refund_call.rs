@@ -81,7 +81,7 @@ impl RefundCall {
         for (at, refunds) in self.counts.iter().enumerate() {
             let name = self.count(at).text();
             command.arg(&name).arg(of_given_back(&name));
-            let number = u16::try_from(refunds.len()).expect("a call has at most 64 refunds");
+            let number = u16::try_from(refunds.len()).expect("a call has at most 20 refunds");
             receipts.extend_from_slice(&number.to_be_bytes());
             for question in refunds {
                 let refund = question.refund();

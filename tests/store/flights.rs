@@ -110,7 +110,7 @@ async fn refunds_share_a_call() {
                 Err(error) => assert_eq!((at, error.kind()), (7, StoreErrorKind::WrongType)),
             }
         }
-        assert_eq!(script_calls(&server) - before, 2, "{algorithm:?}");
+        assert_eq!(script_calls(&server) - before, 5, "{algorithm:?}");
 
         // Three units for everybody: each refund is there for the take behind it.
         let one = key(1);
