@@ -360,3 +360,22 @@ fn quotas_from_code_are_never_exceeded(algorithm: Algorithm) {
     seen.expect("changes", 150);
     seen.expect("admitted", 150);
 }
+
+/// Rules for as many quotas as are kept are made once, whatever their order.
+#[test]
+fn rules_for_quotas_from_code_are_kept() {
+    let quota = |max| Quota::new(std::time::Duration::from_secs(60), max).expect("valid");
+    for algorithm in Algorithm::ALL {
+        let rule = Rule::new("plans", [quota(1)]).expect("valid");
+        let rule = Arc::new(rule.with_algorithm(algorithm));
+        let of = |max| {
+            let quotas = Quotas::new([quota(max)]).expect("valid");
+            rule.of_quotas(Arc::new(quotas))
+        };
+        let made = || (1..=1_024).map(of).collect::<Vec<_>>();
+        // Ever larger ones count for more, so that the rules before are made once more.
+        let _ = made();
+        let kept = made().iter().zip(&made()).all(|(a, b)| Arc::ptr_eq(a, b));
+        assert!(kept, "{algorithm:?}");
+    }
+}

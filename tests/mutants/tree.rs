@@ -149,6 +149,9 @@ const SHORTCUTS: Tests = (
 /// What is given back by the outcome of a request, and by its handler.
 const OUTCOMES: Tests = (&["--test", "layer", "--", "outcomes", "charges"], "0");
 
+/// Which quotas a request has.
+const PLANS: Tests = (&["--test", "layer", "--", "plans"], "0");
+
 impl Tree {
     pub(crate) fn copy() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -244,6 +247,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "several" => vec![SEVERAL],
         "direct" => vec![DIRECT, LONE_ORDER],
         "outcome" => vec![OUTCOMES],
+        "plans of requests" => vec![PLANS],
         "refunds, calls" => vec![DIRECT],
         _ if is_rust => vec![LAWS, HISTORIES],
         _ => vec![HISTORIES],
