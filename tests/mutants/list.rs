@@ -402,7 +402,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "    if false then\n      quota.window = window",
     ),
     mutant(
-        "plans in Lua",
+        "plans in calls",
         "a key that stands in a call twice is read once",
         "lua/include/read_values.lua",
         "local values = #KEYS > 1 and not repeats and",

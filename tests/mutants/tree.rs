@@ -149,6 +149,9 @@ const SHORTCUTS: Tests = (
 /// What is given back by the outcome of a request, and by its handler.
 const OUTCOMES: Tests = (&["--test", "layer", "--", "outcomes", "charges"], "0");
 
+/// Takes under several rules in one call.
+const FLIGHTS_ALIKE: Tests = (&["--test", "store", "--", "flights_alike"], "0");
+
 /// Which quotas a request has.
 const PLANS: Tests = (&["--test", "layer", "--", "plans"], "0");
 
@@ -248,6 +251,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "direct" => vec![DIRECT, LONE_ORDER],
         "outcome" => vec![OUTCOMES],
         "plans of requests" => vec![PLANS],
+        "plans in calls" => vec![FLIGHTS_ALIKE],
         "refunds, calls" => vec![DIRECT],
         _ if is_rust => vec![LAWS, HISTORIES],
         _ => vec![HISTORIES],
