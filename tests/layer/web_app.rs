@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
+pub(crate) use app::example;
 use app::{App, command};
 use test_support::Redis;
 
