@@ -64,8 +64,14 @@ impl App {
 
     /// Status line, fields and body of an answer.
     pub(super) fn get(&self, path: &str) -> String {
+        self.get_with(path, "")
+    }
+
+    /// The same for a request with further fields, each with a line end.
+    pub(super) fn get_with(&self, path: &str, fields: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("a listening app");
-        let head = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+        let head =
+            format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{fields}\r\n");
         stream.write_all(head.as_bytes()).expect("is sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("text");
