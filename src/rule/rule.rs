@@ -167,8 +167,8 @@ impl Rule {
     /// A request is charged first, as ever, and given back when the head of its response is there:
     /// while five logins of five allowed ones are in progress, a sixth is denied, also if all five
     /// are good. A request stays charged if it is dropped before that, if the inner service ends
-    /// with an error, and if an inner layer of this crate answered in the place of the handler, with
-    /// a denial or a failure. A shadow rule and a [candidate](Self::with_shadow) are given back
+    /// with an error, and if an inner layer of this crate answered in the place of the handler,
+    /// with a denial or a failure. A shadow rule and a [candidate](Self::with_shadow) are given back
     /// alike.
     ///
     /// A response to a [gRPC request](crate::callback::is_grpc) is HTTP 200 whatever happened, so

@@ -58,8 +58,8 @@ export class Inputs {
 
   add(name, input, onInput = () => {}) {
     input.addEventListener("input", onInput);
-    this.node.append(
-      element("label", { className: "field" }, element("span", { textContent: `${name}:` }), input));
+    const label = element("span", { textContent: `${name}:` });
+    this.node.append(element("label", { className: "field" }, label, input));
     return input;
   }
 }
