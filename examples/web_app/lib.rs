@@ -13,6 +13,7 @@ mod url;
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use settings::Settings;
 use tidegate::rule::Share;
@@ -39,7 +40,10 @@ pub async fn run() -> Result<(), String> {
         decider(&*store),
         in_force(&limits.rules().load())
     ));
-    serve::until_stopped(listener, app, stop).await
+    serve::until_stopped(listener, app, stop).await?;
+    // What is given back by its outcome is on its way to Redis.
+    limits.flush(Duration::from_secs(1)).await;
+    Ok(())
 }
 
 async fn store(redis_url: Option<&str>, share: Option<Share>) -> Result<Arc<dyn Store>, String> {

@@ -71,6 +71,24 @@ fn families(snapshot: &Snapshot) -> Vec<MetricFamily> {
             |rule| of_rule(rule, rule.refunded_units),
         ),
         counter(
+            "tidegate_refunds_lost_total",
+            "Charges that were to be given back by their outcome, and stay charged.",
+            |rule| of_rule(rule, rule.refunds_lost),
+        ),
+        counter(
+            "tidegate_plan_decisions_total",
+            "Decisions about requests with a plan of the rule: a part of tidegate_decisions_total.",
+            by_plan,
+        ),
+        counter(
+            "tidegate_unknown_plans_total",
+            "Requests with a plan that the rule does not have: its own quotas applied.",
+            |rule| match rule.plans.is_empty() {
+                true => Vec::new(),
+                false => of_rule(rule, rule.unknown_plans),
+            },
+        ),
+        counter(
             "tidegate_errors_total",
             "Failures of the store, and requests without a key, by kind.",
             errors,
@@ -138,6 +156,20 @@ fn by_quota(rule: &RuleSnapshot, denials: &[(String, u64)]) -> Vec<Metric> {
     let counts = denials
         .iter()
         .map(|(quota, number)| count(&[("rule", rule.path.as_str()), ("quota", quota)], *number));
+    counts.collect()
+}
+
+fn by_plan(rule: &RuleSnapshot) -> Vec<Metric> {
+    let counts = rule.plans.iter().flat_map(|plan| {
+        [("allowed", plan.allowed), ("denied", plan.denied)].map(|(outcome, number)| {
+            let labels = [
+                ("rule", rule.path.as_str()),
+                ("plan", plan.name.as_str()),
+                ("outcome", outcome),
+            ];
+            count(&labels, number)
+        })
+    });
     counts.collect()
 }
 

@@ -1,10 +1,11 @@
 //! The routes, and what limits each of them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::http::HeaderMap;
+use axum::extract::{Query, Request};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::get;
@@ -17,7 +18,7 @@ use crate::rule_routes::RuleRoutes;
 use crate::{export, metrics, page, status};
 
 /// The app's own limited routes, each limited by the rule of the same name, if there is one.
-pub(crate) const LIMITED: [&str; 3] = ["getId", "export", "login"];
+pub(crate) const LIMITED: [&str; 4] = ["answer", "export", "getId", "login"];
 
 /// Routes without a limit, besides the page.
 pub(crate) const UNLIMITED: [&str; 3] = ["/healthz", "/metrics", "/status"];
@@ -25,11 +26,12 @@ pub(crate) const UNLIMITED: [&str; 3] = ["/healthz", "/metrics", "/status"];
 /// All routes of the app.
 pub(crate) fn router(limits: &Limits, store: String) -> Router {
     let outage = Arc::new(Outage::default());
-    let limits = limits.clone().on_error(
-        ErrorCallbackChain::new()
-            .on::<StoreError>(Arc::clone(&outage))
-            .on::<KeyError>(Arc::clone(&outage)),
-    );
+    let on_error = ErrorCallbackChain::new()
+        .on::<StoreError>(Arc::clone(&outage))
+        .on::<KeyError>(Arc::clone(&outage));
+    let limits = limits.clone().on_error(on_error);
+    // The field is in the place of authentication, which would know the plan of a customer.
+    let limits = limits.plan(|head| head.headers.get("x-plan")?.to_str().ok());
     let rules = Arc::new(RuleRoutes::new(limits.clone()));
     own_routes(&limits)
         .merge(page::routes())
@@ -51,6 +53,7 @@ fn own_routes(limits: &Limits) -> Router {
     let reports = Arc::new(Reports::default());
     let export = limits.layer("export").degrade(Arc::clone(&reports));
     Router::new()
+        .route("/answer", get(answer).layer(limits.layer("answer")))
         .route("/getId", get("1").layer(limits.layer("getId")))
         .route(
             "/export",
@@ -64,5 +67,18 @@ async fn login(headers: HeaderMap) -> String {
     match tenant {
         Some(Ok(tenant)) if !tenant.is_empty() => format!("welcome, {tenant}"),
         _ => "welcome".to_owned(),
+    }
+}
+
+/// Answers with the status that the query asks for, so that its effect on a limit can be tried.
+async fn answer(Query(query): Query<HashMap<String, String>>) -> (StatusCode, String) {
+    let text = query.get("status").map_or("200", String::as_str);
+    match text.parse::<StatusCode>() {
+        // Others are no final answer, or none that HTTP knows.
+        Ok(status) if (200..600).contains(&status.as_u16()) => (status, format!("{status}\n")),
+        _ => {
+            let message = format!("status={text}: expected 200 to 599\n");
+            (StatusCode::BAD_REQUEST, message)
+        }
     }
 }

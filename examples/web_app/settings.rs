@@ -1,11 +1,9 @@
 //! The settings, from environment variables.
 
 use std::env;
+use std::path::Path;
 
 use tidegate::rule::Share;
-
-/// An absolute path, so that the app finds it from any directory.
-const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../limits.toml");
 
 const PORT: u16 = 3000;
 
@@ -31,7 +29,7 @@ impl Settings {
             share: variable("PROCESSES")?
                 .map(|text| share(&text))
                 .transpose()?,
-            limits: variable("LIMITS")?.unwrap_or_else(|| LIMITS.to_owned()),
+            limits: variable("LIMITS")?.unwrap_or_else(limits),
         })
     }
 }
@@ -44,6 +42,12 @@ fn variable(name: &str) -> Result<Option<String>, String> {
         // Not the value: it may hold a password.
         Err(env::VarError::NotUnicode(_)) => Err(format!("{name} is not UTF-8")),
     }
+}
+
+/// The file beside the folder of the app: an absolute path, so that it is found from any directory.
+fn limits() -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("limits.toml");
+    file.display().to_string()
 }
 
 fn port(text: &str) -> Result<u16, String> {

@@ -63,7 +63,7 @@ fn rules(routes: &Routes, snapshot: &Snapshot) -> Vec<Value> {
     with_urls.collect()
 }
 
-fn rule(rule: &Rule, is_enabled: bool, url: &str, counted: &RuleSnapshot) -> Value {
+fn rule(rule: &Arc<Rule>, is_enabled: bool, url: &str, counted: &RuleSnapshot) -> Value {
     let decisions = DecisionOutcome::ALL.map(|it| (it.name(), counted.decisions(it)));
     let errors = counted.errors().filter(|(_, number)| *number > 0);
     let denials = match rule.is_shadow() {
@@ -77,6 +77,8 @@ fn rule(rule: &Rule, is_enabled: bool, url: &str, counted: &RuleSnapshot) -> Val
         "enabled": is_enabled,
         "cost": rule.cost(),
         "policies": policies(rule, denials),
+        "plans": plans(rule, denials),
+        "refund_on": rule.refund_on().collect::<Vec<_>>(),
         "shadow": rule.is_shadow(),
         "candidate": candidate.map(|it| policies(it, &counted.shadow_denials)),
         "decisions": decisions.into_iter().collect::<BTreeMap<_, _>>(),
@@ -89,6 +91,12 @@ fn rule(rule: &Rule, is_enabled: bool, url: &str, counted: &RuleSnapshot) -> Val
         "refunded_units": counted.refunded_units,
         "latency": latency(&counted.latency),
     })
+}
+
+/// The policies of each plan.
+fn plans(rule: &Arc<Rule>, denials: &[(String, u64)]) -> BTreeMap<String, Vec<Value>> {
+    let of_plan = |name: &str| Some((name.to_owned(), policies(&*rule.of_plan(name)?, denials)));
+    rule.plans().filter_map(of_plan).collect()
 }
 
 fn policies(rule: &Rule, denials: &[(String, u64)]) -> Vec<Value> {

@@ -271,8 +271,8 @@
 //! # Charging by outcome
 //!
 //! With `refund-on`, a request is charged first and given back when its response has one of these
-//! statuses: what a limit for logins counts are failures. While four good logins of five allowed
-//! ones are in progress, a sixth is denied.
+//! statuses: what a limit for logins counts are failures. While five logins of five allowed ones
+//! are in progress, a sixth is denied, also if all five are good.
 //! [`Rule::with_refund_on`](crate::Rule::with_refund_on) says what else there is to know, and what
 //! becomes of gRPC requests.
 //!

@@ -29,7 +29,7 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 impl OutcomeRefunds {
     /// Whether the outcome of a request under this rule matters.
     pub(super) fn apply_to(&self, rule: &Rule) -> bool {
-        self.condition.is_some() || rule.refund_on().is_some()
+        self.condition.is_some() || rule.outcomes().is_some()
     }
 
     /// Gives back what a request with this response was charged, if the outcome says so.
@@ -47,7 +47,7 @@ impl OutcomeRefunds {
 
     fn want_refund(&self, admitted: &Admission, response: &response::Parts) -> bool {
         let rule = &admitted.rule;
-        let outcomes = rule.refund_on();
+        let outcomes = rule.outcomes();
         outcomes.is_some_and(|outcomes| self.is_among(outcomes, admitted, response))
             || self.condition.as_ref().is_some_and(|condition| {
                 caught("refund condition", rule.path(), || condition(response)).unwrap_or(false)

@@ -185,7 +185,7 @@ where
             if let Some(outage) = admitted.outage.take() {
                 outage.mark(request.extensions_mut());
             }
-            if admitted.rule.refund_on().is_some() {
+            if admitted.rule.outcomes().is_some() {
                 admitted.is_grpc =
                     grpc::content_type(request.method(), request.headers()).is_some();
             }

@@ -66,6 +66,19 @@ impl Outcomes {
     pub(crate) fn contain_grpc(&self, status: &[u8]) -> bool {
         grpc_status(status).is_some_and(|status| self.grpc & 1 << status != 0)
     }
+
+    /// What [`parse`](Self::parse) makes these of: classes, statuses, gRPC statuses.
+    pub(super) fn texts(&self) -> impl Iterator<Item = String> {
+        let classes = (1..=5).filter(|class| self.classes & 1 << class != 0);
+        let classes = classes.map(|class| format!("{class}xx"));
+        let statuses = self
+            .statuses
+            .iter()
+            .map(|status| status.as_str().to_owned());
+        let grpc = (0..=16).filter(|status| self.grpc & 1 << status != 0);
+        let grpc = grpc.map(|status| format!("grpc-{status}"));
+        classes.chain(statuses).chain(grpc)
+    }
 }
 
 /// A gRPC status: 0 to 16, without leading zeros.
@@ -93,6 +106,8 @@ mod tests {
             .filter(|status| outcomes.contain_grpc(status.to_string().as_bytes()))
             .collect();
         assert_eq!(grpc, [0, 16]);
+        let texts = ["2xx", "304", "599", "grpc-0", "grpc-16"];
+        assert!(outcomes.texts().eq(texts));
     }
 
     #[test]

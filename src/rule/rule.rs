@@ -168,10 +168,11 @@ impl Rule {
     /// only failed logins count, for example. Default: nothing is given back.
     ///
     /// A request is charged first, as ever, and given back when the head of its response is there:
-    /// while four good logins of five allowed ones are in progress, a sixth is denied. It stays
-    /// charged if it is dropped before that, if the inner service ends with an error, and if an
-    /// inner layer of this crate answered in the place of the handler, with a denial or a failure.
-    /// A shadow rule and a [candidate](Self::with_shadow) are given back alike.
+    /// while five logins of five allowed ones are in progress, a sixth is denied, also if all five
+    /// are good. A request stays charged if it is dropped before that, if the inner service ends
+    /// with an error, and if an inner layer of this crate answered in the place of the handler,
+    /// with a denial or a failure. A shadow rule and a [candidate](Self::with_shadow) are given back
+    /// alike.
     ///
     /// A response to a [gRPC request](crate::callback::is_grpc) is HTTP 200 whatever happened, so
     /// there only gRPC statuses apply, and only to a field `grpc-status` in the head. Most answers
@@ -189,7 +190,7 @@ impl Rule {
     /// let login = Rule::new("login", [Quota::per_minute(5)])?
     ///     .with_key(PeerIp)
     ///     .with_refund_on(["2xx", "3xx"])?;
-    /// # let _ = login;
+    /// assert!(login.refund_on().eq(["2xx", "3xx"]));
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     ///
@@ -397,8 +398,14 @@ impl Rule {
         self.exemptions.as_deref()
     }
 
-    /// The outcomes for which a charge is given back.
-    pub(crate) fn refund_on(&self) -> Option<&Outcomes> {
+    /// The outcomes for which a charge is given back, as [`with_refund_on`](Self::with_refund_on)
+    /// takes them: classes, statuses, gRPC statuses.
+    pub fn refund_on(&self) -> impl Iterator<Item = String> {
+        self.outcomes().into_iter().flat_map(Outcomes::texts)
+    }
+
+    /// The same, to be compared with.
+    pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
         self.refund_on.as_deref()
     }
 

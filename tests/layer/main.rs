@@ -9,6 +9,7 @@ mod contract;
 mod counters;
 #[cfg(feature = "tracing")]
 mod events;
+mod examples;
 mod exempt;
 mod failures;
 #[cfg(feature = "test-util")]

@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
+pub(crate) use app::example;
 use app::{App, command};
 use test_support::Redis;
 
@@ -62,6 +63,60 @@ fn a_denied_export_gets_the_last_report() {
     let degraded = degraded.expect("a denied export");
     assert!(degraded.contains("retry-after: "), "{degraded}");
     assert!(!report.is_empty());
+}
+
+/// `/answer` answers with a status, and good ones are given back.
+#[test]
+fn failures_count() {
+    let app = App::start(&[]);
+    for wrong in ["", "abc", "100", "199", "600", "1000", "-1"] {
+        let app = App::start(&[]);
+        assert_eq!(app.status(&format!("/answer?status={wrong}")), 400);
+    }
+    assert!((0..10).all(|_| app.status("/answer") == 200));
+    assert_eq!(app.status("/answer?status=204"), 204);
+    let failures = ["401", "500", "404", "303", "401", "401"];
+    let statuses = failures.map(|status| app.status(&format!("/answer?status={status}")));
+    assert_eq!(statuses, [401, 500, 404, 303, 401, 429]);
+    assert_eq!(app.status("/answer?status=200"), 429);
+}
+
+/// The field `x-plan` chooses the plan. What was used stays used.
+#[test]
+fn plans() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let limits = folder.path().join("limits.toml");
+    let own = "[rules.orders]\nmax-count = 1\nwindow = \"1m\"\n";
+    let pro = "[rules.orders.plans.pro]\nmax-count = 3\nwindow = \"1m\"\n";
+    std::fs::write(&limits, format!("{own}{pro}")).expect("is written");
+    let app = App::start(&[("LIMITS", limits.to_str().expect("a path of text"))]);
+    let ask = |fields| {
+        let answer = app.get_with("/orders", fields);
+        answer.get(9..12).map(str::to_owned)
+    };
+    let statuses = [
+        "",
+        "",
+        "x-plan: pro\r\n",
+        "x-plan: pro\r\n",
+        "x-plan: pro\r\n",
+    ]
+    .map(ask);
+    assert_eq!(
+        statuses
+            .each_ref()
+            .map(|status| status.as_deref().expect("a status")),
+        ["200", "429", "200", "200", "429"]
+    );
+    assert_eq!(ask("x-plan: gold\r\n").as_deref(), Some("429"));
+    let metrics = app.get("/metrics");
+    for line in [
+        "tidegate_plan_decisions_total{rule=\"orders\",plan=\"pro\",outcome=\"allowed\"} 2",
+        "tidegate_plan_decisions_total{rule=\"orders\",plan=\"pro\",outcome=\"denied\"} 1",
+        "tidegate_unknown_plans_total{rule=\"orders\"} 1",
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
+    }
 }
 
 #[test]

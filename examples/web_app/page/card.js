@@ -1,13 +1,12 @@
 import { Counters } from "./counters.js";
+import { Inputs } from "./inputs.js";
 import { Meter } from "./meter.js";
-import { PATIENCE, ask, kindOf, slots } from "./requests.js";
+import { PATIENCE, ask, isGivenBack, kindOf, slots } from "./requests.js";
 import { Quota, items } from "./quota.js";
 import { KINDS, TimeLine } from "./time_line.js";
 import { byId, element, grouped, icon, inWords, now, pause, say, wait } from "./words.js";
 
 const BETWEEN_SHOTS = 45, BETWEEN_AUTO_SHOTS = 333;
-/** Header fields that are keys of a route, to be filled in on the page. */
-const FIELDS = { login: "x-tenant" };
 /** What an answer's head is shown of. */
 const SHOWN_FIELDS = ["RateLimit", "RateLimit-Policy", "Retry-After", "x-degraded"];
 
@@ -42,11 +41,11 @@ export class Card {
       button.setAttribute("aria-label", `${count} ${requests} to ${path}`);
     }
     this.find("[data-auto]").setAttribute("aria-label", `auto: keep sending requests to ${path}`);
-    this.field = Object.hasOwn(FIELDS, path) ? FIELDS[path] : undefined;
-    if (this.field) {
-      this.find(".field").hidden = false;
-      this.find(".field span").textContent = `${this.field}:`;
-    }
+    this.inputs = new Inputs(this.find(".inputs"), path, {
+      // Another tenant has counts of its own; another plan goes on with those of the last.
+      onTenant: () => this.quotas.forEach((quota) => quota.forget()),
+      onPlan: () => this.showLimits(),
+    });
     this.find("canvas").setAttribute("aria-label", `Time line of the answers of ${path}`);
     this.find(".minute").setAttribute("aria-label", `The last minute of ${path}`);
     this.showCounts();
@@ -62,18 +61,32 @@ export class Card {
   update(rule, at) {
     this.rule = rule;
     this.counters.show(rule, at);
-    const { policies, cost, enabled } = rule;
+    const plans = JSON.stringify(Object.keys(rule.plans));
+    if (plans !== this.plans) this.inputs.showPlans(Object.keys(rule.plans));
+    this.plans = plans;
+    this.showLimits();
+  }
+
+  /** The policies of the chosen plan, or of the rule. */
+  policies() {
+    return this.rule.plans[this.inputs.planName()] ?? this.rule.policies;
+  }
+
+  showLimits() {
+    const policies = this.policies();
+    const { cost, enabled, refund_on } = this.rule;
     const limits = policies.map(({ name, max, window_ms }) => [name, max, window_ms]);
-    const shown = JSON.stringify([limits, cost, enabled]);
-    if (shown !== this.shown) this.showLimits();
+    const shown = JSON.stringify([limits, cost, enabled, refund_on]);
+    if (shown !== this.shown) this.showNewLimits(policies);
     this.shown = shown;
     this.meters.forEach((meter, index) => meter.denials(policies[index].denials));
   }
 
-  showLimits() {
-    const { policies, cost, enabled } = this.rule;
+  showNewLimits(policies) {
+    const { cost, enabled, refund_on } = this.rule;
     const limits = policies.map((it) => `${grouped(it.max)} in any ${inWords(it.window_ms)}`);
-    const words = limits.join(" and ") + (cost === 1 ? "" : `, ${cost} for a request`);
+    const words = limits.join(" and ") + (cost === 1 ? "" : `, ${cost} for a request`)
+      + (refund_on.length === 0 ? "" : `, ${refund_on.join(", ")} given back`);
     this.find(".words").textContent = enabled ? words : `switched off: ${words}`;
     const before = this.quotas;
     this.quotas = policies.map((policy) => Quota.after(before, policy));
@@ -94,9 +107,6 @@ export class Card {
       const next = () => this.queued < 10 && this.shoot();
       if (on) this.timer = setInterval(next, BETWEEN_AUTO_SHOTS);
     });
-    // Another tenant has counts of its own.
-    const forget = () => this.quotas.forEach((quota) => quota.forget());
-    this.find(".field input").addEventListener("input", forget);
   }
 
   end() {
@@ -112,24 +122,19 @@ export class Card {
     }
   }
 
-  headers() {
-    const input = this.find(".field input");
-    const isSent = this.field && input.value && input.validity.valid;
-    return isSent ? { [this.field]: input.value } : {};
-  }
-
   async shoot() {
     this.queued += 1;
     await slots.take();
     this.queued -= 1;
     const mark = { at: now(), kind: "pending" };
     this.line.add(mark);
-    const headers = this.headers();
-    const tenant = JSON.stringify(headers);
+    const { inputs, rule } = this;
+    const headers = inputs.headers();
+    const sent = JSON.stringify(headers);
     try {
-      const { response, body } = await ask(this.rule.url, headers);
-      mark.kind = kindOf(response);
-      if (tenant === JSON.stringify(this.headers())) this.hear(mark, response);
+      const { response, body } = await ask(rule.url + inputs.query(), headers);
+      mark.kind = kindOf(response, rule.enabled);
+      if (sent === JSON.stringify(inputs.headers())) this.hear(mark, response);
       this.showAnswer(mark.kind, response, body);
     } catch (error) {
       mark.kind = "failed";
@@ -146,9 +151,14 @@ export class Card {
 
   hear(mark, response) {
     const found = items(response.headers.get("ratelimit"));
+    const { cost, refund_on } = this.rule;
     const denied = mark.kind === "degraded";
+    const isCharged = !denied && !isGivenBack(response, refund_on);
     for (const quota of this.quotas) {
-      quota.hear(mark.at, this.rule.cost, found.get(quota.name), denied);
+      const item = found.get(quota.name);
+      // The answer says what was left before its charge was given back.
+      if (item && !denied && !isCharged) item.r += cost;
+      quota.hear(mark.at, cost, item, isCharged);
     }
     const retryAfter = response.headers.get("retry-after");
     if (retryAfter !== null) this.backAt = now() + Number(retryAfter) * 1000;

@@ -53,11 +53,11 @@ export class Quota {
   }
 
   /** An answer to a request of this cost; `item` is what it says of this quota. */
-  hear(sent, cost, item, denied) {
+  hear(sent, cost, item, isCharged) {
     const at = now();
     this.prune(at);
     const late = sent < this.heard;
-    if (item && !denied) {
+    if (item && isCharged) {
       this.takes.push({ leaves: sent + this.window, units: cost, ours: true });
       // A later request's answer came first: there it was counted as somebody else's.
       if (late) this.drop(Math.min(cost, this.others()));
@@ -68,7 +68,7 @@ export class Quota {
     if (more > 0) this.takes.push({ leaves: at + this.window, units: more, ours: false });
     if (more < 0) this.drop(-more);
     this.sort();
-    if (!denied || item.r >= cost || item.t === undefined) return;
+    if (isCharged || item.r >= cost || item.t === undefined) return;
     this.expect(cost - item.r, at + item.t * 1000);
   }
 

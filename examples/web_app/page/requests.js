@@ -28,7 +28,14 @@ export async function ask(url, headers) {
   return { response, body: await response.text() };
 }
 
-export function kindOf(response) {
+/** A handler that was let through may answer with any status. */
+export function kindOf(response, isLimited) {
   if (response.status === 429 || response.headers.has("x-degraded")) return "degraded";
-  return response.ok ? "allowed" : "failed";
+  const isDecided = !isLimited || response.headers.has("ratelimit");
+  return response.ok || isDecided ? "allowed" : "failed";
+}
+
+/** Whether the status is one of these classes and statuses, such as "2xx" and "304". */
+export function isGivenBack({ status }, outcomes) {
+  return outcomes.includes(`${Math.floor(status / 100)}xx`) || outcomes.includes(String(status));
 }

@@ -2,22 +2,28 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A command that starts the example, in an environment without our own settings.
-pub(super) fn command(environment: &[(&str, &str)]) -> Command {
+/// The binary of an example.
+pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test");
     let target = test
         .parent()
         .and_then(|deps| deps.parent())
         .expect("a target folder");
-    let binary = target.join("examples").join("web_app");
+    let binary = target.join("examples").join(name);
     assert!(
         binary.exists(),
-        "build it first: cargo build --example web_app"
+        "build it first: cargo build --example {name}"
     );
-    let mut command = Command::new(binary);
+    binary
+}
+
+/// A command that starts the example, in an environment without our own settings.
+pub(super) fn command(environment: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(example("web_app"));
     command
         .env_remove("REDIS_URL")
         .env_remove("LIMITS")
@@ -58,8 +64,14 @@ impl App {
 
     /// Status line, fields and body of an answer.
     pub(super) fn get(&self, path: &str) -> String {
+        self.get_with(path, "")
+    }
+
+    /// The same for a request with further fields, each with a line end.
+    pub(super) fn get_with(&self, path: &str, fields: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("a listening app");
-        let head = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+        let head =
+            format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{fields}\r\n");
         stream.write_all(head.as_bytes()).expect("is sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("text");

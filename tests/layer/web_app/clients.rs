@@ -21,15 +21,21 @@ fn status(app: &App) -> Value {
     serde_json::from_str(&body(app, "/status")).expect("JSON")
 }
 
+/// What `/status` says of a rule.
+fn rule(app: &App, path: &str) -> Value {
+    let mut status = status(app);
+    let rules = status["rules"].as_array_mut().expect("a list").iter_mut();
+    let mut of_path = rules.filter(|rule| rule["path"] == path);
+    of_path.next().expect("the rule").take()
+}
+
 #[test]
 fn counters_as_json_and_for_prometheus() {
     let app = App::start(&[]);
-    assert_eq!(status(&app)["rules"][1]["decisions"]["denied"], 0);
+    assert_eq!(rule(&app, "getId")["decisions"]["denied"], 0);
     (0..7).for_each(|_| drop(app.get("/getId")));
 
-    let status = status(&app);
-    let rule = &status["rules"][1];
-    assert_eq!(rule["path"], "getId");
+    let (status, rule) = (status(&app), rule(&app, "getId"));
     assert_eq!(rule["decisions"]["allowed"], 5);
     assert_eq!(rule["decisions"]["denied"], 2);
     assert_eq!(rule["policies"][0]["denials"], 2);
@@ -57,13 +63,13 @@ fn counters_as_json_and_for_prometheus() {
 fn how_long_redis_takes() {
     let server = Redis::start();
     let app = App::start(&[("REDIS_URL", &server.url)]);
-    let before = &status(&app)["rules"][1]["latency"];
+    let before = &rule(&app, "getId")["latency"];
     assert_eq!(
         (&before["answers"], &before["p99_ms"]),
         (&0.into(), &Value::Null)
     );
     (0..3).for_each(|_| drop(app.get("/getId")));
-    let latency = &status(&app)["rules"][1]["latency"];
+    let latency = &rule(&app, "getId")["latency"];
     assert_eq!(latency["answers"], 3);
     let p50 = latency["p50_ms"].as_f64().expect("a bound");
     let p99 = latency["p99_ms"].as_f64().expect("a bound");

@@ -139,6 +139,49 @@ fn an_edited_file_changes_what_is_shown_without_a_reload_of_the_page() {
     browser.check_log();
 }
 
+/// The page shows the quotas of the plan that is chosen on it, and what outcomes give back.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn plans_and_outcomes() {
+    let shown = Shown::begin(
+        r#"
+        [rules.getId]
+        max-count = 5
+        window = "1m"
+        [rules.getId.plans.pro]
+        max-count = 8
+        window = "1m"
+        [rules.answer]
+        max-count = 5
+        window = "1m"
+        refund-on = ["2xx"]
+        "#,
+    );
+    let browser = &shown.browser;
+    let (words, left) = (card("getId", ".words"), card("getId", ".quota output"));
+    shown.wait_for(&words, MAX_EDIT, "5 in any minute");
+    browser.click(&card("getId", "[data-fire=\"5\"]"));
+    shown.wait_for(&left, MAX_EDIT, "0 of 5 left");
+    browser.click(&card("getId", "option[value=\"pro\"]"));
+    shown.wait_for(&words, MAX_EDIT, "8 in any minute");
+    shown.wait_for(&left, MAX_EDIT, "3 of 8 left");
+    let inputs = card("getId", ".inputs");
+    shown.wait_for(&inputs, MAX_EDIT, "stands in for authentication");
+    browser.click(&card("getId", "[data-fire=\"5\"]"));
+    shown.wait_for(&card("getId", "[data-count=denied]"), MAX_EDIT, "2");
+
+    let left = card("answer", ".quota output");
+    shown.wait_for(&card("answer", ".words"), MAX_EDIT, "2xx given back");
+    browser.click(&card("answer", "[data-fire=\"5\"]"));
+    shown.wait_for(&card("answer", "[data-count=allowed]"), MAX_EDIT, "5");
+    shown.wait_for(&left, MAX_EDIT, "5 of 5 left");
+    browser.click(&card("answer", "option[value=\"401\"]"));
+    browser.click(&card("answer", "[data-fire=\"1\"]"));
+    shown.wait_for(&left, MAX_EDIT, "4 of 5 left");
+    shown.wait_for(&card("answer", ".counts"), MAX_EDIT, "6 allowed");
+    browser.check_log();
+}
+
 #[test]
 #[ignore = "needs Chromium: tests/page.sh"]
 fn a_broken_file_is_explained_and_the_old_limit_stays() {
@@ -270,11 +313,16 @@ fn screenshots() {
     browser.hide_scroll_bars();
     browser.resize(1280, 796);
     for path in [
-        "getId", "login", "export", "login", "getId", "export", "getId", "login",
+        "getId", "answer", "login", "export", "answer", "login", "getId", "export", "getId",
+        "login",
     ] {
         browser.click(&card(path, "[data-fire=\"5\"]"));
-        std::thread::sleep(Duration::from_millis(2500));
+        std::thread::sleep(Duration::from_secs(2));
     }
+    browser.click(&card("answer", "option[value=\"401\"]"));
+    browser.click(&card("answer", "[data-fire=\"5\"]"));
+    browser.click(&card("export", "option[value=\"pro\"]"));
+    browser.click(&card("export", "[data-fire=\"1\"]"));
     browser.click(&card("getId", "[data-fire=\"20\"]"));
     std::thread::sleep(Duration::from_secs(3));
     let shoot = |name: &str, width, height| {

@@ -1,0 +1,79 @@
+//! What the examples of plans and of charging by outcome print.
+
+use std::process::Command;
+
+use super::web_app::example;
+
+/// What an example printed of its answers: what was asked, the status, and what remains.
+fn answers(name: &str) -> Vec<String> {
+    let output = Command::new(example(name)).output();
+    let output = output.expect("the example starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let heads = text.lines().filter_map(|line| {
+        let (asked, answer) = line.strip_prefix("GET /")?.split_once(" -> ")?;
+        let (status, rest) = answer.split_at_checked(3)?;
+        let remaining = rest.split(';').find(|it| it.starts_with("r="))?;
+        Some(format!("{asked} {status} {remaining}"))
+    });
+    heads.collect()
+}
+
+#[test]
+fn plans() {
+    let expected = [
+        "reports?anna 200 r=1",
+        "reports?anna 200 r=0",
+        "reports?anna 429 r=0",
+        "reports?ben 200 r=4",
+        "reports?anna 200 r=2",
+        "reports?anna 200 r=1",
+        "reports?anna 200 r=0",
+        "reports?anna 429 r=0",
+    ];
+    assert_eq!(answers("plans"), expected);
+}
+
+#[test]
+fn login_failures() {
+    let answers = answers("login_failures");
+    let (one_by_one, rest) = answers.split_at(4);
+    assert!(one_by_one.iter().all(|it| it == "login?swordfish 200 r=2"));
+    let (at_once, failures) = rest.split_at(4);
+    let mut at_once = at_once.to_vec();
+    at_once.sort();
+    assert_eq!(
+        at_once,
+        [
+            "login?swordfish 200 r=0",
+            "login?swordfish 200 r=1",
+            "login?swordfish 200 r=2",
+            "login?swordfish 429 r=0",
+        ]
+    );
+    assert_eq!(
+        failures,
+        [
+            "login?secret 401 r=2",
+            "login?123456 401 r=1",
+            "login?sword 401 r=0",
+            "login?swordfish 429 r=0",
+        ]
+    );
+}
+
+#[test]
+fn llm_tokens() {
+    let expected = [
+        "chat?nonsense 502 r=600",
+        "chat?one 200 r=600",
+        "chat?two 200 r=500",
+        "chat?three 200 r=400",
+        "chat?four 200 r=300",
+        "chat?five 200 r=200",
+        "chat?six 200 r=100",
+        "chat?seven 200 r=0",
+        "chat?eight 429 r=300",
+    ];
+    assert_eq!(answers("llm_tokens"), expected);
+}
