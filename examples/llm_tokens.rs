@@ -28,11 +28,8 @@ async fn ask_the_model(question: &str) -> Result<(String, u64), StatusCode> {
 
 async fn chat(uri: Uri, charges: Charges) -> Result<String, StatusCode> {
     let (answer, tokens) = ask_the_model(uri.query().unwrap_or_default()).await?;
-    let mut returned = 0;
-    for charge in &charges.of("tokens") {
-        // Units that were not given back stay charged until the window has passed.
-        returned += charge.settle(tokens).await.unwrap_or(0);
-    }
+    // Units that were not given back stay charged until the window has passed.
+    let returned = charges.of("tokens").settle(tokens).await.unwrap_or(0);
     Ok(format!("{answer}, {tokens} tokens, {returned} given back"))
 }
 

@@ -254,15 +254,38 @@ impl Charges {
     ///
     /// The first [`StoreError`], after all charges were tried. There is no use in asking again.
     pub async fn refund(&self) -> Result<u64, StoreError> {
-        let mut refunded = Ok(0_u64);
+        self.settle(0).await
+    }
+
+    /// [Settles](Charge::settle) every charge, the outermost layer's first, and returns the number of
+    /// units that were given back: of each, `used` units were used.
+    ///
+    /// ```
+    /// use tidegate::store::Charges;
+    ///
+    /// async fn chat(charges: Charges) -> String {
+    ///     let (answer, tokens) = ask_the_model().await;
+    ///     // The layer has reserved the most that an answer may use.
+    ///     charges.of("tokens").settle(tokens).await.ok();
+    ///     answer
+    /// }
+    /// # async fn ask_the_model() -> (String, u64) { (String::new(), 0) }
+    /// # let _ = chat;
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`refund`](Self::refund).
+    pub async fn settle(&self, used: u64) -> Result<u64, StoreError> {
+        let mut given_back = Ok(0_u64);
         for charge in &self.0 {
-            match (charge.refund().await, &mut refunded) {
+            match (charge.settle(used).await, &mut given_back) {
                 (Ok(units), Ok(all)) => *all = all.saturating_add(units),
-                (Err(error), Ok(_)) => refunded = Err(error),
+                (Err(error), Ok(_)) => given_back = Err(error),
                 (_, Err(_)) => {}
             }
         }
-        refunded
+        given_back
     }
 
     /// The charges of the rule with this path: one for each of its layers that charged the request.
