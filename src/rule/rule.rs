@@ -171,8 +171,9 @@ impl Rule {
     /// while five logins of five allowed ones are in progress, a sixth is denied, also if all five
     /// are good. A request stays charged if it is dropped before that, if the inner service ends
     /// with an error, and if an inner layer of this crate answered in the place of the handler,
-    /// with a denial or a failure. A shadow rule and a [candidate](Self::with_shadow) are given back
-    /// alike.
+    /// with a denial or a failure. The fields of a response say what was left before its own charge
+    /// is given back, and the retry-after of a denial knows of no charge that will be. A shadow rule
+    /// and a [candidate](Self::with_shadow) are given back alike.
     ///
     /// A response to a [gRPC request](crate::callback::is_grpc) is HTTP 200 whatever happened, so
     /// there only gRPC statuses apply, and only to a field `grpc-status` in the head. Most answers
@@ -493,6 +494,9 @@ impl Rule {
     /// window of every quota of the rule and of its plans. So an upgrade keeps what was used, a
     /// downgrade denies until it fits, and no plan admits more than its max where a key is asked
     /// about under several. Default: none.
+    ///
+    /// A plan that the rule does not have is an unknown one, also if it is meant to have the rule's
+    /// own quotas: requests that have these say no plan.
     ///
     /// Under GCRA a bucket is never more than full: after a downgrade it drains as from its burst.
     ///
