@@ -77,7 +77,10 @@ async fn dropped_at_any_instant() {
     flushed(&limits).await;
     sleep(millis(50)).await;
     let used = 100_000 - left_of(&limits, "a", "x").await;
-    let (heads, failures) = (heads.load(Ordering::Relaxed), failures.load(Ordering::Relaxed));
+    let (heads, failures) = (
+        heads.load(Ordering::Relaxed),
+        failures.load(Ordering::Relaxed),
+    );
     println!("{heads} good, {failures} failed, {used} stay charged");
     let (refunds, units, lost) = counted(&limits, "a");
     assert_eq!((refunds, lost), (units, 0));

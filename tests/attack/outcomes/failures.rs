@@ -21,7 +21,6 @@ enum Refunds {
     PanicAtOnce,
     PanicLater,
     FailAtOnce,
-    SayTooMany,
     Never,
 }
 
@@ -47,7 +46,6 @@ impl Store for Bad {
                 panic!("a store of a test, later")
             }),
             Refunds::FailAtOnce => StoreFuture::ready(Err(error())),
-            Refunds::SayTooMany => StoreFuture::ready(Ok(u64::MAX)),
             Refunds::Never => StoreFuture::boxed(std::future::pending()),
         }
     }
@@ -64,19 +62,22 @@ impl Store for Bad {
 fn bad(refunds: Refunds) -> (Bad, Arc<AtomicU64>) {
     let asked = Arc::default();
     let inner = MemoryStore::new();
-    let store = Bad { inner, refunds, asked: Arc::clone(&asked) };
+    let store = Bad {
+        inner,
+        refunds,
+        asked: Arc::clone(&asked),
+    };
     (store, asked)
 }
 
-/// Stores that panic, fail or say nonsense: each refund is asked once and counted lost, answers are
-/// what they were, and the numbers stay numbers.
+/// Stores that panic or fail: each refund is asked once and counted lost, and answers
+/// are what they were.
 #[tokio::test]
 async fn stores_that_misbehave() {
     for refunds in [
         Refunds::FailAtOnce,
         Refunds::PanicLater,
         Refunds::PanicAtOnce,
-        Refunds::SayTooMany,
     ] {
         let (store, asked) = bad(refunds);
         let limits = limits(of("a", 100, &["2xx"]), store);
@@ -92,27 +93,8 @@ async fn stores_that_misbehave() {
         }
         flushed(&limits).await;
         assert_eq!(asked.load(Ordering::Relaxed), 10, "{refunds:?}");
-        let (count, units, lost) = counted(&limits, "a");
-        println!("{refunds:?}: {count} {units} {lost}");
-        if refunds != Refunds::SayTooMany {
-            assert_eq!((count, units, lost), (0, 0, 10), "{refunds:?}");
-        }
+        assert_eq!(counted(&limits, "a"), (0, 0, 10), "{refunds:?}");
     }
-}
-
-/// More units than were charged are none of anybody's.
-#[tokio::test]
-async fn a_store_that_says_too_many() {
-    let (store, _) = bad(Refunds::SayTooMany);
-    let limits = limits(of("a", 100, &["2xx"]), store);
-    let service = wrap(&limits.layer("a"));
-    for _ in 0..3 {
-        assert_eq!(send(&service, 200).await, 200);
-    }
-    flushed(&limits).await;
-    let (count, units, _) = counted(&limits, "a");
-    assert_eq!(count, 3);
-    println!("{units} units");
 }
 
 /// A store whose refunds never answer: 4,096 wait, the rest is lost, 10 s later all are; a flush ends
@@ -132,7 +114,11 @@ async fn refunds_that_are_never_answered() {
     assert!(asked.load(Ordering::Relaxed) <= 4_096);
     let began = tokio::time::Instant::now();
     assert!(limits.flush(Duration::from_secs(60)).await);
-    assert!(began.elapsed() <= Duration::from_secs(11), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() <= Duration::from_secs(11),
+        "{:?}",
+        began.elapsed()
+    );
     assert_eq!(counted(&limits, "a").2, 10_000);
     assert_eq!(left_of(&limits, "a", "x").await, 90_000);
 }
@@ -160,7 +146,12 @@ async fn refunds_that_are_lost() {
 /// lost is counted, and later refunds arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_goes_between_take_and_refund() {
-    for mode in [Mode::BlackHole, Mode::Reset, Mode::Garbage(b"-ERR no\r\n"), Mode::HalfClosed] {
+    for mode in [
+        Mode::BlackHole,
+        Mode::Reset,
+        Mode::Garbage(b"-ERR no\r\n"),
+        Mode::HalfClosed,
+    ] {
         let server = Redis::start();
         let proxy = Proxy::start(&server.url).await;
         let store = RedisStore::connect(&*proxy.url).await.expect("a server");
@@ -250,10 +241,16 @@ async fn bad_state_between_take_and_refund() {
             });
             until(99, async || left_of(&limits, "a", "x").await).await;
             let mut connection = server.connection();
-            let keys: Vec<String> = redis::cmd("KEYS").arg("*:a*").query(&mut connection).expect("keys");
+            let keys: Vec<String> = redis::cmd("KEYS")
+                .arg("*:a*")
+                .query(&mut connection)
+                .expect("keys");
             assert!(!keys.is_empty());
             for name in &keys {
-                redis::cmd("DEL").arg(name).exec(&mut connection).expect("deleted");
+                redis::cmd("DEL")
+                    .arg(name)
+                    .exec(&mut connection)
+                    .expect("deleted");
                 let mut words = redis::cmd(command);
                 match command {
                     "SET" | "LPUSH" | "SADD" => words.arg(name).arg("not ours"),
@@ -273,7 +270,10 @@ async fn bad_state_between_take_and_refund() {
             // It heals, at the latest when the foreign value is gone.
             if !matches!(send(&service, 500).await, 500) {
                 for name in &keys {
-                    redis::cmd("DEL").arg(name).exec(&mut connection).expect("deleted");
+                    redis::cmd("DEL")
+                        .arg(name)
+                        .exec(&mut connection)
+                        .expect("deleted");
                 }
                 assert_eq!(send(&service, 500).await, 500, "{case}");
             }

@@ -12,8 +12,8 @@ use test_support::random::Random;
 use tidegate::{Algorithm, Header, Limits, Quota, Rule};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tower::{ServiceExt, service_fn};
 use tower::util::BoxCloneSyncService;
+use tower::{ServiceExt, service_fn};
 
 use super::{ALGORITHMS, Wrapped, around, counted, flushed, key, limits, text};
 use crate::clocked::{Clocked, Stores};
@@ -56,7 +56,12 @@ impl Holding {
             cost.parse().expect("a number")
         });
         let service = around(&layer, BoxCloneSyncService::new(handler));
-        Self { service, held, entered, serial: 0 }
+        Self {
+            service,
+            held,
+            entered,
+            serial: 0,
+        }
     }
 
     /// `None` if it was denied.
@@ -64,14 +69,18 @@ impl Holding {
         self.serial += 1;
         let (status, receiver) = oneshot::channel();
         let id = self.serial.to_string();
-        self.held.lock().expect("no panic").insert(id.clone(), receiver);
+        self.held
+            .lock()
+            .expect("no panic")
+            .insert(id.clone(), receiver);
         let request = Request::get("/")
             .header("x-key", name)
             .header("x-id", id)
             .header("x-cost", cost.to_string());
         let request = request.body(Body::empty()).expect("valid");
         let asked = self.service.clone().oneshot(request);
-        let mut task = tokio::spawn(async move { asked.await.expect("no error").status().as_u16() });
+        let mut task =
+            tokio::spawn(async move { asked.await.expect("no error").status().as_u16() });
         tokio::select! {
             biased;
             Some(()) = self.entered.recv() => Some(Open { task, status }),
@@ -111,7 +120,9 @@ fn of_pairs(path: &str, pairs: &[(u64, Duration)], algorithm: Algorithm) -> Rule
         .iter()
         .map(|(max, window)| Quota::new(*window, *max).expect("valid"));
     let rule = Rule::new(path, quotas).expect("valid");
-    let rule = rule.with_key(Header::new("x-key")).with_algorithm(algorithm);
+    let rule = rule
+        .with_key(Header::new("x-key"))
+        .with_algorithm(algorithm);
     rule.with_refund_on(["2xx"]).expect("valid")
 }
 
@@ -194,7 +205,12 @@ async fn history(clocked: &Clocked, algorithm: Algorithm, seed: u64, shape: &Sha
     let mut layer = Holding::new(&limits, "h");
     let mut charged: Vec<Charged> = Vec::new();
     let mut open: Vec<(usize, u64, Open)> = Vec::new();
-    let longest = shape.pairs.iter().map(|it| micros(it.1)).max().expect("some");
+    let longest = shape
+        .pairs
+        .iter()
+        .map(|it| micros(it.1))
+        .max()
+        .expect("some");
     let (mut allowed, mut back) = (0, 0);
     for _ in 0..shape.steps {
         // No two charges in a millisecond, mostly short steps, and sometimes a whole window.
@@ -209,7 +225,10 @@ async fn history(clocked: &Clocked, algorithm: Algorithm, seed: u64, shape: &Sha
             let begun = layer.begin("x", cost).await;
             if let Some(one) = begun {
                 allowed += 1;
-                charged.push(Charged { at: now, units: cost });
+                charged.push(Charged {
+                    at: now,
+                    units: cost,
+                });
                 open.push((charged.len() - 1, cost, one));
             }
         } else if !open.is_empty() {
@@ -231,12 +250,24 @@ async fn history(clocked: &Clocked, algorithm: Algorithm, seed: u64, shape: &Sha
             };
             flushed(&limits).await;
             let units = counted(&limits, "h").1 - before;
-            assert!(units <= if is_good { cost } else { 0 }, "{case}: {units} given back");
+            assert!(
+                units <= if is_good { cost } else { 0 },
+                "{case}: {units} given back"
+            );
             charged[at].units -= units;
             back += u64::from(units > 0);
-            let longest = shape.pairs.iter().map(|it| micros(it.1)).max().expect("some");
+            let longest = shape
+                .pairs
+                .iter()
+                .map(|it| micros(it.1))
+                .max()
+                .expect("some");
             let counts = now - charged[at].at < longest;
-            if is_good && counts && algorithm != Algorithm::Gcra && algorithm != Algorithm::FixedWindow {
+            if is_good
+                && counts
+                && algorithm != Algorithm::Gcra
+                && algorithm != Algorithm::FixedWindow
+            {
                 assert_eq!(units, cost, "{case}: law 15 the other way round");
             }
         }
@@ -265,7 +296,12 @@ async fn histories(algorithm: Algorithm) {
             if random.is(40) {
                 all = vec![(5, millis(400)), (11, millis(3_000))];
             }
-            let shape = Shape { pairs: all, steps: 150, open: 1 + random.below(6) as usize, is_exact: true };
+            let shape = Shape {
+                pairs: all,
+                steps: 150,
+                open: 1 + random.below(6) as usize,
+                is_exact: true,
+            };
             let done = history(clocked, algorithm, seed, &shape).await;
             allowed += done.0;
             back += done.1;
@@ -328,7 +364,9 @@ async fn stores_agree() {
             let (mut open, mut told) = (Vec::new(), Vec::new());
             for _ in 0..250 {
                 // Also several in one microsecond.
-                clocked.advance(Duration::from_micros(random.below(3) * random.below(120_000)));
+                clocked.advance(Duration::from_micros(
+                    random.below(3) * random.below(120_000),
+                ));
                 if random.is(60) {
                     let begun = layer.begin("x", 1 + random.below(3)).await;
                     told.push(begun.is_some().to_string());
@@ -369,7 +407,9 @@ async fn good_requests_for_ever() {
             for _ in 0..100 {
                 let one = layer.begin("x", 3).await;
                 let case = format!("{} {algorithm:?}", clocked.name);
-                one.unwrap_or_else(|| panic!("{case}: denied")).end(200).await;
+                one.unwrap_or_else(|| panic!("{case}: denied"))
+                    .end(200)
+                    .await;
                 flushed(&limits).await;
             }
             clocked.advance(Duration::from_secs(60));

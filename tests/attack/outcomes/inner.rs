@@ -28,7 +28,10 @@ async fn a_denial_within_is_no_outcome() {
         assert_eq!(left_of(&limits, "outer", "x").await, left, "{at}");
     }
     // Denials of gRPC have a status in the head.
-    let limits = Limits::new([of("outer", 50, &["grpc-8", "grpc-0", "2xx"]), of("inner", 0, &[])]);
+    let limits = Limits::new([
+        of("outer", 50, &["grpc-8", "grpc-0", "2xx"]),
+        of("inner", 0, &[]),
+    ]);
     let service = around(&limits.layer("outer"), wrap(&limits.layer("inner")));
     assert_eq!(ask(&service, grpc(&[])).await, 200);
     assert_eq!(left_of(&limits, "outer", "x").await, 49);
@@ -45,7 +48,11 @@ async fn a_degraded_answer_is_no_outcome() {
     assert_eq!(send(&service, 200).await, 200);
     assert_eq!(left_of(&limits, "outer", "x").await, 49);
     // Three layers: the denial passes through a layer that admitted.
-    let limits = Limits::new([of("outer", 50, &ALL), of("middle", 50, &ALL), of("inner", 0, &[])]);
+    let limits = Limits::new([
+        of("outer", 50, &ALL),
+        of("middle", 50, &ALL),
+        of("inner", 0, &[]),
+    ]);
     let inner = wrap(&limits.layer("inner").degrade(Problem));
     let middle = around(&limits.layer("middle"), inner);
     let service = around(&limits.layer("outer"), middle);
@@ -77,13 +84,14 @@ async fn a_failure_within_is_no_outcome() {
     assert_eq!(send(&service, 500).await, 200);
     assert_eq!(left_of(&outer, "outer", "x").await, 48);
     // Where it lets the request pass, the handler answers.
-    let proceeds = inner.layer("inner").on_error_fn(async |_| Recovery::Proceed);
+    let proceeds = inner
+        .layer("inner")
+        .on_error_fn(async |_| Recovery::Proceed);
     let service = around(&outer.layer("outer"), wrap(&proceeds));
     assert_eq!(send(&service, 204).await, 204);
     assert_eq!(left_of(&outer, "outer", "x").await, 48);
     // A key that is not there.
-    let keyed = Limits::new([of("inner", 9, &ALL)
-        .with_key(tidegate::Header::new("x-absent"))]);
+    let keyed = Limits::new([of("inner", 9, &ALL).with_key(tidegate::Header::new("x-absent"))]);
     let service = around(&outer.layer("outer"), wrap(&keyed.layer("inner")));
     assert_eq!(send(&service, 200).await, 400);
     assert_eq!(left_of(&outer, "outer", "x").await, 47);
@@ -105,7 +113,11 @@ async fn errors_of_the_handler() {
     let service = around(&limits.layer("outer"), wrap(&answers));
     assert_eq!(ask(&service, failing()).await, 200);
     assert_eq!(left_of(&limits, "inner", "x").await, 48);
-    assert_eq!(left_of(&limits, "outer", "x").await, 48, "an inner layer answered");
+    assert_eq!(
+        left_of(&limits, "outer", "x").await,
+        48,
+        "an inner layer answered"
+    );
 }
 
 /// A handler that panics has no response.
@@ -126,7 +138,9 @@ async fn a_handler_that_panics() {
 #[tokio::test]
 async fn a_layer_of_a_lock_within() {
     let server = Redis::start();
-    let redis = tidegate::Redis::connect(&*server.url).await.expect("a server");
+    let redis = tidegate::Redis::connect(&*server.url)
+        .await
+        .expect("a server");
     let limits = Limits::new([of("outer", 50, &ALL)]);
     let lock = ExclusiveLayer::new(&redis, "one");
     let inner = around(&lock, handler());

@@ -42,17 +42,19 @@ async fn ten_thousand_at_once() {
         slowest
     };
     let (answers, slowest) = tokio::join!(join_all(tasks), bystander);
-    let answers: Vec<_> = answers.into_iter().map(|it| it.expect("no panic")).collect();
+    let answers: Vec<_> = answers
+        .into_iter()
+        .map(|it| it.expect("no panic"))
+        .collect();
     assert!(answers.iter().all(|it| *it == 200));
     flushed(&limits).await;
     let (refunds, units, lost) = counted(&limits, "good");
     println!("{refunds} given back, {lost} lost; slowest bystander {slowest:?}");
     assert_eq!(refunds, units);
     assert_eq!(refunds + lost, 10_000);
-    let mut used = 0;
-    for at in 0..500 {
-        used += 100_000 - left_of(&limits, "good", &format!("k{at}")).await;
-    }
+    let names: Vec<_> = (0..500).map(|at| format!("k{at}")).collect();
+    let left = names.iter().map(|name| left_of(&limits, "good", name));
+    let used = 500 * 100_000 - join_all(left).await.iter().sum::<u64>();
     assert_eq!(used, lost, "what is lost stays charged, and nothing else");
     assert_eq!(counted(&limits, "other").2, 0);
 }
@@ -143,7 +145,10 @@ async fn a_server_that_hangs() {
     assert!(refunds + lost >= good, "{refunds} + {lost} of {good}");
     assert!(used >= failed, "{used} of {failed}");
     let unheard = 600 - failed - good;
-    assert!(used <= failed + lost + unheard + 5, "{used}: {failed} + {lost} + {unheard}");
+    assert!(
+        used <= failed + lost + unheard + 5,
+        "{used}: {failed} + {lost} + {unheard}"
+    );
 }
 
 /// Failures are counted exactly in the midst of it all, by every algorithm that promises that.
@@ -171,7 +176,9 @@ async fn failures_are_counted_exactly() {
             task.await.expect("no panic");
         }
         flushed(&limits).await;
-        let failed: u64 = (0..32).map(|task| (0..25).filter(|at| (at + task) % 10 == 0).count() as u64).sum();
+        let failed: u64 = (0..32)
+            .map(|task| (0..25).filter(|at| (at + task) % 10 == 0).count() as u64)
+            .sum();
         let (refunds, units, lost) = counted(&limits, "exact");
         println!("{algorithm:?}: {refunds} given back, {lost} lost");
         assert_eq!(lost, 0);
@@ -180,6 +187,9 @@ async fn failures_are_counted_exactly() {
             tidegate::Algorithm::Gcra => assert!(units <= 800 - failed && used <= 800),
             _ => assert_eq!((refunds, units, used), (800 - failed, 800 - failed, failed)),
         }
-        limits.reset("exact", super::key("x")).await.expect("an answer");
+        limits
+            .reset("exact", super::key("x"))
+            .await
+            .expect("an answer");
     }
 }

@@ -8,6 +8,7 @@ mod flushes;
 mod histories;
 mod inner;
 mod many;
+mod neighbours;
 mod once;
 mod reloads;
 mod runtimes;

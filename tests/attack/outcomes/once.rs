@@ -52,7 +52,11 @@ async fn handlers_and_outcomes_race() {
             flushed(&limits).await;
             // Of 8: 4 x 5 units back, 2 x 2, and 2 stay.
             let left = left_of(&limits, "a", "x").await;
-            assert_eq!(told.load(Ordering::Relaxed), 0, "{case}: they were claimed before");
+            assert_eq!(
+                told.load(Ordering::Relaxed),
+                0,
+                "{case}: they were claimed before"
+            );
             let (refunds, units, lost) = counted(&limits, "a");
             if algorithm == Algorithm::Gcra {
                 // In another order than the takes it may give back less.
@@ -75,7 +79,9 @@ async fn all_race_for_one_charge() {
     let proxy = behind(&server, millis(4)).await;
     let store: Arc<dyn Store> = Arc::new(connect(&proxy.url, PATIENT).await);
     for algorithm in ALGORITHMS {
-        let rule = of("a", 100, &["2xx"]).with_algorithm(algorithm).with_cost(7);
+        let rule = of("a", 100, &["2xx"])
+            .with_algorithm(algorithm)
+            .with_cost(7);
         let limits = limits(rule.clone(), Arc::clone(&store));
         let service = wrap(&limits.layer("a"));
         send(&service, 500).await;
@@ -148,13 +154,29 @@ async fn settlements() {
             ] {
                 let admitted = limits.check("a", key("x")).cost(reserved).await;
                 let charge = admitted.expect("it is allowed").charge.expect("charged");
-                assert_eq!(charge.settle(used).await.expect("an answer"), back, "{case} {used}");
-                assert_eq!(left_of(&limits, "a", "x").await, 10 - reserved + back, "{case}");
+                assert_eq!(
+                    charge.settle(used).await.expect("an answer"),
+                    back,
+                    "{case} {used}"
+                );
+                assert_eq!(
+                    left_of(&limits, "a", "x").await,
+                    10 - reserved + back,
+                    "{case}"
+                );
                 for again in [0, used, 5] {
                     assert_eq!(charge.settle(again).await.expect("an answer"), 0, "{case}");
                 }
-                assert_eq!(charge.clone().refund().await.expect("an answer"), 0, "{case}");
-                assert_eq!(left_of(&limits, "a", "x").await, 10 - reserved + back, "{case}");
+                assert_eq!(
+                    charge.clone().refund().await.expect("an answer"),
+                    0,
+                    "{case}"
+                );
+                assert_eq!(
+                    left_of(&limits, "a", "x").await,
+                    10 - reserved + back,
+                    "{case}"
+                );
                 limits.reset("a", key("x")).await.expect("an answer");
                 clocked.advance(2 * HOUR);
             }

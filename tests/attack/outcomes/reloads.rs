@@ -26,15 +26,31 @@ async fn changes_between_charge_and_outcome() {
                 _ => Algorithm::Gcra,
             };
             let changes: [(&str, Vec<Rule>); 8] = [
-                ("quotas", vec![of("a", 4, &["2xx"]).with_algorithm(algorithm)]),
-                ("more quotas", vec![of("a", 90, &["2xx"]).with_algorithm(algorithm)]),
-                ("window", vec![
-                    super::of_window("a", 10, HOUR * 2, &["2xx"]).with_algorithm(algorithm),
-                ]),
-                ("algorithm", vec![of("a", 10, &["2xx"]).with_algorithm(other)]),
+                (
+                    "quotas",
+                    vec![of("a", 4, &["2xx"]).with_algorithm(algorithm)],
+                ),
+                (
+                    "more quotas",
+                    vec![of("a", 90, &["2xx"]).with_algorithm(algorithm)],
+                ),
+                (
+                    "window",
+                    vec![super::of_window("a", 10, HOUR * 2, &["2xx"]).with_algorithm(algorithm)],
+                ),
+                (
+                    "algorithm",
+                    vec![of("a", 10, &["2xx"]).with_algorithm(other)],
+                ),
                 ("gone", vec![]),
-                ("no outcomes", vec![of("a", 10, &[]).with_algorithm(algorithm)]),
-                ("others", vec![of("a", 10, &["5xx"]).with_algorithm(algorithm)]),
+                (
+                    "no outcomes",
+                    vec![of("a", 10, &[]).with_algorithm(algorithm)],
+                ),
+                (
+                    "others",
+                    vec![of("a", 10, &["5xx"]).with_algorithm(algorithm)],
+                ),
                 ("shadow", vec![before().into_shadow()]),
             ];
             for (what, rules) in changes {
@@ -60,7 +76,9 @@ async fn changes_between_charge_and_outcome() {
                     newer.end(500).await;
                 }
                 flushed(&limits).await;
-                limits.rules().replace(Rules::from_iter([before(), of("b", 1, &[])]));
+                limits
+                    .rules()
+                    .replace(Rules::from_iter([before(), of("b", 1, &[])]));
                 limits.reset("a", key("x")).await.expect("an answer");
                 clocked.advance(HOUR * 5);
             }

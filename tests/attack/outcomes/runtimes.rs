@@ -88,7 +88,10 @@ fn without_timers_and_without_a_runtime() {
     for _ in 0..5 {
         assert_eq!(bare.block_on(send(&service, 200)), 200);
     }
-    assert_eq!(futures_util::FutureExt::now_or_never(send(&service, 200)), Some(200));
+    assert_eq!(
+        futures_util::FutureExt::now_or_never(send(&service, 200)),
+        Some(200)
+    );
     runtime().block_on(async {
         flushed(&limits).await;
         assert_eq!(left_of(&limits, "a", "x").await, 1_000);
@@ -136,7 +139,10 @@ fn a_store_that_takes_time_without_a_timer() {
         }
     });
     // Outside of any runtime.
-    assert_eq!(futures_util::FutureExt::now_or_never(send(&service, 200)), Some(200));
+    assert_eq!(
+        futures_util::FutureExt::now_or_never(send(&service, 200)),
+        Some(200)
+    );
     drop(bare);
     runtime().block_on(async {
         flushed(&limits).await;

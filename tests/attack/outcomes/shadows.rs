@@ -15,7 +15,8 @@ use crate::millis;
 fn strict(path: &str, algorithm: Algorithm) -> Rule {
     let quotas = [(4, 900), (9, 4_000)].map(|(max, window)| Quota::new(millis(window), max));
     let rule = Rule::new(path, quotas.map(|it| it.expect("valid"))).expect("valid");
-    rule.with_key(Header::new("x-key")).with_algorithm(algorithm)
+    rule.with_key(Header::new("x-key"))
+        .with_algorithm(algorithm)
 }
 
 fn shadow_denied(limits: &Limits, path: &str) -> u64 {
@@ -64,7 +65,10 @@ async fn a_dry_run_equals_the_rule() {
                     let cost = 1 + random.below(2);
                     let before = (shadow_denied_or_0(&shadow, "shadow"), sum_of(&tried));
                     let one = layers[0].begin("x", cost).await;
-                    let two = layers[1].begin("x", cost).await.expect("a shadow denies nobody");
+                    let two = layers[1]
+                        .begin("x", cost)
+                        .await
+                        .expect("a shadow denies nobody");
                     let three = layers[2].begin("x", cost).await.expect("there is room");
                     // The candidate is asked beside the request.
                     flushed(&tried).await;
@@ -93,14 +97,24 @@ async fn a_dry_run_equals_the_rule() {
                     }
                 }
             }
-            println!("{} {algorithm:?}: {allowed} allowed, {denied} denied", clocked.name);
+            println!(
+                "{} {algorithm:?}: {allowed} allowed, {denied} denied",
+                clocked.name
+            );
             assert!(denied > 10 && allowed > 10);
             assert!(candidate_denied(&tried, "lax"));
             for one in open.into_iter().flatten() {
                 one.abort().await;
             }
-            for (limits, path) in [(&enforced, "enforced"), (&shadow, "shadow"), (&tried, "lax")] {
-                limits.reset(path, super::key("x")).await.expect("an answer");
+            for (limits, path) in [
+                (&enforced, "enforced"),
+                (&shadow, "shadow"),
+                (&tried, "lax"),
+            ] {
+                limits
+                    .reset(path, super::key("x"))
+                    .await
+                    .expect("an answer");
             }
             clocked.advance(Duration::from_secs(100_000));
         }
@@ -127,7 +141,9 @@ async fn a_candidate_comes_back_with_its_rule() {
     for clocked in &stores.all {
         for (refund_on, how) in [(&["2xx"][..], ""), (&[], "refund"), (&[], "settle")] {
             let candidate = || of("both", 7, &[]);
-            let rule = of("both", 50, refund_on).with_cost(2).with_shadow(candidate().with_cost(2));
+            let rule = of("both", 50, refund_on)
+                .with_cost(2)
+                .with_shadow(candidate().with_cost(2));
             let dry = rule.shadow().expect("a candidate").clone();
             let limits = limits(rule, Arc::clone(&clocked.store));
             let service = wrap(&limits.layer("both"));
@@ -138,12 +154,18 @@ async fn a_candidate_comes_back_with_its_rule() {
             let case = format!("{} {refund_on:?} {how}", clocked.name);
             super::until(7, async || left_in(&*clocked.store, &dry, "x").await).await;
             assert_eq!(super::left_of(&limits, "both", "x").await, 50, "{case}");
-            assert_eq!(candidate_denials(&limits, "both").iter().sum::<u64>(), 0, "{case}");
+            assert_eq!(
+                candidate_denials(&limits, "both").iter().sum::<u64>(),
+                0,
+                "{case}"
+            );
             if how.is_empty() {
                 for used in 1..=3 {
                     send(&service, 500).await;
-                    super::until(7 - 2 * used, async || left_in(&*clocked.store, &dry, "x").await)
-                        .await;
+                    super::until(7 - 2 * used, async || {
+                        left_in(&*clocked.store, &dry, "x").await
+                    })
+                    .await;
                 }
             }
             clocked.advance(3 * crate::HOUR);
