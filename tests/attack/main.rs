@@ -30,6 +30,8 @@ mod lone;
 mod lost_flights;
 mod meddling;
 mod order;
+#[cfg(all(feature = "config", feature = "lock", feature = "tracing"))]
+mod outcomes;
 #[cfg(all(feature = "config", feature = "metrics", feature = "tracing"))]
 mod plans;
 mod refusals;
