@@ -54,6 +54,8 @@ impl Settings {
         let inspector = Inspector::default();
         let mut responder = Responder::new(Headers::default().writer());
         responder.outcome.warnings = Arc::clone(&inspector.warnings);
+        let decider = Decider::new();
+        responder.counters = Arc::clone(&decider.counters);
         Self {
             rule,
             cost: None,
@@ -61,7 +63,7 @@ impl Settings {
             quotas: None,
             exempt: Vec::new(),
             peer: None,
-            decider: Arc::new(Decider::new()),
+            decider: Arc::new(decider),
             responder: Arc::new(responder),
             inspector: Arc::new(inspector),
         }

@@ -180,8 +180,9 @@ impl Rule {
     /// have it in their trailers, which come too late: that is a
     /// [warning](crate::warning::WarningKind::GrpcStatusInTrailers), and nothing is given back.
     ///
-    /// What cannot be given back, because the store fails or more than 4,096 refunds wait for its
-    /// answers, stays charged, and is [counted](crate::metrics::RuleSnapshot::refunds_lost). See
+    /// What cannot be given back, because the store fails or more than 4,096 refunds of a
+    /// [`Limits`](crate::Limits), or of a layer of its own, wait for its answers, stays charged, and
+    /// is [counted](crate::metrics::RuleSnapshot::refunds_lost). See
     /// [`Limits::flush`](crate::Limits::flush) for the end of a process, and
     /// [`RateLimitLayer::refund_if`](crate::RateLimitLayer::refund_if) for other conditions.
     ///
@@ -764,7 +765,7 @@ pub enum RuleError {
     #[error("no leases under {0}, expected sliding-log, sliding-window or fixed-window")]
     NoLeases(&'static str),
     /// A text that is not one of the outcomes of [`Rule::with_refund_on`](crate::Rule::with_refund_on).
-    #[error("\"{0}\" is no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
+    #[error("{0:?} is no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
     NoOutcome(String),
     /// An empty list of outcomes.
     #[error("no outcome, expected {expected}", expected = Outcomes::EXPECTED)]

@@ -158,9 +158,7 @@ impl Charge {
         let Some(refund) = self.claim(used) else {
             return Ok(0);
         };
-        let units = refund.ask().await?;
-        refund.answered(units);
-        Ok(units)
+        Ok(refund.answered(refund.ask().await?))
     }
 
     /// The right to give back what was not used; `None` if somebody else has it, or if there is
@@ -204,12 +202,15 @@ impl ClaimedRefund {
     }
 
     /// Counts what the store has given back. A candidate's charges are not counted, either.
-    pub(crate) fn answered(&self, units: u64) {
+    /// Returns their number: no more than was asked for, whatever the store says.
+    pub(crate) fn answered(&self, units: u64) -> u64 {
+        let units = units.min(self.units);
         if let Some(counters) = &self.charge.0.counters
             && !self.charge.take().rule().is_candidate()
         {
             counters.refunded(units);
         }
+        units
     }
 
     /// Counts that nothing was given back.

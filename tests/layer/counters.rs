@@ -315,3 +315,20 @@ async fn latency_of_a_store_that_hangs() {
     assert_eq!(a.store_errors(StoreErrorKind::Timeout), 2);
     assert_eq!(a.decisions(ShadowDenied), 0);
 }
+
+/// A layer that no `Limits` made counts all of it in one place.
+#[tokio::test]
+async fn a_layer_of_its_own_counts_failures_and_refunds() {
+    let layer = RateLimitLayer::new("alone", WINDOW, 5).store(no_store());
+    let app = Router::new().route("/", on_get(async || "").layer(layer.clone()));
+    assert_eq!(status(&app, "/").await, StatusCode::SERVICE_UNAVAILABLE);
+    let snapshot = layer.snapshot().expect("a fixed rule");
+    assert_eq!(snapshot.errors().map(|(_, number)| number).sum::<u64>(), 1);
+
+    let rule = rule("alone", 5).with_refund_on(["2xx"]).expect("valid");
+    let layer = RateLimitLayer::from_rule(rule);
+    let app = Router::new().route("/", on_get(async || "").layer(layer.clone()));
+    assert_eq!(status(&app, "/").await, StatusCode::OK);
+    let snapshot = layer.snapshot().expect("a fixed rule");
+    assert_eq!((snapshot.refunds, snapshot.refunded_units), (1, 1));
+}
