@@ -64,7 +64,7 @@ impl Check {
         };
         settings.inspect(&rule, None);
         let cost = self.cost.unwrap_or(rule.cost());
-        let rule = settings.with_plan(&rule, self.plan.as_deref());
+        let rule = settings.with_plan(rule, self.plan.as_deref());
         let take = Take::new(rule, self.key).with_cost(cost);
         let decider = &settings.decider;
         if take.rule().is_shadow() {

@@ -196,7 +196,8 @@ impl Settings {
     /// Exemption, key, cost and quotas of the request with this head. Whatever fails, a shadow rule lets
     /// the request pass.
     fn read_head(&self, rule: Arc<Rule>, head: &mut Parts) -> Result<Take, Box<Action>> {
-        let failed = |action| match rule.is_shadow() {
+        let is_shadow = rule.is_shadow();
+        let failed = |action| match is_shadow {
             true => Box::new(Action::Pass),
             false => Box::new(action),
         };
@@ -219,13 +220,13 @@ impl Settings {
             Some(cost) => caught("cost", rule.path(), || cost(head)),
         };
         let cost = cost.map_err(|panicked| failed(panicked.into()))?;
-        let rule = self.choose_quotas(&rule, head);
+        let rule = self.choose_quotas(rule, head);
         let rule = rule.map_err(|panicked| failed(panicked.into()))?;
         Ok(Take::new(rule, key).with_cost(cost))
     }
 
     /// The rule with the quotas of the request with this head.
-    fn choose_quotas(&self, rule: &Arc<Rule>, head: &Parts) -> Result<Arc<Rule>, Panicked> {
+    fn choose_quotas(&self, rule: Arc<Rule>, head: &Parts) -> Result<Arc<Rule>, Panicked> {
         let quotas = |choose: &Arc<ChooseQuotas>| caught("quotas", rule.path(), || choose(head));
         if let Some(quotas) = self.quotas.as_ref().map(quotas).transpose()?.flatten() {
             return Ok(rule.of_quotas(quotas));
@@ -239,15 +240,16 @@ impl Settings {
     }
 
     /// The rule with the quotas of this plan. For an unknown plan it is the rule with its own.
-    pub(super) fn with_plan(&self, rule: &Arc<Rule>, name: Option<&str>) -> Arc<Rule> {
+    pub(super) fn with_plan(&self, rule: Arc<Rule>, name: Option<&str>) -> Arc<Rule> {
         let Some(name) = name.filter(|_| rule.has_plans()) else {
             return rule.for_no_plan();
         };
-        rule.of_plan(name).unwrap_or_else(|| {
-            self.responder.counters.unknown_plan();
-            rule.log_unknown_plan(name);
-            rule.for_no_plan()
-        })
+        if let Some(of_plan) = rule.of_plan(name) {
+            return of_plan;
+        }
+        self.responder.counters.unknown_plan();
+        rule.log_unknown_plan(name);
+        rule.for_no_plan()
     }
 
     /// Puts what the hook finds where the rule's extractor and its exemptions look for it.

@@ -97,12 +97,11 @@ impl DerivedRules {
         }
     }
 
-    /// The rule that these are made of, which counts for quotas from code as well.
-    pub(super) fn own(&self, rule: &Arc<Rule>) -> Arc<Rule> {
-        match self.is_given.load(Ordering::Relaxed) {
-            false => Arc::clone(rule),
-            true => lock(&self.given).rule(rule, Chosen::Own),
-        }
+    /// The rule that these are made of, which counts for quotas from code as well; `None` if there
+    /// are none, so that it is the rule itself.
+    pub(super) fn own(&self, rule: &Arc<Rule>) -> Option<Arc<Rule>> {
+        let is_given = self.is_given.load(Ordering::Relaxed);
+        is_given.then(|| lock(&self.given).rule(rule, Chosen::Own))
     }
 
     /// The rule of a plan, which counts for quotas from code as well.

@@ -572,11 +572,10 @@ impl Rule {
     }
 
     /// The rule that a request without a plan is decided by.
-    pub(crate) fn for_no_plan(self: &Arc<Self>) -> Arc<Self> {
-        match self.made.derived.get() {
-            None => Arc::clone(self),
-            Some(derived) => derived.own(self),
-        }
+    #[inline]
+    pub(crate) fn for_no_plan(self: Arc<Self>) -> Arc<Self> {
+        let of_given = self.made.derived.get().and_then(|it| it.own(&self));
+        of_given.unwrap_or(self)
     }
 
     /// The rule that decides by the quotas of this plan, for code that asks a store by itself;
