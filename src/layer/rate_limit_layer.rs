@@ -203,9 +203,8 @@ impl RateLimitLayer {
     /// ```
     /// use std::collections::HashMap;
     /// use std::sync::{Arc, RwLock};
-    /// use tidegate::key::Header;
     /// use tidegate::rule::Quotas;
-    /// use tidegate::{Quota, RateLimitLayer, Rule};
+    /// use tidegate::{Header, Quota, RateLimitLayer, Rule};
     ///
     /// let tenants: Arc<RwLock<HashMap<String, Arc<Quotas>>>> = Arc::default();
     /// let known = Arc::clone(&tenants);

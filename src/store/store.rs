@@ -25,8 +25,11 @@ use crate::warning::Warning;
 /// - A denial is a [`Decision`], not an error. A denied take charges nothing and
 ///   extends no expiry.
 /// - Counts belong to the rule's [id](crate::Rule::id) and the take's key. The quotas are those of
-///   the take: when a rule changes, or two rules share a path, a charge counts for as long as the
-///   window under which it was charged.
+///   the [take](Take::quotas): when a rule changes, or two rules share a path, a charge counts for
+///   as long as the window under which it was charged.
+/// - A take is charged to all of these quotas, also to those that only count, because another plan
+///   of the rule has them: so no plan admits more than its max of what was charged under any plan.
+///   Those deny nothing, and a decision has no state of them.
 /// - Every key expires once all its quotas are replenished.
 pub trait Store: Debug + Send + Sync + 'static {
     /// Decides a take.
