@@ -69,6 +69,7 @@ pub struct Rule {
 #[derive(Clone, Default)]
 struct Made {
     /// The quotas as a question to Redis contains them.
+    #[cfg(feature = "redis")]
     question: OnceLock<Box<[u8]>>,
     /// What clients are told of the policies.
     texts: PolicyTexts,
