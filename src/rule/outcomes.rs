@@ -1,8 +1,67 @@
 //! Which outcomes of a request give its charge back.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 
-use super::RuleError;
+use super::rule::{Rule, RuleError};
+
+impl Rule {
+    /// Gives a request's charge back when its response has one of these outcomes: a class of HTTP
+    /// statuses such as `"2xx"`, a status such as `"304"`, or a gRPC status such as `"grpc-0"`. So
+    /// only failed logins count, for example. Default: nothing is given back.
+    ///
+    /// A request is charged first, as ever, and given back when the head of its response is there:
+    /// while five logins of five allowed ones are in progress, a sixth is denied, also if all five
+    /// are good. A request stays charged if it is dropped before that, if the inner service ends
+    /// with an error, and if an inner layer of this crate answered in the place of the handler,
+    /// with a denial or a failure. The fields of a response say what was left before its own charge
+    /// is given back, and the retry-after of a denial knows of no charge that will be. A shadow
+    /// rule and a [candidate](Self::with_shadow) are given back alike.
+    ///
+    /// A response to a [gRPC request](crate::callback::is_grpc) is HTTP 200 whatever happened, so
+    /// there only gRPC statuses apply, and only to a field `grpc-status` in the head. Most answers
+    /// have it in their trailers, which come too late: that is a
+    /// [warning](crate::warning::WarningKind::GrpcStatusInTrailers), and nothing is given back.
+    ///
+    /// What cannot be given back, because the store fails or more than 4,096 refunds of a
+    /// [`Limits`](crate::Limits), or of a layer of its own, wait for its answers, stays charged,
+    /// and is [counted](crate::metrics::RuleSnapshot::refunds_lost). See
+    /// [`Limits::flush`](crate::Limits::flush) for the end of a process, and
+    /// [`RateLimitLayer::refund_if`](crate::RateLimitLayer::refund_if) for other conditions.
+    ///
+    /// ```
+    /// use tidegate::{PeerIp, Quota, Rule};
+    ///
+    /// let login = Rule::new("login", [Quota::per_minute(5)])?
+    ///     .with_key(PeerIp)
+    ///     .with_refund_on(["2xx", "3xx"])?;
+    /// assert!(login.refund_on().eq(["2xx", "3xx"]));
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if one of them is no outcome, or if there is none.
+    pub fn with_refund_on<'a>(
+        mut self,
+        outcomes: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, RuleError> {
+        self.refund_on = Some(Arc::new(Outcomes::parse(outcomes)?));
+        Ok(self.remade())
+    }
+
+    /// The outcomes for which a charge is given back, as [`with_refund_on`](Self::with_refund_on)
+    /// takes them: classes, statuses, gRPC statuses.
+    pub fn refund_on(&self) -> impl Iterator<Item = String> {
+        self.outcomes().into_iter().flat_map(Outcomes::texts)
+    }
+
+    /// The same, to be compared with.
+    pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
+        self.refund_on.as_deref()
+    }
+}
 
 /// The outcomes for which a rule gives a request's charge back: see
 /// [`Rule::with_refund_on`](crate::Rule::with_refund_on).

@@ -3,10 +3,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::policy::Policy;
 use super::quotas::Quotas;
-use super::rule::Rule;
+use super::rule::{Made, Rule, RuleError, longest_life};
 use crate::quota::Quota;
 use crate::sync::lock;
+use crate::trace;
 
 /// The plan of a request, which authentication puts into its extensions: it chooses among the
 /// [plans](Rule::with_plan) of a rule.
@@ -39,6 +41,169 @@ impl Plan {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0
+    }
+}
+
+impl Rule {
+    /// Adds a plan: other quotas for the requests that say its name, by
+    /// [`RateLimitLayer::plan`](crate::RateLimitLayer::plan) or a [`Plan`](crate::rule::Plan)
+    /// among their extensions. All else stays: path, key, cost, algorithm. A charge counts in every
+    /// window of every quota of the rule and of its plans. So an upgrade keeps what was used, a
+    /// downgrade denies until it fits, and no plan admits more than its max where a key is asked
+    /// about under several. Default: none.
+    ///
+    /// A plan that the rule does not have is an unknown one, also if it is meant to have the rule's
+    /// own quotas: requests that have these say no plan.
+    ///
+    /// Under GCRA a bucket is never more than full: after a downgrade it drains as from its burst.
+    ///
+    /// The rule's [candidate](Self::with_shadow) is for requests without a plan only. Of more than
+    /// 16 quotas with different windows (under GCRA: different rates), a key whose plan changes may
+    /// be denied longer than it would be with fewer of them, never less.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::rule::Quotas;
+    /// use tidegate::{Quota, Rule};
+    ///
+    /// let pro = Quotas::new([Quota::per_minute(600)])?;
+    /// let rule = Rule::new("api", [Quota::per_minute(10)])?.with_plan("pro", pro)?;
+    /// let pro = Arc::new(rule).of_plan("pro").expect("it stands above");
+    /// assert_eq!((pro.plan(), pro.quotas()[0].max()), (Some("pro"), 600));
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RuleError`] if the name is empty, if there is a plan of this name, or if the rule has a
+    /// lease that makes a window of ten years longer.
+    pub fn with_plan(mut self, name: &str, quotas: Quotas) -> Result<Self, RuleError> {
+        if name.is_empty() {
+            return Err(RuleError::EmptyPlan);
+        }
+        let Err(at) = self.plans.binary_search_by(|plan| (*plan.name).cmp(name)) else {
+            return Err(RuleError::SamePlan(name.to_owned()));
+        };
+        let mut plans = std::mem::take(&mut self.plans).into_vec();
+        let name = name.into();
+        plans.insert(at, PlanQuotas { name, quotas });
+        self.plans = plans.into();
+        self.count_along(&[]);
+        self.checked_life()
+    }
+
+    pub(crate) const fn has_plans(&self) -> bool {
+        !self.plans.is_empty()
+    }
+
+    /// The names of its plans, in alphabetical order.
+    pub fn plans(&self) -> impl Iterator<Item = &str> {
+        self.plans.iter().map(|plan| &*plan.name)
+    }
+
+    /// The names of its policies, and of those of its plans.
+    pub(crate) fn all_policy_names(&self) -> Vec<String> {
+        let of_plans = self.plans.iter();
+        let of_plans = of_plans.flat_map(|plan| plan.quotas.policies(&self.path));
+        let all = self.policies.iter().cloned().chain(of_plans);
+        let mut names: Vec<String> = Vec::new();
+        for policy in all {
+            if !names.iter().any(|known| known == policy.name()) {
+                names.push(policy.name().to_owned());
+            }
+        }
+        names
+    }
+
+    /// The plan that this rule is made for; `None` for a rule with its own quotas.
+    #[must_use]
+    pub fn plan(&self) -> Option<&str> {
+        self.plan.as_deref()
+    }
+
+    fn derived(&self) -> &DerivedRules {
+        self.made
+            .derived
+            .get_or_init(|| Arc::new(DerivedRules::of(self)))
+    }
+
+    /// The rule that a request without a plan is decided by.
+    #[inline]
+    pub(crate) fn for_no_plan(self: Arc<Self>) -> Arc<Self> {
+        let of_given = self.made.derived.get().and_then(|it| it.own(&self));
+        of_given.unwrap_or(self)
+    }
+
+    /// The rule that decides by the quotas of this plan, for code that asks a store by itself;
+    /// `None` if there is no such plan.
+    #[must_use]
+    pub fn of_plan(self: &Arc<Self>, name: &str) -> Option<Arc<Self>> {
+        self.derived().plan(self, name)
+    }
+
+    /// The rule that decides by other quotas, as
+    /// [`RateLimitLayer::quotas`](crate::RateLimitLayer::quotas) does, for code that asks a store
+    /// by itself. Ask about the rule's own quotas by `of_quotas`, too: takes under this rule itself
+    /// do not count for the others.
+    #[must_use]
+    pub fn of_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
+        self.derived().given(self, quotas)
+    }
+
+    /// Logs that a request had an unknown plan, once. A client may have chosen its name.
+    pub(crate) fn log_unknown_plan(&self, name: &str) {
+        let is_logged = &self.derived().is_unknown_plan_logged;
+        if !is_logged.swap(true, Ordering::Relaxed) {
+            const MAX_BYTES: usize = 64;
+            let path = self.path();
+            let plan: String = name.escape_default().take(MAX_BYTES).collect();
+            trace::event!(warn: path, plan, "unknown plan: the rule's own quotas apply");
+        }
+    }
+
+    /// The quotas of the rule, and those of its plans.
+    pub(crate) fn all_quotas(&self) -> impl Iterator<Item = Quota> {
+        let of_plans = self
+            .plans
+            .iter()
+            .flat_map(|plan| plan.quotas.iter().copied());
+        self.quotas().iter().copied().chain(of_plans)
+    }
+
+    /// Makes takes count under `others`, too; without others, under the quotas of all plans.
+    pub(super) fn count_along(&mut self, others: &[Quota]) {
+        self.others = match others {
+            [] => self.all_quotas().collect(),
+            others => others.into(),
+        };
+        self.charge_along();
+        self.shorten_lease(others);
+    }
+
+    /// Finds the quotas that takes are charged to along with the policies' own.
+    pub(super) fn charge_along(&mut self) {
+        let own: Vec<_> = self.policies.iter().map(Policy::quota).collect();
+        let along = self.counting.algorithm().counted_along(&own, &self.others);
+        self.quotas = own.into_iter().chain(along).collect();
+        self.life = longest_life(self.counting, &self.quotas);
+    }
+
+    /// This rule with the quotas of a plan, or with quotas from code. Takes count under `others`,
+    /// too; without others, under the quotas of all plans.
+    fn with_other_quotas(
+        &self,
+        policies: Box<[Policy]>,
+        plan: Option<Arc<str>>,
+        others: &[Quota],
+    ) -> Self {
+        let all: Vec<_> = self.all_quotas().collect();
+        let is_own = plan.is_none() && policies == self.policies;
+        let mut rule = self.clone();
+        rule.shadow = rule.shadow.filter(|_| is_own);
+        (rule.policies, rule.plan) = (policies, plan);
+        (rule.plans, rule.made) = (Box::default(), Made::default());
+        rule.count_along(if others.is_empty() { &all } else { others });
+        rule
     }
 }
 
@@ -119,9 +284,7 @@ impl DerivedRules {
     /// The rule with quotas from code.
     pub(super) fn given(&self, rule: &Arc<Rule>, quotas: Arc<Quotas>) -> Arc<Rule> {
         self.is_given.store(true, Ordering::Relaxed);
-        let mut given = lock(&self.given);
-        given.use_quotas(rule, &quotas);
-        given.rule(rule, Chosen::Given(quotas))
+        lock(&self.given).rule(rule, Chosen::Given(quotas))
     }
 
     pub(super) fn of_plan(&self, name: &str) -> Option<&Arc<Rule>> {
@@ -149,6 +312,9 @@ impl GivenQuotas {
         if let Some((known, last_use)) = self.rules.get_mut(&chosen) {
             *last_use = self.uses;
             return Arc::clone(known);
+        }
+        if let Chosen::Given(quotas) = &chosen {
+            self.use_quotas(rule, quotas);
         }
         let (policies, plan) = match &chosen {
             Chosen::Own => (rule.policies().into(), None),

@@ -6,12 +6,11 @@ use super::exemptions::Exemptions;
 use super::outcomes::Outcomes;
 use super::plans::{DerivedRules, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
-use super::quotas::{Quotas, check_policies};
+use super::quotas::check_policies;
 use super::share::Share;
 use crate::algorithm::{Algorithm, Counting};
 use crate::key::{KeyExtractor, escape, hash};
 use crate::quota::{MAX_QUOTAS, Quota};
-use crate::trace;
 
 /// A lease is at most this part of the shortest window: so at least 98 % of a quota can be used.
 const LEASES_IN_WINDOW: u32 = 50;
@@ -31,43 +30,43 @@ const LEASES_IN_WINDOW: u32 = 50;
 /// ```
 #[derive(Clone)]
 pub struct Rule {
-    path: Arc<str>,
+    pub(super) path: Arc<str>,
     /// The path and the algorithm, as the names of a store's keys contain them.
     id: Box<str>,
     /// The hash of the id, computed once.
     pub(super) id_hash: u64,
     prefix: Option<Arc<str>>,
-    policies: Box<[Policy]>,
+    pub(super) policies: Box<[Policy]>,
     /// The policies' quotas, as a slice for the algorithms, and behind them those of the plans
     /// that only count.
-    quotas: Box<[Quota]>,
+    pub(super) quotas: Box<[Quota]>,
     /// The quotas that charges have to count under, beside those of the policies.
-    others: Box<[Quota]>,
+    pub(super) others: Box<[Quota]>,
     /// In alphabetical order of their names. A rule that is made for a plan has none.
     pub(super) plans: Box<[PlanQuotas]>,
     /// The plan that it is made for.
     pub(super) plan: Option<Arc<str>>,
     /// The longest time for which a charge counts, in microseconds.
-    life: u64,
+    pub(super) life: u64,
     key: Option<Arc<dyn KeyExtractor>>,
     exemptions: Option<Arc<Exemptions>>,
-    refund_on: Option<Arc<Outcomes>>,
+    pub(super) refund_on: Option<Arc<Outcomes>>,
     cost: u64,
-    counting: Counting,
+    pub(super) counting: Counting,
     on_error: Option<OnError>,
     /// How long units may be held ahead, in milliseconds; 0 without leases.
-    lease: u32,
+    pub(super) lease: u32,
     is_shadow: bool,
     /// Whether it is the shadow of another rule.
     is_candidate: bool,
     /// The candidate that is asked beside this rule.
-    shadow: Option<Arc<Self>>,
-    made: Made,
+    pub(super) shadow: Option<Arc<Self>>,
+    pub(super) made: Made,
 }
 
-/// What is made of a rule once, when it is needed first.
+/// Values that are computed from a rule once, when they are needed first.
 #[derive(Clone, Default)]
-struct Made {
+pub(super) struct Made {
     /// The quotas as a question to Redis contains them.
     #[cfg(feature = "redis")]
     question: OnceLock<Box<[u8]>>,
@@ -76,7 +75,7 @@ struct Made {
     /// The rule with a fallback's share of the quotas, for the share that was asked for first.
     shared: OnceLock<(Share, Arc<Rule>)>,
     /// The rule with other quotas than its own.
-    derived: OnceLock<Arc<DerivedRules>>,
+    pub(super) derived: OnceLock<Arc<DerivedRules>>,
 }
 
 impl Rule {
@@ -164,50 +163,6 @@ impl Rule {
         self.remade()
     }
 
-    /// Gives a request's charge back when its response has one of these outcomes: a class of HTTP
-    /// statuses such as `"2xx"`, a status such as `"304"`, or a gRPC status such as `"grpc-0"`. So
-    /// only failed logins count, for example. Default: nothing is given back.
-    ///
-    /// A request is charged first, as ever, and given back when the head of its response is there:
-    /// while five logins of five allowed ones are in progress, a sixth is denied, also if all five
-    /// are good. A request stays charged if it is dropped before that, if the inner service ends
-    /// with an error, and if an inner layer of this crate answered in the place of the handler,
-    /// with a denial or a failure. The fields of a response say what was left before its own charge
-    /// is given back, and the retry-after of a denial knows of no charge that will be. A shadow rule
-    /// and a [candidate](Self::with_shadow) are given back alike.
-    ///
-    /// A response to a [gRPC request](crate::callback::is_grpc) is HTTP 200 whatever happened, so
-    /// there only gRPC statuses apply, and only to a field `grpc-status` in the head. Most answers
-    /// have it in their trailers, which come too late: that is a
-    /// [warning](crate::warning::WarningKind::GrpcStatusInTrailers), and nothing is given back.
-    ///
-    /// What cannot be given back, because the store fails or more than 4,096 refunds of a
-    /// [`Limits`](crate::Limits), or of a layer of its own, wait for its answers, stays charged, and
-    /// is [counted](crate::metrics::RuleSnapshot::refunds_lost). See
-    /// [`Limits::flush`](crate::Limits::flush) for the end of a process, and
-    /// [`RateLimitLayer::refund_if`](crate::RateLimitLayer::refund_if) for other conditions.
-    ///
-    /// ```
-    /// use tidegate::{PeerIp, Quota, Rule};
-    ///
-    /// let login = Rule::new("login", [Quota::per_minute(5)])?
-    ///     .with_key(PeerIp)
-    ///     .with_refund_on(["2xx", "3xx"])?;
-    /// assert!(login.refund_on().eq(["2xx", "3xx"]));
-    /// # Ok::<(), tidegate::rule::RuleError>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`RuleError`] if one of them is no outcome, or if there is none.
-    pub fn with_refund_on<'a>(
-        mut self,
-        outcomes: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, RuleError> {
-        self.refund_on = Some(Arc::new(Outcomes::parse(outcomes)?));
-        Ok(self.remade())
-    }
-
     /// The units that one request consumes. A cost of 0 is always allowed. Default: 1.
     #[must_use]
     pub fn with_cost(mut self, cost: u64) -> Self {
@@ -248,7 +203,7 @@ impl Rule {
     }
 
     /// The same, about which nothing is known yet that was made of it before a change.
-    fn remade(mut self) -> Self {
+    pub(super) fn remade(mut self) -> Self {
         self.made = Made::default();
         self
     }
@@ -287,8 +242,8 @@ impl Rule {
     /// same path. Each request asks it once, with the key and the cost that this rule has for the
     /// request, and the answer changes nothing but the [counters](crate::metrics). Default: none.
     ///
-    /// A rule that is a shadow rule itself does not ask its candidate. When a charge of this rule is
-    /// given back, in whole or in part, the same number of units is given back to the candidate.
+    /// A rule that is a shadow rule itself does not ask its candidate. When a charge of this rule
+    /// is given back, in whole or in part, the same number of units is given back to the candidate.
     ///
     /// ```
     /// use tidegate::{Quota, Rule};
@@ -401,17 +356,6 @@ impl Rule {
         self.exemptions.as_deref()
     }
 
-    /// The outcomes for which a charge is given back, as [`with_refund_on`](Self::with_refund_on)
-    /// takes them: classes, statuses, gRPC statuses.
-    pub fn refund_on(&self) -> impl Iterator<Item = String> {
-        self.outcomes().into_iter().flat_map(Outcomes::texts)
-    }
-
-    /// The same, to be compared with.
-    pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
-        self.refund_on.as_deref()
-    }
-
     pub(crate) fn extractor(&self) -> Option<&dyn KeyExtractor> {
         self.key.as_deref()
     }
@@ -470,7 +414,7 @@ impl Rule {
     }
 
     /// Shortens the lease for these windows, those of the rule and those of its plans.
-    fn shorten_lease(&mut self, others: &[Quota]) {
+    pub(super) fn shorten_lease(&mut self, others: &[Quota]) {
         let windows = self.all_quotas().chain(others.iter().copied());
         let shortest = windows
             .map(|quota| quota.window())
@@ -483,175 +427,11 @@ impl Rule {
         self.life = longest_life(self.counting, &self.quotas);
     }
 
-    fn checked_life(self) -> Result<Self, RuleError> {
+    pub(super) fn checked_life(self) -> Result<Self, RuleError> {
         match u128::from(self.life) > Quota::MAX_WINDOW.as_micros() {
             true if self.lease > 0 => Err(RuleError::LeaseTooLong),
             _ => Ok(self.remade()),
         }
-    }
-
-    /// Adds a plan: other quotas for the requests that say its name, by
-    /// [`RateLimitLayer::plan`](crate::RateLimitLayer::plan) or a [`Plan`](crate::rule::Plan)
-    /// among their extensions. All else stays: path, key, cost, algorithm. A charge counts in every
-    /// window of every quota of the rule and of its plans. So an upgrade keeps what was used, a
-    /// downgrade denies until it fits, and no plan admits more than its max where a key is asked
-    /// about under several. Default: none.
-    ///
-    /// A plan that the rule does not have is an unknown one, also if it is meant to have the rule's
-    /// own quotas: requests that have these say no plan.
-    ///
-    /// Under GCRA a bucket is never more than full: after a downgrade it drains as from its burst.
-    ///
-    /// The rule's [candidate](Self::with_shadow) is for requests without a plan only. Of more than
-    /// 16 quotas with different windows (under GCRA: different rates), a key whose plan changes may
-    /// be denied longer than it would be with fewer of them, never less.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use tidegate::rule::Quotas;
-    /// use tidegate::{Quota, Rule};
-    ///
-    /// let pro = Quotas::new([Quota::per_minute(600)])?;
-    /// let rule = Rule::new("api", [Quota::per_minute(10)])?.with_plan("pro", pro)?;
-    /// let pro = Arc::new(rule).of_plan("pro").expect("it stands above");
-    /// assert_eq!((pro.plan(), pro.quotas()[0].max()), (Some("pro"), 600));
-    /// # Ok::<(), tidegate::rule::RuleError>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`RuleError`] if the name is empty, if there is a plan of this name, or if the rule has a
-    /// lease that makes a window of ten years longer.
-    pub fn with_plan(mut self, name: &str, quotas: Quotas) -> Result<Self, RuleError> {
-        if name.is_empty() {
-            return Err(RuleError::EmptyPlan);
-        }
-        let Err(at) = self.plans.binary_search_by(|plan| (*plan.name).cmp(name)) else {
-            return Err(RuleError::SamePlan(name.to_owned()));
-        };
-        let mut plans = std::mem::take(&mut self.plans).into_vec();
-        let name = name.into();
-        plans.insert(at, PlanQuotas { name, quotas });
-        self.plans = plans.into();
-        self.count_along(&[]);
-        self.checked_life()
-    }
-
-    pub(crate) const fn has_plans(&self) -> bool {
-        !self.plans.is_empty()
-    }
-
-    /// The names of its plans, in alphabetical order.
-    pub fn plans(&self) -> impl Iterator<Item = &str> {
-        self.plans.iter().map(|plan| &*plan.name)
-    }
-
-    /// The names of its policies, and of those of its plans.
-    pub(crate) fn all_policy_names(&self) -> Vec<String> {
-        let of_plans = self.plans.iter();
-        let of_plans = of_plans.flat_map(|plan| plan.quotas.policies(&self.path));
-        let all = self.policies.iter().cloned().chain(of_plans);
-        let mut names: Vec<String> = Vec::new();
-        for policy in all {
-            if !names.iter().any(|known| known == policy.name()) {
-                names.push(policy.name().to_owned());
-            }
-        }
-        names
-    }
-
-    /// The plan that this rule is made for; `None` for a rule with its own quotas.
-    #[must_use]
-    pub fn plan(&self) -> Option<&str> {
-        self.plan.as_deref()
-    }
-
-    fn derived(&self) -> &DerivedRules {
-        self.made
-            .derived
-            .get_or_init(|| Arc::new(DerivedRules::of(self)))
-    }
-
-    /// The rule that a request without a plan is decided by.
-    #[inline]
-    pub(crate) fn for_no_plan(self: Arc<Self>) -> Arc<Self> {
-        let of_given = self.made.derived.get().and_then(|it| it.own(&self));
-        of_given.unwrap_or(self)
-    }
-
-    /// The rule that decides by the quotas of this plan, for code that asks a store by itself;
-    /// `None` if there is no such plan.
-    #[must_use]
-    pub fn of_plan(self: &Arc<Self>, name: &str) -> Option<Arc<Self>> {
-        self.derived().plan(self, name)
-    }
-
-    /// The rule that decides by other quotas, as
-    /// [`RateLimitLayer::quotas`](crate::RateLimitLayer::quotas) does, for code that asks a store
-    /// by itself. Ask about the rule's own quotas by `of_quotas`, too: takes under this rule itself
-    /// do not count for the others.
-    #[must_use]
-    pub fn of_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
-        self.derived().given(self, quotas)
-    }
-
-    /// Logs that a request had an unknown plan, once. A client may have chosen its name.
-    pub(crate) fn log_unknown_plan(&self, name: &str) {
-        let is_logged = &self.derived().is_unknown_plan_logged;
-        if !is_logged.swap(true, std::sync::atomic::Ordering::Relaxed) {
-            const MAX_BYTES: usize = 64;
-            let path = self.path();
-            let plan: String = name.escape_default().take(MAX_BYTES).collect();
-            trace::event!(warn: path, plan, "unknown plan: the rule's own quotas apply");
-        }
-    }
-
-    /// The quotas of the rule, and those of its plans.
-    pub(crate) fn all_quotas(&self) -> impl Iterator<Item = Quota> {
-        let of_plans = self
-            .plans
-            .iter()
-            .flat_map(|plan| plan.quotas.iter().copied());
-        self.quotas().iter().copied().chain(of_plans)
-    }
-
-    /// Takes are charged along to what `others` need, or the quotas of all plans.
-    fn count_along(&mut self, others: &[Quota]) {
-        self.others = match others {
-            [] => self.all_quotas().collect(),
-            others => others.into(),
-        };
-        self.charge_along();
-        self.shorten_lease(others);
-    }
-
-    fn charge_along(&mut self) {
-        let own: Vec<_> = self.policies.iter().map(Policy::quota).collect();
-        let along = self.counting.algorithm().counted_along(&own, &self.others);
-        self.quotas = own.into_iter().chain(along).collect();
-        self.life = longest_life(self.counting, &self.quotas);
-    }
-
-    /// This rule with other quotas of its own, which are those of a plan, or come from code. Takes
-    /// are charged to `others` along with these, or to the quotas of all plans.
-    pub(super) fn with_other_quotas(
-        &self,
-        policies: Box<[Policy]>,
-        plan: Option<Arc<str>>,
-        others: &[Quota],
-    ) -> Self {
-        let all: Vec<_> = self.all_quotas().collect();
-        let is_own = plan.is_none() && policies == self.policies;
-        let mut rule = Self {
-            policies,
-            shadow: self.shadow.clone().filter(|_| is_own),
-            plans: Box::default(),
-            plan,
-            made: Made::default(),
-            ..self.clone()
-        };
-        rule.count_along(if others.is_empty() { &all } else { others });
-        rule
     }
 
     /// How long units may be held ahead; `None` without leases.
@@ -717,7 +497,7 @@ fn id_of(path: &str, algorithm: Algorithm, is_shadow: bool) -> Box<str> {
     id.into()
 }
 
-fn longest_life(counting: Counting, quotas: &[Quota]) -> u64 {
+pub(super) fn longest_life(counting: Counting, quotas: &[Quota]) -> u64 {
     let lives = quotas.iter().map(|quota| counting.algorithm().life(quota));
     lives.max().unwrap_or(0) + counting.lease_micros()
 }
@@ -764,7 +544,8 @@ pub enum RuleError {
     /// A lease under an algorithm that has none.
     #[error("no leases under {0}, expected sliding-log, sliding-window or fixed-window")]
     NoLeases(&'static str),
-    /// A text that is not one of the outcomes of [`Rule::with_refund_on`](crate::Rule::with_refund_on).
+    /// A text that is not one of the outcomes of
+    /// [`Rule::with_refund_on`](crate::Rule::with_refund_on).
     #[error("{0:?} is no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
     NoOutcome(String),
     /// An empty list of outcomes.

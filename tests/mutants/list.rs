@@ -418,9 +418,9 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     mutant(
         "plans of requests",
         "a plan has a candidate",
-        "src/rule/rule.rs",
-        "            shadow: self.shadow.clone().filter(|_| is_own),",
-        "            shadow: self.shadow.clone().filter(|_| is_own || true),",
+        "src/rule/plans.rs",
+        "        rule.shadow = rule.shadow.filter(|_| is_own);",
+        "        rule.shadow = rule.shadow.filter(|_| is_own || true);",
     ),
     mutant(
         "outcome",
