@@ -5,7 +5,10 @@ use arc_swap::ArcSwap;
 
 /// Counters by names that rules give, as those of quotas and plans. A name keeps its counters when
 /// the rule changes.
-pub(super) struct NamedCounters<T>(ArcSwap<Vec<(Box<str>, Arc<T>)>>);
+pub(super) struct NamedCounters<T>(ArcSwap<Names<T>>);
+
+/// In alphabetical order.
+type Names<T> = Vec<(Box<str>, Arc<T>)>;
 
 /// Beyond this number of names, those that are not in use any more are forgotten. A rule that is
 /// changed back continues with its numbers, and ever new names take no memory.
@@ -21,9 +24,9 @@ impl<T: Default> NamedCounters<T> {
         count: impl FnOnce(&T),
     ) {
         let known = self.0.load();
-        match known.iter().find(|(known, _)| **known == *name) {
-            Some((_, counters)) => count(counters),
-            None => count(&self.add(name, is_in_use)),
+        match place_of(&known, name) {
+            Ok(at) => count(&known[at].1),
+            Err(_) => count(&self.add(name, is_in_use)),
         }
     }
 
@@ -35,26 +38,31 @@ impl<T: Default> NamedCounters<T> {
             if names.len() >= MAX_NAMES {
                 names.retain(|(name, _)| is_in_use(name));
             }
-            if !names.iter().any(|(known, _)| **known == *name) {
-                names.push((name.into(), Arc::clone(&new)));
+            if let Err(at) = place_of(&names, name) {
+                names.insert(at, (name.into(), Arc::clone(&new)));
             }
             names
         });
-        let known = before.iter().find(|(known, _)| **known == *name);
-        known.map_or(new, |(_, counters)| Arc::clone(counters))
+        let known = place_of(&before, name);
+        known.map_or(new, |at| Arc::clone(&before[at].1))
     }
 
     /// What `read` makes of the counters of a name; the default if nothing was counted.
     pub(super) fn read<R: Default>(&self, name: &str, read: impl FnOnce(&T) -> R) -> R {
         let known = self.0.load();
-        let known = known.iter().find(|(known, _)| **known == *name);
-        known.map_or_else(R::default, |(_, counters)| read(counters))
+        let at = place_of(&known, name);
+        at.map_or_else(|_| R::default(), |at| read(&known[at].1))
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.load().len()
     }
+}
+
+/// Where the name stands, or would stand.
+fn place_of<T>(names: &Names<T>, name: &str) -> Result<usize, usize> {
+    names.binary_search_by(|(known, _)| (**known).cmp(name))
 }
 
 impl<T> Default for NamedCounters<T> {
