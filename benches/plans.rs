@@ -1,8 +1,8 @@
-//! What quotas cost that depend on who asks: an application over Redis with 64 connections of `wrk`,
-//! where all requests have one plan, each key has one of three plans, one key has three plans in
-//! turn, and one key has 10,000 different quotas in turn. The throughput of each is compared with
-//! that of one plan in the same round, of 9 rounds or as many as ROUNDS says. The bench starts a
-//! server of its own.
+//! What quotas cost that depend on who asks: an application over Redis with 64 connections of
+//! `wrk`, where all requests have one plan, each key has one of three plans, one key has three
+//! plans in turn, and one key has 10,000 different quotas in turn. The throughput of each is
+//! compared with that of one plan in the same round, of 9 rounds or as many as ROUNDS says. The
+//! bench starts a server of its own.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! What a refund costs while most takes are given back: 2,000 takes a second of one key, each by a
-//! handler of 10 s, and 90 % of them given back at its end. For each algorithm: the server's time for
-//! each refund and each take, the memory of the key with and without refunds, and the time of a
+//! handler of 10 s, and 90 % of them given back at its end. For each algorithm: the server's time
+//! for each refund and each take, the memory of the key with and without refunds, and the time of a
 //! refund in a memory store. The bench starts a server of its own.
 
 mod support;

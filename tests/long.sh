@@ -2,10 +2,10 @@
 # What takes too long for every change: a million histories for each algorithm, decided alike by the
 # pure functions, the memory store and Redis, 20,000 of a limiter, a million grants by a fleet of
 # four processes, ten million by four of which two lease units, 200,000 requests charged by outcome,
-# hundreds of simulated fleets that lease, 100,000 acquisitions of one lock by four that are stopped again and again, ten million keys
-# in memory, half a million calls beside Redisson, a hundred cycles of each outage, and half an hour
-# of faults under load. About two hours on two cores. The fuzz targets are apart, since they want
-# nightly Rust: fuzz/run.sh.
+# hundreds of simulated fleets that lease, 100,000 acquisitions of one lock by four that are stopped
+# again and again, ten million keys in memory, half a million calls beside Redisson, a hundred
+# cycles of each outage, and half an hour of faults under load. About two hours on two cores. The
+# fuzz targets are apart, since they want nightly Rust: fuzz/run.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -34,7 +34,7 @@ local function runs_before(runs, unit)
   return low
 end
 
--- Of the run with this number the start, and the units up to its end; of number 0 nothing.
+-- Returns where the run with this number begins, and how many units it and all earlier runs have.
 local function run_at(runs, number)
   if number == 0 then return 0, 0 end
   return unpack(RUN, runs, RUNS_SIZE + 1 + (number - 1) * RUN_SIZE)

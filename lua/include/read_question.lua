@@ -17,7 +17,8 @@
   --
   -- Uses   question, at: where it begins; read_quota(at) -> quota with its limit and life, at
   -- Gives  size: no answers yet; number_of_quotas, number_limiting, has_bound, quotas, limits, lease,
-  --        expiry, slice, rows; of the first row cost, takes and deadline; at: where the second row begins
+  --        expiry, slice, rows; of the first row cost, takes and deadline; at: where the second row
+  --        begins
   do
     local number
     size = 0

@@ -12,7 +12,7 @@
 -- include: give_back
 
 local MAX_RUNS = 4
--- What was given back, or nil; whether that has changed.
+-- What was given back of the count in hand (nil if nothing was), and whether a refund changed that.
 local given_back, is_given_back_changed
 -- The most units that were charged after the take and not given back since; of each tally the same.
 local charged_later

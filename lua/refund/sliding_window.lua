@@ -7,8 +7,8 @@
 -- include: sliding_window_tally
 -- include: refund_begin
 
--- Adds units to the running totals of so many entries. 100 at a time: there is a limit to the number
--- of values.
+-- Adds units to the running totals of so many entries. 100 at a time: there is a limit to the
+-- number of values.
 local function add_to(entries, units)
   local parts = {}
   for from = 1, #entries, 100 * ENTRY_SIZE do
@@ -21,8 +21,8 @@ local function add_to(entries, units)
   return concat(parts)
 end
 
--- An entry that holds nothing any more is removed, unless it is the only one. An entry that has left
--- the window stays as it is.
+-- An entry that holds nothing any more is removed, unless it is the only one. An entry that has
+-- left the window stays as it is.
 local function refund_tally(tally)
   local before, with_last = count_oldest(tally, receipt_stamp - 1, MODULUS)
   if before == tally.number then return 0 end

@@ -137,9 +137,10 @@ impl Count {
         self.state.state_mut().refund(now, receipt, units)
     }
 
-    /// Forgets what was charged until `now`: the next take finds nothing charged. Of takes that were charged at `now` or before, nothing is given back any
-    /// more; so nothing either of takes that are charged in this very microsecond after it.
-    /// Returns whether anything of what was charged still counted.
+    /// Forgets what was charged until `now`: the next take finds nothing charged. Of takes that
+    /// were charged at `now` or before, nothing is given back any more; so nothing either of takes
+    /// that are charged in this very microsecond after it. Returns whether anything of what was
+    /// charged still counted.
     ///
     /// A store keeps the count until it is [forgotten](Self::forgotten_at), a millisecond later at
     /// most: a new one does not know which receipts are from before. A store that drops it earlier
@@ -173,10 +174,11 @@ impl Count {
     ///
     /// The first byte is the version of the format and the second one the number of the algorithm.
     /// The version is 1, and more by 1 where a rule with a [lease](crate::Rule::with_lease) has
-    /// charged the key, and by 2 where units were given back that still matter. A later version of this crate reads what an earlier one has written. An
-    /// earlier one answers bytes of a later format with [`CountError::UnknownVersion`], or
-    /// [`CountError::UnknownAlgorithm`]. Quotas change a count as they do in memory: bytes that
-    /// were written under one rule's quotas may be read under another's.
+    /// charged the key, and by 2 where units were given back that still matter. A later version of
+    /// this crate reads what an earlier one has written. An earlier one answers bytes of a later
+    /// format with [`CountError::UnknownVersion`], or [`CountError::UnknownAlgorithm`]. Quotas
+    /// change a count as they do in memory: bytes that were written under one rule's quotas may be
+    /// read under another's.
     ///
     /// A fixed window, a bucket or a log of one entry takes about 30 bytes; each further entry
     /// about 5 to 10. What was given back of a log takes up to about 500 more, of a bucket 30.

@@ -199,7 +199,7 @@ impl Entries {
         self.older.back().map(|entry| entry.total)
     }
 
-    /// What is held does not count: the next entry takes the place of all.
+    /// Nothing that is held counts any more: the next entry replaces all entries.
     pub(super) fn forget_held(&mut self) {
         self.floor = self.total();
     }

@@ -239,8 +239,8 @@
 //! A table `[rules.<path>.plans.<name>]` has the quotas of a plan: `max-count`, a window and
 //! perhaps `burst`, or a list `quotas`. A request says its plan by
 //! [`RateLimitLayer::plan`](crate::RateLimitLayer::plan), that of
-//! [`Limits`](crate::Limits::plan), or a [`Plan`](crate::rule::Plan) among its extensions. Without a
-//! plan, or with one that the rule does not have, the rule's own quotas apply. All else is the
+//! [`Limits`](crate::Limits::plan), or a [`Plan`](crate::rule::Plan) among its extensions. Without
+//! a plan, or with one that the rule does not have, the rule's own quotas apply. All else is the
 //! rule's. [`Rule::with_plan`](crate::Rule::with_plan) says how plans count together.
 //!
 //! ```

@@ -36,12 +36,12 @@ use crate::sync::lock;
 /// Clones share the connections. The background tasks end when the last clone is dropped.
 ///
 /// Stores, limiters and locks ask here, and see no nodes. What they ask is one of four: a take or a
-/// refund, which share their calls with others of their kind; another change of a count, which keeps
-/// its place among the takes of that count, as refunds do; and any other call.
+/// refund, which share their calls with others of their kind; another change of a count, which
+/// keeps its place among the takes of that count, as refunds do; and any other call.
 ///
 /// [`take`](Self::take), [`refund`](Self::refund), [`call`](Self::call) and
-/// [`change_count`](Self::change_count) queue the question before they return. So the order of arrival is that of these calls, and not that in
-/// which their futures are polled.
+/// [`change_count`](Self::change_count) queue the question before they return. So the order of
+/// arrival is that of these calls, and not that in which their futures are polled.
 #[derive(Clone)]
 pub(crate) struct Connection {
     inner: Arc<ConnectionInner>,
@@ -184,8 +184,8 @@ impl Connection {
         })
     }
 
-    /// Gives back what a take was charged. The server executes it after the takes of that count that
-    /// were asked before, and before those that are asked later.
+    /// Gives back what a take was charged. The server executes it after the takes of that count
+    /// that were asked before, and before those that are asked later.
     pub(crate) fn refund(
         &self,
         refund: RefundQuestion,

@@ -10,8 +10,8 @@ use super::scripts::{of_given_back, refund_script};
 use super::take_call::CallKind;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// The most refunds in one script call. Such a call of a log occupies the server for about 0.2 ms, or
-/// 0.3 ms where they come in any order; of the other algorithms for less.
+/// The most refunds in one script call. Such a call of a log occupies the server for about 0.2 ms,
+/// or 0.3 ms where they come in any order; of the other algorithms for less.
 const MAX_REFUNDS: usize = 20;
 
 /// Refunds of many callers in one script call.
@@ -64,8 +64,8 @@ impl RefundCall {
         &self.counts[count][0].refund().count
     }
 
-    /// The script call: two keys and the receipts of each count, a test's clock if there is one, and
-    /// the call id. See `lua/include/refund_begin.lua`.
+    /// The script call: two keys and the receipts of each count, a test's clock if there is one,
+    /// and the call id. See `lua/include/refund_begin.lua`.
     pub(super) fn command(&self) -> Cmd {
         let script = refund_script(self.kind.algorithm);
         let mut command = Cmd::with_capacity(

@@ -15,8 +15,8 @@ pub(crate) fn algorithm_script(algorithm: Algorithm) -> &'static Script {
 
 /// The script that gives back what was charged by this algorithm.
 ///
-/// It is loaded ahead: with its text, a refund costs the server almost twice as much, and one that is
-/// sent again because the server does not know the script would lose its place among the takes.
+/// It is loaded ahead: with its text, a refund costs the server almost twice as much, and one that
+/// is sent again because the server does not know the script would lose its place among the takes.
 pub(crate) fn refund_script(algorithm: Algorithm) -> &'static Script {
     static SCRIPTS: LazyLock<[Script; Algorithm::ALL.len()]> =
         LazyLock::new(|| Algorithm::ALL.map(|algorithm| Script::new(algorithm.refund_script())));

@@ -88,7 +88,7 @@ pub(super) struct Asked {
     span: TakeSpan,
 }
 
-/// What was asked about a candidate.
+/// A question about a candidate that was asked.
 struct Candidate {
     /// What it was charged.
     charge: Arc<LateCharge>,

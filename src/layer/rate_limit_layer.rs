@@ -157,8 +157,8 @@ impl RateLimitLayer {
 
     /// The plan of a request, which chooses among the [plans](Rule::with_plan) of the rule; `None`
     /// if it has none: the rule's own quotas apply. A plan that the rule does not have counts as
-    /// none, too: it is [counted](RuleSnapshot::unknown_plans), and logged once for each rule. A rule
-    /// without plans does not ask. A panic is answered with a 500. Default: the closure of
+    /// none, too: it is [counted](RuleSnapshot::unknown_plans), and logged once for each rule. A
+    /// rule without plans does not ask. A panic is answered with a 500. Default: the closure of
     /// [`Limits`](crate::Limits::plan); without one, the [`Plan`](crate::rule::Plan) among the
     /// request's extensions.
     ///
@@ -192,10 +192,10 @@ impl RateLimitLayer {
     ///
     /// Charges count for quotas that the key gets later, as with [plans](Rule::with_plan): for as
     /// long as the longest window that was in use when they were made, among this rule's in this
-    /// process. A longer window that comes later sees what is left. A window, or under GCRA a rate or
-    /// a burst, that is new for a key may find more used than was, never less; only a fixed window
-    /// that is new for a key may find less, if the longest one has just begun anew. Under GCRA keys
-    /// live for up to twice the longest time that a bucket in use takes to drain.
+    /// process. A longer window that comes later sees what is left. A window, or under GCRA a rate
+    /// or a burst, that is new for a key may find more used than was, never less; only a fixed
+    /// window that is new for a key may find less, if the longest one has just begun anew. Under
+    /// GCRA keys live for up to twice the longest time that a bucket in use takes to drain.
     ///
     /// Rules for up to 1,024 different quotas are kept, by use. Others are made for each request,
     /// which takes some microseconds.

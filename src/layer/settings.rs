@@ -193,8 +193,8 @@ impl Settings {
         (take, Request::from_parts(head, body))
     }
 
-    /// Exemption, key, cost and quotas of the request with this head. Whatever fails, a shadow rule lets
-    /// the request pass.
+    /// Exemption, key, cost and quotas of the request with this head. Whatever fails, a shadow rule
+    /// lets the request pass.
     fn read_head(&self, rule: Arc<Rule>, head: &mut Parts) -> Result<Take, Box<Action>> {
         let is_shadow = rule.is_shadow();
         let failed = |action| match is_shadow {

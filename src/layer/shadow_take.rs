@@ -23,7 +23,7 @@ pub(super) struct ShadowTake {
     _permit: Permit,
 }
 
-/// What was asked, and who learns the answer.
+/// A question that was asked, and who learns its answer.
 struct Asked {
     store: Arc<dyn Store>,
     take: Take,

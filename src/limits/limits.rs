@@ -471,12 +471,12 @@ impl Limits {
         }
     }
 
-    /// Waits until the store has answered all refunds [by outcome](crate::Rule::with_refund_on), for
-    /// at most `bound`. Returns whether it has. Call it at the end of a graceful shutdown, when the
-    /// last request has ended: what is not given back by then stays charged.
+    /// Waits until the store has answered all refunds [by outcome](crate::Rule::with_refund_on),
+    /// for at most `bound`. Returns whether it has. Call it at the end of a graceful shutdown, when
+    /// the last request has ended: what is not given back by then stays charged.
     ///
-    /// It is about all layers of these limits and their clones. Needs a tokio runtime with its timer
-    /// enabled.
+    /// It is about all layers of these limits and their clones. Needs a tokio runtime with its
+    /// timer enabled.
     ///
     /// ```
     /// use std::time::Duration;

@@ -116,8 +116,8 @@ impl Charge {
     }
 
     /// Gives all units back that still count, and returns their number. Clones are the same charge,
-    /// and it is given back once: whoever asks first does it, and every other refund returns 0, also
-    /// after an error, and after a future that was dropped.
+    /// and it is given back once: whoever asks first does it, and every other refund returns 0,
+    /// also after an error, and after a future that was dropped.
     ///
     /// # Errors
     ///
@@ -128,9 +128,9 @@ impl Charge {
         self.settle(0).await
     }
 
-    /// Gives back what was not used of a reservation: all but `used` units that still count. Returns
-    /// the number of units that were given back. Whoever does not know the cost of a request
-    /// beforehand takes the most that it may cost, and settles when it is known.
+    /// Gives back what was not used of a reservation: all but `used` units that still count.
+    /// Returns the number of units that were given back. Whoever does not know the cost of a
+    /// request beforehand takes the most that it may cost, and settles when it is known.
     ///
     /// A charge is settled or [refunded](Self::refund) once: whatever comes first counts, also if
     /// all units were used, and everything else returns 0. `settle(0)` is a refund. A use of more
@@ -258,8 +258,8 @@ impl Charges {
         self.settle(0).await
     }
 
-    /// [Settles](Charge::settle) every charge, the outermost layer's first, and returns the number of
-    /// units that were given back: of each, `used` units were used.
+    /// [Settles](Charge::settle) every charge, the outermost layer's first, and returns the number
+    /// of units that were given back: of each, `used` units were used.
     ///
     /// ```
     /// use tidegate::store::Charges;

@@ -27,8 +27,8 @@ use crate::warning::{Warning, WarningKind};
 ///
 /// Redis decides alone and by its own clock, so processes may come and go, and their clocks may be
 /// wrong. Takes of all callers travel together in *flights*, pipelines of script calls with up to
-/// 64 keys each, or up to 64 refunds: a take is sent when its future is first polled, or with the next flight while
-/// others are in progress.
+/// 64 keys each, or 20 refunds: a take is sent when its future is first polled, or with the
+/// next flight while others are in progress.
 ///
 /// The takes, refunds and resets of one key that one process asks are executed in the order in
 /// which they were asked. Exempt are questions that had to be sent again, because the server had
@@ -41,9 +41,9 @@ use crate::warning::{Warning, WarningKind};
 /// if Redis decided in time and its answer was lost or late.
 ///
 /// The count of a rule and key is one key, named by the prefix, the rule's path and the key:
-/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms. What
-/// was given back of a GCRA count has a second key, `{CurrentLimiter:getId~gcra}:back`. Both expire
-/// one or two seconds after nothing in them counts any more, and two seconds after a
+/// `CurrentLimiter:getId`; a sorted set for the sliding log, a string for the other algorithms.
+/// What was given back of a GCRA count has a second key, `{CurrentLimiter:getId~gcra}:back`. Both
+/// expire one or two seconds after nothing in them counts any more, and two seconds after a
 /// [reset](Store::reset).
 ///
 /// Tasks of the runtime in which the store was made renew broken connections: when that runtime

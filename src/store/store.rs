@@ -100,9 +100,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64>;
 
     /// Forgets what counts for the key of this take under its rule: the next take finds nothing
-    /// charged. Returns whether there was a count: one that has ceased to count, and was not dropped
-    /// yet, may be found, too. For operators and tests; [`peek`](Self::peek) shows what there is. Other rules of the same path and algorithm, whose counts these are as
-    /// well, begin anew, too; counts of other algorithms stay.
+    /// charged. Returns whether there was a count: one that has ceased to count, and was not
+    /// dropped yet, may be found, too. For operators and tests; [`peek`](Self::peek) shows what
+    /// there is. Other rules of the same path and algorithm, whose counts these are as well, begin
+    /// anew, too; counts of other algorithms stay.
     ///
     /// Receipts of earlier takes give nothing back afterwards. Nor does the receipt of a take that
     /// is charged right after the reset, in the same microsecond: a receipt from before could equal

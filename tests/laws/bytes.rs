@@ -293,8 +293,8 @@ fn a_length_needs_its_bytes() {
     }
 }
 
-/// Bytes of version 1, as they were first written, with a list of refunds: every later version reads
-/// them.
+/// Bytes of version 1, as they were first written, with a list of refunds: every later version
+/// reads them.
 #[test]
 fn the_first_format_is_read() {
     let quotas = [Quota::new(Duration::from_secs(10), 3).expect("valid")];

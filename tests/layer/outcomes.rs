@@ -90,7 +90,8 @@ async fn only_failures_count() {
     }
 }
 
-/// While four good requests of five allowed ones are in progress, a sixth is denied; not afterwards.
+/// While four good requests of five allowed ones are in progress, a sixth is denied; not
+/// afterwards.
 #[tokio::test]
 async fn requests_in_progress_count() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -425,8 +426,8 @@ fn hostile(refunds: Refunds) -> Arc<Hostile> {
     })
 }
 
-/// What is lost stays charged and is counted, no request notices it, and it is bounded in number and
-/// time.
+/// What is lost stays charged and is counted, no request notices it, and it is bounded in number
+/// and time.
 #[tokio::test(start_paused = true)]
 async fn lost_refunds_are_counted_and_bounded() {
     for refunds in [

@@ -1,5 +1,5 @@
-//! Flights of random takes and refunds of many keys, against the pure algorithms. Rules and costs are
-//! mixed, the clock moves, and some keys hold something else.
+//! Flights of random takes and refunds of many keys, against the pure algorithms. Rules and costs
+//! are mixed, the clock moves, and some keys hold something else.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -97,8 +97,8 @@ async fn stores_that_misbehave() {
     }
 }
 
-/// A store whose refunds never answer: 4,096 wait, the rest is lost, 10 s later all are; a flush ends
-/// in its time.
+/// A store whose refunds never answer: 4,096 wait, the rest is lost, 10 s later all are; a flush
+/// ends in its time.
 #[tokio::test(start_paused = true)]
 async fn refunds_that_are_never_answered() {
     let (store, asked) = bad(Refunds::Never);
@@ -142,8 +142,8 @@ async fn refunds_that_are_lost() {
     }
 }
 
-/// Redis goes between the take and the refund, and comes back: answers are whole and in time, what is
-/// lost is counted, and later refunds arrive.
+/// Redis goes between the take and the refund, and comes back: answers are whole and in time, what
+/// is lost is counted, and later refunds arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_goes_between_take_and_refund() {
     for mode in [

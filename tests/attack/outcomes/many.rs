@@ -1,4 +1,5 @@
-//! Very many refunds: bounded, counted, and no burden to whoever asks about something else (law 13).
+//! Very many refunds: bounded, counted, and no burden to whoever asks about something else (law
+//! 13).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use super::{ALGORITHMS, ask, counted, flushed, left_of, of, request, send, until
 use crate::distant::{Distant, Fate};
 use crate::{PATIENT, behind, connect, millis};
 
-/// 10,000 requests end at once, on a key each, behind a server that is far away: at most 4,096 wait,
-/// the rest is lost and stays charged, and takes of a route beside them are answered.
+/// 10,000 requests end at once, on a key each, behind a server that is far away: at most 4,096
+/// wait, the rest is lost and stays charged, and takes of a route beside them are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_at_once() {
     let server = Redis::start();
@@ -107,8 +108,8 @@ async fn a_full_queue_is_told_by_the_rule_that_lost() {
     assert_eq!(left_of(&limits, "login", "x").await, 40);
 }
 
-/// A server that hangs while thousands are to be given back, and wakes: what was lost is counted, and
-/// no more is charged than what failed and was lost; failures are never free.
+/// A server that hangs while thousands are to be given back, and wakes: what was lost is counted,
+/// and no more is charged than what failed and was lost; failures are never free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_hangs() {
     let server = Redis::start();

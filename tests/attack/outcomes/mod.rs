@@ -1,5 +1,6 @@
-//! Charging by outcome, attacked: only what the response's head says is given back, once, to whom it
-//! was charged; what cannot be given back stays charged and is counted; nobody waits for a refund.
+//! Charging by outcome, attacked: only what the response's head says is given back, once, to whom
+//! it was charged; what cannot be given back stays charged and is counted; nobody waits for a
+//! refund.
 
 mod aborts;
 mod config;

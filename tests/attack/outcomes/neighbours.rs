@@ -193,8 +193,8 @@ async fn calls_that_are_shared() {
     }
 }
 
-/// A store that says it gave back more than was charged: no counter runs over, and no caller is told
-/// more units than it paid.
+/// A store that says it gave back more than was charged: no counter runs over, and no caller is
+/// told more units than it paid.
 #[tokio::test]
 async fn a_store_that_says_too_many() {
     #[derive(Debug)]

@@ -16,7 +16,8 @@ use super::{ALGORITHMS, ask, counted, flushed, key, left_of, limits, of, request
 use crate::clocked::{Stores, assert_units, charge, take_of};
 use crate::{HOUR, PATIENT, behind, connect, millis};
 
-/// `refund`, `settle` and the outcome, of 64 requests at once, on a key that others are charged, too.
+/// `refund`, `settle` and the outcome, of 64 requests at once, on a key that others are charged,
+/// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_and_outcomes_race() {
     let stores = Stores::start().await;
@@ -71,8 +72,8 @@ async fn handlers_and_outcomes_race() {
     }
 }
 
-/// 64 tasks and the outcome of the response race for one charge: its 7 units come back once, and the
-/// neighbour's stay.
+/// 64 tasks and the outcome of the response race for one charge: its 7 units come back once, and
+/// the neighbour's stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_race_for_one_charge() {
     let server = Redis::start();
@@ -206,8 +207,8 @@ async fn a_settlement_stands_against_the_outcome() {
     }
 }
 
-/// Charges that no longer count are refunded by their outcome: nothing comes back, and nothing of who
-/// came later.
+/// Charges that no longer count are refunded by their outcome: nothing comes back, and nothing of
+/// who came later.
 #[tokio::test]
 async fn an_outcome_after_the_window() {
     let stores = Stores::start().await;

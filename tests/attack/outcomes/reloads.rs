@@ -1,4 +1,5 @@
-//! Rules that change between a charge and its outcome: the rule of the take says what becomes of it.
+//! Rules that change between a charge and its outcome: the rule of the take says what becomes of
+//! it.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ fn replace(limits: &Limits, rules: impl IntoIterator<Item = Rule>) {
     limits.rules().replace(Rules::from_iter(rules));
 }
 
-/// Each change that a reload may bring, between the charge and a good head: the units come back where
-/// they were charged, and nothing is taken from what was charged under the new rule.
+/// Each change that a reload may bring, between the charge and a good head: the units come back
+/// where they were charged, and nothing is taken from what was charged under the new rule.
 #[tokio::test]
 async fn changes_between_charge_and_outcome() {
     let stores = Stores::start().await;
@@ -86,8 +87,8 @@ async fn changes_between_charge_and_outcome() {
     }
 }
 
-/// The rule of the take says which outcomes: one that is charged under `5xx` and ends after a reload
-/// to `2xx` is judged by `5xx`.
+/// The rule of the take says which outcomes: one that is charged under `5xx` and ends after a
+/// reload to `2xx` is judged by `5xx`.
 #[tokio::test]
 async fn outcomes_are_those_of_the_take() {
     let limits = Limits::new([of("a", 10, &["5xx"])]);
@@ -107,8 +108,8 @@ async fn outcomes_are_those_of_the_take() {
     assert_eq!(left_of(&limits, "a", "x").await, 8);
 }
 
-/// Reloads all the time, from 2xx to none and back, with quotas that change: the count is what failed
-/// or began while nothing was given back, and never less than what failed.
+/// Reloads all the time, from 2xx to none and back, with quotas that change: the count is what
+/// failed or began while nothing was given back, and never less than what failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reloads_under_load() {
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -91,8 +91,8 @@ async fn grpc_requests() {
     }
 }
 
-/// The status is in the trailers: one warning, and it is the client's rule that is named. No warning
-/// where no gRPC status is asked for, or no gRPC request comes.
+/// The status is in the trailers: one warning, and it is the client's rule that is named. No
+/// warning where no gRPC status is asked for, or no gRPC request comes.
 #[tokio::test]
 async fn grpc_statuses_in_trailers_are_a_warning() {
     for (refund_on, is_grpc, field, expected) in [

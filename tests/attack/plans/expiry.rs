@@ -1,5 +1,5 @@
-//! Law 4: a key lives until its charges count under no plan, and no longer; law 2: denials and looks
-//! of other plans do not keep it.
+//! Law 4: a key lives until its charges count under no plan, and no longer; law 2: denials and
+//! looks of other plans do not keep it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,8 +127,8 @@ async fn keys_are_gone_after_the_longest_window() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Quotas from a table: one customer has few in a day, and all others a lot in a second. No key lives
-/// longer than the day and its expiry's slack; a bucket that counts for all, twice as long.
+/// Quotas from a table: one customer has few in a day, and all others a lot in a second. No key
+/// lives longer than the day and its expiry's slack; a bucket that counts for all, twice as long.
 #[tokio::test]
 async fn keys_of_a_table_live_for_the_longest_window() {
     let server = Redis::start();

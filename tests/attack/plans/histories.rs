@@ -193,7 +193,8 @@ async fn quotas_from_code(algorithm: Algorithm, max: Option<u64>) {
         let own = any(&mut random, 2);
         let rule = of_own(&format!("q{history}"), &own).with_algorithm(algorithm);
         let rule = Arc::new(rule);
-        // Of buckets, a slower rate that comes later sees what is left: here the slowest comes first.
+        // Of buckets, a slower rate that comes later sees what is left: here the slowest comes
+        // first.
         let slowest = quotas(&[(max.unwrap_or(1), Duration::from_secs(60))]);
         ask(&*stores[0].store, &rule.of_quotas(Arc::new(slowest)), "", 0).await;
         let longest = |quotas: &[Quota]| {
@@ -255,8 +256,8 @@ async fn quotas_from_code_of_fixed_windows() {
     quotas_from_code(Algorithm::FixedWindow, None).await;
 }
 
-/// What was charged under a long window outlives thousands of others that take turns on the key, and
-/// that put its rule out of the 1,024 that are kept.
+/// What was charged under a long window outlives thousands of others that take turns on the key,
+/// and that put its rule out of the 1,024 that are kept.
 #[tokio::test]
 async fn a_long_window_outlives_thousands_of_short_ones() {
     let stores = Stores::start().await;
@@ -350,8 +351,8 @@ async fn a_denial_is_of_its_plan() {
     }
 }
 
-/// A bucket is never more than full: after a downgrade it drains as from its burst, whatever the other
-/// plan was charged.
+/// A bucket is never more than full: after a downgrade it drains as from its burst, whatever the
+/// other plan was charged.
 #[tokio::test]
 async fn a_bucket_drains_as_from_full_after_a_downgrade() {
     let stores = Stores::start().await;

@@ -1,5 +1,5 @@
-//! Leases under plans: what a process holds under one plan counts for every other one until it can no
-//! longer be used, and at most 2 % of a plan's window is lost.
+//! Leases under plans: what a process holds under one plan counts for every other one until it can
+//! no longer be used, and at most 2 % of a plan's window is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,12 +27,12 @@ fn leased(algorithm: Algorithm, own: Pairs<'_>, plans: &[(&str, Pairs<'_>)]) -> 
     all_of(rule.expect("it has leases"))
 }
 
-/// A grant under one of the rules; and when its window began at the latest, if that is fixed and the
-/// store said so.
+/// A grant under one of the rules; and when its window began at the latest, if that is fixed and
+/// the store said so.
 type Grant = (usize, Allowed, Option<Instant>);
 
-/// Law 1 by the wall clock: what was certainly used within one window of a plan before one of its own
-/// grants, and after that window began if it is fixed, is at most its max with it.
+/// Law 1 by the wall clock: what was certainly used within one window of a plan before one of its
+/// own grants, and after that window began if it is fixed, is at most its max with it.
 fn check(grants: &mut [Grant], rules: &[Arc<Rule>], is_fixed: bool) {
     grants.sort_by_key(|(_, one, _)| one.answered);
     for (at, (which, last, begin)) in grants.iter().enumerate() {
@@ -52,8 +52,8 @@ fn check(grants: &mut [Grant], rules: &[Arc<Rule>], is_fixed: bool) {
     }
 }
 
-/// Three plans in turn on one key by processes that lease. Windows of very different lengths: a lease
-/// that one plan would allow is too long for the other.
+/// Three plans in turn on one key by processes that lease. Windows of very different lengths: a
+/// lease that one plan would allow is too long for the other.
 async fn plans_in_turn(algorithm: Algorithm) {
     let server = Redis::start();
     let proxy = behind(&server, millis(1)).await;
@@ -132,8 +132,8 @@ async fn a_fixed_window_under_plans_in_turn() {
     plans_in_turn(Algorithm::FixedWindow).await;
 }
 
-/// A lease of the plan with the long window, used at its end, is seen by the plan with the short one
-/// for that one's whole window.
+/// A lease of the plan with the long window, used at its end, is seen by the plan with the short
+/// one for that one's whole window.
 #[tokio::test]
 async fn a_lease_of_the_long_window_used_late() {
     for algorithm in &LEASED[..2] {

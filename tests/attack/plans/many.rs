@@ -1,5 +1,5 @@
-//! Thousands of quotas on one key: bounded state in Redis, bounded memory here, nothing over max, and
-//! decisions that go on.
+//! Thousands of quotas on one key: bounded state in Redis, bounded memory here, nothing over max,
+//! and decisions that go on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +41,8 @@ async fn ten_thousand_quotas_on_one_key() {
     let store = connect(&server.url, PATIENT).await;
     for algorithm in ALGORITHMS {
         let rule = Arc::new(of_own("many", &[(100, HOUR)]).with_algorithm(algorithm));
-        // So that all that comes later counts in the longest window, under GCRA at the slowest rate.
+        // So that all that comes later counts in the longest window, under GCRA at the slowest
+        // rate.
         drop(rule.of_quotas(Arc::new(quotas(&[(1, HOUR)]))));
         let tasks = (0..16).map(|task| {
             let (store, rule) = (store.clone(), Arc::clone(&rule));

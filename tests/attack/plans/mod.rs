@@ -1,5 +1,6 @@
-//! Plans, and quotas from code, attacked: never more than the max of the plan that is asked, however
-//! plans take turns on a key; nothing that a client says of its plan costs anybody anything.
+//! Plans, and quotas from code, attacked: never more than the max of the plan that is asked,
+//! however plans take turns on a key; nothing that a client says of its plan costs anybody
+//! anything.
 
 mod answers;
 mod config;

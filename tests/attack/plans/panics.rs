@@ -82,8 +82,8 @@ fn key_of(key: &str) -> tidegate::Key {
     Header::new("x-key").key(key)
 }
 
-/// A closure that names another plan, or makes other quotas, at each call: it is asked once for each
-/// request, and what the client sees belongs together.
+/// A closure that names another plan, or makes other quotas, at each call: it is asked once for
+/// each request, and what the client sees belongs together.
 #[tokio::test]
 async fn closures_are_asked_once_for_each_request() {
     let calls = Arc::new(AtomicU64::new(0));

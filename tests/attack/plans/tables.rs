@@ -1,4 +1,5 @@
-//! `RateLimitLayer::quotas`: quotas of thousands of customers, beside plans, other layers and checks.
+//! `RateLimitLayer::quotas`: quotas of thousands of customers, beside plans, other layers and
+//! checks.
 
 use std::sync::{Arc, RwLock};
 use std::time::Duration;

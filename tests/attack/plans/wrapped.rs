@@ -91,8 +91,8 @@ async fn the_fallback_has_the_share_of_the_plan() {
     }
 }
 
-/// A share of less than one request is one in a longer window, and what other plans charged counts in
-/// all of it: law 3 for the retry-after that says so, and law 1 for the share.
+/// A share of less than one request is one in a longer window, and what other plans charged counts
+/// in all of it: law 3 for the retry-after that says so, and law 1 for the share.
 #[tokio::test]
 async fn a_share_of_less_than_one_request() {
     let mut wrong = Vec::new();
