@@ -1,0 +1,53 @@
+// What somebody on call can do to a key. Each asks first.
+
+import { send } from "./api.js";
+import { confirm, named, subject } from "./confirm.js";
+import { byId, duration, keyWords, say, visible } from "./words.js";
+
+/** `changed` is called when something was changed. */
+export function actions(changed, isShared) {
+  const everywhere = () => (isShared() ? "in every process" : "in this process");
+  const done = (text) => {
+    say(byId("said"), text);
+    changed();
+  };
+  const whom = (item) => `${keyWords(item)}, rule ${visible(item.rule)}`;
+
+  return {
+    letThrough: (item) => confirm({
+      ...named(item),
+      title: "Let this key through?",
+      effect: "Until then its requests are neither limited nor charged by this rule, "
+        + `${everywhere()}. It can be ended before.`,
+      button: "Let through",
+      hasSpan: true,
+      async act(seconds) {
+        const answer = await send("let-through", { ...subject(item), seconds });
+        done(`Let through for ${duration(answer.ends_in_s ?? 0)}: ${whom(item)}.`);
+      },
+    }),
+
+    end: (item) => confirm({
+      ...named(item),
+      title: "Limit this key again?",
+      effect: `The rule limits it again within two seconds, ${everywhere()}.`,
+      button: "Limit again",
+      async act() {
+        await send("let-through", { ...subject(item), seconds: 0 });
+        done(`Limited again: ${whom(item)}.`);
+      },
+    }),
+
+    reset: (item) => confirm({
+      ...named(item),
+      title: "Reset this key?",
+      effect: "What it used is forgotten: its quotas are full again at once, "
+        + `${everywhere()}. The rule goes on limiting it.`,
+      button: "Reset",
+      async act() {
+        const { found } = await send("reset", subject(item));
+        done(found ? `Reset: ${whom(item)}.` : `Nothing was counted for ${whom(item)}.`);
+      },
+    }),
+  };
+}

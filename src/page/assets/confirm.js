@@ -1,0 +1,54 @@
+// The question before something is changed: which rule, which key, and what it does.
+
+import { byId, keyWords, say, visible } from "./words.js";
+
+const dialog = byId("confirm"), form = byId("confirm-form"), span = byId("confirm-span");
+let action;
+
+/**
+ * Asks, and does it when the answer is yes. While `act` fails, the dialog stays open and shows why.
+ * `act` gets the seconds that were chosen, if `hasSpan`.
+ */
+export function confirm({ title, rule, key, effect, button, hasSpan = false, act }) {
+  action = act;
+  say(byId("confirm-title"), title);
+  say(byId("confirm-rule"), visible(rule));
+  say(byId("confirm-key"), key);
+  say(byId("confirm-effect"), effect);
+  say(byId("confirm-do"), button);
+  say(byId("confirm-error"), "");
+  span.hidden = span.disabled = !hasSpan;
+  dialog.showModal();
+  // Not the button that does it: a key that was pressed too often does nothing.
+  byId("confirm-cancel").focus();
+}
+
+export const subject = ({ rule, key, row, plan }) => ({
+  rule, ...(key == null ? { row } : { key }), ...(plan ? { plan } : {}),
+});
+
+export const named = (item) => ({ rule: item.rule, key: keyWords(item) });
+
+function seconds() {
+  const { value } = form.elements.seconds;
+  return value === "own" ? Math.round(form.elements.own.value * 60) : Number(value);
+}
+
+byId("confirm-cancel").addEventListener("click", () => dialog.close());
+form.elements.own.addEventListener("focus", () => {
+  form.elements.seconds.value = "own";
+});
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const button = byId("confirm-do");
+  if (button.disabled) return;
+  button.disabled = true;
+  try {
+    await action(span.disabled ? undefined : seconds());
+    dialog.close();
+  } catch (error) {
+    say(byId("confirm-error"), error.message);
+  } finally {
+    button.disabled = false;
+  }
+});

@@ -1,0 +1,88 @@
+// The fleet: each process that shares the limits through Redis.
+
+import { read } from "./api.js";
+import { Rows } from "./rows.js";
+import {
+  ago, byId, duration, element, fromTemplate, grouped, say, sayAll, shortly, visible,
+} from "./words.js";
+
+const FACTS = [
+  ["rates", "Requests"], ["rules", "Rules"], ["breaker", "Breaker"], ["fallback", "Fallback"],
+  ["error", "Last error"], ["since", "Since"],
+];
+
+export class Fleet {
+  constructor() {
+    this.rows = new Rows(byId("processes"), ({ process }) => new ProcessCard(process));
+  }
+
+  async look() {
+    this.view = await read("fleet");
+    const { processes, shared } = this.view;
+    const common = mostCommon(processes.map((it) => it.content_hash));
+    const items = processes.map((it) => ({ ...it, differs: it.content_hash !== common }));
+    // This one first; the others stay where they are.
+    items.sort((a, b) => b.this - a.this || (a.process < b.process ? -1 : 1));
+    this.rows.show(items, (it) => it.process);
+    say(byId("fleet-count"), shared ? grouped(processes.length) : "");
+    const sum = (name) => grouped(processes.reduce((sum, it) => sum + it[name], 0));
+    const rates = `${sum("allowed_per_s")}/s allowed, ${sum("denied_per_s")}/s denied`;
+    const many = processes.length === 1 ? "one process" : `${grouped(processes.length)} processes`;
+    say(byId("fleet-sum"), shared ? `${many}: ${rates}`
+      : "No Redis: this process limits by itself.");
+    return this.view;
+  }
+}
+
+function mostCommon(hashes) {
+  const counts = new Map();
+  hashes.forEach((hash) => counts.set(hash, (counts.get(hash) ?? 0) + 1));
+  return [...counts].reduce((most, next) => (next[1] > most[1] ? next : most), [null, 0])[0];
+}
+
+class ProcessCard {
+  constructor(process) {
+    this.node = fromTemplate("process-card");
+    this.node.setAttribute("aria-label", `process ${process}`);
+    this.node.querySelector("h3").append(element("code", { textContent: shortly(process) }));
+    this.values = new Map();
+    for (const [name, label] of FACTS) {
+      const value = element("dd");
+      this.values.set(name, value);
+      value.dataset.fact = name;
+      this.node.querySelector("dl").append(
+        element("div", {}, element("dt", { textContent: label }), value));
+    }
+  }
+
+  show(it) {
+    this.node.classList.toggle("this", it.this);
+    const late = it.seen_ago_s > 3 ? [`not seen for ${duration(it.seen_ago_s)}`] : [];
+    const flags = [...(it.this ? ["this one"] : []), ...late];
+    sayAll(this.node.querySelector(".flags"), "span", flags);
+    const rate = `${grouped(it.allowed_per_s)}/s allowed, ${grouped(it.denied_per_s)}/s denied`;
+    this.set("rates", rate, false);
+    this.set("rules", rulesWords(it), it.differs || it.reload_failing);
+    this.set("breaker", it.breaker, it.breaker === "open");
+    this.set("fallback", it.fallback ? "decides now" : "not in use", it.fallback);
+    const error = it.last_error;
+    this.set("error", error ? `${visible(error.kind)}, ${ago(error.ago_s)}` : "none",
+      error !== null && error.ago_s < 60);
+    this.set("since", duration(it.started_ago_s), false);
+    sayAll(this.node.querySelector(".warnings"), "li", it.warnings.map(visible));
+  }
+
+  set(name, text, isBad) {
+    const value = this.values.get(name);
+    say(value, text);
+    value.classList.toggle("bad", isBad);
+  }
+}
+
+function rulesWords({ rules, version, content_hash: hash, differs, reload_failing: failing }) {
+  const words = [`${grouped(rules)}, version ${grouped(version)}`];
+  if (hash !== null) words[0] += ` (${hash.slice(0, 8)})`;
+  if (differs) words.push("other rules than most processes");
+  if (failing) words.push("the last reload was refused");
+  return words.join("; ");
+}

@@ -1,0 +1,128 @@
+// Who is limited, most denied first, and who is let through.
+
+import { read } from "./api.js";
+import { showFold } from "./now.js";
+import { Rows, cells, tableRow } from "./rows.js";
+import { ago, byId, duration, element, grouped, keyWords, say, soon, visible } from "./words.js";
+
+const FEW = 10;
+
+export class Limited {
+  /** `actions` has a function for each button: `look`, `reset`, `letThrough` and `end`. */
+  constructor(actions) {
+    this.rows = new Rows(byId("limited-rows"), () => new LimitedRow(actions));
+    this.through = new Rows(byId("let-through-rows"), () => new LetThroughRow(actions));
+    this.all = byId("more-limited");
+    this.all.addEventListener("click", () => {
+      this.isOpen = !this.isOpen;
+      this.show();
+    });
+  }
+
+  async look(now) {
+    this.view = await read("limited");
+    this.canChange = now?.changes_allowed ?? false;
+    this.show();
+    return this.view;
+  }
+
+  show() {
+    const { rows, let_through: through, too_many_by_at_most: error, of } = this.view;
+    const name = ({ rule, row }) => JSON.stringify([rule, row]);
+    const withRights = (row) => ({ ...row, canChange: this.canChange });
+    this.rows.show(rows.map(withRights), name, this.isOpen ? Infinity : FEW);
+    this.through.show(through.map(withRights), name);
+    byId("let-through").hidden = this.through.made.size === 0;
+    byId("nobody").hidden = this.rows.made.size > 0;
+    byId("limited-table").hidden = this.rows.made.size === 0;
+    const limited = rows.filter((row) => !hasEnded(row)).length;
+    say(byId("limited-count"), limited > 0 ? grouped(limited) : "");
+    say(byId("limited-of"), of === "fleet" ? "in all processes, most denied first"
+      : "in this process, most denied first");
+    showFold(this.all, rows.length, FEW, this.isOpen, "keys");
+    say(byId("limited-error"), rows.length === 0 ? "" : errorWords(error));
+  }
+}
+
+function errorWords(error) {
+  if (error === 0) return "The denials are exact.";
+  return `The denials are estimates: each may be too many by at most ${grouped(error)}, and is `
+    + "never too few.";
+}
+
+const hasEnded = ({ until_in_s: until, never }) => !never && until !== null && until <= 0;
+
+class LimitedRow {
+  constructor({ look, reset, letThrough }) {
+    this.cells = cells(["Rule", "Key", "Since", "Until", "Denials", ""]);
+    const [, key, , , denials, buttons] = this.cells;
+    this.node = tableRow(this.cells);
+    denials.className = "number";
+    buttons.className = "actions";
+    this.key = element("bdi");
+    this.through = element("span", { className: "flag" });
+    key.append(this.key, " ", this.through);
+    this.buttons = [
+      this.button("let through…", letThrough), this.button("reset…", reset),
+      this.button("look", look),
+    ];
+    buttons.append(...this.buttons);
+  }
+
+  button(text, action) {
+    return element("button", {
+      type: "button", className: "small", textContent: text, onclick: () => action(this.item),
+    });
+  }
+
+  show(item) {
+    this.item = item;
+    const [rule, , since, until, denials] = this.cells;
+    say(rule, visible(item.rule));
+    say(this.key, keyWords(item));
+    say(since, ago(item.since_ago_s));
+    say(until, untilWords(item));
+    say(denials, grouped(item.denials));
+    this.node.classList.toggle("over", hasEnded(item));
+    const through = item.let_through_in_s;
+    say(this.through, through === null ? "" : `let through for ${duration(through)}`);
+    const [letThrough, reset, look] = this.buttons;
+    letThrough.hidden = reset.hidden = !item.canChange;
+    for (const button of [letThrough, reset, look]) {
+      button.setAttribute("aria-label",
+        `${button.textContent} ${keyWords(item)}, rule ${visible(item.rule)}`);
+    }
+  }
+}
+
+function untilWords({ until_in_s: until, never }) {
+  if (never) return "never: costs more than the limit";
+  if (until === null) return "–";
+  return until > 0 ? `in ${soon(until)}` : `ended ${ago(-until)}`;
+}
+
+class LetThroughRow {
+  constructor({ end }) {
+    this.cells = cells(["Rule", "Key", "Ends", "By", ""]);
+    this.node = tableRow(this.cells);
+    this.key = element("bdi");
+    this.cells[1].append(this.key);
+    this.button = element("button", {
+      type: "button", className: "small", textContent: "end…", onclick: () => end(this.item),
+    });
+    this.cells[4].className = "actions";
+    this.cells[4].append(this.button);
+  }
+
+  show(item) {
+    this.item = item;
+    const [rule, , ends, by] = this.cells;
+    say(rule, visible(item.rule));
+    say(this.key, keyWords(item));
+    say(ends, `in ${duration(item.ends_in_s)}`);
+    say(by, item.by === null ? "–" : visible(item.by));
+    this.button.hidden = !item.canChange;
+    this.button.setAttribute("aria-label",
+      `end… ${keyWords(item)}, rule ${visible(item.rule)}`);
+  }
+}

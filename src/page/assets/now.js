@@ -1,0 +1,161 @@
+// Now: what each rule decides, each second.
+
+import { read } from "./api.js";
+import { Chart } from "./chart.js";
+import { Rows } from "./rows.js";
+import { Recent } from "./series.js";
+import {
+  byId, element, fromTemplate, grouped, latency, perSecond, quotaWords, say, sayAll,
+  shortly, visible,
+} from "./words.js";
+
+/** So many rules are shown before somebody asks for more. */
+const FEW = 6;
+const BETWEEN_HOURS = 60_000;
+
+/** The numbers of a rule: what is counted, and how it is called. */
+const COUNTS = [
+  ["allowed", "allowed"], ["denied", "denied"], ["errors", "errors"], ["near", "near limit"],
+  ["shadow", "shadow"], ["exempted", "let through"],
+];
+const LATENCIES = [["mean_us", "store"], ["p99_us", "store p99"]];
+
+export class Now {
+  constructor() {
+    this.recent = new Recent();
+    this.rows = new Rows(byId("rules"), (rule) => new RuleCard(rule.rule));
+    this.span = "now";
+    for (const button of document.querySelectorAll("[data-span]")) {
+      button.addEventListener("click", () => this.choose(button.dataset.span));
+    }
+    this.all = byId("more-rules");
+    this.all.addEventListener("click", () => {
+      this.isOpen = !this.isOpen;
+      this.show();
+    });
+  }
+
+  async look() {
+    this.view = await this.recent.look();
+    const isOld = !(performance.now() - this.hourAt < BETWEEN_HOURS);
+    if (this.span === "hour" && (isOld || this.hour.process !== this.view.process)) {
+      this.hour = await read("hour");
+      this.hourAt = performance.now();
+    }
+    this.show();
+    return this.view;
+  }
+
+  choose(span) {
+    this.span = span;
+    for (const button of document.querySelectorAll("[data-span]")) {
+      button.setAttribute("aria-pressed", button.dataset.span === span);
+    }
+    if (this.view) this.look().catch(() => {});
+  }
+
+  show() {
+    const { rules, process, more_rules: more } = this.view;
+    const hour = this.span === "hour" && new Map(this.hour?.rules.map((it) => [it.rule, it]));
+    const items = sorted(rules).map((rule) =>
+      ({ rule, charted: hour ? hour.get(rule.rule) : rule, isHour: Boolean(hour) }));
+    this.rows.show(items, (item) => item.rule.rule, this.isOpen ? Infinity : FEW);
+    say(byId("now-process"), `requests of the process ${shortly(process)}`);
+    say(byId("other-rules"), more > 0 ? `${grouped(more)} rules with fewer requests are not shown.`
+      : rules.length === 0 ? "There are no rules: nothing is limited." : "");
+    showFold(this.all, rules.length, FEW, this.isOpen, "rules");
+  }
+}
+
+/** A button that shows all of them, or few again. */
+export function showFold(button, count, few, isOpen, what) {
+  button.hidden = count <= few;
+  button.setAttribute("aria-expanded", Boolean(isOpen));
+  say(button, isOpen ? `show ${few} ${what}` : `show all ${grouped(count)} ${what}`);
+}
+
+/** Those that deny most first. Powers of two, so that they seldom change places. */
+function sorted(rules) {
+  const power = (numbers) => Math.ceil(Math.log2(1 + numbers.reduce((sum, it) => sum + it, 0)));
+  const ranks = new Map(rules.map((rule) => [rule, [
+    power(rule.denied) + power(rule.errors) + power(rule.shadow), power(rule.allowed),
+  ]]));
+  return [...rules].sort((a, b) => {
+    const [x, y] = [ranks.get(a), ranks.get(b)];
+    return y[0] - x[0] || y[1] - x[1] || (a.rule < b.rule ? -1 : 1);
+  });
+}
+
+class RuleCard {
+  constructor({ rule }) {
+    this.node = fromTemplate("rule-card");
+    this.node.setAttribute("aria-label", visible(rule));
+    this.find("h3").textContent = visible(rule);
+    this.chart = new Chart(this.node);
+    this.numbers = new Map();
+    for (const [name, label] of [...COUNTS, ...LATENCIES]) {
+      const number = element("b"), total = element("span");
+      const value = element("dd", {}, number, total);
+      value.dataset.count = name;
+      this.numbers.set(name, { number, total });
+      this.find("dl").append(element("div", { className: name },
+        element("dt", { textContent: label }), value));
+    }
+  }
+
+  find(selector) {
+    return this.node.querySelector(selector);
+  }
+
+  show({ rule, charted, isHour }) {
+    sayAll(this.find(".flags"), "span", flags(rule));
+    say(this.find(".words"), words(rule));
+    for (const [name] of COUNTS) {
+      const last = rule[name].at(-1) ?? 0;
+      this.set(name, `${grouped(last)}/s`, `${grouped(rule.total[name])} in all`, last > 0);
+    }
+    for (const [name] of LATENCIES) {
+      const last = rule[name].at(-1) ?? 0;
+      this.set(name, latency(last), last > 0 ? "last second" : "", false);
+    }
+    if (charted) this.chart.draw(charted, isHour ? 60 : 1, isHour ? 60 : 300);
+    say(this.find(".more"), rare(rule));
+  }
+
+  set(name, value, total, isSome) {
+    const shown = this.numbers.get(name);
+    say(shown.number, value);
+    say(shown.total, total);
+    shown.number.parentElement.parentElement.classList.toggle("some", isSome);
+  }
+}
+
+function flags({ enabled, shadow, candidate }) {
+  const found = [];
+  if (!enabled) found.push("switched off");
+  if (shadow) found.push("shadow: denies nothing");
+  if (candidate) found.push("candidate on trial");
+  return found;
+}
+
+function words({ quotas, plans, candidate }) {
+  const all = (quotas) => quotas.map(quotaWords).join(" and ");
+  const more = plans.length > 0 ? [`plans: ${plans.map(visible).join(", ")}`] : [];
+  if (candidate) more.push(`on trial: ${all(candidate)}`);
+  return [all(quotas), ...more].join(" · ");
+}
+
+/** What is rare is said only when it happened. */
+function rare({ total, denied_by: by, quotas }) {
+  const said = [];
+  const add = (number, what) => number > 0 && said.push(`${grouped(number)} ${what}`);
+  if (by.length > 1 || quotas.length > 1) {
+    by.forEach(({ name, denials }) => add(denials, `denied by ${visible(name)}`));
+  }
+  if (total.units !== total.allowed) add(total.units, "units charged");
+  add(total.refunded, "units refunded");
+  add(total.proceeded, "admitted without a decision");
+  add(total.waiting, "waiting");
+  add(total.waited, "waited");
+  return said.join(" · ");
+}

@@ -1,0 +1,151 @@
+// One key: what is left of each quota, and what can be done about it.
+
+import { Refusal, send } from "./api.js";
+import { subject } from "./confirm.js";
+import { Rows } from "./rows.js";
+import {
+  byId, duration, element, grouped, keyWords, quotaWords, say, sayAll, soon, visible,
+} from "./words.js";
+
+const form = byId("key-form"), { rule, key, plan } = form.elements;
+const ofRow = byId("key-of-row");
+
+export class OneKey {
+  constructor({ letThrough, reset, end }) {
+    this.quotas = new Rows(byId("key-quotas"), () => new QuotaBar());
+    this.plans = new Map();
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask();
+    });
+    rule.addEventListener("input", () => this.showPlans());
+    ofRow.querySelector("button").addEventListener("click", () => {
+      this.setRow(undefined);
+      key.focus();
+    });
+    const on = (name, act) => {
+      const button = document.querySelector(`#key-answer [data-do=${name}]`);
+      button.addEventListener("click", () => act(this.item()));
+    };
+    on("reset", reset);
+    on("let-through", (item) => (this.answer.let_through_in_s === null ? letThrough : end)(item));
+  }
+
+  /** The names of the rules and of their plans, and whether something may be changed. */
+  know({ rules, changes_allowed: canChange }) {
+    this.plans = new Map(rules.map((it) => [it.rule, it.plans]));
+    const names = [...this.plans.keys()].sort();
+    if (names.join("\n") !== this.names) {
+      this.names = names.join("\n");
+      byId("rule-names").replaceChildren(...names.map((value) => element("option", { value })));
+    }
+    if (names.length === 1 && rule.value === "") rule.value = names[0];
+    document.querySelector("#key-answer .actions").hidden = !canChange;
+    this.showPlans();
+  }
+
+  /** The choice among the plans of the rule, if it has some; it stays while they do. */
+  showPlans() {
+    const names = ["", ...(this.plans.get(rule.value) ?? [])];
+    byId("plan-field").hidden = names.length === 1;
+    if (names.join("\n") === [...plan.options].map((it) => it.value).join("\n")) return;
+    const chosen = plan.value;
+    plan.replaceChildren(...names.map((value) =>
+      element("option", { value, textContent: value === "" ? "none" : visible(value) })));
+    if (names.includes(chosen)) plan.value = chosen;
+  }
+
+  /** The key of a row may be hidden; its hash finds it. */
+  setRow(row) {
+    this.row = row;
+    ofRow.hidden = row === undefined;
+    key.parentElement.hidden = row !== undefined;
+    if (row) say(ofRow.querySelector("code"), keyWords({ row }));
+  }
+
+  /** From a row of a table. */
+  open(item) {
+    rule.value = item.rule;
+    key.value = item.key ?? "";
+    this.setRow(item.key === null ? item.row : undefined);
+    plan.value = "";
+    this.showPlans();
+    this.ask(true);
+  }
+
+  /** What the buttons are about: a key that was typed here is known, whatever the page shows. */
+  item() {
+    return { ...this.asked, key: this.answer.key ?? this.asked.key, row: this.answer.row };
+  }
+
+  async ask(isElsewhere = false) {
+    const of = this.row ? { row: this.row } : { key: key.value };
+    this.asked = { rule: rule.value, plan: plan.value, ...of };
+    const isThere = await this.look();
+    if (isThere && isElsewhere) byId("key-name").focus({ preventScroll: true });
+    byId("key").scrollIntoView({ block: "nearest" });
+  }
+
+  /** Asks again about the key that is shown. */
+  async look() {
+    const { asked } = this;
+    if (!asked) return false;
+    try {
+      const answer = await send("key", subject(asked));
+      if (asked !== this.asked) return false;
+      this.answer = answer;
+      say(byId("key-error"), "");
+    } catch (error) {
+      if (asked !== this.asked) return false;
+      say(byId("key-error"), error.message);
+      // A mistake stays one; a process that does not answer may do so later.
+      if (error instanceof Refusal) this.asked = undefined;
+      byId("key-answer").hidden = true;
+      return false;
+    }
+    this.showAnswer();
+    return true;
+  }
+
+  showAnswer() {
+    const { answer, asked } = this;
+    const planned = asked.plan ? `, plan ${visible(asked.plan)}` : "";
+    say(byId("key-name"), `${keyWords(this.item())}, rule ${visible(answer.rule)}${planned}`);
+    const wait = answer.retry_after_s;
+    say(byId("key-verdict"), answer.allowed ? "A request would be allowed now."
+      : wait === null ? "A request would be denied, however long it waits."
+        : `A request would be denied; one is allowed in ${soon(wait)}.`);
+    byId("key-verdict").className = answer.allowed ? "" : "bad";
+    this.quotas.show(answer.quotas, (quota) => quota.name);
+    const through = answer.let_through_in_s;
+    say(byId("key-exempted"), through === null ? ""
+      : `Let through for ${duration(through)}: the quotas do not apply.`);
+    say(document.querySelector("#key-answer [data-do=let-through]"),
+      through === null ? "let through…" : "limit again…");
+    byId("key-answer").hidden = false;
+  }
+}
+
+/** What is left of a quota. */
+class QuotaBar {
+  constructor() {
+    this.words = element("p");
+    this.full = element("i");
+    this.bar = element("div", { className: "bar" }, this.full);
+    this.bar.setAttribute("role", "meter");
+    this.node = element("div", { className: "quota" }, this.words, this.bar);
+  }
+
+  show(quota) {
+    const { name, max, remaining, reset_in_s: reset } = quota;
+    const left = `${grouped(remaining)} of ${grouped(max)} left`;
+    const full = remaining >= max ? "full" : `full again in ${soon(reset)}`;
+    sayAll(this.words, "span", [`${visible(name)}: ${quotaWords(quota)}`, `${left}, ${full}`]);
+    this.bar.setAttribute("aria-label", `left of ${visible(name)}`);
+    this.bar.setAttribute("aria-valuemin", 0);
+    this.bar.setAttribute("aria-valuemax", max);
+    this.bar.setAttribute("aria-valuenow", remaining);
+    this.full.style.width = `${max > 0 ? Math.min(remaining / max, 1) * 100 : 0}%`;
+    this.bar.classList.toggle("used", remaining === 0);
+  }
+}

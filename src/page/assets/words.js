@@ -1,0 +1,78 @@
+// The document, and how numbers, times and names are put into words.
+
+export const byId = (id) => document.getElementById(id);
+
+export function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+export function fromTemplate(id) {
+  return byId(id).content.firstElementChild.cloneNode(true);
+}
+
+/** Touches the document only when something changed: most of what is polled did not. */
+export function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** Shows these texts as children with this name; those that are there are used again. */
+export function sayAll(node, name, texts) {
+  while (node.children.length > texts.length) node.lastElementChild.remove();
+  while (node.children.length < texts.length) node.append(element(name));
+  texts.forEach((text, index) => say(node.children[index], text));
+}
+
+export const grouped = (number) => number.toLocaleString("en");
+
+export const perSecond = (number) =>
+  (number > 0 && number < 10 && number % 1 ? number.toFixed(1) : grouped(Math.round(number)));
+
+/** How long something takes or lasts: "31 s", "4 min 10 s", "1 h 5 min". */
+export function duration(seconds) {
+  const s = Math.max(Math.round(seconds), 0);
+  const two = (whole, unit, rest, small) =>
+    `${grouped(whole)} ${unit}${rest > 0 ? ` ${rest} ${small}` : ""}`;
+  if (s < 60) return `${s} s`;
+  if (s < 3_600) return two(Math.floor(s / 60), "min", s % 60, "s");
+  if (s < 86_400) return two(Math.floor(s / 3_600), "h", Math.floor((s % 3_600) / 60), "min");
+  return two(Math.floor(s / 86_400), "d", Math.floor((s % 86_400) / 3_600), "h");
+}
+
+export const ago = (seconds) => (seconds < 1 ? "now" : `${duration(seconds)} ago`);
+
+/** For waits that end soon, where a tenth of a second matters. */
+export const soon = (seconds) =>
+  (seconds < 10 ? `${Math.max(seconds, 0).toFixed(1)} s` : duration(seconds));
+
+const WINDOWS = [[86_400, "day"], [3_600, "hour"], [60, "minute"], [1, "second"]];
+
+export function quotaWords({ max, window_s: seconds }) {
+  const [unit, name] = WINDOWS.find(([unit]) => seconds % unit === 0) ?? [0.001, "millisecond"];
+  const many = seconds / unit;
+  return `${grouped(max)} in any ${many === 1 ? name : `${grouped(many)} ${name}s`}`;
+}
+
+export function latency(microseconds) {
+  if (microseconds === 0) return "–";
+  const ms = microseconds / 1_000;
+  return `${ms < 10 ? ms.toFixed(1) : grouped(Math.round(ms))} ms`;
+}
+
+/**
+ * A name that somebody else chose. What is not seen, or turns the direction of what is, is written
+ * as its number: two names that differ look different.
+ */
+export function visible(name) {
+  const hidden = /[\p{C}\p{Zl}\p{Zp}]|^\p{Z}|\p{Z}$/gu;
+  return name.replace(hidden, (it) => `\\u{${it.codePointAt(0).toString(16)}}`);
+}
+
+/** A key, or the beginning of its hash where keys are not shown. */
+export function keyWords({ key, row }) {
+  if (key === "") return "all requests together";
+  return key == null ? `#${row.slice(0, 8)}` : visible(key);
+}
+
+export const shortly = (process) => process.slice(0, 8);
