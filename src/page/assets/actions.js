@@ -4,11 +4,17 @@ import { send } from "./api.js";
 import { confirm, named, subject } from "./confirm.js";
 import { byId, duration, keyWords, say, visible } from "./words.js";
 
+/** How long it is said what was done. */
+const SAID = 10_000;
+
 /** `changed` is called when something was changed. */
 export function actions(changed, isShared) {
   const everywhere = () => (isShared() ? "in every process" : "in this process");
+  let timer;
   const done = (text) => {
     say(byId("said"), text);
+    clearTimeout(timer);
+    timer = setTimeout(() => say(byId("said"), ""), SAID);
     changed();
   };
   const whom = (item) => `${keyWords(item)}, rule ${visible(item.rule)}`;
@@ -17,8 +23,8 @@ export function actions(changed, isShared) {
     letThrough: (item) => confirm({
       ...named(item),
       title: "Let this key through?",
-      effect: "Until then its requests are neither limited nor charged by this rule, "
-        + `${everywhere()}. It can be ended before.`,
+      effect: "For this time its requests are neither limited nor charged by this rule, "
+        + `${everywhere()}. Somebody can end it before.`,
       button: "Let through",
       hasSpan: true,
       async act(seconds) {

@@ -8,7 +8,7 @@ import {
 
 const FACTS = [
   ["rates", "Requests"], ["rules", "Rules"], ["breaker", "Breaker"], ["fallback", "Fallback"],
-  ["error", "Last error"], ["since", "Since"],
+  ["error", "Last error"], ["started", "Started"],
 ];
 
 export class Fleet {
@@ -68,7 +68,7 @@ class ProcessCard {
     const error = it.last_error;
     this.set("error", error ? `${visible(error.kind)}, ${ago(error.ago_s)}` : "none",
       error !== null && error.ago_s < 60);
-    this.set("since", duration(it.started_ago_s), false);
+    this.set("started", ago(it.started_ago_s), false);
     sayAll(this.node.querySelector(".warnings"), "li", it.warnings.map(visible));
   }
 

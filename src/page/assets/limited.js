@@ -1,8 +1,7 @@
 // Who is limited, most denied first, and who is let through.
 
 import { read } from "./api.js";
-import { showFold } from "./now.js";
-import { Rows, cells, tableRow } from "./rows.js";
+import { Rows, cells, showFold, tableRow } from "./rows.js";
 import { ago, byId, duration, element, grouped, keyWords, say, soon, visible } from "./words.js";
 
 const FEW = 10;

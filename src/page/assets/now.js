@@ -2,11 +2,11 @@
 
 import { read } from "./api.js";
 import { Chart } from "./chart.js";
-import { Rows } from "./rows.js";
+import { Rows, showFold } from "./rows.js";
 import { Recent } from "./series.js";
 import {
-  byId, element, fromTemplate, grouped, latency, perSecond, quotaWords, say, sayAll,
-  shortly, visible,
+  byId, element, fromTemplate, grouped, latency, quotaWords, say, sayAll, shortly,
+  visible,
 } from "./words.js";
 
 /** So many rules are shown before somebody asks for more. */
@@ -16,7 +16,7 @@ const BETWEEN_HOURS = 60_000;
 /** The numbers of a rule: what is counted, and how it is called. */
 const COUNTS = [
   ["allowed", "allowed"], ["denied", "denied"], ["errors", "errors"], ["near", "near limit"],
-  ["shadow", "shadow"], ["exempted", "let through"],
+  ["shadow", "shadow"], ["let_through", "let through"],
 ];
 const LATENCIES = [["mean_us", "store"], ["p99_us", "store p99"]];
 
@@ -65,13 +65,6 @@ export class Now {
       : rules.length === 0 ? "There are no rules: nothing is limited." : "");
     showFold(this.all, rules.length, FEW, this.isOpen, "rules");
   }
-}
-
-/** A button that shows all of them, or few again. */
-export function showFold(button, count, few, isOpen, what) {
-  button.hidden = count <= few;
-  button.setAttribute("aria-expanded", Boolean(isOpen));
-  say(button, isOpen ? `show ${few} ${what}` : `show all ${grouped(count)} ${what}`);
 }
 
 /** Those that deny most first. Powers of two, so that they seldom change places. */
@@ -130,7 +123,7 @@ class RuleCard {
   }
 }
 
-function flags({ enabled, shadow, candidate }) {
+function flags({ enabled, is_shadow: shadow, candidate }) {
   const found = [];
   if (!enabled) found.push("switched off");
   if (shadow) found.push("shadow: denies nothing");

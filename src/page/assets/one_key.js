@@ -70,7 +70,7 @@ export class OneKey {
     this.setRow(item.key === null ? item.row : undefined);
     plan.value = "";
     this.showPlans();
-    this.ask(true);
+    this.ask(item);
   }
 
   /** What the buttons are about: a key that was typed here is known, whatever the page shows. */
@@ -78,12 +78,13 @@ export class OneKey {
     return { ...this.asked, key: this.answer.key ?? this.asked.key, row: this.answer.row };
   }
 
-  async ask(isElsewhere = false) {
+  async ask(item) {
     const of = this.row ? { row: this.row } : { key: key.value };
-    this.asked = { rule: rule.value, plan: plan.value, ...of };
+    // An input holds no line feed; the name of a rule may.
+    this.asked = { rule: item?.rule ?? rule.value, plan: plan.value, ...of };
     const isThere = await this.look();
-    if (isThere && isElsewhere) byId("key-name").focus({ preventScroll: true });
-    byId("key").scrollIntoView({ block: "nearest" });
+    byId(isThere ? "key-answer" : "key").scrollIntoView({ block: "nearest" });
+    if (isThere && item) byId("key-name").focus({ preventScroll: true });
   }
 
   /** Asks again about the key that is shown. */
@@ -118,7 +119,7 @@ export class OneKey {
     byId("key-verdict").className = answer.allowed ? "" : "bad";
     this.quotas.show(answer.quotas, (quota) => quota.name);
     const through = answer.let_through_in_s;
-    say(byId("key-exempted"), through === null ? ""
+    say(byId("key-through"), through === null ? ""
       : `Let through for ${duration(through)}: the quotas do not apply.`);
     say(document.querySelector("#key-answer [data-do=let-through]"),
       through === null ? "let through…" : "limit again…");

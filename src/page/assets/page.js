@@ -38,7 +38,7 @@ function showServer(state, text) {
   document.body.classList.toggle("stale", state === "down");
 }
 
-const STORES = { redis: "Redis", memory: "the memory of this process", other: "a store of its own" };
+const STORES = { redis: "Redis", memory: "the memory of this process", other: "another store" };
 
 function showFacts(view) {
   const facts = [

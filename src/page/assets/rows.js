@@ -1,5 +1,7 @@
 // A list whose elements stay while what they show changes.
 
+import { grouped, say } from "./words.js";
+
 /**
  * Shows items in elements, one for each name. While somebody points at the list or has its focus,
  * nothing moves: what is gone stays, marked, and what is new comes last.
@@ -70,4 +72,11 @@ export function tableRow(made) {
   row.setAttribute("role", "row");
   row.append(...made);
   return row;
+}
+
+/** A button that shows all of them, or few again. */
+export function showFold(button, count, few, isOpen, what) {
+  button.hidden = count <= few;
+  button.setAttribute("aria-expanded", Boolean(isOpen));
+  say(button, isOpen ? `show ${few} ${what}` : `show all ${grouped(count)} ${what}`);
 }

@@ -3,7 +3,7 @@
 import { read } from "./api.js";
 
 const SERIES = [
-  "allowed", "denied", "shadow", "errors", "near", "exempted", "mean_us", "p99_us",
+  "allowed", "denied", "shadow", "errors", "near", "let_through", "mean_us", "p99_us",
 ];
 const SECONDS = 300;
 

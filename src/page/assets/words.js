@@ -50,7 +50,7 @@ const WINDOWS = [[86_400, "day"], [3_600, "hour"], [60, "minute"], [1, "second"]
 
 export function quotaWords({ max, window_s: seconds }) {
   const [unit, name] = WINDOWS.find(([unit]) => seconds % unit === 0) ?? [0.001, "millisecond"];
-  const many = seconds / unit;
+  const many = Math.round(seconds / unit);
   return `${grouped(max)} in any ${many === 1 ? name : `${grouped(many)} ${name}s`}`;
 }
 
