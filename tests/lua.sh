@@ -33,7 +33,7 @@ expand() {
 
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
-for script in lua/*.lua lua/refund/*.lua lua/limiter/*.lua lua/lock/*.lua lua/semaphore/*.lua; do
+for script in lua/*.lua lua/fleet/*.lua lua/refund/*.lua lua/limiter/*.lua lua/lock/*.lua lua/semaphore/*.lua; do
     expanded="$folder/$(echo "$script" | tr / _)"
     expand "$script" >"$expanded"
 done

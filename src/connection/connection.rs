@@ -198,7 +198,6 @@ impl Connection {
     /// Calls a script on keys of one slot.
     ///
     /// Calls of scripts keep the order in which they were asked, but not among takes.
-    #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn call(
         &self,
         script: &'static Script,
@@ -233,8 +232,7 @@ impl Connection {
         self.enqueue_call(call, &name, sooner)
     }
 
-    /// Runs a command on one key.
-    #[cfg_attr(not(feature = "limiter"), expect(dead_code))]
+    /// Runs a command on keys of one slot, of which `key` is one.
     pub(crate) async fn query<T: FromRedisValue>(
         &self,
         command: Cmd,
@@ -310,7 +308,6 @@ impl Connection {
     }
 
     /// The error for a reply of another form than its question's.
-    #[cfg_attr(not(any(feature = "limiter", feature = "lock")), expect(dead_code))]
     pub(crate) fn protocol_error(&self, reply: &Value) -> StoreError {
         /// Characters of the reply that are shown.
         const MAX_SHOWN: usize = 200;

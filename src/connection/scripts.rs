@@ -69,6 +69,14 @@ impl Preload {
 pub(crate) static RESET: LazyLock<Script> =
     LazyLock::new(|| Script::rare(include_str!("../../lua/reset.lua")));
 
+/// Keeps what a process says of itself, and tells it what its service shares: once a second.
+pub(crate) static REPORT: LazyLock<Script> =
+    LazyLock::new(|| Script::rare(include_str!("../../lua/fleet/report.lua")));
+
+/// Lets a key through for a while.
+pub(crate) static LET_THROUGH: LazyLock<Script> =
+    LazyLock::new(|| Script::rare(include_str!("../../lua/fleet/let_through.lua")));
+
 #[cfg(feature = "limiter")]
 scripts! {
     OF_LIMITERS:
@@ -270,13 +278,25 @@ pub(crate) fn tagged(name: &str) -> String {
 /// The name of the key with what was given back of the count `name`, where that stands apart. It
 /// differs from the names of all counts: paths and keys are encoded without braces.
 pub(super) fn of_given_back(name: &str) -> String {
-    let has_tag = name
-        .split_once('{')
-        .is_some_and(|(_, rest)| rest.contains('}'));
-    match has_tag {
+    match has_tag(name) {
         true => format!("{name}{{back}}"),
         false => format!("{{{name}}}:back"),
     }
+}
+
+/// The name of a key that the processes of a service share, in one slot with the others. No path
+/// and no key of a count makes it: they are encoded without `~` at their beginning.
+pub(crate) fn of_fleet(prefix: &str, what: &str) -> String {
+    match has_tag(prefix) {
+        true => format!("{prefix}~fleet:{what}"),
+        false => format!("{{{prefix}~fleet}}:{what}"),
+    }
+}
+
+/// Whether a part of the name chooses the slot of a cluster.
+fn has_tag(name: &str) -> bool {
+    let after = name.split_once('{');
+    after.is_some_and(|(_, rest)| rest.contains('}'))
 }
 
 #[cfg(test)]

@@ -34,9 +34,12 @@ mod breaker;
 mod charge;
 mod denial_cache;
 mod fallback;
+mod fleet;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redis")]
+mod redis_fleet;
 mod refund_queue;
 pub(crate) mod resilient;
 pub(crate) mod store;
@@ -48,6 +51,7 @@ pub use breaker::CircuitBreaker;
 pub use charge::{Charge, Charges};
 pub use denial_cache::DenialCache;
 pub use fallback::Fallback;
+pub use fleet::{LetThrough, News, Report, Reported};
 pub use store::StoreFuture;
 pub use unit_leases::UnitLeases;
 pub use wrapper::{InFlight, Timeout};

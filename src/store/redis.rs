@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use super::fleet::{LetThrough, News, Report, Reported};
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
     Connection, CountKey, IntoRedisAddress, KeyPrefix, Preload, RESET, Redis, RefundQuestion,
@@ -64,8 +65,8 @@ use crate::warning::{Warning, WarningKind};
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    connection: Connection,
-    prefix: Arc<KeyPrefix>,
+    pub(super) connection: Connection,
+    pub(super) prefix: Arc<KeyPrefix>,
     /// That of the connection, if it was set.
     timeout: Option<Duration>,
     #[cfg(feature = "test-util")]
@@ -270,6 +271,18 @@ impl Store for RedisStore {
         let evicts = self.connection.evicts();
         let evicts = evicts.then(|| Warning::named(WarningKind::RedisEvicts, "maxmemory-policy"));
         prefix.into_iter().chain(evicts).collect()
+    }
+
+    fn report(&self, report: &Report) -> StoreFuture<Option<News>> {
+        StoreFuture::boxed(self.keep_report(report))
+    }
+
+    fn reports(&self) -> StoreFuture<Vec<Reported>> {
+        StoreFuture::boxed(self.clone().read_reports())
+    }
+
+    fn let_through(&self, key: &LetThrough) -> StoreFuture<Option<bool>> {
+        StoreFuture::boxed(self.keep_let_through(key))
     }
 }
 

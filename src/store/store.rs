@@ -10,6 +10,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use super::Take;
+use super::fleet::{LetThrough, News, Report, Reported};
 #[cfg(feature = "redis")]
 use crate::connection::AnswerFuture;
 use crate::decision::{Decision, Receipt};
@@ -140,6 +141,43 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn warnings(&self) -> Vec<Warning> {
         Vec::new()
     }
+
+    /// Whether a [`CircuitBreaker`](crate::store::CircuitBreaker) keeps questions from the store
+    /// now. A store around another one passes the question on. Default: `None`, there is none.
+    fn is_breaker_open(&self) -> Option<bool> {
+        None
+    }
+
+    /// Keeps what a process says of itself for a few seconds, and returns what all processes of its
+    /// service share. `Limits` with a page asks once a second. A store around another one passes
+    /// this and the next two questions on. Default: `None`, the processes share nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer.
+    fn report(&self, _report: &Report) -> StoreFuture<Option<News>> {
+        StoreFuture::ready(Ok(None))
+    }
+
+    /// What the processes of the service said last: at most 200 of them. Default: nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer.
+    fn reports(&self) -> StoreFuture<Vec<Reported>> {
+        StoreFuture::ready(Ok(Vec::new()))
+    }
+
+    /// Lets a key through, for all processes of the service: they learn of it by their next
+    /// [report](Self::report). Returns whether it does: the service may have
+    /// [as many](LetThrough::MAX) as it may. Default: `None`, the processes share nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer.
+    fn let_through(&self, _key: &LetThrough) -> StoreFuture<Option<bool>> {
+        StoreFuture::ready(Ok(None))
+    }
 }
 
 /// The store behind the `Arc`, so that a store that is shared can be wrapped as well.
@@ -170,6 +208,22 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn warnings(&self) -> Vec<Warning> {
         S::warnings(self)
+    }
+
+    fn is_breaker_open(&self) -> Option<bool> {
+        (**self).is_breaker_open()
+    }
+
+    fn report(&self, report: &Report) -> StoreFuture<Option<News>> {
+        (**self).report(report)
+    }
+
+    fn reports(&self) -> StoreFuture<Vec<Reported>> {
+        (**self).reports()
+    }
+
+    fn let_through(&self, key: &LetThrough) -> StoreFuture<Option<bool>> {
+        (**self).let_through(key)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::breaker::Breaker;
 use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
+use super::fleet::{LetThrough, News, Report, Reported};
 use super::{Store, StoreFuture, Take};
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
@@ -103,6 +104,24 @@ impl<W: Wrapper> Store for W {
             warnings.extend(fallback.warnings());
         }
         warnings
+    }
+
+    fn is_breaker_open(&self) -> Option<bool> {
+        let wrapped = self.wrapped();
+        let own = wrapped.breaker.as_ref().map(|breaker| breaker.is_open());
+        own.or_else(|| wrapped.inner.is_breaker_open())
+    }
+
+    fn report(&self, report: &Report) -> StoreFuture<Option<News>> {
+        self.wrapped().inner.report(report)
+    }
+
+    fn reports(&self) -> StoreFuture<Vec<Reported>> {
+        self.wrapped().inner.reports()
+    }
+
+    fn let_through(&self, key: &LetThrough) -> StoreFuture<Option<bool>> {
+        self.wrapped().inner.let_through(key)
     }
 }
 

@@ -160,6 +160,12 @@ impl<S: Store> Breaker<S> {
         let breaker = Arc::clone(self);
         Ok(AdmittedCall { breaker, ticket })
     }
+
+    /// Whether requests are refused now, except for trials.
+    pub(crate) fn is_open(&self) -> bool {
+        let seen = Snapshot::of(self.state.snapshot.load(Ordering::Relaxed));
+        matches!(seen, Snapshot::Open | Snapshot::AskState)
+    }
 }
 
 impl<S: Store> AdmittedCall<S> {

@@ -14,6 +14,7 @@ use tokio::time::{Sleep, sleep};
 
 use self::key_leases::{KeyLeases, Served, WantedLease};
 use self::moment::{Clocks, Moment};
+use super::fleet::{LetThrough, News, Report, Reported};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
@@ -257,6 +258,22 @@ impl<S: Store> Store for UnitLeases<S> {
 
     fn warnings(&self) -> Vec<Warning> {
         self.inner.warnings()
+    }
+
+    fn is_breaker_open(&self) -> Option<bool> {
+        self.inner.is_breaker_open()
+    }
+
+    fn report(&self, report: &Report) -> StoreFuture<Option<News>> {
+        self.inner.report(report)
+    }
+
+    fn reports(&self) -> StoreFuture<Vec<Reported>> {
+        self.inner.reports()
+    }
+
+    fn let_through(&self, key: &LetThrough) -> StoreFuture<Option<bool>> {
+        self.inner.let_through(key)
     }
 }
 

@@ -1,0 +1,35 @@
+-- Lets a key of a rule through for a while, or ends that.
+--
+-- KEYS[1]  the keys that are let through, a sorted set: until when, in milliseconds
+-- KEYS[2]  the version of that list: the microsecond of its last change
+-- ARGV[1]  the key and its rule: what the member begins with
+-- ARGV[2]  who lets it through: the rest of the member
+-- ARGV[3]  for how many milliseconds; 0 ends it
+-- ARGV[4]  the most members
+--
+-- Reply: 1, or 0 if there are as many members as may be
+
+local call = redis.call
+-- In milliseconds: longer than any member may stay.
+local VERSION_EXPIRY = 2 * 86400000
+
+local clock = call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local function whole(number) return string.format('%.0f', number) end
+
+call('ZREMRANGEBYSCORE', KEYS[1], '-inf', whole(now))
+for _, member in ipairs(call('ZRANGE', KEYS[1], 0, -1)) do
+  if string.sub(member, 1, #ARGV[1]) == ARGV[1] then call('ZREM', KEYS[1], member) end
+end
+
+if ARGV[3] ~= '0' then
+  if call('ZCARD', KEYS[1]) >= tonumber(ARGV[4]) then return 0 end
+  call('ZADD', KEYS[1], whole(now + ARGV[3]), ARGV[1] .. ARGV[2])
+end
+local last = call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+if last[2] then call('PEXPIRE', KEYS[1], whole(last[2] - now)) end
+-- Greater than any version before, also if the clock has stepped back.
+local version = clock[1] * 1000000 + clock[2]
+local before = tonumber(call('GET', KEYS[2]) or nil) or 0
+call('SET', KEYS[2], whole(math.max(version, before + 1)), 'PX', VERSION_EXPIRY)
+return 1

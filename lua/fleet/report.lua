@@ -1,0 +1,44 @@
+-- Keeps what a process says of itself, and tells it what all processes of its service share.
+--
+-- KEYS[1]  what this process says, a string
+-- KEYS[2]  the processes, a sorted set: when each has last said something, in milliseconds
+-- KEYS[3]  the secret by which pages hash keys, 16 bytes
+-- KEYS[4]  the keys that are let through, a sorted set: until when, in milliseconds
+-- KEYS[5]  the version of that list: the microsecond of its last change
+-- ARGV[1]  the process
+-- ARGV[2]  what it says
+-- ARGV[3]  the version of the list that it knows, 0 for none
+-- ARGV[4]  16 random bytes, which become the secret if there is none
+--
+-- Reply: {the secret; the version, 0 without a list;
+--         nothing if that version is known, else the list: {member, milliseconds that it still has}}
+
+local call = redis.call
+-- In milliseconds. A process that was killed is gone after SILENCE.
+local SILENCE, INDEX_EXPIRY, SECRET_EXPIRY = 5000, 60000, 86400000
+local MAX_LISTED = 1000
+
+local clock = call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local function whole(number) return string.format('%.0f', number) end
+
+call('SET', KEYS[1], ARGV[2], 'PX', SILENCE)
+call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now - SILENCE))
+call('ZADD', KEYS[2], whole(now), ARGV[1])
+call('PEXPIRE', KEYS[2], INDEX_EXPIRY)
+
+local secret = call('GET', KEYS[3])
+if not secret or #secret ~= 16 then
+  secret = ARGV[4]
+  call('SET', KEYS[3], secret)
+end
+call('PEXPIRE', KEYS[3], SECRET_EXPIRY)
+
+local version = call('GET', KEYS[5]) or '0'
+if version == ARGV[3] then return { secret, version } end
+local members = call('ZRANGEBYSCORE', KEYS[4], whole(now + 1), '+inf', 'WITHSCORES', 'LIMIT', 0, MAX_LISTED)
+local list = {}
+for index = 1, #members, 2 do
+  list[#list + 1] = { members[index], whole(members[index + 1] - now) }
+end
+return { secret, version, list }

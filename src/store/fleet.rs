@@ -1,0 +1,80 @@
+//! What the processes of a service tell each other through a store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a process says of itself, once a second: see [`Store::report`](crate::Store::report).
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The process: 16 hexadecimal digits.
+    pub process: Arc<str>,
+    /// What it says: a text of this crate, of at most 32 KiB.
+    pub text: Arc<str>,
+    /// The version of the list of keys that it knows; 0 for none.
+    pub known_version: u64,
+    /// 16 random bytes, which become the secret of the service if it has none.
+    pub random: [u8; 16],
+}
+
+/// What a process said last.
+#[derive(Debug, Clone)]
+pub struct Reported {
+    /// The process.
+    pub process: Arc<str>,
+    /// What it [said](Report::text).
+    pub text: Arc<str>,
+    /// How long before the last report of any process.
+    pub ago: Duration,
+}
+
+/// What all processes of a service share.
+#[derive(Debug, Clone)]
+pub struct News {
+    /// The secret by which pages hash keys.
+    pub secret: [u8; 16],
+    /// The version of the list of keys; 0 without a list.
+    pub version: u64,
+    /// The keys that are let through. `None` if the list is the one that is known.
+    pub let_through: Option<Vec<LetThrough>>,
+}
+
+/// A key of a rule that is not limited for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LetThrough {
+    /// The path of the rule.
+    pub path: Arc<str>,
+    /// The key, as [`Key::as_str`](crate::Key::as_str) shows it.
+    pub key: Arc<str>,
+    /// Who lets it through, if that is known.
+    pub by: Option<Arc<str>>,
+    /// For how long from now on. Zero ends it.
+    pub time: Duration,
+}
+
+impl LetThrough {
+    /// The most keys of a service that are let through at a time.
+    pub const MAX: usize = 1_000;
+
+    /// The longest time: a day.
+    pub const LONGEST: Duration = Duration::from_secs(86_400);
+
+    /// What its name in a store begins with: key and path. A key has no blanks.
+    #[cfg(feature = "redis")]
+    pub(super) fn named(&self) -> String {
+        format!("{} {} {}", self.key, self.path.len(), self.path)
+    }
+
+    /// Reads a name, behind which stands who lets it through.
+    #[cfg(feature = "redis")]
+    pub(super) fn parse(name: &str, time: Duration) -> Option<Self> {
+        let (key, rest) = name.split_once(' ')?;
+        let (length, rest) = rest.split_once(' ')?;
+        let (path, by) = rest.split_at_checked(length.parse().ok()?)?;
+        Some(Self {
+            path: path.into(),
+            key: key.into(),
+            by: (!by.is_empty()).then(|| by.into()),
+            time,
+        })
+    }
+}
