@@ -39,13 +39,19 @@
 #[cfg(feature = "tracing")]
 mod denial_summary;
 mod latency;
+#[cfg(feature = "page")]
+mod limited_keys;
 mod named_counters;
 #[cfg(feature = "metrics")]
 mod publisher;
 mod rule_counters;
 mod rule_snapshot;
+#[cfg(feature = "page")]
+mod totals;
 
 pub use latency::LATENCY_BUCKETS;
+#[cfg(feature = "page")]
+pub(crate) use limited_keys::{LimitedKey, LimitedKeys};
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]
@@ -54,3 +60,5 @@ pub(crate) use rule_counters::{NearLimit, RuleCounters};
 pub use rule_snapshot::{
     DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, RuleSnapshot, Snapshot,
 };
+#[cfg(feature = "page")]
+pub(crate) use totals::{Rates, Totals};

@@ -59,6 +59,10 @@ const WITHOUT_DECISION: Metric = Metric::counter(
     "tidegate_admitted_without_decision_total",
     "Requests that were admitted although no store decided.",
 );
+const LET_THROUGH: Metric = Metric::counter(
+    "tidegate_let_through_total",
+    "Requests of keys that an operator lets through: admitted without a question.",
+);
 const WAITED: Metric = Metric::counter(
     "tidegate_waited_requests_total",
     "Requests that waited for units, or still do.",
@@ -84,7 +88,7 @@ const UNMATCHED: Metric = Metric::counter(
     "Requests of layers whose path has no rule.",
 );
 
-const ALL: [&Metric; 17] = [
+const ALL: [&Metric; 18] = [
     &DECISIONS,
     &PLAN_DECISIONS,
     &UNKNOWN_PLANS,
@@ -98,6 +102,7 @@ const ALL: [&Metric; 17] = [
     &REFUNDS_LOST,
     &ERRORS,
     &WITHOUT_DECISION,
+    &LET_THROUGH,
     &WAITED,
     &WAITING,
     &STORE_DURATION,
@@ -196,6 +201,7 @@ fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapsho
         (REFUNDED_UNITS, counted.refunded_units),
         (REFUNDS_LOST, counted.refunds_lost),
         (WITHOUT_DECISION, counted.proceeded),
+        (LET_THROUGH, counted.let_through),
         (WAITED, counted.waited),
     ];
     for (metric, number) in by_rule {

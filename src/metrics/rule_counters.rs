@@ -5,11 +5,15 @@ use std::time::Duration;
 #[cfg(feature = "tracing")]
 use super::denial_summary::{DenialSummaries, DenialSummary};
 use super::latency::Latency;
+#[cfg(feature = "page")]
+use super::limited_keys::LimitedKeys;
 use super::named_counters::NamedCounters;
 use super::rule_snapshot::{DecisionOutcome, PlanSnapshot, RuleSnapshot};
+#[cfg(feature = "page")]
+use super::totals::Totals;
 use crate::decision::{Decision, Source};
 use crate::error::{KeyErrorKind, StoreErrorKind};
-use crate::rule::Rule;
+use crate::rule::{CountName, Rule};
 
 /// What all layers of one path count.
 ///
@@ -31,6 +35,7 @@ pub(crate) struct RuleCounters {
     store_errors: [Counter; StoreErrorKind::ALL.len()],
     key_errors: [Counter; KeyErrorKind::ALL.len()],
     shadow_errors: Counter,
+    let_through: Counter,
     proceeded: Counter,
     unknown_plans: Counter,
     waiting: Counter,
@@ -39,6 +44,8 @@ pub(crate) struct RuleCounters {
     latency: Latency,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
+    #[cfg(feature = "page")]
+    limited: Option<Arc<LimitedKeys>>,
 }
 
 impl RuleCounters {
@@ -47,6 +54,15 @@ impl RuleCounters {
         Self {
             near_limit_ratio,
             ..Self::default()
+        }
+    }
+
+    /// The same, which also say whose requests are denied.
+    #[cfg(feature = "page")]
+    pub(crate) fn with_limited(near_limit_ratio: NearLimit, limited: &Arc<LimitedKeys>) -> Self {
+        Self {
+            limited: Some(Arc::clone(limited)),
+            ..Self::new(near_limit_ratio)
         }
     }
 
@@ -69,6 +85,23 @@ impl RuleCounters {
         if self.near_limit_ratio.is_near(rule, decision) {
             self.near_limit.add(1);
         }
+    }
+
+    /// Whose request was denied, while a page shows that.
+    #[inline]
+    pub(crate) fn denied(&self, name: &CountName, decision: &Decision) {
+        #[cfg(feature = "page")]
+        if let Some(limited) = self.limited.as_ref().filter(|it| it.is_on()) {
+            limited.add(name, decision);
+        }
+        #[cfg(not(feature = "page"))]
+        let _ = (name, decision);
+    }
+
+    /// A request of a key that is let through.
+    #[cfg(feature = "page")]
+    pub(crate) fn let_through(&self) {
+        self.let_through.add(1);
     }
 
     /// What a shadow rule would have decided about a request of this cost. What a candidate allows
@@ -160,6 +193,27 @@ impl RuleCounters {
         self.unmatched.get()
     }
 
+    /// The numbers that rates are made of.
+    #[cfg(feature = "page")]
+    pub(crate) fn totals(&self) -> Totals {
+        let sum = |counters: &[Counter]| counters.iter().map(Counter::get).sum::<u64>();
+        let [allowed, denied, never, shadow] = self.decisions.each_ref();
+        Totals {
+            allowed: sum(allowed),
+            denied: sum(denied) + sum(never),
+            shadow: sum(shadow),
+            errors: sum(&self.store_errors) + sum(&self.key_errors),
+            near: self.near_limit.get(),
+            let_through: self.let_through.get(),
+            by_fallback: [allowed, denied, never]
+                .map(|sources| sources[Source::Fallback as usize].get())
+                .iter()
+                .sum(),
+            store_errors: self.store_errors.each_ref().map(Counter::get),
+            latency: self.latency.numbers(),
+        }
+    }
+
     pub(crate) fn snapshot(&self, rule: &Rule) -> RuleSnapshot {
         let decisions = self.decisions.each_ref();
         let decisions = decisions.map(|sources| sources.each_ref().map(Counter::get));
@@ -188,6 +242,7 @@ impl RuleCounters {
             store_errors: self.store_errors.each_ref().map(Counter::get),
             key_errors: self.key_errors.each_ref().map(Counter::get),
             shadow_errors: self.shadow_errors.get(),
+            let_through: self.let_through.get(),
             proceeded: self.proceeded.get(),
             unknown_plans: self.unknown_plans.get(),
             waiting: self.waiting.get(),

@@ -41,6 +41,9 @@ pub struct RuleSnapshot {
     /// [errors](Self::store_errors) of the store, and their times are not in the
     /// [latency](Self::latency).
     pub shadow_errors: u64,
+    /// Requests of keys that were let through for a while, as the page lets an operator do: they
+    /// were admitted without a question, and charged nothing.
+    pub let_through: u64,
     /// Requests that were admitted without a decision, because the rule or an error callback says
     /// so, as [`FailOpen`](crate::FailOpen) does.
     pub proceeded: u64,

@@ -296,6 +296,12 @@ impl Rule {
         &self.path
     }
 
+    /// The path, for whoever keeps it longer than the rule.
+    #[cfg(feature = "page")]
+    pub(crate) const fn shared_path(&self) -> &Arc<str> {
+        &self.path
+    }
+
     /// The quotas with their names.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
