@@ -3,6 +3,10 @@
 /// Calls the macro of `tracing` that is named like the level, such as `tracing::error!`. Without
 /// the feature `tracing` it does nothing.
 macro_rules! event {
+    ($level:ident: $message:literal) => {{
+        #[cfg(feature = "tracing")]
+        tracing::$level!($message);
+    }};
     ($level:ident: $($field:ident),+, $message:literal) => {{
         #[cfg(feature = "tracing")]
         tracing::$level!($($field),+, $message);

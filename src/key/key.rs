@@ -117,6 +117,32 @@ impl Key {
         }
     }
 
+    /// The key with this [text](Self::as_str); `None` if no key has it. An empty text is that of a
+    /// key without parts.
+    #[cfg(feature = "page")]
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let is_possible = |byte: u8| is_plain(byte) || b":%#~|<>".contains(&byte);
+        if !text.bytes().all(is_possible) {
+            return None;
+        }
+        // Between these stand several parts in one.
+        let mut depth = 0_i32;
+        let mut parts = u32::from(!text.is_empty());
+        for byte in text.bytes() {
+            match byte {
+                b'<' => depth += 1,
+                b'>' => depth -= 1,
+                b':' if depth == 0 => parts += 1,
+                _ => {}
+            }
+        }
+        Some(Self {
+            encoded: text.to_owned(),
+            parts,
+            is_address: false,
+        })
+    }
+
     /// The encoded parts, joined by `:`.
     ///
     /// A key without parts and a key of one empty part both give the empty string.

@@ -18,6 +18,9 @@ pub(crate) struct Defaults {
     pub(crate) exempt: Vec<Arc<Exempt>>,
     pub(crate) plan: Option<Arc<ChoosePlan>>,
     pub(crate) peer: Option<PeerHook>,
+    /// Keys that an operator lets through, the same for all layers.
+    #[cfg(feature = "page")]
+    pub(crate) let_through: Arc<super::KeysLetThrough>,
 }
 
 impl fmt::Debug for Defaults {

@@ -67,6 +67,8 @@ mod decide;
 mod defaults;
 pub(crate) mod headers;
 mod inspector;
+#[cfg(feature = "page")]
+mod keys_let_through;
 mod outage;
 mod outcome;
 mod rate_limit;
@@ -85,6 +87,8 @@ pub(crate) use decide::Verdict;
 pub(crate) use defaults::Defaults;
 pub(crate) use headers::Headers;
 pub(crate) use inspector::Warnings;
+#[cfg(feature = "page")]
+pub(crate) use keys_let_through::KeysLetThrough;
 pub use rate_limit::RateLimit;
 pub(crate) use rate_limit_layer::RateLimitLayer;
 #[cfg(feature = "lock")]

@@ -56,6 +56,7 @@ where
         settings.inspect(&rule, Some(request.headers()));
         let (take, request) = settings.take_for(rule, request);
         let action = match take {
+            Ok(take) if settings.let_through(&take) => Action::Pass,
             Ok(mut take) => {
                 let store = settings.decider.store();
                 if let Some(failure) = Outage::known(request.extensions(), store) {

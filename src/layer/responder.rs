@@ -122,6 +122,7 @@ impl Responder {
             }
             Verdict::Denied(take, decision) => {
                 self.counters.decided(take.rule(), decision, take.cost());
+                self.counters.denied(take.count_name(), decision);
                 self.log_denial(take, decision);
             }
             Verdict::Failed(..) => {}

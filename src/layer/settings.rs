@@ -31,6 +31,9 @@ pub(crate) struct Settings {
     pub(super) decider: Arc<Decider>,
     pub(super) responder: Arc<Responder>,
     pub(super) inspector: Arc<Inspector>,
+    /// Keys that an operator lets through.
+    #[cfg(feature = "page")]
+    pub(super) let_through: Option<Arc<super::KeysLetThrough>>,
 }
 
 /// Computes the cost of a request from its head.
@@ -66,6 +69,8 @@ impl Settings {
             decider: Arc::new(decider),
             responder: Arc::new(responder),
             inspector: Arc::new(inspector),
+            #[cfg(feature = "page")]
+            let_through: None,
         }
     }
 
@@ -98,6 +103,8 @@ impl Settings {
             decider: Arc::new(decider),
             responder: Arc::new(responder),
             inspector: Arc::new(Inspector::new(warnings)),
+            #[cfg(feature = "page")]
+            let_through: Some(defaults.let_through),
             ..Self::new(RuleSource::Named {
                 rules: rules.clone(),
                 path: path.into(),
@@ -171,6 +178,18 @@ impl Settings {
     pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
         let rule = self.known_rule()?;
         Some(self.responder.counters.snapshot(&rule))
+    }
+
+    /// Whether an operator lets the key of this take through. Such a request is counted.
+    #[inline]
+    pub(super) fn let_through(&self, take: &Take) -> bool {
+        #[cfg(feature = "page")]
+        if self.let_through.as_ref().is_some_and(|it| it.contain(take)) {
+            self.responder.counters.let_through();
+            return true;
+        }
+        let _ = take;
+        false
     }
 
     /// What the request asks of the store, or what becomes of it without a question.
