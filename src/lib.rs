@@ -62,6 +62,7 @@
 //! | limit a gRPC service | [`RateLimitLayer`]: gRPC requests get gRPC answers; [`PeerIp::peer`] | [`callback::Problem`] |
 //! | find mistakes in the set-up | [`Limits::warnings`], [`Limits::verify`] | [`warning`] |
 //! | see what is counted | [`Limits::snapshot`]; for Prometheus and others: `Limits::publish_metrics_every_second` | [`metrics`] |
+//! | see who is limited now, let a customer through | `Limits::page` | [`page`] |
 //! | choose how requests are counted | [`Algorithm`] | [`algorithm`] |
 //! | wait for permits in code | `RateLimiter` | [`limiter`] |
 //! | let one at a time in, in the whole fleet | `Lock`, `ExclusiveLayer` | [`lock`] |
@@ -96,6 +97,7 @@
 //!   summary of a rule's denials at most every 10 s, and the span `tidegate.take` around the
 //!   store's call;
 //! - `metrics`: what layers count, published once per second for Prometheus and others;
+//! - `page`: a page that shows who is limited now, and lets an operator help a customer;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;
 //! - `full`: all of these.
 //!
@@ -122,6 +124,8 @@
     doc = "[`limiter`]: https://docs.rs/tidegate"
 )]
 #![cfg_attr(not(feature = "lock"), doc = "[`lock`]: https://docs.rs/tidegate")]
+#![cfg_attr(feature = "page", doc = "[`page`]: crate::page")]
+#![cfg_attr(not(feature = "page"), doc = "[`page`]: https://docs.rs/tidegate")]
 
 pub mod algorithm;
 pub mod callback;
@@ -146,6 +150,8 @@ pub mod live;
 pub mod lock;
 mod log_on_change;
 pub mod metrics;
+#[cfg(feature = "page")]
+pub mod page;
 mod quota;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -175,6 +181,8 @@ pub use key::matched_path::MatchedPath;
 pub use layer::headers::Headers;
 pub use layer::rate_limit_layer::RateLimitLayer;
 pub use limits::limits::Limits;
+#[cfg(feature = "page")]
+pub use page::Page;
 pub use quota::Quota;
 pub use rule::rule::Rule;
 pub use rule::rules::Rules;

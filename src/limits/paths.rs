@@ -1,8 +1,14 @@
 use std::collections::BTreeMap;
+#[cfg(any(feature = "metrics", feature = "page"))]
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+#[cfg(feature = "page")]
+use crate::metrics::{LimitedKeys, RuleSnapshot, Totals};
 use crate::metrics::{NearLimit, RuleCounters, Snapshot};
+#[cfg(feature = "page")]
+use crate::rule::Rule;
 use crate::rule::Rules;
 use crate::sync::lock;
 
@@ -15,6 +21,11 @@ pub(super) struct Paths {
     counters: Mutex<BTreeMap<Box<str>, Arc<RuleCounters>>>,
     /// Questions about paths that have no counters.
     unmatched: AtomicU64,
+    /// Threads and tasks that own the paths and end with the last layer.
+    #[cfg(any(feature = "metrics", feature = "page"))]
+    watchers: AtomicUsize,
+    #[cfg(feature = "page")]
+    pub(super) limited: Arc<LimitedKeys>,
 }
 
 impl Paths {
@@ -30,7 +41,11 @@ impl Paths {
         if let Some(known) = paths.get(path) {
             return Arc::clone(known);
         }
-        let counters = Arc::new(RuleCounters::new(near_limit));
+        #[cfg(not(feature = "page"))]
+        let counters = RuleCounters::new(near_limit);
+        #[cfg(feature = "page")]
+        let counters = RuleCounters::with_limited(near_limit, &self.limited);
+        let counters = Arc::new(counters);
         if paths.len() < MAX_PATHS {
             paths.insert(path.into(), Arc::clone(&counters));
         }
@@ -56,12 +71,41 @@ impl Paths {
         }
     }
 
-    /// Whether this is the last owner of the paths, and no layer of them is left.
-    #[cfg(feature = "metrics")]
+    /// What the layers of a path have counted under its rule.
+    #[cfg(feature = "page")]
+    pub(super) fn snapshot_of(&self, rule: &Rule) -> Option<RuleSnapshot> {
+        let paths = lock(&self.counters);
+        Some(paths.get(rule.path())?.snapshot(rule))
+    }
+
+    /// The numbers of each path that has a rule.
+    #[cfg(feature = "page")]
+    pub(super) fn totals(&self, rules: &Rules, mut each: impl FnMut(&str, Totals)) {
+        for (path, counters) in lock(&self.counters).iter() {
+            if rules.find(path).is_some() {
+                each(path, counters.totals());
+            }
+        }
+    }
+
+    /// One more thread or task owns the paths from now on, until they are unused.
+    #[cfg(any(feature = "metrics", feature = "page"))]
+    pub(super) fn add_watcher(&self) {
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A watcher ends.
+    #[cfg(any(feature = "metrics", feature = "page"))]
+    pub(super) fn remove_watcher(&self) {
+        self.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether only watchers own the paths, and no layer of them is left.
+    #[cfg(any(feature = "metrics", feature = "page"))]
     pub(super) fn are_unused(self: &Arc<Self>) -> bool {
         // Without another owner, no layer can be made any more.
-        let is_only_owner = Arc::strong_count(self) == 1;
-        is_only_owner
+        let is_only_watched = Arc::strong_count(self) <= self.watchers.load(Ordering::Relaxed);
+        is_only_watched
             && lock(&self.counters)
                 .values()
                 .all(|it| Arc::strong_count(it) == 1)

@@ -34,6 +34,7 @@ impl Limits {
         if self.publisher.set_periodic() {
             // The thread keeps no connection to a store.
             let limits = self.without_store();
+            limits.paths.add_watcher();
             let thread = thread::Builder::new().name("tidegate-metrics".to_owned());
             let started = thread.spawn(move || limits.publish_until_unused());
             started.expect("a thread for metrics");
@@ -57,6 +58,7 @@ impl Limits {
             // The recorder is user code, and its panic was printed.
             let _ = catch_unwind(AssertUnwindSafe(|| self.publish_metrics()));
             if is_unused {
+                self.paths.remove_watcher();
                 return;
             }
             thread::sleep(Self::INTERVAL);

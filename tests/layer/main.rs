@@ -17,6 +17,8 @@ mod fields;
 mod grpc;
 mod keys;
 mod outcomes;
+#[cfg(feature = "page")]
+mod page;
 mod plans;
 #[cfg(feature = "metrics")]
 mod published;

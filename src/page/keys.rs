@@ -1,0 +1,272 @@
+//! One key: what it has left, its reset, and letting it through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use serde_json::{Map, Value, json};
+
+use super::guard::{Refused, check_change, check_form};
+use super::router::PageState;
+use super::views::{most_limited, quotas};
+use super::{Page, guard};
+use crate::callback::caught;
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::rule::Rule;
+use crate::store::{LetThrough, Store};
+use crate::trace;
+
+/// The longest body of a request, in bytes.
+const MAX_BODY: usize = 16 * 1_024;
+/// The longest name of whoever changes something, in characters.
+const MAX_ACTOR: usize = 100;
+/// How much of a wrong text is repeated, in characters.
+const MAX_SHOWN: usize = 60;
+
+/// A key of a rule that a request is about.
+struct Subject {
+    rule: Arc<Rule>,
+    plan: Option<String>,
+    key: Key,
+    body: Map<String, Value>,
+}
+
+/// What is left of the quotas of a key.
+pub(super) async fn look(State(state): State<Arc<PageState>>, request: Request) -> Response {
+    let page = &state.page;
+    answer(async {
+        let (head, body) = request.into_parts();
+        check_form(&head)?;
+        look_at(page, Subject::read(page, body).await?).await
+    })
+    .await
+}
+
+/// Forgets what counts for a key.
+pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request) -> Response {
+    let page = &state.page;
+    answer(async {
+        let (head, body) = request.into_parts();
+        let by = change(page, &head)?;
+        let subject = Subject::read(page, body).await?;
+        let (path, limits) = (subject.rule.path(), &page.limits);
+        let found = limits.reset(path, subject.key.clone()).await;
+        let found = found.map_err(|error| no_answer(page, &error))?;
+        limits.forget_denials(path, &subject.key);
+        limits.monitor.changed();
+        let (row, by) = (subject.row(page), by.unwrap_or_default());
+        trace::event!(info: path, row, by, found, "the count of a key was reset");
+        Ok(json!({"found": found}))
+    })
+    .await
+}
+
+/// Lets a key through for a while, or ends that.
+pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Request) -> Response {
+    let page = &state.page;
+    answer(async {
+        let (head, body) = request.into_parts();
+        let by = change(page, &head)?;
+        let subject = Subject::read(page, body).await?;
+        let longest = LetThrough::LONGEST.as_secs();
+        let seconds = subject.body.get("seconds").and_then(Value::as_u64);
+        let seconds = seconds.filter(|it| *it <= longest).ok_or_else(|| {
+            wrong(format!(
+                "seconds is not there or wrong, expected 0 to {longest}: 0 ends it"
+            ))
+        })?;
+        let one = LetThrough {
+            path: subject.rule.path().into(),
+            key: subject.key.as_str().into(),
+            by: by.as_deref().map(Arc::from),
+            time: Duration::from_secs(seconds),
+        };
+        let limits = &page.limits;
+        let kept = limits.shared_store().let_through(&one).await;
+        let is_kept = kept.map_err(|error| no_answer(page, &error))?;
+        // This process does not wait for the next list.
+        let is_added = is_kept != Some(false) && limits.let_through().set(one);
+        if !is_added {
+            let message = format!("{} keys are let through already", LetThrough::MAX);
+            return Err((StatusCode::CONFLICT, message));
+        }
+        limits.monitor.changed();
+        let path = subject.rule.path();
+        let (row, by) = (subject.row(page), by.unwrap_or_default());
+        trace::event!(info: path, row, by, seconds, "a key is let through");
+        Ok(json!({"ends_in_s": (seconds > 0).then_some(seconds as f64)}))
+    })
+    .await
+}
+
+/// Who changes something, if they may.
+fn change(page: &Page, head: &Parts) -> Result<Option<String>, Refused> {
+    check_form(head)?;
+    check_change(page, head)?;
+    let Some(actor) = &page.actor else {
+        return Ok(None);
+    };
+    let actor = caught("actor", "", || actor(head));
+    let panicked = |_| {
+        let message = "the actor could not be told, nothing was changed";
+        (StatusCode::INTERNAL_SERVER_ERROR, message.to_owned())
+    };
+    let actor = actor.map_err(panicked)?;
+    Ok(actor.map(|actor| actor.chars().take(MAX_ACTOR).collect()))
+}
+
+async fn look_at(page: &Page, subject: Subject) -> Result<Value, Refused> {
+    let Subject {
+        rule, key, plan, ..
+    } = &subject;
+    let path = rule.path();
+    let mut peek = page.limits.peek(path, key.clone());
+    if let Some(plan) = plan {
+        peek = peek.plan(plan);
+    }
+    let state = peek.await.map_err(|error| no_answer(page, &error))?;
+    let of_plan = plan.as_ref().and_then(|plan| rule.of_plan(plan));
+    let rule_of_plan = of_plan.as_ref().unwrap_or(rule);
+    let mut quotas = quotas(rule_of_plan.policies());
+    let states = state.iter().flat_map(|state| state.quotas());
+    for (quota, state) in quotas.iter_mut().zip(states) {
+        quota["remaining"] = state.remaining().into();
+        quota["reset_in_s"] = state.reset_after().as_secs_f64().into();
+    }
+    let fits = state.is_some_and(|state| state.remaining() >= rule.cost());
+    let let_through = page.limits.let_through().time_of(path, key.as_str());
+    Ok(json!({
+        "rule": path,
+        "row": subject.row(page),
+        "key": page.shows_keys.then(|| key.as_str()),
+        "allowed": fits,
+        "quotas": quotas,
+        "let_through_in_s": let_through.map(|it| it.as_secs_f64()),
+    }))
+}
+
+impl Subject {
+    async fn read(page: &Page, body: axum::body::Body) -> Result<Self, Refused> {
+        let body = axum::body::to_bytes(body, MAX_BODY).await.map_err(|_| {
+            let message = format!("the body is longer than {MAX_BODY} bytes, or was cut off");
+            (StatusCode::PAYLOAD_TOO_LARGE, message)
+        })?;
+        let body: Map<String, Value> = serde_json::from_slice(&body)
+            .map_err(|error| wrong(format!("the body is no JSON object: {error}")))?;
+        let string = |name: &str| match body.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.as_str())),
+            Some(_) => Err(wrong(format!("{name} is no string"))),
+        };
+        let path = string("rule")?.ok_or_else(|| wrong("rule is missing".to_owned()))?;
+        let rule = page.limits.rules().peek().find(path).cloned();
+        let rule = rule.ok_or_else(|| {
+            let message = format!("there is no rule {:?}", shown(path));
+            (StatusCode::NOT_FOUND, message)
+        })?;
+        let plan = string("plan")?.filter(|plan| !plan.is_empty());
+        if let Some(plan) = plan.filter(|plan| rule.of_plan(plan).is_none()) {
+            let plans: Vec<_> = rule.plans().collect();
+            let plans = plans.join(", ");
+            return Err(wrong(format!(
+                "the rule has no plan {:?}, expected one of: {plans}",
+                shown(plan)
+            )));
+        }
+        let key = match (string("key")?, string("row")?) {
+            (Some(text), None) => key_of(text)?,
+            (None, Some(row)) => page.key_of_row(path, row)?,
+            _ => return Err(wrong("expected either key or row".to_owned())),
+        };
+        let plan = plan.map(str::to_owned);
+        Ok(Self {
+            rule,
+            plan,
+            key,
+            body,
+        })
+    }
+
+    fn row(&self, page: &Page) -> String {
+        page.limits.monitor.row(self.rule.path(), self.key.as_str())
+    }
+}
+
+impl Page {
+    /// The key that a view shows in this row.
+    fn key_of_row(&self, path: &str, row: &str) -> Result<Key, Refused> {
+        let is_it = |key: &str| self.limits.monitor.row(path, key) == row;
+        let (known, _) = self.limits.most_denied(usize::MAX);
+        let mut own = known.into_iter().filter(|one| *one.path == *path);
+        if let Some(one) = own.find(|one| is_it(one.key.as_str())) {
+            return Ok(one.key);
+        }
+        let of_fleet = most_limited(&self.limits).into_iter();
+        let of_fleet = of_fleet.filter(|it| it.path == path).map(|it| it.key);
+        let listed = self.limits.let_through().list().into_iter();
+        let listed = listed.filter(|it| *it.path == *path);
+        let mut keys = of_fleet.chain(listed.map(|it| it.key.to_string()));
+        match keys.find(|key| is_it(key)) {
+            Some(key) => key_of(&key),
+            None => {
+                let message = "this row is not known any more: look the key up by its text";
+                Err((StatusCode::NOT_FOUND, message.to_owned()))
+            }
+        }
+    }
+}
+
+/// The key with this text. An address stands for the key that extractors make of it.
+fn key_of(text: &str) -> Result<Key, Refused> {
+    if let Ok(address) = text.parse::<std::net::IpAddr>() {
+        return Ok(Key::from(address));
+    }
+    Key::of_text(text).ok_or_else(|| {
+        wrong(format!(
+            "key is {:?}, expected the text of a key: parts joined by \":\", in which everything \
+             but letters, digits and -._/@!$&'()*+,;=? is written as %3A",
+            shown(text)
+        ))
+    })
+}
+
+/// The answer, or the refusal with its reason.
+async fn answer(made: impl Future<Output = Result<Value, Refused>>) -> Response {
+    match made.await {
+        Ok(answer) => json_response(StatusCode::OK, &answer),
+        Err((status, message)) => refuse(status, &message),
+    }
+}
+
+pub(super) fn refuse(status: StatusCode, message: &str) -> Response {
+    json_response(status, &json!({"error": message}))
+}
+
+fn json_response(status: StatusCode, value: &Value) -> Response {
+    let fields = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (status, fields, value.to_string()).into_response()
+}
+
+fn no_answer(page: &Page, error: &StoreError) -> guard::Refused {
+    let message = match page.shows_keys {
+        true => error.to_string(),
+        false => format!("the store gave no answer: {}", error.kind().name()),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, message)
+}
+
+fn wrong(message: String) -> guard::Refused {
+    (StatusCode::BAD_REQUEST, message)
+}
+
+/// The beginning of a text.
+fn shown(text: &str) -> String {
+    text.chars().take(MAX_SHOWN).collect()
+}

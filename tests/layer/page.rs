@@ -1,0 +1,155 @@
+//! The page: its views, its operations, and who may use them.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::routing::get;
+use http::{Request, Response, StatusCode};
+use serde_json::{Value, json};
+use tidegate::{Header, Limits, Page, Quota, Rule};
+use tokio::time::sleep;
+use tower::ServiceExt;
+
+/// Users may send two requests a minute to `/search`, and the page is at `/limits`.
+struct App {
+    limits: Limits,
+    router: Router,
+}
+
+impl App {
+    fn new(page: impl FnOnce(Page) -> Page) -> Self {
+        let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+        let limits = Limits::new([rule]).key(Header::new("x-user"));
+        let router = Router::new()
+            .route("/search", get("found").layer(limits.layer("search")))
+            .nest_service("/limits", page(limits.page()).router());
+        Self { limits, router }
+    }
+
+    async fn send(&self, request: Request<Body>) -> Response<Body> {
+        let answered = self.router.clone().oneshot(request).await;
+        answered.expect("routers do not fail")
+    }
+
+    async fn search(&self, user: &str) -> StatusCode {
+        let request = Request::get("/search").header("x-user", user);
+        let request = request.body(Body::empty()).expect("a request");
+        self.send(request).await.status()
+    }
+
+    async fn view(&self, view: &str) -> Value {
+        let request = Request::get(format!("/limits/api/{view}"));
+        let response = self
+            .send(request.body(Body::empty()).expect("a request"))
+            .await;
+        assert_eq!(response.status(), StatusCode::OK, "{view}");
+        body(response).await
+    }
+
+    async fn post(&self, what: &str, value: Value) -> (StatusCode, Value) {
+        let response = self.send(posted(what, &value)).await;
+        (response.status(), body(response).await)
+    }
+}
+
+fn posted(what: &str, value: &Value) -> Request<Body> {
+    Request::post(format!("/limits/api/{what}"))
+        .header("content-type", "application/json")
+        .header("x-tidegate", "1")
+        .header("host", "127.0.0.1:3000")
+        .header("origin", "http://127.0.0.1:3000")
+        .body(Body::from(value.to_string()))
+        .expect("a request")
+}
+
+async fn body(response: Response<Body>) -> Value {
+    let bytes = to_bytes(response.into_body(), 1 << 24)
+        .await
+        .expect("a body");
+    serde_json::from_slice(&bytes).expect("JSON")
+}
+
+#[tokio::test(start_paused = true)]
+async fn rates_are_shown_by_the_second() {
+    let app = App::new(|page| page);
+    sleep(Duration::from_millis(1_500)).await;
+    for _ in 0..5 {
+        app.search("alice").await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    let now = app.view("now").await;
+    let rule = &now["rules"][0];
+    assert_eq!(rule["rule"], "search");
+    assert_eq!(rule["total"]["allowed"], 2, "{rule}");
+    assert_eq!(rule["total"]["denied"], 3);
+    let seconds = |name: &str| rule[name].as_array().expect("an array").clone();
+    assert_eq!(seconds("allowed"), [json!(0), json!(2), json!(0)]);
+    assert_eq!(seconds("denied"), [json!(0), json!(3), json!(0)]);
+    assert_eq!((&now["first"], &now["tick"]), (&json!(1), &json!(3)));
+
+    let later = app.view("now?after=2").await;
+    assert_eq!(later["rules"][0]["denied"], json!([0]));
+    assert_eq!(later["first"], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_limited_is_shown_by_a_hash_and_helped_by_it() {
+    let app = App::new(Page::allow_changes);
+    sleep(Duration::from_millis(1_100)).await;
+    for _ in 0..5 {
+        app.search("alice").await;
+    }
+    app.search("bob").await;
+    sleep(Duration::from_millis(1_000)).await;
+    let limited = app.view("limited").await;
+    let rows = limited["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 1, "{limited}");
+    assert_eq!(
+        (&rows[0]["denials"], &rows[0]["key"]),
+        (&json!(3), &Value::Null)
+    );
+    assert!(!limited.to_string().contains("alice"));
+
+    let (status, answer) = app
+        .post(
+            "let-through",
+            json!({"rule": "search", "row": rows[0]["row"], "seconds": 60}),
+        )
+        .await;
+    assert_eq!(
+        (status, answer),
+        (StatusCode::OK, json!({"ends_in_s": 60.0}))
+    );
+    assert_eq!(app.search("alice").await, StatusCode::OK);
+    let allowed = app
+        .limits
+        .check("search", Header::new("x-user").key("alice"))
+        .await;
+    assert!(allowed.expect("it is let through").decision.is_none());
+    let snapshot = app.limits.snapshot();
+    let counted = snapshot.rule("search").expect("a layer uses it");
+    assert_eq!(counted.let_through, 2);
+
+    let (_, left) = app
+        .post("key", json!({"rule": "search", "key": "alice"}))
+        .await;
+    assert_eq!(
+        left["quotas"][0]["remaining"], 0,
+        "nothing was charged: {left}"
+    );
+
+    // By its own end, or because an operator ends it.
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(app.search("alice").await, StatusCode::OK);
+    let ended = json!({"rule": "search", "key": "alice", "seconds": 0});
+    assert_eq!(app.post("let-through", ended).await.0, StatusCode::OK);
+    assert_eq!(app.search("alice").await, StatusCode::TOO_MANY_REQUESTS);
+
+    let reset = json!({"rule": "search", "key": "alice"});
+    assert_eq!(
+        app.post("reset", reset).await,
+        (StatusCode::OK, json!({"found": true}))
+    );
+    assert_eq!(app.search("alice").await, StatusCode::OK);
+}
