@@ -20,7 +20,10 @@ struct App {
 impl App {
     fn new(page: impl FnOnce(Page) -> Page) -> Self {
         let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
-        let limits = Limits::new([rule]).key(Header::new("x-user"));
+        Self::of(Limits::new([rule]).key(Header::new("x-user")), page)
+    }
+
+    fn of(limits: Limits, page: impl FnOnce(Page) -> Page) -> Self {
         let router = Router::new()
             .route("/search", get("found").layer(limits.layer("search")))
             .nest_service("/limits", page(limits.page()).router());
@@ -152,4 +155,141 @@ async fn who_is_limited_is_shown_by_a_hash_and_helped_by_it() {
         (StatusCode::OK, json!({"found": true}))
     );
     assert_eq!(app.search("alice").await, StatusCode::OK);
+}
+
+/// Two processes of a service over one Redis: each has limits of its own.
+#[cfg(feature = "redis")]
+mod fleet {
+    use std::future::Future;
+    use std::time::Instant;
+
+    use tidegate::Resilient;
+    use test_support::Redis;
+
+    use super::*;
+
+    fn limits(redis: &Redis, service: &str) -> Limits {
+        let store = Resilient::redis(&*redis.url, service).expect("an address");
+        let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+        let limits = Limits::new([rule]).key(Header::new("x-user"));
+        limits.store(store.timeout(Duration::from_secs(2)))
+    }
+
+    /// The first such view within a time.
+    async fn within<T, Asked: Future<Output = Option<T>>>(
+        seconds: u64,
+        what: &str,
+        mut ask: impl FnMut() -> Asked,
+    ) -> T {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = ask().await {
+                return found;
+            }
+            assert!(began.elapsed() < Duration::from_secs(seconds), "{what}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn processes_see_each_other_and_obey() {
+        let redis = Redis::start();
+        let app = App::of(limits(&redis, "shop"), Page::allow_changes);
+        let other = App::of(limits(&redis, "shop"), Page::show_keys);
+        let stranger = App::of(limits(&redis, "shop2"), Page::show_keys);
+        let processes = async || {
+            let fleet = app.view("fleet").await;
+            fleet["processes"].as_array().expect("processes").len()
+        };
+        within(5, "two processes", async || {
+            (processes().await == 2).then_some(())
+        })
+        .await;
+
+        // Denied by the other process, shown by this one.
+        for _ in 0..5 {
+            other.search("alice").await;
+        }
+        let row = within(5, "a row", async || {
+            app.view("limited").await["rows"].get(0).cloned()
+        });
+        let row = row.await;
+        assert_eq!(row["denials"], 3, "{row}");
+        let of_other = within(5, "a row", async || {
+            other.view("limited").await["rows"].get(0).cloned()
+        });
+        let of_other = of_other.await;
+        assert_eq!(
+            (&of_other["row"], &of_other["key"]),
+            (&row["row"], &json!("alice"))
+        );
+        for _ in 0..3 {
+            stranger.search("alice").await;
+        }
+        let of_stranger = within(5, "a row", async || {
+            stranger.view("limited").await["rows"].get(0).cloned()
+        });
+        assert_ne!(of_stranger.await["row"], row["row"], "another secret");
+
+        // Let through by this process, obeyed by the other one.
+        let body = json!({"rule": "search", "row": row["row"], "seconds": 600});
+        assert_eq!(app.post("let-through", body).await.0, StatusCode::OK);
+        within(5, "let through", async || {
+            (other.search("alice").await == StatusCode::OK).then_some(())
+        })
+        .await;
+        assert_eq!(
+            stranger.search("alice").await,
+            StatusCode::TOO_MANY_REQUESTS
+        );
+
+        // Every key of the fleet expires.
+        let mut connection = redis.connection();
+        let keys: Vec<String> = redis::cmd("KEYS")
+            .arg("{shop:*~fleet}:*")
+            .query(&mut connection)
+            .expect("keys");
+        assert_eq!(keys.len(), 6, "{keys:?}");
+        for key in keys {
+            let left: i64 = redis::cmd("PTTL")
+                .arg(&key)
+                .query(&mut connection)
+                .expect("a time");
+            assert!(left > 0, "{key}: {left}");
+        }
+
+        drop(other);
+        within(12, "one process", async || {
+            (processes().await == 1).then_some(())
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_let_through_stays_so_while_redis_is_gone() {
+        let mut redis = Redis::start();
+        let app = App::of(limits(&redis, "shop"), Page::allow_changes);
+        let user = |user: &str, seconds: u64| {
+            app.post(
+                "let-through",
+                json!({"rule": "search", "key": user, "seconds": seconds}),
+            )
+        };
+        within(5, "let through", async || {
+            (user("alice", 600).await.0 == StatusCode::OK).then_some(())
+        })
+        .await;
+        redis.kill();
+        let (status, answer) = user("bob", 600).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
+        within(5, "Redis is gone", async || {
+            let fleet = app.view("fleet").await;
+            (fleet["redis_answers"] == false).then_some(())
+        })
+        .await;
+        for _ in 0..3 {
+            assert_eq!(app.search("alice").await, StatusCode::OK);
+        }
+        assert_eq!(app.search("bob").await, StatusCode::SERVICE_UNAVAILABLE);
+    }
 }
