@@ -228,6 +228,11 @@ struct AlgorithmsDoctests;
 #[doc = include_str!("../docs/metrics.md")]
 struct MetricsDoctests;
 
+/// The same of the page on the page.
+#[cfg(all(doctest, feature = "page"))]
+#[doc = include_str!("../docs/page.md")]
+struct PageDoctests;
+
 /// The same of the page for users of other crates.
 #[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../docs/migrating.md")]

@@ -11,7 +11,7 @@ use redis::{Connection, FromRedisValue, Value, cmd};
 use test_support::Redis as Server;
 use tidegate::limiter::{Generation, LimiterBackend, Rate, RateLimiter};
 use tidegate::lock::Lock;
-use tidegate::store::StoreErrorKind;
+use tidegate::store::{LetThrough, Report, StoreErrorKind};
 use tidegate::test_util::ManualClock;
 use tidegate::{Algorithm, Key, Quota, Redis, RedisStore, Resilient, Rule, Store, Take};
 
@@ -111,7 +111,36 @@ async fn all_takes(url: &str, admin: &mut Connection) -> Result<(), Broken> {
     takes_on(store, admin).await
 }
 
+/// What the processes of a service tell each other.
+async fn talk(store: &RedisStore) -> Result<(), Broken> {
+    let key = |seconds| LetThrough {
+        path: "p".into(),
+        key: "a".into(),
+        by: Some("operator".into()),
+        time: Duration::from_secs(seconds),
+    };
+    ensure!(store.let_through(&key(60)).await? == Some(true));
+    let report = |known_version| Report {
+        process: "0123456789abcdef".into(),
+        text: "{}".into(),
+        known_version,
+        random: [7; 16],
+    };
+    let news = store.report(&report(0)).await?.ok_or("there is a fleet")?;
+    let list = news.let_through.ok_or("the list is new")?;
+    ensure!(list.len() == 1 && *list[0].path == *"p" && *list[0].key == *"a");
+    let again = store.report(&report(news.version)).await?;
+    let again = again.ok_or("there is a fleet")?;
+    ensure!(again.let_through.is_none() && again.secret == news.secret);
+    ensure!(store.reports().await?.len() == 1);
+    ensure!(store.let_through(&key(0)).await? == Some(true));
+    let news = store.report(&report(news.version)).await?;
+    ensure!(news.ok_or("there is a fleet")?.let_through == Some(Vec::new()));
+    Ok(())
+}
+
 async fn takes_on(store: RedisStore, admin: &mut Connection) -> Result<(), Broken> {
+    talk(&store).await?;
     let clock = ManualClock::default();
     clock.set(1_000_000_000);
     for algorithm in Algorithm::ALL {

@@ -163,8 +163,8 @@ mod fleet {
     use std::future::Future;
     use std::time::Instant;
 
-    use tidegate::Resilient;
     use test_support::Redis;
+    use tidegate::Resilient;
 
     use super::*;
 

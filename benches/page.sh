@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# What the page costs: the throughput of a flood while 32 browsers poll it, beside the same service
+# without a page (`cargo bench --bench page`, needs wrk), and with valgrind the instructions of a
+# request through the layer with a page at which nobody looks, and without. ROUNDS=n: pairs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+program=$(cargo bench --quiet --all-features --bench page --no-run --message-format=json |
+  sed -n 's/.*"executable":"\([^"]*page-[^"]*\)".*/\1/p' | tail -n 1)
+"$program"
+
+if command -v valgrind >/dev/null; then
+  instructions() {
+    local few many
+    few=$(STEPS=1 count "$@")
+    many=$(STEPS=3 count "$@")
+    echo $(((many - few) / 40000))
+  }
+  count() {
+    env "$@" valgrind --tool=callgrind --callgrind-out-file=/dev/null "$program" 2>&1 |
+      sed -n 's/.*Collected : //p'
+  }
+  echo "| instructions of a request through the layer | without a page | with one | ratio |"
+  echo "|---|---:|---:|---:|"
+  for max in 1000000 5; do
+    case $max in 5) name="mostly denied" ;; *) name="allowed" ;; esac
+    without=$(instructions MAX=$max)
+    with=$(instructions MAX=$max PAGE=1)
+    echo "| $name | $without | $with | $(awk "BEGIN { printf \"%.3f\", $with / $without }") |"
+  done
+fi
