@@ -61,8 +61,8 @@ pub struct Limits {
     /// What the layers of that store give back.
     refunds: RefundQueue,
     pub(super) paths: Arc<Paths>,
-    defaults: Defaults,
-    checks: Arc<Checks>,
+    pub(super) defaults: Defaults,
+    pub(super) checks: Arc<Checks>,
     #[cfg(feature = "metrics")]
     pub(super) publisher: Arc<crate::metrics::Publisher>,
     warnings: Arc<Warnings>,
@@ -312,49 +312,6 @@ impl Limits {
             checks: Arc::default(),
             ..self.clone()
         }
-    }
-
-    /// The same for a task that ends with the last layer. Checks own counters as layers do.
-    #[cfg(feature = "page")]
-    pub(super) fn for_watcher(&self) -> Self {
-        Self {
-            checks: Arc::default(),
-            ..self.clone()
-        }
-    }
-
-    /// The keys that an operator lets through.
-    #[cfg(feature = "page")]
-    pub(crate) fn let_through(&self) -> &crate::layer::KeysLetThrough {
-        &self.defaults.let_through
-    }
-
-    /// What the layers of a path have counted under its rule.
-    #[cfg(feature = "page")]
-    pub(crate) fn snapshot_of(&self, rule: &crate::Rule) -> Option<crate::metrics::RuleSnapshot> {
-        self.paths.snapshot_of(rule)
-    }
-
-    /// The most denied keys of this process, and by how many denials too many one may have.
-    #[cfg(feature = "page")]
-    pub(crate) fn most_denied(&self, at_most: usize) -> (Vec<crate::metrics::LimitedKey>, u64) {
-        self.paths.limited.most_denied(at_most)
-    }
-
-    /// Forgets who was denied, of one key.
-    #[cfg(feature = "page")]
-    pub(crate) fn forget_denials(&self, path: &str, key: &Key) {
-        self.paths.limited.forget(path, key);
-    }
-
-    /// Whether the newest rules were refused.
-    #[cfg(feature = "page")]
-    pub(crate) fn is_reload_failing(&self) -> bool {
-        #[cfg(feature = "config")]
-        let is_failing = self.status().error.is_some();
-        #[cfg(not(feature = "config"))]
-        let is_failing = false;
-        is_failing
     }
 
     /// The same limits with another default for the layers made from now on.

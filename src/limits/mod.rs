@@ -9,6 +9,8 @@ mod paths;
 mod publish;
 #[cfg(feature = "page")]
 mod rates;
+#[cfg(feature = "page")]
+mod watch;
 
 #[cfg(feature = "page")]
 pub(crate) use fleet::{LimitedRow, Process};

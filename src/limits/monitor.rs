@@ -1,32 +1,29 @@
-//! Watches the limits of this process for the page, and tells the other processes of the service.
+//! What is known of this process and its fleet.
 
 use std::hash::{BuildHasher, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use futures_util::FutureExt;
 use sha2::{Digest, Sha256};
-use tokio::runtime::Handle;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::fleet::{LastSecond, Process};
 use super::limits::Limits;
 use super::rates::RateHistory;
-use crate::store::{Report, Store};
+use crate::key::Key;
+use crate::layer::KeysLetThrough;
+use crate::metrics::{LimitedKey, RuleSnapshot};
+use crate::rule::Rule;
 use crate::sync::lock;
-use crate::trace;
 
 /// What is known of this process and of its fleet, for pages. Clones of [`Limits`] share it.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     /// This process: 16 hexadecimal digits.
     pub(crate) process: Arc<str>,
-    has_started: AtomicBool,
+    pub(super) has_started: AtomicBool,
     /// Whether a page is there: without one, nothing is kept but what the fleet is told.
-    has_page: AtomicBool,
-    state: Mutex<State>,
+    pub(super) has_page: AtomicBool,
+    pub(super) state: Mutex<State>,
     /// Rises with whatever a view shows beside the seconds.
     pub(crate) changes: AtomicU64,
     /// When a page asked for the fleet last, in seconds.
@@ -34,21 +31,17 @@ pub(crate) struct Monitor {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    rates: RateHistory,
-    second: LastSecond,
-    secret: [u8; 16],
+pub(super) struct State {
+    pub(super) rates: RateHistory,
+    pub(super) second: LastSecond,
+    /// Pages hash keys with it. It is that of the service once the fleet has one.
+    pub(super) secret: [u8; 16],
     /// The version of the list of keys that are let through.
-    version: u64,
+    pub(super) version: u64,
     /// Whether the last report was kept. `None` before the first one, and without a fleet.
-    is_kept: Option<bool>,
-    processes: Arc<Vec<Process>>,
+    pub(super) is_kept: Option<bool>,
+    pub(super) processes: Arc<Vec<Process>>,
 }
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// How long telling the fleet and hearing from it may take.
-const MAX_EXCHANGE: Duration = Duration::from_secs(3);
 
 /// A view of the fleet is kept up to date for so many seconds after somebody looked.
 const FLEET_WANTED_FOR: u64 = 10;
@@ -69,165 +62,41 @@ impl Default for Monitor {
     }
 }
 
+/// What views and their operations ask.
 impl Limits {
-    /// Lets this process take part in the fleet that a [page](Self::page) of another process shows,
-    /// and obey when an operator [lets a key through](crate::page) there. A process with a page of
-    /// its own takes part anyway.
-    ///
-    /// With a store on Redis, a task tells Redis once a second how this process fares, under the
-    /// store's prefix. It ends within two seconds after the last layer and the last clone of these
-    /// limits. Calling this again, also on a clone, changes nothing.
-    ///
-    /// Outside of a tokio runtime with a timer it does nothing, and says so in the log.
-    ///
-    /// ```
-    /// use tidegate::{Limits, Quota, Rule};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limits = Limits::new([Rule::new("login", [Quota::per_minute(5)])?]);
-    /// limits.join_fleet();
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn join_fleet(&self) {
-        if !self.watch_process() {
-            trace::event!(warn: "join_fleet was called outside of a tokio runtime: it does nothing");
-        }
-    }
-
-    /// Begins to keep what a page shows. Returns whether there is a runtime to do it.
-    pub(crate) fn watch_for_page(&self) -> bool {
-        self.monitor.has_page.store(true, Ordering::Relaxed);
-        self.watch_process()
-    }
-
-    fn watch_process(&self) -> bool {
-        if self.monitor.has_started.load(Ordering::Relaxed) {
-            return true;
-        }
-        let Ok(runtime) = Handle::try_current() else {
-            return false;
-        };
-        // Nothing else tells whether there is a timer.
-        if catch_unwind(|| drop(sleep(Duration::ZERO))).is_err() {
-            return false;
-        }
-        if !self.monitor.has_started.swap(true, Ordering::Relaxed) {
-            // Without the checks, which own counters as layers do.
-            let limits = self.for_watcher();
-            limits.paths.add_watcher();
-            runtime.spawn(limits.watch_until_unused());
-        }
-        true
-    }
-
-    async fn watch_until_unused(self) {
-        let _watcher = Watcher(&self);
-        tokio::join!(self.sample_each_second(), self.exchange_each_second());
-    }
-
-    async fn sample_each_second(&self) {
-        let began = Instant::now();
-        let mut seconds = interval(SECOND);
-        seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        while !self.paths.are_unused() {
-            seconds.tick().await;
-            self.sample(began.elapsed().as_secs());
-        }
-    }
-
-    async fn exchange_each_second(&self) {
-        let mut seconds = interval(SECOND);
-        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !self.paths.are_unused() {
-            seconds.tick().await;
-            // A store of somebody else may hang, or panic.
-            let exchange = timeout(MAX_EXCHANGE, self.exchange());
-            let _ = AssertUnwindSafe(exchange).catch_unwind().await;
-        }
-    }
-
-    /// Notes what was counted in the last second.
-    fn sample(&self, tick: u64) {
-        let has_page = self.monitor.has_page.load(Ordering::Relaxed);
-        if has_page {
-            self.paths.limited.set_now(tick);
-        }
-        let mut paths = Vec::new();
-        self.paths.totals(&self.rules().peek(), |path, totals| {
-            paths.push((Box::<str>::from(path), totals));
-        });
-        let paths: Vec<_> = paths.iter().map(|(path, all)| (&**path, *all)).collect();
-        let mut state = lock(&self.monitor.state);
-        state
-            .second
-            .add(tick, paths.iter().map(|(_, totals)| totals));
-        if has_page {
-            state.rates.add(tick, &paths);
-        }
-    }
-
-    /// Tells the fleet how this process fares, and hears from it.
-    async fn exchange(&self) {
-        let store = Arc::clone(self.shared_store());
-        let monitor = &*self.monitor;
-        let (random, known_version) = {
-            let state = lock(&monitor.state);
-            (state.secret, state.version)
-        };
-        let report = Report {
-            process: Arc::clone(&monitor.process),
-            text: self.own_process().text().into(),
-            known_version,
-            random,
-        };
-        let news = store.report(&report).await;
-        let is_wanted = monitor.is_fleet_wanted();
-        let processes = match &news {
-            Ok(Some(_)) if is_wanted => store.reports().await.ok(),
-            _ => None,
-        };
-        let mut state = lock(&monitor.state);
-        match news {
-            // The store has no fleet.
-            Ok(None) => {}
-            Ok(Some(news)) => {
-                state.is_kept = Some(true);
-                state.secret = news.secret;
-                state.version = news.version;
-                if let Some(list) = news.let_through {
-                    self.let_through().replace(list);
-                    monitor.changed();
-                }
-            }
-            Err(error) => {
-                if state.is_kept != Some(false) {
-                    let error = error.to_string();
-                    trace::event!(warn: error, "the fleet is not told how this process fares");
-                }
-                state.is_kept = Some(false);
-            }
-        }
-        let processes = processes.map(|all| all.iter().filter_map(Process::read).collect());
-        // While nobody looks or Redis is gone, nothing is known of the others.
-        state.processes = Arc::new(processes.unwrap_or_default());
-    }
-
     /// How this process fares, for the fleet and for its own page.
     pub(crate) fn own_process(&self) -> Process {
         let second = lock(&self.monitor.state).second.clone();
         Process::own(self, &self.monitor.process, &second)
     }
-}
 
-/// Ends the watch also if its task is aborted or panics.
-struct Watcher<'a>(&'a Limits);
+    /// The keys that an operator lets through.
+    pub(crate) fn let_through(&self) -> &KeysLetThrough {
+        &self.defaults.let_through
+    }
 
-impl Drop for Watcher<'_> {
-    fn drop(&mut self) {
-        self.0.paths.remove_watcher();
-        self.0.monitor.has_started.store(false, Ordering::Relaxed);
+    /// What the layers of a path have counted under its rule.
+    pub(crate) fn snapshot_of(&self, rule: &Rule) -> Option<RuleSnapshot> {
+        self.paths.snapshot_of(rule)
+    }
+
+    /// The most denied keys of this process, and by how many denials too many one may have.
+    pub(crate) fn most_denied(&self, at_most: usize) -> (Vec<LimitedKey>, u64) {
+        self.paths.limited.most_denied(at_most)
+    }
+
+    /// Forgets who was denied, of one key.
+    pub(crate) fn forget_denials(&self, path: &str, key: &Key) {
+        self.paths.limited.forget(path, key);
+    }
+
+    /// Whether the newest rules were refused.
+    pub(crate) fn is_reload_failing(&self) -> bool {
+        #[cfg(feature = "config")]
+        let is_failing = self.status().error.is_some();
+        #[cfg(not(feature = "config"))]
+        let is_failing = false;
+        is_failing
     }
 }
 
@@ -260,7 +129,7 @@ impl Monitor {
         Arc::clone(&state.processes)
     }
 
-    fn is_fleet_wanted(&self) -> bool {
+    pub(super) fn is_fleet_wanted(&self) -> bool {
         let wanted_at = self.fleet_wanted_at.load(Ordering::Relaxed);
         let now = self.tick();
         (wanted_at..=wanted_at.saturating_add(FLEET_WANTED_FOR)).contains(&now)

@@ -54,7 +54,9 @@ impl View {
     /// The same with the seconds that are made one by one; what is earlier is all of it.
     pub(super) fn bounded(self, tick: u64) -> Self {
         match self {
-            Self::Now(Some(after)) if after + MOST_MISSED < tick || after > tick => Self::Now(None),
+            Self::Now(Some(after)) if tick.checked_sub(after).is_none_or(|it| it > MOST_MISSED) => {
+                Self::Now(None)
+            }
             view => view,
         }
     }

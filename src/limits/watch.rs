@@ -1,0 +1,192 @@
+//! Watches the limits of this process, and tells the other processes of the service.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use super::fleet::Process;
+use super::limits::Limits;
+use crate::error::StoreError;
+use crate::store::{News, Report, Store};
+use crate::sync::lock;
+use crate::trace;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How long telling the fleet and hearing from it may take.
+const MAX_EXCHANGE: Duration = Duration::from_secs(3);
+
+impl Limits {
+    /// Lets this process take part in the fleet that a [page](Self::page) of another process shows,
+    /// and obey when an operator [lets a key through](crate::page) there. A process with a page of
+    /// its own takes part anyway.
+    ///
+    /// With a store on Redis, a task tells Redis once a second how this process fares, under the
+    /// store's prefix. It ends within two seconds after the last layer and the last clone of these
+    /// limits. Calling this again, also on a clone, changes nothing.
+    ///
+    /// Outside of a tokio runtime with a timer it does nothing, and says so in the log.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("login", [Quota::per_minute(5)])?]);
+    /// limits.join_fleet();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn join_fleet(&self) {
+        if !self.watch_process() {
+            trace::event!(warn: "join_fleet was called outside of a tokio runtime: it does nothing");
+        }
+    }
+
+    /// Begins to keep what a page shows. Returns whether there is a runtime to do it.
+    pub(crate) fn watch_for_page(&self) -> bool {
+        self.monitor.has_page.store(true, Ordering::Relaxed);
+        self.watch_process()
+    }
+
+    fn watch_process(&self) -> bool {
+        if self.monitor.has_started.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            return false;
+        };
+        // Nothing else tells whether there is a timer. Each panic is printed, so it is tried once.
+        if catch_unwind(|| drop(sleep(Duration::ZERO))).is_err() {
+            self.monitor.has_started.store(true, Ordering::Relaxed);
+            return false;
+        }
+        if !self.monitor.has_started.swap(true, Ordering::Relaxed) {
+            // Without the checks, which own counters as layers do.
+            let limits = self.for_watcher();
+            limits.paths.add_watcher();
+            runtime.spawn(Watcher(limits).run());
+        }
+        true
+    }
+
+    async fn sample_each_second(&self) {
+        let began = Instant::now();
+        let mut seconds = interval(SECOND);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        while !self.paths.are_unused() {
+            seconds.tick().await;
+            self.sample(began.elapsed().as_secs());
+        }
+    }
+
+    async fn exchange_each_second(&self) {
+        let mut seconds = interval(SECOND);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !self.paths.are_unused() {
+            seconds.tick().await;
+            // A store of somebody else may hang, or panic.
+            let exchange = timeout(MAX_EXCHANGE, self.exchange());
+            let _ = AssertUnwindSafe(exchange).catch_unwind().await;
+        }
+    }
+
+    /// Notes what was counted in the last second.
+    fn sample(&self, tick: u64) {
+        let has_page = self.monitor.has_page.load(Ordering::Relaxed);
+        if has_page {
+            self.paths.limited.set_now(tick);
+        }
+        let mut paths = Vec::new();
+        self.paths.totals(&self.rules().peek(), |path, totals| {
+            paths.push((Box::<str>::from(path), totals));
+        });
+        let paths: Vec<_> = paths.iter().map(|(path, all)| (&**path, *all)).collect();
+        let mut state = lock(&self.monitor.state);
+        state
+            .second
+            .add(tick, paths.iter().map(|(_, totals)| totals));
+        if has_page {
+            state.rates.add(tick, &paths);
+        }
+    }
+
+    /// Tells the fleet how this process fares, and hears from it.
+    async fn exchange(&self) {
+        let store = Arc::clone(self.shared_store());
+        let monitor = &*self.monitor;
+        let (random, known_version) = {
+            let state = lock(&monitor.state);
+            (state.secret, state.version)
+        };
+        let report = Report {
+            process: Arc::clone(&monitor.process),
+            text: self.own_process().text().into(),
+            known_version,
+            random,
+        };
+        let news = store.report(&report).await;
+        let has_fleet = matches!(news, Ok(Some(_)));
+        self.hear(news);
+        // While nobody looks or Redis is gone, nothing is known of the others.
+        let mut processes = Vec::new();
+        if has_fleet && monitor.is_fleet_wanted() {
+            let said = store.reports().await.unwrap_or_default();
+            processes = said.iter().filter_map(Process::read).collect();
+        }
+        lock(&monitor.state).processes = Arc::new(processes);
+    }
+
+    /// Obeys what all processes of the service share.
+    fn hear(&self, news: Result<Option<News>, StoreError>) {
+        let mut state = lock(&self.monitor.state);
+        match news {
+            // The store has no fleet.
+            Ok(None) => {}
+            Ok(Some(news)) => {
+                state.is_kept = Some(true);
+                state.secret = news.secret;
+                state.version = news.version;
+                if let Some(list) = news.let_through {
+                    self.let_through().replace(list);
+                    self.monitor.changed();
+                }
+            }
+            Err(error) => {
+                if state.is_kept != Some(false) {
+                    let error = error.to_string();
+                    trace::event!(warn: error, "the fleet is not told how this process fares");
+                }
+                state.is_kept = Some(false);
+            }
+        }
+    }
+
+    /// The same for a task that ends with the last layer. Checks own counters as layers do.
+    pub(super) fn for_watcher(&self) -> Self {
+        let mut limits = self.clone();
+        limits.checks = Arc::default();
+        limits
+    }
+}
+
+/// A task that ends with the last layer. It has ended also if it was aborted or never ran.
+struct Watcher(Limits);
+
+impl Watcher {
+    async fn run(self) {
+        tokio::join!(self.0.sample_each_second(), self.0.exchange_each_second());
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.paths.remove_watcher();
+        self.0.monitor.has_started.store(false, Ordering::Relaxed);
+    }
+}
