@@ -126,6 +126,7 @@
 #![cfg_attr(not(feature = "lock"), doc = "[`lock`]: https://docs.rs/tidegate")]
 #![cfg_attr(feature = "page", doc = "[`page`]: crate::page")]
 #![cfg_attr(not(feature = "page"), doc = "[`page`]: https://docs.rs/tidegate")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
 pub mod callback;
@@ -143,7 +144,7 @@ pub mod key;
 pub mod layer;
 #[cfg(feature = "limiter")]
 pub mod limiter;
-mod limits;
+pub mod limits;
 #[cfg(feature = "config")]
 pub mod live;
 #[cfg(feature = "lock")]
@@ -165,33 +166,25 @@ pub mod test_util;
 mod trace;
 pub mod warning;
 
-pub use algorithm::algorithm::Algorithm;
-pub use callback::degrade_callback::{DegradeCallback, Denied};
-pub use callback::error_callback::{ErrorCallback, ErrorCallbackChain, FailOpen, Failed, Recovery};
-#[cfg(feature = "redis")]
-pub use connection::Redis;
+pub use algorithm::Algorithm;
+pub use callback::{DegradeCallback, Denied};
+pub use callback::{ErrorCallback, ErrorCallbackChain, FailOpen, Failed, Recovery};
 pub use decision::Decision;
 pub use error::{KindError, StoreError};
-pub use key::header::Header;
-pub use key::ip::{ClientIp, PeerIp};
-pub use key::key::Key;
-pub use key::key_extractor::KeyExtractor;
 #[cfg(feature = "axum")]
-pub use key::matched_path::MatchedPath;
-pub use layer::headers::Headers;
-pub use layer::rate_limit_layer::RateLimitLayer;
-pub use limits::limits::Limits;
+pub use key::MatchedPath;
+pub use key::{ClientIp, Header, Key, KeyExtractor, PeerIp};
+pub use layer::{Headers, RateLimitLayer};
+pub use limits::Limits;
 #[cfg(feature = "page")]
 pub use page::Page;
 pub use quota::Quota;
-pub use rule::rule::Rule;
-pub use rule::rules::Rules;
-pub use store::memory::MemoryStore;
 #[cfg(feature = "redis")]
-pub use store::redis::RedisStore;
-pub use store::resilient::Resilient;
-pub use store::store::Store;
-pub use store::take::Take;
+pub use redis::Redis;
+pub use rule::{Rule, Rules};
+#[cfg(feature = "redis")]
+pub use store::RedisStore;
+pub use store::{MemoryStore, Resilient, Store, Take};
 
 /// The examples of the README, compiled.
 #[cfg(all(doctest, feature = "axum", feature = "config", feature = "redis"))]

@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! [`Redis`](crate::Redis) is a process's handle to its connection. A [`RedisAddress`] says where
+//! [`Redis`] is a process's handle to its connection. A [`RedisAddress`] says where
 //! the servers are: one server, a cluster, or a master that sentinels look after. Wherever an
 //! address is expected, its URL may be given, since both are [`IntoRedisAddress`]:
 //!
@@ -35,4 +35,4 @@
 //! A connection that breaks is made again in the background. A question that had been sent by then
 //! fails and is not sent again, because it may have been executed.
 
-pub use crate::connection::{IntoRedisAddress, RedisAddress};
+pub use crate::connection::{IntoRedisAddress, Redis, RedisAddress};

@@ -20,7 +20,8 @@
 //! all quotas of a rule; the others keep a tally for each quota. [`Count`] is the state of any of
 //! them: what a store keeps for a key. It can be written to bytes and read again.
 
-pub(crate) mod algorithm;
+#[allow(clippy::module_inception)]
+mod algorithm;
 mod byte_reader;
 mod count;
 mod counted_along;
@@ -32,9 +33,10 @@ mod sliding_log;
 mod sliding_window;
 mod tallies;
 
+pub use algorithm::Algorithm;
+pub(crate) use algorithm::LeaseEnd;
 #[cfg(feature = "redis")]
 pub(crate) use algorithm::MODULUS_MASK;
-pub(crate) use algorithm::{Algorithm, LeaseEnd};
 pub use count::{Count, CountError, Counting};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;

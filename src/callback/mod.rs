@@ -2,7 +2,7 @@
 //!
 //! A [`DegradeCallback`] answers a request that was denied. An [`ErrorCallback`] answers a request
 //! for which no decision could be made, or whose handler failed. An
-//! [`ErrorCallbackChain`](crate::ErrorCallbackChain) has an error callback for each type of error.
+//! [`ErrorCallbackChain`] has an error callback for each type of error.
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,15 +42,16 @@
 //! what the request expects. Callbacks may be shared by many routes as an `Arc`. A panic in a
 //! callback is logged and answered with a 500, or for gRPC with the status 13.
 
-pub(crate) mod degrade_callback;
-pub(crate) mod error_callback;
+mod degrade_callback;
+mod error_callback;
 pub(crate) mod grpc;
 mod problem_document;
 
-pub use degrade_callback::BoxFuture;
-pub(crate) use degrade_callback::{DegradeCallback, Denied};
-pub use error_callback::{AlsoWithFallback, FailureKind};
-pub(crate) use error_callback::{Cause, ErrorCallback, Failed, Recovery, recover, recover_inner};
+pub use degrade_callback::{BoxFuture, DegradeCallback, Denied};
+pub use error_callback::{
+    AlsoWithFallback, ErrorCallback, ErrorCallbackChain, FailOpen, Failed, FailureKind, Recovery,
+};
+pub(crate) use error_callback::{Cause, recover, recover_inner};
 pub use grpc::is_grpc;
 pub use problem_document::Problem;
 pub(crate) use problem_document::{

@@ -25,9 +25,9 @@
 //! | requests are counted by | extractor |
 //! |---|---|
 //! | nothing: all requests of the path together | [`Everyone`], the default |
-//! | the address of the socket's peer | [`PeerIp`](crate::PeerIp) |
-//! | the client's address behind proxies | [`ClientIp`](crate::ClientIp), with its [`Forwarding`] field |
-//! | the value of a header field | [`Header`](crate::Header) |
+//! | the address of the socket's peer | [`PeerIp`] |
+//! | the client's address behind proxies | [`ClientIp`], with its [`Forwarding`] field |
+//! | the value of a header field | [`Header`] |
 //! | a bearer token, a cookie | [`Bearer`], [`Cookie`] |
 //! | the user, or what else a layer outside has put into the extensions | [`Extension`] |
 //! | the method | [`Method`] |
@@ -86,11 +86,14 @@ pub use bearer::Bearer;
 pub use cookie::Cookie;
 pub use extension::Extension;
 pub use forwarding::Forwarding;
-pub use ip::PeerAddr;
+pub use header::Header;
+pub use ip::{ClientIp, PeerAddr, PeerIp};
 pub use joined::Joined;
-pub(crate) use key::{Key, escape, hash};
-pub use key_extractor::Everyone;
-pub(crate) use key_extractor::KeyExtractor;
+pub use key::Key;
+pub(crate) use key::{escape, hash};
+pub use key_extractor::{Everyone, KeyExtractor};
+#[cfg(feature = "axum")]
+pub use matched_path::MatchedPath;
 pub use method::Method;
 
 pub use crate::error::{KeyError, KeyErrorKind};

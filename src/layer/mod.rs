@@ -85,12 +85,12 @@ pub use check::{Admitted, Check, Peek, Refused};
 #[cfg(feature = "lock")]
 pub(crate) use decide::Verdict;
 pub(crate) use defaults::Defaults;
-pub(crate) use headers::Headers;
+pub use headers::Headers;
 pub(crate) use inspector::Warnings;
 #[cfg(feature = "page")]
 pub(crate) use keys_let_through::KeysLetThrough;
 pub use rate_limit::RateLimit;
-pub(crate) use rate_limit_layer::RateLimitLayer;
+pub use rate_limit_layer::RateLimitLayer;
 #[cfg(feature = "lock")]
 pub(crate) use responder::Responder;
 pub use response_future::ResponseFuture;

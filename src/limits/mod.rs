@@ -1,7 +1,25 @@
+//! The rules of an application, with the store that they count in.
+//!
+//! [`Limits`] makes the layers of an application, decides by the name of a rule for code that has no
+//! HTTP request, and tells what was counted.
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tidegate::{Limits, PeerIp, Quota, Rule};
+//!
+//! let search = Rule::new("search", [Quota::per_minute(100)])?;
+//! let limits = Limits::new([search]).key(PeerIp);
+//! let app: Router = Router::new().route("/search", get("1").layer(limits.layer("search")));
+//! # let _ = app;
+//! assert!(limits.verify().is_ok(), "each layer has a rule, and each rule a layer");
+//! # Ok::<(), tidegate::rule::RuleError>(())
+//! ```
+
 mod checks;
 #[cfg(feature = "page")]
 mod fleet;
-pub(crate) mod limits;
+#[allow(clippy::module_inception)]
+mod limits;
 #[cfg(feature = "page")]
 mod monitor;
 mod paths;
@@ -14,5 +32,6 @@ mod watch;
 
 #[cfg(feature = "page")]
 pub(crate) use fleet::{LimitedRow, Process};
+pub use limits::Limits;
 #[cfg(feature = "page")]
 pub(crate) use rates::Step;

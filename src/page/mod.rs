@@ -40,7 +40,7 @@ use std::sync::Arc;
 use axum::Router;
 use http::request::Parts;
 
-use crate::limits::limits::Limits;
+use crate::limits::Limits;
 
 /// The page of some [`Limits`]: see the [module](crate::page).
 #[derive(Clone)]

@@ -10,8 +10,7 @@ use http::Uri;
 use serde_json::{Value, json};
 
 use super::Page;
-use crate::limits::limits::Limits;
-use crate::limits::{LimitedRow, Process, Step};
+use crate::limits::{LimitedRow, Limits, Process, Step};
 use crate::metrics::{DecisionOutcome, Rates, RuleSnapshot};
 use crate::rule::{Policy, Rule};
 use crate::store::Store;

@@ -41,13 +41,12 @@ pub(crate) use outcomes::Outcomes;
 pub use plans::Plan;
 pub use policy::Policy;
 pub use quotas::Quotas;
-pub(crate) use rule::Rule;
-pub use rule::{OnError, RuleError};
-pub(crate) use rules::Rules;
+pub use rule::{OnError, Rule, RuleError};
+pub use rules::Rules;
 pub use share::Share;
 pub use shared_rules::SharedRules;
 pub(crate) use shared_rules::WeakRules;
 #[cfg(feature = "config")]
 pub(crate) use shared_rules::{Applied, ContentHash};
 
-pub use crate::quota::QuotaError;
+pub use crate::quota::{Quota, QuotaError};

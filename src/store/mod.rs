@@ -24,7 +24,7 @@
 //! ```
 //!
 //! [`Timeout`], [`InFlight`], [`CircuitBreaker`], [`DenialCache`] and [`Fallback`] are stores
-//! around another store of any kind; [`Resilient`](crate::Resilient) puts them together. A store of
+//! around another store of any kind; [`Resilient`] puts them together. A store of
 //! your own implements [`Store`], may count by [`Count`](crate::algorithm::Count) under the name
 //! [`Take::name`](crate::Take::name), and is tested by the suite in `test_util::conformance`
 //! (feature `test-util`).
@@ -52,14 +52,17 @@ pub use charge::{Charge, Charges};
 pub use denial_cache::DenialCache;
 pub use fallback::Fallback;
 pub use fleet::{LetThrough, News, Report, Reported};
-pub use store::StoreFuture;
+pub use memory::MemoryStore;
+#[cfg(feature = "redis")]
+pub use redis::RedisStore;
+pub use resilient::Resilient;
+pub use store::{Store, StoreFuture};
+pub use take::Take;
 pub use unit_leases::UnitLeases;
 pub use wrapper::{InFlight, Timeout};
 
-pub use crate::error::StoreErrorKind;
+pub use crate::error::{StoreError, StoreErrorKind};
 
 pub(crate) use answers::{Answers, LayerResponse};
-pub(crate) use memory::MemoryStore;
 pub(crate) use refund_queue::{LateCharge, RefundQueue};
-pub(crate) use store::{Store, default_store, shared};
-pub(crate) use take::Take;
+pub(crate) use store::{default_store, shared};
