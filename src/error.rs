@@ -62,9 +62,30 @@ impl<K: fmt::Debug> Error for KindError<K> {
 
 /// Why a store could not decide. A denial is not one of these: it is a
 /// [`Decision`](crate::Decision).
+///
+/// ```
+/// use tidegate::StoreError;
+/// use tidegate::store::StoreErrorKind;
+///
+/// let error = StoreError::new(StoreErrorKind::Timeout, "no answer within 50 ms");
+/// assert_eq!(error.kind().name(), "timeout");
+/// assert_eq!(error.to_string(), "no answer within 50 ms");
+/// ```
 pub type StoreError = KindError<StoreErrorKind>;
 
 /// The kinds of [`StoreError`].
+///
+/// ```
+/// use tidegate::StoreError;
+/// use tidegate::store::StoreErrorKind;
+///
+/// /// Whether asking again may help.
+/// fn is_temporary(error: &StoreError) -> bool {
+///     use StoreErrorKind::{Overloaded, Timeout, Unavailable};
+///     matches!(error.kind(), Timeout | Unavailable | Overloaded)
+/// }
+/// assert!(!is_temporary(&StoreError::new(StoreErrorKind::Refused, "a wrong password")));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
@@ -132,10 +153,35 @@ impl StoreError {
 }
 
 /// Why a [`KeyExtractor`](crate::KeyExtractor) found no key in a request.
+///
+/// ```
+/// use tidegate::Key;
+/// use tidegate::key::{KeyError, KeyErrorKind};
+///
+/// fn tenant(head: &http::request::Parts) -> Result<Key, KeyError> {
+///     let host = head.uri.host().ok_or_else(|| KeyError::absent("the request has no host"))?;
+///     match host.split_once('.') {
+///         Some((tenant, _)) => Ok(Key::from(tenant)),
+///         None => Err(KeyError::malformed("the host has no tenant in front")),
+///     }
+/// }
+///
+/// let (head, ()) = http::Request::get("https://localhost/").body(())?.into_parts();
+/// assert_eq!(tenant(&head).unwrap_err().kind(), KeyErrorKind::Malformed);
+/// # Ok::<(), http::Error>(())
+/// ```
 pub type KeyError = KindError<KeyErrorKind>;
 
 /// The kinds of [`KeyError`], which say whose mistake it is: [`Absent`](Self::Absent) and
 /// [`Malformed`](Self::Malformed) are the client's, and are answered with a 400.
+///
+/// ```
+/// use tidegate::key::{KeyError, KeyErrorKind};
+///
+/// let error = KeyError::server("the layer of authentication is missing");
+/// assert_eq!(error.kind(), KeyErrorKind::Server);
+/// assert_eq!(KeyErrorKind::ALL.len(), 3);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyErrorKind {

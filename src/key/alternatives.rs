@@ -15,6 +15,15 @@ use crate::warning::Warning;
 ///
 /// A request that has none of the parts is an error of the kind
 /// [`Absent`](super::KeyErrorKind::Absent), and is answered with a 400.
+///
+/// ```
+/// use tidegate::key::Bearer;
+/// use tidegate::{KeyExtractor, Limits, PeerIp, Rules};
+///
+/// // By the token; a request without one by its address.
+/// let limits = Limits::new(Rules::default()).key(Bearer.or(PeerIp));
+/// # let _ = limits;
+/// ```
 #[derive(Clone)]
 pub struct Alternatives(Vec<Alternative>);
 

@@ -11,6 +11,18 @@ const MAX_BYTES: usize = 8 * 1024;
 /// The one field in which trusted proxies record where a request came from.
 ///
 /// Only this field is read: a client may send any of the others itself.
+///
+/// ```
+/// use http::HeaderName;
+/// use tidegate::ClientIp;
+/// use tidegate::key::Forwarding;
+///
+/// // Cloudflare names the client in a field of its own.
+/// let field = Forwarding::Header(HeaderName::from_static("cf-connecting-ip"));
+/// let client = ClientIp::behind(["173.245.48.0/20".parse()?]).field(field);
+/// # let _ = client;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Forwarding {

@@ -22,6 +22,19 @@ use crate::store::{Charge, Store, Take};
 /// A question to [`Limits::check`](crate::Limits::check): await it.
 ///
 /// Dropping its future before it is done may or may not charge the question, as with a request.
+///
+/// ```
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("upload", [Quota::per_hour(100)])?]);
+/// // A file of 30 units by a customer with the plan "pro", if the rule has one.
+/// let admitted = limits.check("upload", "alice").cost(30).plan("pro").await?;
+/// assert_eq!(admitted.decision.map(|it| it.remaining()), Some(70));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is asked until it is awaited"]
 pub struct Check {
     /// Missing for a path without a rule that is not remembered.
@@ -135,6 +148,18 @@ impl fmt::Debug for Check {
 }
 
 /// A question to [`Limits::peek`](crate::Limits::peek): await it.
+///
+/// ```
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+/// let left = limits.peek("chat", "alice").await?.expect("there is a rule");
+/// assert_eq!(left.remaining(), 10);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is asked until it is awaited"]
 pub struct Peek {
@@ -181,6 +206,21 @@ impl IntoFuture for Peek {
 }
 
 /// The answer to a [`Check`] that may go on.
+///
+/// ```
+/// use tidegate::{Limits, Quota, Rule};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limits = Limits::new([Rule::new("mail", [Quota::per_minute(10)])?]);
+/// let admitted = limits.check("mail", "alice").await?;
+/// // The mail could not be sent: alice does not pay for it.
+/// if let Some(charge) = admitted.charge {
+///     assert_eq!(charge.refund().await?, 1);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Admitted {

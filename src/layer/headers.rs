@@ -20,6 +20,16 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// All have `Retry-After` on denials: seconds, rounded up, never 0; none for a request that costs
 /// more than a quota's max. The other fields are left out where the store's decision tells nothing
 /// about the quotas.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Headers, RateLimitLayer};
+///
+/// let layer = RateLimitLayer::new("api", Duration::from_secs(60), 100)
+///     // X-RateLimit-Limit, -Remaining and -Reset, as many older clients read them.
+///     .headers(Headers::Legacy);
+/// # let _ = layer;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Headers {

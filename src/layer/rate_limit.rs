@@ -20,6 +20,23 @@ use crate::store::{LateCharge, Take};
 ///
 /// Its error type is the inner service's. Its responses have axum's body, whatever the inner
 /// service's body is.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+///
+/// use axum::body::Body;
+/// use http::{Request, Response};
+/// use tidegate::RateLimitLayer;
+/// use tidegate::layer::RateLimit;
+/// use tower::{Layer, service_fn};
+///
+/// let handler = service_fn(async |_: Request<Body>| {
+///     Ok::<_, Infallible>(Response::new(Body::from("1")))
+/// });
+/// let limited: RateLimit<_> = RateLimitLayer::new("getId", Duration::from_secs(10), 5).layer(handler);
+/// # let _ = limited;
+/// ```
 #[derive(Debug, Clone)]
 pub struct RateLimit<S> {
     inner: S,

@@ -25,6 +25,27 @@ pin_project! {
     /// Dropping it before a store has decided may or may not charge the request: it depends on
     /// whether the question was sent. Dropping it later changes nothing any more. A permit is given
     /// back in any case.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use axum::body::Body;
+    /// use http::{Request, Response, StatusCode};
+    /// use tidegate::RateLimitLayer;
+    /// use tidegate::layer::ResponseFuture;
+    /// use tower::{Layer, Service, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let handler = service_fn(async |_: Request<Body>| {
+    ///     Ok::<_, std::io::Error>(Response::new(Body::from("1")))
+    /// });
+    /// let mut limited = RateLimitLayer::new("getId", Duration::from_secs(10), 0).layer(handler);
+    /// let answer: ResponseFuture<_, _> = limited.call(Request::get("/").body(Body::empty())?);
+    /// assert_eq!(answer.await?.status(), StatusCode::TOO_MANY_REQUESTS);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, B>
     where

@@ -5,9 +5,34 @@ use crate::error::{KindError, StoreError, StoreErrorKind};
 /// Why a call of a [`RateLimiter`](super::RateLimiter) failed. Too few permits are not an error.
 ///
 /// Nothing was granted and nothing was written, unless the kind is [`LimiterErrorKind::Store`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::limiter::{LimiterErrorKind, MemoryLimiters, RateLimiter, RateType};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let partner = RateLimiter::new(&MemoryLimiters::default(), "partner")
+///     .rate(RateType::Overall, 10, Duration::from_secs(1))?;
+/// // More than the rate never comes.
+/// let error = partner.acquire(11).await.unwrap_err();
+/// assert_eq!(error.kind(), LimiterErrorKind::AboveRate);
+/// # Ok(())
+/// # }
+/// ```
 pub type LimiterError = KindError<LimiterErrorKind>;
 
 /// The kinds of [`LimiterError`].
+///
+/// ```
+/// use tidegate::limiter::{LimiterError, LimiterErrorKind};
+///
+/// /// Whether the same call may work later.
+/// fn is_temporary(error: &LimiterError) -> bool {
+///     matches!(error.kind(), LimiterErrorKind::Store(_))
+/// }
+/// # let _ = is_temporary;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimiterErrorKind {

@@ -18,6 +18,18 @@ use crate::connection::Redis;
 
 /// Where a [`RateLimiter`](super::RateLimiter) keeps its state: converted from a `Redis` handle or
 /// from [`MemoryLimiters`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::limiter::{LimiterBackend, MemoryLimiters, RateLimiter, RateType};
+///
+/// /// A budget in memory for tests, and in Redis for the service.
+/// fn partner(backend: impl Into<LimiterBackend>) -> Result<RateLimiter, Box<dyn std::error::Error>> {
+///     let limiter = RateLimiter::new(backend, "partner");
+///     Ok(limiter.rate(RateType::Overall, 10, Duration::from_secs(1))?)
+/// }
+/// # let _ = partner(&MemoryLimiters::default());
+/// ```
 #[derive(Clone)]
 pub struct LimiterBackend {
     pub(super) limiters: Arc<dyn Limiters>,
@@ -83,6 +95,23 @@ impl fmt::Debug for LimiterBackend {
 /// keys, so a fleet can move from one to the next; permits that were granted before keep counting,
 /// some of them for longer. Only the third generation can tell grants apart: with the others, a
 /// dropped future gives nothing back.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// # #[cfg(feature = "redis")]
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use tidegate::Redis;
+/// use tidegate::limiter::{Generation, RateLimiter, RateType};
+///
+/// // The services in Java still use an early Redisson, which counts in a fixed window.
+/// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
+/// let partner = RateLimiter::new(&redis, "partner")
+///     .rate(RateType::Overall, 10, Duration::from_secs(1))?
+///     .generation(Generation::First);
+/// partner.acquire(1).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Generation {

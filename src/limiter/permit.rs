@@ -7,6 +7,22 @@ use super::limiter_backend::{Grant, LimiterBackend};
 /// Permits that were granted, and that can be given back once.
 ///
 /// Dropping it gives nothing back: the permits count as used.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let partner = RateLimiter::new(&MemoryLimiters::default(), "partner")
+///     .rate(RateType::Overall, 10, Duration::from_secs(1))?;
+/// let permit = partner.acquire_permit(2).await?;
+/// // The call was not made after all.
+/// permit.release().await?;
+/// assert_eq!(partner.available_permits().await?, 10);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the permits count as used unless they are released"]
 pub struct Permit {
     backend: LimiterBackend,

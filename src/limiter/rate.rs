@@ -3,6 +3,18 @@ use std::time::Duration;
 use super::error::{LimiterError, LimiterErrorKind};
 
 /// Whether all processes share one budget.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
+///
+/// let limiters = MemoryLimiters::default();
+/// // Ten calls a second by all processes together, and not ten by each.
+/// let partner = RateLimiter::new(&limiters, "partner")
+///     .rate(RateType::Overall, 10, Duration::from_secs(1))?;
+/// # let _ = partner;
+/// # Ok::<(), tidegate::limiter::LimiterError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum RateType {

@@ -176,6 +176,22 @@ impl<S> Layer<S> for ExclusiveLayer {
 ///
 /// Its error type is the inner service's. Its responses have axum's body, whatever the inner
 /// service's body is.
+///
+/// ```
+/// use axum::body::Body;
+/// use http::{Request, Response};
+/// use tidegate::Redis;
+/// use tidegate::lock::{Exclusive, ExclusiveLayer};
+/// use tower::{Layer, service_fn};
+///
+/// # fn run(redis: &Redis) {
+/// let handler = service_fn(async |_: Request<Body>| {
+///     Ok::<_, std::io::Error>(Response::new(Body::from("the report")))
+/// });
+/// let one_at_a_time: Exclusive<_> = ExclusiveLayer::new(redis, "report").layer(handler);
+/// # let _ = one_at_a_time;
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Exclusive<S> {
     inner: S,

@@ -22,6 +22,19 @@ use crate::error::{KindError, StoreError, StoreErrorKind};
 /// guard is [released](LockGuard::release) or dropped. All methods need a tokio runtime with its
 /// timer and its I/O enabled. The background tasks run in the runtime in which the [`Redis`] handle
 /// was made: when that runtime ends, no lease is renewed.
+///
+/// ```no_run
+/// use tidegate::Redis;
+/// use tidegate::lock::Lock;
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
+/// let guard = Lock::new(&redis, "report").lock().await?;
+/// // Here this process is alone, as long as Redis and the clock are well.
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -218,6 +231,21 @@ impl fmt::Debug for Lock {
 /// background task repeats the release if it is not answered. If more than a thousand guards are
 /// dropped at the same time, the last ones are released a moment later. Dropping never blocks and
 /// never panics. After the runtime has ended, nothing is released, and the lease runs out.
+///
+/// ```
+/// use tidegate::Redis;
+/// use tidegate::lock::Lock;
+///
+/// # async fn write(_: u64) {}
+/// # async fn run(redis: &Redis) -> Result<(), tidegate::lock::LockError> {
+/// if let Some(guard) = Lock::new(redis, "report").try_lock().await? {
+///     // A resource that knows the last token refuses a holder that comes late.
+///     write(guard.fencing_token()).await;
+///     guard.release().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct LockGuard {
     held: Arc<HeldLease>,
@@ -348,9 +376,33 @@ impl Drop for LockGuard {
 
 /// Why a call of a [`Lock`](super::Lock) or [`LockGuard`](super::LockGuard) failed. A lock that
 /// is held by another holder is not an error.
+///
+/// ```
+/// use tidegate::Redis;
+/// use tidegate::lock::{Lock, LockErrorKind};
+///
+/// # async fn run(redis: &Redis) {
+/// match Lock::new(redis, "report").try_lock().await {
+///     Ok(Some(guard)) => drop(guard),
+///     Ok(None) => println!("another process writes the report"),
+///     Err(error) if error.kind() == LockErrorKind::NotHeld => println!("it was held for too long"),
+///     Err(error) => println!("nobody knows: {error}"),
+/// }
+/// # }
+/// ```
 pub type LockError = KindError<LockErrorKind>;
 
 /// The kinds of [`LockError`].
+///
+/// ```
+/// use tidegate::lock::{LockError, LockErrorKind};
+///
+/// /// Whether Redis could not be asked.
+/// fn is_outage(error: &LockError) -> bool {
+///     matches!(error.kind(), LockErrorKind::Store(_))
+/// }
+/// # let _ = is_outage;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockErrorKind {

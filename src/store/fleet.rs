@@ -4,6 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What a process says of itself, once a second: see [`Store::report`](crate::Store::report).
+///
+/// ```
+/// use tidegate::store::Report;
+/// use tidegate::{MemoryStore, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tidegate::StoreError> {
+/// let report = Report {
+///     process: "a3f19c0012ab34cd".into(),
+///     text: "{}".into(),
+///     known_version: 0,
+///     random: [7; 16],
+/// };
+/// // The memory of a process has no fleet.
+/// assert!(MemoryStore::new().report(&report).await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The process: 16 hexadecimal digits.
@@ -17,6 +35,18 @@ pub struct Report {
 }
 
 /// What a process said last.
+///
+/// ```
+/// use tidegate::{MemoryStore, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tidegate::StoreError> {
+/// for process in MemoryStore::new().reports().await? {
+///     println!("{}, {:?} ago: {}", process.process, process.ago, process.text);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Reported {
     /// The process.
@@ -28,6 +58,17 @@ pub struct Reported {
 }
 
 /// What all processes of a service share.
+///
+/// ```
+/// use tidegate::store::News;
+///
+/// /// How many keys are let through, if that has changed.
+/// fn changed(news: &News) -> Option<usize> {
+///     news.let_through.as_ref().map(Vec::len)
+/// }
+/// let news = News { secret: [7; 16], version: 3, let_through: None };
+/// assert_eq!(changed(&news), None);
+/// ```
 #[derive(Debug, Clone)]
 pub struct News {
     /// The secret by which pages hash keys.
@@ -39,6 +80,25 @@ pub struct News {
 }
 
 /// A key of a rule that is not limited for a while.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::store::LetThrough;
+/// use tidegate::{MemoryStore, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tidegate::StoreError> {
+/// let alice = LetThrough {
+///     path: "login".into(),
+///     key: "alice".into(),
+///     by: None,
+///     time: Duration::from_secs(3_600),
+/// };
+/// // A store on Redis answers `Some(true)`: all processes of the service obey.
+/// assert_eq!(MemoryStore::new().let_through(&alice).await?, None);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LetThrough {
     /// The path of the rule.

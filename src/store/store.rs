@@ -32,6 +32,21 @@ use crate::warning::Warning;
 ///   of the rule has them: so no plan admits more than its max of what was charged under any plan.
 ///   Those deny nothing, and a decision has no state of them.
 /// - Every key expires once all its quotas are replenished.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(1)])?);
+/// let take = Take::new(rule, Key::from("alice"));
+/// assert!(store.take(&take).await?.is_allowed());
+/// assert!(!store.take(&take).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
 pub trait Store: Debug + Send + Sync + 'static {
     /// Decides a take.
     ///
@@ -254,6 +269,22 @@ pin_project! {
     ///
     /// It is ready immediately, as with memory, or pending. It borrows nothing, so that a service
     /// can keep it beside the request that it is about.
+    ///
+    /// ```
+    /// use tidegate::StoreError;
+    /// use tidegate::store::{StoreErrorKind, StoreFuture};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let ready: StoreFuture<u64> = StoreFuture::ready(Ok(3));
+    /// assert_eq!(ready.now().expect("it is there").ok(), Some(3));
+    ///
+    /// let later: StoreFuture<u64> = StoreFuture::boxed(async {
+    ///     Err(StoreError::new(StoreErrorKind::Unavailable, "the database is gone"))
+    /// });
+    /// assert!(later.await.is_err());
+    /// # }
+    /// ```
     #[must_use = "a question whose future is dropped may never be asked"]
     pub struct StoreFuture<T> {
         #[pin]

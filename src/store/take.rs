@@ -7,6 +7,17 @@ use crate::quota::Quota;
 use crate::rule::{CountName, Rule};
 
 /// One question to a store: may this key spend this cost under this rule?
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::{Key, Quota, Rule, Take};
+///
+/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(10)])?);
+/// let take = Take::new(rule, Key::from("alice")).with_cost(4);
+/// assert_eq!((take.cost(), take.key().as_str()), (4, "alice"));
+/// assert_eq!(take.quotas(), [Quota::per_hour(10)]);
+/// # Ok::<(), tidegate::rule::RuleError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Take {
     name: CountName,
