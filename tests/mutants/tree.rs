@@ -155,6 +155,13 @@ const FLIGHTS_ALIKE: Tests = (&["--test", "store", "--", "flights_alike"], "0");
 /// Which quotas a request has.
 const PLANS: Tests = (&["--test", "layer", "--", "plans"], "0");
 
+/// Who is shown, who is let through, and who may change something.
+const PAGE: Tests = (
+    &["--test", "layer", "--", "page::", "--skip", "web_app"],
+    "0",
+);
+const PAGE_ATTACKS: Tests = (&["--test", "attack", "--", "page::"], "0");
+
 impl Tree {
     pub(crate) fn copy() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -250,6 +257,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "several" => vec![SEVERAL],
         "direct" => vec![DIRECT, LONE_ORDER],
         "outcome" => vec![OUTCOMES],
+        "page" => vec![PAGE, PAGE_ATTACKS],
         "plans of requests" => vec![PLANS],
         "plans in calls" => vec![FLIGHTS_ALIKE],
         "refunds, calls" => vec![DIRECT],
