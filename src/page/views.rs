@@ -170,7 +170,7 @@ fn rule_json(rule: &Arc<Rule>, is_enabled: bool, counted: &RuleSnapshot) -> Valu
     json!({
         "rule": rule.path(),
         "enabled": is_enabled,
-        "shadow": rule.is_shadow(),
+        "is_shadow": rule.is_shadow(),
         "quotas": quotas(rule.policies()),
         "plans": rule.plans().collect::<Vec<_>>(),
         "candidate": rule.shadow().map(|candidate| quotas(candidate.policies())),

@@ -96,6 +96,23 @@ async fn rates_are_shown_by_the_second() {
     assert_eq!(later["first"], 3);
 }
 
+/// A name that stands twice in an object of JSON would hide what stood there first.
+#[tokio::test(start_paused = true)]
+async fn a_shadow_rule_is_named_as_one() {
+    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+    let limits = Limits::new([rule.into_shadow()]).key(Header::new("x-user"));
+    let app = App::of(limits, |page| page);
+    sleep(Duration::from_millis(1_500)).await;
+    for _ in 0..5 {
+        assert_eq!(app.search("alice").await, StatusCode::OK);
+    }
+    sleep(Duration::from_secs(1)).await;
+    let rule = &app.view("now").await["rules"][0];
+    assert_eq!(rule["is_shadow"], true);
+    assert_eq!(rule["total"]["shadow"], 3, "{rule}");
+    assert_eq!(rule["shadow"], json!([0, 3]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_limited_is_shown_by_a_hash_and_helped_by_it() {
     let app = App::new(Page::allow_changes);
