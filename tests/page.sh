@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Tests the page of the example web app in Chromium without a window, driven by WebDriver: a burst
-# is shown as denied within two seconds, an edited file changes the shown limit, a mistake in it is
-# explained. Installs Chromium and its driver where they are missing and it may do so: with apt-get
-# as root or by sudo. Else it says what to install.
-# --screenshots FOLDER also writes pictures of the page; --readme writes docs/web_app.png.
+# Tests the pages of the example web app in Chromium without a window, driven by WebDriver. Its own
+# page: a burst is shown as denied within two seconds, an edited file changes the shown limit, a
+# mistake in it is explained. The page of the limits: a flood is seen by name, a customer is let
+# through, a key is reset, processes come and go. Installs Chromium and its driver where they are
+# missing and it may do so: with apt-get as root or by sudo. Else it says what to install.
+# --screenshots FOLDER writes pictures of the page of the limits instead, in two minutes; --readme
+# writes docs/web_app.png.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -55,17 +57,17 @@ cargo test --all-features --test layer --no-run
 
 # Whatever hangs is ended.
 limit=()
-if command -v timeout >/dev/null; then limit=(timeout 110); fi
-tests=web_app::page
+if command -v timeout >/dev/null; then limit=(timeout 300); fi
+tests=(web_app::page web_app::limits_page)
 if [ -n "$pictures" ]; then
   mkdir -p "$pictures"
   TIDEGATE_SCREENSHOTS=$(cd "$pictures" && pwd)
   export TIDEGATE_SCREENSHOTS
-  tests=web_app::page::screenshots
+  tests=(web_app::limits_page::screenshots)
 fi
 # One after the other: the tests measure how soon something is shown.
-${limit[@]+"${limit[@]}"} cargo test --all-features --test layer "$tests" -- \
-  --ignored --test-threads 1
+${limit[@]+"${limit[@]}"} cargo test --all-features --test layer -- \
+  --ignored --test-threads 1 "${tests[@]}"
 
 if [ -n "$pictures" ]; then
   for picture in "$pictures"/*.png.base64; do

@@ -31,7 +31,7 @@ pub async fn run() -> Result<(), String> {
     limits
         .watch(&settings.limits)
         .map_err(|error| error.to_string())?;
-    let app = routes::router(&limits, store.name());
+    let app = routes::router(&limits);
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     // Before the app says that it listens: whoever reads that may send a signal at once.
     let stop = serve::Stop::listen()?;

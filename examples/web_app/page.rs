@@ -25,14 +25,13 @@ macro_rules! file {
     };
 }
 
-const FILES: [File; 12] = [
+const FILES: [File; 11] = [
     file!("/", "index.html", "html"),
     file!("/page/style.css", "style.css", "css"),
     file!("/page/card.js", "card.js", "javascript"),
     file!("/page/counters.js", "counters.js", "javascript"),
     file!("/page/inputs.js", "inputs.js", "javascript"),
     file!("/page/meter.js", "meter.js", "javascript"),
-    file!("/page/minute.js", "minute.js", "javascript"),
     file!("/page/page.js", "page.js", "javascript"),
     file!("/page/quota.js", "quota.js", "javascript"),
     file!("/page/requests.js", "requests.js", "javascript"),

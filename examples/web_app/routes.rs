@@ -20,11 +20,11 @@ use crate::{export, metrics, page, status};
 /// The app's own limited routes, each limited by the rule of the same name, if there is one.
 pub(crate) const LIMITED: [&str; 4] = ["answer", "export", "getId", "login"];
 
-/// Routes without a limit, besides the page.
-pub(crate) const UNLIMITED: [&str; 3] = ["/healthz", "/metrics", "/status"];
+/// Routes without a limit, besides the page and what is below `/limits`.
+pub(crate) const UNLIMITED: [&str; 4] = ["/healthz", "/limits", "/metrics", "/status"];
 
 /// All routes of the app.
-pub(crate) fn router(limits: &Limits, store: String) -> Router {
+pub(crate) fn router(limits: &Limits) -> Router {
     let outage = Arc::new(Outage::default());
     let on_error = ErrorCallbackChain::new()
         .on::<StoreError>(Arc::clone(&outage))
@@ -37,9 +37,12 @@ pub(crate) fn router(limits: &Limits, store: String) -> Router {
         .merge(page::routes())
         .route("/healthz", get("ok"))
         .route("/metrics", metrics::route(limits.clone()))
-        .route(
-            "/status",
-            status::route(limits.clone(), Arc::clone(&rules), store),
+        .route("/status", status::route(limits.clone(), Arc::clone(&rules)))
+        // Anybody on this machine may change limits: no other one reaches the app. An app that
+        // others reach puts its authentication in front.
+        .nest_service(
+            "/limits",
+            limits.page().allow_changes().show_keys().router(),
         )
         // Rules that the app has no handler for are tried here.
         .fallback(async move |request: Request| rules.answer(request).await)

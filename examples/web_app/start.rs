@@ -1,7 +1,8 @@
 //! A web app with limited routes, and a page that shows what the limits do.
 //!
 //! It watches the file with the rules: edit `examples/limits.toml`, and the page shows the new
-//! limits. `/metrics` has the counters for Prometheus.
+//! limits. `/limits` shows who is limited now, and lets them through. `/metrics` has the counters for
+//! Prometheus.
 //!
 //! ```sh
 //! cargo run --example web_app                                    # then open http://127.0.0.1:3000

@@ -3,6 +3,7 @@
 mod app;
 mod browser;
 mod clients;
+mod limits_page;
 mod page;
 
 use std::net::TcpStream;

@@ -47,7 +47,6 @@ export class Card {
       onPlan: () => this.showLimits(),
     });
     this.find("canvas").setAttribute("aria-label", `Time line of the answers of ${path}`);
-    this.find(".minute").setAttribute("aria-label", `The last minute of ${path}`);
     this.showCounts();
   }
 
@@ -58,9 +57,9 @@ export class Card {
   }
 
   /** What the server says now: the rule may have other limits than before. */
-  update(rule, at) {
+  update(rule) {
     this.rule = rule;
-    this.counters.show(rule, at);
+    this.counters.show(rule);
     const plans = JSON.stringify(Object.keys(rule.plans));
     if (plans !== this.plans) this.inputs.showPlans(Object.keys(rule.plans));
     this.plans = plans;
@@ -69,22 +68,24 @@ export class Card {
 
   /** The policies of the chosen plan, or of the rule. */
   policies() {
-    return this.rule.plans[this.inputs.planName()] ?? this.rule.policies;
+    return this.rule.plans[this.inputs.planName()] ?? this.rule.quotas;
   }
 
   showLimits() {
     const policies = this.policies();
-    const { cost, enabled, refund_on } = this.rule;
-    const limits = policies.map(({ name, max, window_ms }) => [name, max, window_ms]);
-    const shown = JSON.stringify([limits, cost, enabled, refund_on]);
+    const { cost, enabled, refund_on, denied_by: by } = this.rule;
+    const shown = JSON.stringify([policies, cost, enabled, refund_on]);
     if (shown !== this.shown) this.showNewLimits(policies);
     this.shown = shown;
-    this.meters.forEach((meter, index) => meter.denials(policies[index].denials));
+    for (const meter of this.meters) {
+      meter.denials(by.find((it) => it.name === meter.quota.name)?.denials ?? 0);
+    }
   }
 
   showNewLimits(policies) {
     const { cost, enabled, refund_on } = this.rule;
-    const limits = policies.map((it) => `${grouped(it.max)} in any ${inWords(it.window_ms)}`);
+    const limits = policies.map(({ max, window_s: seconds }) =>
+      `${grouped(max)} in any ${inWords(seconds * 1_000)}`);
     const words = limits.join(" and ") + (cost === 1 ? "" : `, ${cost} for a request`)
       + (refund_on.length === 0 ? "" : `, ${refund_on.join(", ")} given back`);
     this.find(".words").textContent = enabled ? words : `switched off: ${words}`;

@@ -1,29 +1,41 @@
-// Looks at /status each second, and shows what it says.
+// Looks each second at what the limits have decided, and shows it.
 
 import { Card } from "./card.js";
 import { ask } from "./requests.js";
-import { byId, element, icon, now, pause, say, wait } from "./words.js";
+import { byId, element, icon, now, pause, say } from "./words.js";
 
 const BETWEEN_LOOKS = 1_000;
 
 /** The cards by the paths of their rules. */
 let cards = new Map();
+/** The last second that was shown. */
+let tick = 0;
 
-function show(status) {
-  showCards(status);
-  showStore(status.store);
-  showFile(status.reload);
-  showNotes(status);
+async function load(url) {
+  const { response, body } = await ask(url, {});
+  if (!response.ok) throw new Error(response.statusText);
+  return JSON.parse(body);
+}
+
+function show(counted, app) {
+  tick = counted.tick;
+  showCards(counted.rules, new Map(app.rules.map((rule) => [rule.path, rule])));
+  showStore(counted);
+  say(byId("file"), counted.file ?? "no file is watched");
+  say(byId("version"), `version ${counted.version}`);
+  showNotes(counted, app.kept_rules);
 }
 
 /** A card stays as long as its rule, whatever its limits become. */
-function showCards({ rules, uptime_ms: at }) {
+function showCards(counted, routes) {
   const before = cards;
+  const isRouted = ({ rule }) => routes.has(rule);
+  const rules = counted.filter(isRouted).sort((a, b) => (a.rule < b.rule ? -1 : 1));
   cards = new Map();
   for (const rule of rules) {
-    const card = before.get(rule.path) ?? new Card(rule.path, () => server.isDown());
-    card.update(rule, at);
-    cards.set(rule.path, card);
+    const card = before.get(rule.rule) ?? new Card(rule.rule, () => server.isDown());
+    card.update({ ...rule, ...routes.get(rule.rule) });
+    cards.set(rule.rule, card);
   }
   const gone = [...before].filter(([path]) => !cards.has(path));
   const isNew = [...cards].filter(([path]) => !before.has(path));
@@ -34,15 +46,15 @@ function showCards({ rules, uptime_ms: at }) {
 }
 
 let shownStore;
-function showStore(store) {
-  if (store === shownStore) return;
-  shownStore = store;
+function showStore({ store, store_name: name }) {
+  if (name === shownStore) return;
+  shownStore = name;
   const memory = store === "memory";
-  const host = memory ? "127.0.0.1:6379" : store.replace(/^redis at /, "");
+  const host = memory ? "127.0.0.1:6379" : name.replace(/^redis (at )?/, "");
   const url = host.startsWith("/") ? `unix://${host}` : `redis://${host}`;
   const port = (Number(location.port) || 3000) + 1;
   const command = `PORT=${port} REDIS_URL=${url} cargo run --example web_app`;
-  byId("store").textContent = memory ? "the memory of this process" : store;
+  byId("store").textContent = memory ? "the memory of this process" : name;
   byId("how").replaceChildren(
     memory
       ? "The limits hold for this process alone. Processes that use one Redis share them:"
@@ -51,24 +63,12 @@ function showStore(store) {
   );
 }
 
-function showFile({ file, version, applied_ms_ago: ago }) {
-  say(byId("file"), file ?? "no file is watched");
-  say(byId("version"), `version ${version}, applied ${inSeconds(ago)} ago`);
-}
-
-const inSeconds = (ms) => (ms < 60_000 ? `${Math.floor(ms / 1000)} s` : wait(ms));
-
-function showNotes({ enabled, rules, reload }) {
+function showNotes({ enabled, rules, reload_error: error }, kept) {
   const notes = [];
-  if (reload.error !== null) {
-    const since = inSeconds(reload.failing_ms_ago);
-    notes.push(["bad", `The file with the rules was refused ${since} ago, and the old rules stay: `
-      + reload.error]);
-  }
-  if (reload.kept_rules.length > 0) {
-    const kept = reload.kept_rules.join(", ");
-    notes.push(["", `Not in the file any more, but kept, because routes use them: ${kept}. `
-      + "To switch one off, write enabled = false into its table."]);
+  if (error) notes.push(["bad", `The file was refused, and the old rules stay: ${error}`]);
+  if (kept.length > 0) {
+    notes.push(["", `Not in the file any more, but kept, because routes use them: `
+      + `${kept.join(", ")}. To switch one off, write enabled = false into its table.`]);
   }
   if (!enabled) {
     notes.push(["", "Limiting is disabled in the file with the rules: every request passes."]);
@@ -114,18 +114,17 @@ const server = {
     pill.replaceChildren(icon(shape), text);
   },
 
+  /** The counters are those of the page at /limits; the app itself knows the URLs. */
   async look() {
-    let status;
+    let views;
     try {
-      const { response, body } = await ask("/status", {});
-      if (!response.ok) throw new Error(response.statusText);
-      status = JSON.parse(body);
+      views = await Promise.all([load(`/limits/api/now?after=${tick}`), load("/status")]);
     } catch {
       this.isDown();
       return;
     }
     this.isUp();
-    show(status);
+    show(...views);
   },
 
   async watch() {

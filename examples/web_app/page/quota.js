@@ -17,8 +17,8 @@ export function items(field) {
 
 /** One quota as this page knows it: the takes in its window, and when each of them leaves. */
 export class Quota {
-  constructor({ name, max, window_ms }) {
-    Object.assign(this, { name, max, window: window_ms });
+  constructor({ name, max, window_s }) {
+    Object.assign(this, { name, max, window: window_s * 1_000 });
     this.forget();
   }
 

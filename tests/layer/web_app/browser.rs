@@ -84,10 +84,37 @@ impl Browser {
     #[track_caller]
     pub(super) fn click(&self, selector: &str) {
         self.wait_for(selector, Duration::from_secs(5), |text| !text.is_empty());
+        let id = self.find(selector);
+        self.post(&format!("element/{id}/click"), json!({}));
+    }
+
+    /// Types this into an empty field.
+    #[track_caller]
+    pub(super) fn write(&self, selector: &str, text: &str) {
+        let id = self.find(selector);
+        self.post(&format!("element/{id}/value"), json!({ "text": text }));
+    }
+
+    /// Presses a key of the keyboard where the focus is.
+    pub(super) fn press(&self, key: char) {
+        let actions = ["keyDown", "keyUp"].map(|it| json!({ "type": it, "value": key }));
+        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": actions });
+        self.post("actions", json!({ "actions": [keyboard] }));
+    }
+
+    fn find(&self, selector: &str) -> String {
         let found = json!({ "using": "css selector", "value": selector });
         let element = self.post("element", found);
-        let id = element[ELEMENT].as_str().expect("an element");
-        self.post(&format!("element/{id}/click"), json!({}));
+        element[ELEMENT].as_str().expect("an element").to_owned()
+    }
+
+    /// How many elements there are with this selector.
+    pub(super) fn count(&self, selector: &str) -> u64 {
+        let selector = Value::from(selector);
+        let count = self.run(&format!(
+            "return document.querySelectorAll({selector}).length"
+        ));
+        count.as_u64().expect("a number")
     }
 
     /// Waits until the element's text is as wanted. Returns how long that took.

@@ -17,34 +17,56 @@ fn body(app: &App, path: &str) -> String {
     body.to_owned()
 }
 
-fn status(app: &App) -> Value {
-    serde_json::from_str(&body(app, "/status")).expect("JSON")
+fn json(app: &App, path: &str) -> Value {
+    serde_json::from_str(&body(app, path)).expect("JSON")
 }
 
-/// What `/status` says of a rule.
+/// What the page of the limits says of a rule.
 fn rule(app: &App, path: &str) -> Value {
-    let mut status = status(app);
-    let rules = status["rules"].as_array_mut().expect("a list").iter_mut();
-    let mut of_path = rules.filter(|rule| rule["path"] == path);
+    let mut view = json(app, "/limits/api/now");
+    let rules = view["rules"].as_array_mut().expect("a list").iter_mut();
+    let mut of_path = rules.filter(|rule| rule["rule"] == path);
     of_path.next().expect("the rule").take()
+}
+
+/// The same as soon as a whole second has been counted that is as wanted.
+fn rule_with(app: &App, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let started = Instant::now();
+    loop {
+        let rule = rule(app, path);
+        if is_wanted(&rule) {
+            return rule;
+        }
+        assert!(started.elapsed() < Duration::from_secs(10), "{rule:#}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn sum(numbers: &Value) -> u64 {
+    let numbers = numbers.as_array().expect("a list").iter();
+    numbers.map(|it| it.as_u64().expect("a number")).sum()
 }
 
 #[test]
 fn counters_as_json_and_for_prometheus() {
     let app = App::start(&[]);
-    assert_eq!(rule(&app, "getId")["decisions"]["denied"], 0);
+    rule_with(&app, "getId", |rule| rule["total"]["denied"] == 0);
     (0..7).for_each(|_| drop(app.get("/getId")));
 
-    let (status, rule) = (status(&app), rule(&app, "getId"));
-    assert_eq!(rule["decisions"]["allowed"], 5);
-    assert_eq!(rule["decisions"]["denied"], 2);
-    assert_eq!(rule["policies"][0]["denials"], 2);
+    let rule = rule_with(&app, "getId", |rule| sum(&rule["denied"]) == 2);
+    assert_eq!(sum(&rule["allowed"]), 5);
+    let total = &rule["total"];
     assert_eq!(
-        (&rule["units"], &rule["near_limit"]),
+        (&total["allowed"], &total["denied"]),
         (&5.into(), &2.into())
     );
-    assert_eq!(status["reload"]["version"], 1);
-    assert_eq!(status["reload"]["error"], Value::Null);
+    assert_eq!((&total["units"], &total["near"]), (&5.into(), &2.into()));
+    assert_eq!(rule["denied_by"][0]["denials"], 2);
+    let view = json(&app, "/limits/api/now");
+    assert_eq!(
+        (&view["version"], &view["reload_error"]),
+        (&1.into(), &Value::Null)
+    );
 
     let text = body(&app, "/metrics");
     for line in [
@@ -63,17 +85,10 @@ fn counters_as_json_and_for_prometheus() {
 fn how_long_redis_takes() {
     let server = Redis::start();
     let app = App::start(&[("REDIS_URL", &server.url)]);
-    let before = &rule(&app, "getId")["latency"];
-    assert_eq!(
-        (&before["answers"], &before["p99_ms"]),
-        (&0.into(), &Value::Null)
-    );
     (0..3).for_each(|_| drop(app.get("/getId")));
-    let latency = &rule(&app, "getId")["latency"];
-    assert_eq!(latency["answers"], 3);
-    let p50 = latency["p50_ms"].as_f64().expect("a bound");
-    let p99 = latency["p99_ms"].as_f64().expect("a bound");
-    assert!(0.0 < p50 && p50 <= p99, "{latency}");
+    let rule = rule_with(&app, "getId", |rule| sum(&rule["allowed"]) == 3);
+    let (mean, p99) = (sum(&rule["mean_us"]), sum(&rule["p99_us"]));
+    assert!(0 < mean && mean <= p99, "{rule:#}");
     let text = body(&app, "/metrics");
     let name = "tidegate_store_duration_seconds";
     for line in [
@@ -119,7 +134,7 @@ fn names_with_anything_in_them() {
     std::fs::write(&file, rules.concat()).expect("is written");
     let app = App::start(&[("LIMITS", file.to_str().expect("a path of text"))]);
 
-    let status = status(&app);
+    let status = json(&app, "/status");
     let rules = status["rules"].as_array().expect("a list");
     let mut shown: Vec<_> = rules.iter().map(|rule| &rule["path"]).collect();
     shown.sort_by_key(|path| paths.iter().position(|it| *path == it));
@@ -167,7 +182,7 @@ fn an_added_rule_has_a_route() {
 fn a_flood_of_looks_takes_no_decision_away() {
     let app = App::start(&[]);
     let decided = std::thread::scope(|scope| {
-        for path in ["/status", "/metrics", "/", "/status"] {
+        for path in ["/status", "/metrics", "/", "/limits/api/now"] {
             let app = &app;
             scope.spawn(move || (0..200).for_each(|_| assert_eq!(app.status(path), 200)));
         }
@@ -187,7 +202,7 @@ fn a_flood_of_looks_takes_no_decision_away() {
 #[test]
 fn clients_that_never_read() {
     let app = App::start(&[]);
-    let request = "GET /status HTTP/1.1\r\nhost: test\r\n\r\n".repeat(500);
+    let request = "GET /limits/api/now HTTP/1.1\r\nhost: test\r\n\r\n".repeat(500);
     let clients: Vec<_> = (0..64)
         .map(|_| {
             let mut client = TcpStream::connect(&app.address).expect("a listening app");

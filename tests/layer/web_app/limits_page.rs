@@ -1,0 +1,449 @@
+//! The page of `Limits::page` in Chromium, as the example mounts it: what a person on call sees and
+//! does. `bash tests/page.sh` runs these tests.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use test_support::Redis;
+
+use super::app::App;
+use super::browser::Browser;
+
+/// One look of the page a second, a list that each process reads once a second, a busy machine.
+const SOON: Duration = Duration::from_secs(6);
+const TAB: char = '\u{e004}';
+const ESCAPE: char = '\u{e00c}';
+
+fn open(app: &App) -> Browser {
+    let browser = Browser::open(&format!("http://{}/limits", app.address));
+    browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
+    browser
+}
+
+/// Asks for `/login` as a customer of this tenant.
+fn login(app: &App, tenant: &str) -> u16 {
+    let answer = app.get_with("/login", &format!("x-tenant: {tenant}\r\n"));
+    let status = answer.split(' ').nth(1).unwrap_or_default();
+    status.parse().expect("a status")
+}
+
+fn flood(app: &App, tenant: &str, requests: usize) {
+    (0..requests).for_each(|_| _ = login(app, tenant));
+}
+
+/// A button in the row of a key.
+fn button(table: &str, action: &str, key: &str) -> String {
+    format!("{table} button[aria-label^=\"{action}… {key}\"]")
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn a_flood_is_seen_by_name_within_two_seconds() {
+    let server = Redis::start();
+    let apps = [(); 2].map(|()| App::start(&[("REDIS_URL", &server.url)]));
+    let browser = open(&apps[0]);
+    browser.wait_for("#nobody", SOON, |text| text == "Nobody is limited.");
+    flood(&apps[0], "globex", 8);
+    let seen = |name: &str, within| {
+        let rows = "#limited-rows";
+        browser.wait_for(rows, within, |text| text.contains(name))
+    };
+    let took = seen("127.0.0.1:header.x-tenant|globex", Duration::from_secs(2));
+    println!("the flood is seen after {took:?}");
+    // Another process tells Redis once a second, and this one asks once a second.
+    flood(&apps[1], "acme", 25);
+    let took = seen("127.0.0.1:header.x-tenant|acme", Duration::from_secs(4));
+    println!("the flood of the other process is seen after {took:?}");
+    let first = "#limited-rows tr:first-child";
+    browser.wait_for(first, SOON, |text| text.contains("|acme"));
+    let denials = format!("{first} [data-label=Denials]");
+    browser.wait_for(&denials, SOON, |text| text == "20");
+    browser.wait_for("#limited-count", SOON, |text| text == "2");
+
+    flood(&apps[0], "acme", 10);
+    let denied = "[aria-label=login] [data-count=denied] span";
+    browser.wait_for(denied, SOON, |text| text == "13 in all");
+    browser.wait_for(&denials, SOON, |text| text == "30");
+    let path = browser.run(
+        "return document.querySelector('[aria-label=login] .chart .denied').getAttribute('d')",
+    );
+    assert!(!path.as_str().expect("a path").is_empty());
+    browser.click("[data-span=hour]");
+    browser.wait_for("[aria-label=login] .from", SOON, |text| text == "−1 h");
+    browser.check_log();
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn a_customer_is_let_through() {
+    let server = Redis::start();
+    let apps = [(); 2].map(|()| App::start(&[("REDIS_URL", &server.url)]));
+    let browser = open(&apps[0]);
+    flood(&apps[0], "acme", 7);
+    assert_eq!([login(&apps[0], "acme"), login(&apps[1], "acme")], [429; 2]);
+    browser.click(&button(
+        "#limited-rows",
+        "let through",
+        "127.0.0.1:header.x-tenant|acme",
+    ));
+    assert_eq!(browser.text("#confirm-rule"), "login");
+    assert_eq!(
+        browser.text("#confirm-key"),
+        "127.0.0.1:header.x-tenant|acme"
+    );
+    // Nothing happens before the answer.
+    browser.press(ESCAPE);
+    assert_eq!(login(&apps[0], "acme"), 429);
+
+    browser.click(&button(
+        "#limited-rows",
+        "let through",
+        "127.0.0.1:header.x-tenant|acme",
+    ));
+    browser.click("#confirm-do");
+    browser.wait_for("#said", SOON, |text| {
+        text.starts_with("Let through for 1 h")
+    });
+    let said = Instant::now();
+    for app in &apps {
+        while login(app, "acme") != 200 {
+            assert!(said.elapsed() < Duration::from_secs(2), "still limited");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!((0..20).all(|_| login(app, "acme") == 200));
+    }
+    assert_eq!(
+        browser.run("return document.querySelector('dialog').open"),
+        false
+    );
+    browser.wait_for("#let-through-rows", SOON, |text| {
+        text.contains("login127.0.0.1:header.x-tenant|acmein 1 h") || text.contains("in 59 min")
+    });
+    let let_through = "[aria-label=login] [data-count=let_through] span";
+    browser.wait_for(let_through, SOON, |text| text == "21 in all");
+
+    browser.click(&button(
+        "#let-through-rows",
+        "end",
+        "127.0.0.1:header.x-tenant|acme",
+    ));
+    browser.click("#confirm-do");
+    browser.wait_for("#said", SOON, |text| text.starts_with("Limited again"));
+    let said = Instant::now();
+    while login(&apps[1], "acme") == 200 {
+        assert!(said.elapsed() < SOON, "still let through");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    browser.check_log();
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn a_key_is_looked_up_and_reset() {
+    let app = App::start(&[]);
+    let browser = open(&app);
+    browser.write("[name=rule]", "nothing");
+    browser.click("#key-form .main");
+    browser.wait_for("#key-error", SOON, |text| text.contains("nothing"));
+    browser.run("document.querySelector('#key-form').reset()");
+
+    flood(&app, "acme", 7);
+    browser.write("[name=rule]", "login");
+    browser.write("[name=key]", "127.0.0.1:header.x-tenant|acme");
+    browser.click("#key-form .main");
+    browser.wait_for("#key-verdict", SOON, |text| {
+        text.contains("would be denied")
+    });
+    let quota = "#key-quotas .quota:first-child p";
+    browser.wait_for(quota, SOON, |text| {
+        text.contains("0 of 5 left, full again in")
+    });
+    assert_eq!(browser.text("#key-error"), "");
+
+    browser.click("#key-answer [data-do=reset]");
+    browser.click("#confirm-do");
+    browser.wait_for("#said", SOON, |text| {
+        text == "Reset: 127.0.0.1:header.x-tenant|acme, rule login."
+    });
+    assert_eq!(login(&app, "acme"), 200);
+    browser.wait_for(quota, SOON, |text| text.contains("4 of 5 left"));
+
+    // The same from a row, and with the keyboard alone: the dialog keeps the focus.
+    flood(&app, "globex", 7);
+    let reset = button("#limited-rows", "reset", "127.0.0.1:header.x-tenant|globex");
+    browser.wait_for(&reset, SOON, |text| !text.is_empty());
+    browser.run(&format!("document.querySelector({}).focus()", json!(reset)));
+    browser.press('\u{e007}');
+    assert_eq!(
+        browser.text("#confirm-key"),
+        "127.0.0.1:header.x-tenant|globex"
+    );
+    for _ in 0..4 {
+        let is_inside = "return document.activeElement === document.body \
+                         || document.activeElement.closest('dialog') !== null";
+        assert_eq!(browser.run(is_inside), true);
+        browser.press(TAB);
+    }
+    browser.run("document.querySelector('#confirm-do').focus()");
+    browser.press('\u{e007}');
+    browser.wait_for("#said", SOON, |text| {
+        text.starts_with("Reset: 127.0.0.1:header.x-tenant|globex")
+    });
+    assert_eq!(login(&app, "globex"), 200);
+    browser.check_log();
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn a_second_process_comes_and_goes() {
+    let server = Redis::start();
+    let first = App::start(&[("REDIS_URL", &server.url)]);
+    let browser = open(&first);
+    browser.wait_for("#fleet-sum", SOON, |text| text.starts_with("one process"));
+    let second = App::start(&[("REDIS_URL", &server.url)]);
+    let three = Duration::from_secs(3);
+    let took = browser.wait_for("#fleet-sum", three, |text| text.starts_with("2 processes"));
+    println!("the second process is seen after {took:?}");
+    assert_eq!(browser.count("#processes article"), 2);
+    assert_eq!(browser.count("#processes .this"), 1);
+    second.stop("-KILL");
+    let ten = Duration::from_secs(10);
+    let took = browser.wait_for("#fleet-sum", ten, |text| text.starts_with("one process"));
+    println!("the killed process is gone after {took:?}");
+    assert_eq!(browser.count("#processes article"), 1);
+    browser.check_log();
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn redis_is_gone_and_comes_back() {
+    let mut server = Redis::start();
+    let app = App::start(&[("REDIS_URL", &server.url)]);
+    let browser = open(&app);
+    server.kill();
+    let ten = Duration::from_secs(10);
+    browser.wait_for("#banners", ten, |text| {
+        text.contains("Redis does not answer")
+    });
+    assert_eq!(browser.count("#processes article"), 1);
+    server.restart();
+    browser.wait_for("#banners", 2 * ten, |text| !text.contains("Redis"));
+    let address = app.address.clone();
+    app.stop("-TERM");
+    browser.wait_for("#server", SOON, |text| text == "no answer");
+    browser.wait_for("#banners", SOON, |text| {
+        text == "This process does not answer."
+    });
+    let (_, port) = address.rsplit_once(':').expect("a port");
+    let _app = App::start(&[("REDIS_URL", &server.url), ("PORT", port)]);
+    browser.wait_for("#server", SOON, |text| text.ends_with("answers"));
+    browser.check_log();
+}
+
+/// Names of rules come from files and keys from clients: both are text.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn names_are_never_markup() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("limits.toml");
+    let script = "<script>window.isRun = 1</script>";
+    let image = "<img src=x onerror='window.isRun = 1'>";
+    let rules = format!(
+        "[rules.login]\nmax-count = 1\nwindow = \"1m\"\nkey = \"header:x-tenant\"\n\
+         [rules.\"{script}\"]\nmax-count = 1\nwindow = \"1m\"\n\
+         [rules.\"{image}\"]\nmax-count = 1\nwindow = \"1m\"\n\
+         [rules.\"a\\u202etxt\"]\nmax-count = 1\nwindow = \"1m\"\n"
+    );
+    std::fs::write(&file, rules).expect("is written");
+    let app = App::start(&[("LIMITS", file.to_str().expect("a path of text"))]);
+    flood(&app, script, 4);
+    flood(&app, image, 4);
+    let url = "/%3Cscript%3Ewindow.isRun%20=%201%3C/script%3E";
+    assert_eq!([app.status(url), app.status(url)], [200, 429]);
+    // Seen for the first time and later.
+    for _ in 0..2 {
+        let browser = open(&app);
+        browser.wait_for("#rules", SOON, |text| {
+            text.contains(script) && text.contains(image)
+        });
+        browser.wait_for("#rules", SOON, |text| text.contains("a\\u{202e}txt"));
+        // What is not written as it is in a key is written as its number.
+        browser.wait_for("#limited-rows", SOON, |text| {
+            text.contains("%3Cscript%3E") && text.contains("%3Cimg") && text.contains(script)
+        });
+        browser.click(&button("#limited-rows", "reset", "all requests together"));
+        assert_eq!(browser.text("#confirm-rule"), script);
+        browser.press(ESCAPE);
+        flood(&app, script, 1);
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(browser.run("return window.isRun").is_null());
+        assert_eq!(browser.count("main script, main img"), 0);
+        browser.check_log();
+    }
+}
+
+/// What somebody points at stays where it is while the numbers change.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn the_focus_stays_while_rows_change() {
+    let app = App::start(&[]);
+    let browser = open(&app);
+    flood(&app, "acme", 10);
+    let look = "#limited-rows button:last-child";
+    browser.wait_for(look, SOON, |text| text == "look");
+    browser.run(&format!("document.querySelector('{look}').focus()"));
+    flood(&app, "globex", 30);
+    browser.wait_for("#limited-rows", SOON, |text| {
+        text.contains("127.0.0.1:header.x-tenant|globex")
+    });
+    let focused = "return document.activeElement.getAttribute('aria-label')";
+    assert_eq!(
+        browser.run(focused),
+        "look 127.0.0.1:header.x-tenant|acme, rule login"
+    );
+    let first = "#limited-rows tr:first-child";
+    assert!(
+        browser
+            .text(first)
+            .contains("127.0.0.1:header.x-tenant|acme")
+    );
+    browser.run("document.activeElement.blur()");
+    browser.wait_for(first, SOON, |text| {
+        text.contains("127.0.0.1:header.x-tenant|globex")
+    });
+    browser.check_log();
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn it_fits_the_screen() {
+    let app = App::start(&[]);
+    flood(&app, &"x".repeat(60), 10);
+    flood(&app, "acme", 10);
+    for path in ["/limits", "/limits/"] {
+        let browser = Browser::open(&format!("http://{}{path}", app.address));
+        browser.wait_for("#limited-rows", SOON, |text| text.contains("acme"));
+        browser.click(&button(
+            "#limited-rows",
+            "let through",
+            "127.0.0.1:header.x-tenant|acme",
+        ));
+        browser.click("#confirm-do");
+        browser.wait_for("#let-through-rows", SOON, |text| text.contains("acme"));
+        for (width, height) in [(360, 740), (400, 800), (768, 1024), (1280, 900)] {
+            browser.resize(width, height);
+            let overflow = browser.run(
+                "const limit = document.documentElement.clientWidth; \
+                 return [...document.querySelectorAll('body *')] \
+                   .filter((it) => it.getBoundingClientRect().right > limit + 1) \
+                   .filter((it) => !it.closest('thead')) \
+                   .map((it) => it.outerHTML.slice(0, 100))",
+            );
+            assert_eq!(overflow, json!([]), "{width}x{height}");
+            let whole = browser.run("return document.documentElement.scrollWidth");
+            assert!(
+                whole.as_u64() <= Some(width.into()),
+                "{width}x{height}: {whole}"
+            );
+        }
+        browser.check_log();
+    }
+}
+
+/// The pictures of the page, written when `tests/page.sh --screenshots FOLDER` asks for them: three
+/// processes that share one Redis, and customers of whom one asks far too often.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn screenshots() {
+    let Some(folder) = std::env::var_os("TIDEGATE_SCREENSHOTS") else {
+        return;
+    };
+    let server = Redis::start();
+    let apps = [(); 3].map(|()| App::start(&[("REDIS_URL", &server.url)]));
+    let browser = open(&apps[0]);
+    browser.hide_scroll_bars();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (index, app) in apps.iter().enumerate() {
+            let is_over = &is_over;
+            scope.spawn(move || customers(app, index, is_over));
+        }
+        std::thread::sleep(LOAD);
+        let shoot = |name: &str, width, height| {
+            browser.resize(width, height);
+            browser.run("document.activeElement.blur()");
+            std::thread::sleep(Duration::from_secs(2));
+            let file = PathBuf::from(&folder).join(format!("{name}.png.base64"));
+            std::fs::write(file, browser.screenshot()).expect("is written");
+        };
+        let show = |section: &str| {
+            browser.run(&format!(
+                "document.querySelector('{section}').scrollIntoView()"
+            ));
+        };
+        browser.click(&button(
+            "#limited-rows",
+            "let through",
+            "127.0.0.1:header.x-tenant|initech",
+        ));
+        browser.click("#confirm-do");
+        browser.click("#limited-rows tr:first-child button:last-child");
+        browser.wait_for("#key-verdict", SOON, |text| !text.is_empty());
+        browser.wait_for("#said", 3 * SOON, str::is_empty);
+        browser.run("scrollTo(0, 0)");
+        shoot("web_app", 1280, 1400);
+        shoot("flood", 1280, 900);
+        show("#fleet");
+        shoot("fleet_and_key", 1280, 700);
+        browser.run("scrollTo(0, 0)");
+        shoot("narrow", 400, 1600);
+        show("#key");
+        shoot("narrow_key", 400, 900);
+        browser.darken();
+        browser.run("scrollTo(0, 0)");
+        shoot("dark_narrow", 400, 1600);
+        shoot("dark", 1280, 1400);
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Long enough for graphs in which something is seen.
+const LOAD: Duration = Duration::from_secs(100);
+
+/// Ten customers, the first of them by far the most often.
+const TENANTS: [&str; 10] = [
+    "acme",
+    "globex",
+    "initech",
+    "umbrella",
+    "hooli",
+    "stark",
+    "wayne",
+    "wonka",
+    "cyberdyne",
+    "soylent",
+];
+
+fn customers(app: &App, process: usize, is_over: &AtomicBool) {
+    let mut turn = process;
+    while !is_over.load(Ordering::Relaxed) {
+        turn += 1;
+        for (rank, tenant) in TENANTS.iter().enumerate() {
+            if turn % (rank * 2 + 1) == 0 {
+                login(app, tenant);
+            }
+        }
+        if turn % 3 == 0 {
+            app.get("/getId");
+            app.get("/answer?status=200");
+        }
+        if turn % 40 == 0 {
+            app.get("/export");
+        }
+        // Waves of twenty seconds.
+        let pause = if (turn / 100) % 2 == 0 { 60 } else { 140 };
+        std::thread::sleep(Duration::from_millis(pause));
+    }
+}
