@@ -364,6 +364,7 @@ fn screenshots() {
     let apps = [(); 3].map(|()| App::start(&[("REDIS_URL", &server.url)]));
     let browser = open(&apps[0]);
     browser.hide_scroll_bars();
+    browser.resize(1280, 1400);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for (index, app) in apps.iter().enumerate() {
