@@ -1,10 +1,13 @@
 // The fleet: each process that shares the limits through Redis.
 
 import { read } from "./api.js";
-import { Rows } from "./rows.js";
+import { Rows, showFold } from "./rows.js";
 import {
   ago, byId, duration, element, fromTemplate, grouped, say, sayAll, shortly, visible,
 } from "./words.js";
+
+/** So many processes are shown before somebody asks for more. */
+const FEW = 6;
 
 const FACTS = [
   ["rates", "Requests"], ["rules", "Rules"], ["breaker", "Breaker"], ["fallback", "Fallback"],
@@ -14,25 +17,39 @@ const FACTS = [
 export class Fleet {
   constructor() {
     this.rows = new Rows(byId("processes"), ({ process }) => new ProcessCard(process));
+    this.all = byId("more-processes");
+    this.all.addEventListener("click", () => {
+      this.isOpen = !this.isOpen;
+      this.show();
+    });
   }
 
   async look() {
     this.view = await read("fleet");
+    this.show();
+    return this.view;
+  }
+
+  show() {
     const { processes, shared } = this.view;
     const common = mostCommon(processes.map((it) => it.content_hash));
     const items = processes.map((it) => ({ ...it, differs: it.content_hash !== common }));
-    // This one first; the others stay where they are.
-    items.sort((a, b) => b.this - a.this || (a.process < b.process ? -1 : 1));
-    this.rows.show(items, (it) => it.process);
+    // This one first, and then those that somebody has to look at.
+    const rank = (it) => (it.this ? 0 : isWell(it) ? 2 : 1);
+    items.sort((a, b) => rank(a) - rank(b) || (a.process < b.process ? -1 : 1));
+    this.rows.show(items, (it) => it.process, this.isOpen ? Infinity : FEW);
+    showFold(this.all, processes.length, FEW, this.isOpen, "processes");
     say(byId("fleet-count"), shared ? grouped(processes.length) : "");
     const sum = (name) => grouped(processes.reduce((sum, it) => sum + it[name], 0));
     const rates = `${sum("allowed_per_s")}/s allowed, ${sum("denied_per_s")}/s denied`;
     const many = processes.length === 1 ? "one process" : `${grouped(processes.length)} processes`;
     say(byId("fleet-sum"), shared ? `${many}: ${rates}`
       : "No Redis: this process limits by itself.");
-    return this.view;
   }
 }
+
+const isWell = (it) =>
+  !it.differs && !it.reload_failing && !it.fallback && it.breaker !== "open" && !it.warnings.length;
 
 function mostCommon(hashes) {
   const counts = new Map();

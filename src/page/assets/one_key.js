@@ -112,10 +112,7 @@ export class OneKey {
     const { answer, asked } = this;
     const planned = asked.plan ? `, plan ${visible(asked.plan)}` : "";
     say(byId("key-name"), `${keyWords(this.item())}, rule ${visible(answer.rule)}${planned}`);
-    const wait = answer.retry_after_s;
-    say(byId("key-verdict"), answer.allowed ? "A request would be allowed now."
-      : wait === null ? "A request would be denied, however long it waits."
-        : `A request would be denied; one is allowed in ${soon(wait)}.`);
+    say(byId("key-verdict"), `A request would be ${answer.allowed ? "allowed" : "denied"} now.`);
     byId("key-verdict").className = answer.allowed ? "" : "bad";
     this.quotas.show(answer.quotas, (quota) => quota.name);
     const through = answer.let_through_in_s;

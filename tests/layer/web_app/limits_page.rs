@@ -361,7 +361,12 @@ fn screenshots() {
         return;
     };
     let server = Redis::start();
-    let apps = [(); 3].map(|()| App::start(&[("REDIS_URL", &server.url)]));
+    // The page shows the name of the file as it is given here.
+    let settings = [
+        ("REDIS_URL", &*server.url),
+        ("LIMITS", "examples/limits.toml"),
+    ];
+    let apps = [(); 3].map(|()| App::start(&settings));
     let browser = open(&apps[0]);
     browser.hide_scroll_bars();
     browser.resize(1280, 1400);
@@ -394,10 +399,10 @@ fn screenshots() {
         browser.wait_for("#key-verdict", SOON, |text| !text.is_empty());
         browser.wait_for("#said", 3 * SOON, str::is_empty);
         browser.run("scrollTo(0, 0)");
-        shoot("web_app", 1280, 1400);
+        shoot("web_app", 1280, 1480);
         shoot("flood", 1280, 900);
         show("#fleet");
-        shoot("fleet_and_key", 1280, 700);
+        shoot("fleet_and_key", 1280, 800);
         browser.run("scrollTo(0, 0)");
         shoot("narrow", 400, 1600);
         show("#key");
