@@ -10,8 +10,9 @@ import {
 const FEW = 6;
 
 const FACTS = [
-  ["rates", "Requests"], ["rules", "Rules"], ["breaker", "Breaker"], ["fallback", "Fallback"],
-  ["error", "Last error"], ["started", "Started"],
+  ["allowed", "Allowed"], ["denied", "Denied"], ["rules", "Rules"], ["hash", "Hash"],
+  ["breaker", "Breaker"], ["fallback", "Fallback"], ["error", "Last error"],
+  ["started", "Started"],
 ];
 
 export class Fleet {
@@ -77,9 +78,12 @@ class ProcessCard {
     const late = it.seen_ago_s > 3 ? [`not seen for ${duration(it.seen_ago_s)}`] : [];
     const flags = [...(it.this ? ["this one"] : []), ...late];
     sayAll(this.node.querySelector(".flags"), "span", flags);
-    const rate = `${grouped(it.allowed_per_s)}/s allowed, ${grouped(it.denied_per_s)}/s denied`;
-    this.set("rates", rate, false);
-    this.set("rules", rulesWords(it), it.differs || it.reload_failing);
+    this.set("allowed", `${grouped(it.allowed_per_s)}/s`, false);
+    this.set("denied", `${grouped(it.denied_per_s)}/s`, false);
+    const refused = it.reload_failing ? "; the last reload was refused" : "";
+    this.set("rules", `${grouped(it.rules)}, version ${grouped(it.version)}${refused}`, refused);
+    const differs = it.differs ? "; most processes have other rules" : "";
+    this.set("hash", (it.content_hash?.slice(0, 8) ?? "none") + differs, differs);
     this.set("breaker", it.breaker, it.breaker === "open");
     this.set("fallback", it.fallback ? "decides now" : "not in use", it.fallback);
     const error = it.last_error;
@@ -92,14 +96,6 @@ class ProcessCard {
   set(name, text, isBad) {
     const value = this.values.get(name);
     say(value, text);
-    value.classList.toggle("bad", isBad);
+    value.classList.toggle("bad", Boolean(isBad));
   }
-}
-
-function rulesWords({ rules, version, content_hash: hash, differs, reload_failing: failing }) {
-  const words = [`${grouped(rules)}, version ${grouped(version)}`];
-  if (hash !== null) words[0] += ` (${hash.slice(0, 8)})`;
-  if (differs) words.push("other rules than most processes");
-  if (failing) words.push("the last reload was refused");
-  return words.join("; ");
 }

@@ -46,9 +46,10 @@ function showFacts(view) {
     `decided by ${view.store_name ? visible(view.store_name) : STORES[view.store]}`,
     `rules of version ${view.version}`
       + (view.content_hash ? ` (${view.content_hash.slice(0, 8)})` : "")
-      + (view.file ? ` from ${visible(view.file)}` : ""),
+      + (view.file ? ` from ${visible(view.file.split(/[\\/]/).at(-1))}` : ""),
   ];
   say(byId("facts"), facts.join(" · "));
+  byId("facts").title = view.file ? visible(view.file) : "";
   const rights = [
     view.keys_shown ? "" : "Keys are hidden: a row is named by a hash. .show_keys() shows them.",
     view.changes_allowed ? "" : "This page only shows. .allow_changes() lets it reset keys and let "

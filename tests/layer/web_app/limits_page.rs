@@ -395,12 +395,11 @@ fn screenshots() {
             "127.0.0.1:header.x-tenant|initech",
         ));
         browser.click("#confirm-do");
+        browser.wait_for("#said", 3 * SOON, str::is_empty);
+        shoot("web_app", 1280, 1425);
+        shoot("flood", 1280, 900);
         browser.click("#limited-rows tr:first-child button:last-child");
         browser.wait_for("#key-verdict", SOON, |text| !text.is_empty());
-        browser.wait_for("#said", 3 * SOON, str::is_empty);
-        browser.run("scrollTo(0, 0)");
-        shoot("web_app", 1280, 1480);
-        shoot("flood", 1280, 900);
         show("#fleet");
         shoot("fleet_and_key", 1280, 800);
         browser.run("scrollTo(0, 0)");
