@@ -44,7 +44,7 @@ export const ago = (seconds) => (seconds < 1 ? "now" : `${duration(seconds)} ago
 
 /** For waits that end soon, where a tenth of a second matters. */
 export const soon = (seconds) =>
-  (seconds < 10 ? `${Math.max(seconds, 0).toFixed(1)} s` : duration(seconds));
+  (seconds < 9.95 ? `${Math.max(seconds, 0).toFixed(1)} s` : duration(seconds));
 
 const WINDOWS = [[86_400, "day"], [3_600, "hour"], [60, "minute"], [1, "second"]];
 

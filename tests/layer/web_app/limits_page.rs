@@ -436,19 +436,23 @@ fn customers(app: &App, process: usize, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         turn += 1;
         for (rank, tenant) in TENANTS.iter().enumerate() {
-            if turn % (rank * 2 + 1) == 0 {
+            if turn.is_multiple_of(rank * 2 + 1) {
                 login(app, tenant);
             }
         }
-        if turn % 3 == 0 {
+        if turn.is_multiple_of(3) {
             app.get("/getId");
             app.get("/answer?status=200");
         }
-        if turn % 40 == 0 {
+        if turn.is_multiple_of(40) {
             app.get("/export");
         }
         // Waves of twenty seconds.
-        let pause = if (turn / 100) % 2 == 0 { 60 } else { 140 };
+        let pause = if (turn / 100).is_multiple_of(2) {
+            60
+        } else {
+            140
+        };
         std::thread::sleep(Duration::from_millis(pause));
     }
 }
