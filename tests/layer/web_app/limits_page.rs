@@ -1,12 +1,17 @@
 //! The page of `Limits::page` in Chromium, as the example mounts it: what a person on call sees and
 //! does. `bash tests/page.sh` runs these tests.
 
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use axum::Router;
+use axum::routing::get;
 use serde_json::json;
 use test_support::Redis;
+use tidegate::{Header, Limits, Page, Quota, Rule};
+use tokio::net::TcpListener;
 
 use super::app::App;
 use super::browser::Browser;
@@ -282,6 +287,92 @@ fn names_are_never_markup() {
         assert_eq!(browser.count("main script, main img"), 0);
         browser.check_log();
     }
+}
+
+/// A page of limits in this process, of the rule "search" for users. Returns where it is.
+fn serve(page: fn(Page) -> Page) -> String {
+    let (tell, address) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+            let limits = Limits::new([rule]).key(Header::new("x-user"));
+            let app = Router::new()
+                .route("/search", get("found").layer(limits.layer("search")))
+                .nest_service("/limits", page(limits.page()).router());
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            tell.send(address.to_string()).expect("is heard");
+            axum::serve(listener, app).await
+        })
+    });
+    address.recv().expect("an address")
+}
+
+fn search(address: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(address).expect("a server");
+    let head = "GET /search HTTP/1.1\r\nhost: test\r\nconnection: close\r\nx-user: alice\r\n\r\n";
+    stream.write_all(head.as_bytes()).expect("is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    answer[9..12].to_owned()
+}
+
+/// A page that shows no keys helps a key by its hash.
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn hidden_keys_are_helped_by_their_hash() {
+    let address = serve(Page::allow_changes);
+    (0..5).for_each(|_| drop(search(&address)));
+    let browser = Browser::open(&format!("http://{address}/limits"));
+    let row = "#limited-rows tr:first-child";
+    browser.wait_for(row, SOON, |text| text.starts_with("search#"));
+    let key = browser.text(&format!("{row} bdi"));
+    browser.click(&format!("{row} button:last-child"));
+    browser.wait_for("#key-verdict", SOON, |text| text.contains("denied"));
+    assert_eq!(browser.text("#key-of-row code"), key);
+    browser.click("#key-answer [data-do=reset]");
+    assert_eq!(browser.text("#confirm-key"), key);
+    browser.click("#confirm-do");
+    browser.wait_for("#said", SOON, |text| {
+        text == format!("Reset: {key}, rule search.")
+    });
+    assert_eq!(
+        [search(&address), search(&address), search(&address)],
+        ["200", "200", "429"]
+    );
+
+    browser.run("scrollTo(0, 0)");
+    browser.click(&button("#limited-rows", "let through", &key));
+    browser.click("#confirm-span label:first-of-type");
+    browser.click("#confirm-do");
+    browser.wait_for("#said", SOON, |text| {
+        text.starts_with("Let through for 5 min")
+    });
+    assert_eq!(search(&address), "200");
+    assert_eq!(
+        browser.run("return document.body.innerText.includes('alice')"),
+        false
+    );
+    browser.check_log();
+}
+
+#[test]
+#[ignore = "needs Chromium: tests/page.sh"]
+fn a_page_that_may_change_nothing_has_no_buttons_for_it() {
+    let address = serve(Page::show_keys);
+    (0..5).for_each(|_| drop(search(&address)));
+    let browser = Browser::open(&format!("http://{address}/limits/"));
+    browser.wait_for("#limited-rows", SOON, |text| text.contains("alice"));
+    browser.click("#limited-rows button:last-child");
+    browser.wait_for("#key-verdict", SOON, |text| text.contains("denied"));
+    let shown = browser.run(
+        "return [...document.querySelectorAll('main button')] \
+           .filter((it) => it.checkVisibility()).map((it) => it.textContent)",
+    );
+    assert_eq!(shown, json!(["look", "Look", "5 minutes", "1 hour"]));
+    assert!(browser.text("#rights").contains(".allow_changes()"));
+    browser.check_log();
 }
 
 /// What somebody points at stays where it is while the numbers change.
