@@ -193,8 +193,8 @@ struct ReadmeDoctests;
 
 /// The same of the page on the limiter and the lock.
 #[cfg(all(doctest, feature = "limiter", feature = "lock"))]
-#[doc = include_str!("../docs/primitives.md")]
-struct PrimitivesDoctests;
+#[doc = include_str!("../docs/redisson.md")]
+struct RedissonDoctests;
 
 /// The same of the page on what happens when Redis fails.
 #[cfg(all(doctest, feature = "config", feature = "redis"))]
