@@ -191,7 +191,7 @@ pub use store::{MemoryStore, Resilient, Store, Take};
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 
-/// The same of the page on the limiter and the lock.
+/// The same of the page on the limiter and the lock, alone or beside Redisson.
 #[cfg(all(doctest, feature = "limiter", feature = "lock"))]
 #[doc = include_str!("../docs/redisson.md")]
 struct RedissonDoctests;
@@ -230,6 +230,22 @@ struct PageDoctests;
 #[cfg(all(doctest, feature = "axum", feature = "redis"))]
 #[doc = include_str!("../docs/migrating.md")]
 struct MigratingDoctests;
+
+/// The same of the page on proxies.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/proxies.md")]
+struct ProxiesDoctests;
+
+/// The same of the page on tests.
+#[cfg(all(
+    doctest,
+    feature = "axum",
+    feature = "config",
+    feature = "redis",
+    feature = "test-util"
+))]
+#[doc = include_str!("../docs/testing.md")]
+struct TestingDoctests;
 
 /// The same of the page with a snippet for each task.
 #[cfg(all(
