@@ -253,7 +253,9 @@ struct TestingDoctests;
     feature = "axum",
     feature = "config",
     feature = "limiter",
-    feature = "test-util"
+    feature = "lock",
+    feature = "page",
+    feature = "redis"
 ))]
 #[doc = include_str!("../docs/cookbook.md")]
 struct CookbookDoctests;
