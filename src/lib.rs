@@ -191,10 +191,10 @@ pub use store::{MemoryStore, Resilient, Store, Take};
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 
-/// The same of the page on the limiter and the lock.
+/// The same of the page on the limiter and the lock, alone or beside Redisson.
 #[cfg(all(doctest, feature = "limiter", feature = "lock"))]
-#[doc = include_str!("../docs/primitives.md")]
-struct PrimitivesDoctests;
+#[doc = include_str!("../docs/redisson.md")]
+struct RedissonDoctests;
 
 /// The same of the page on what happens when Redis fails.
 #[cfg(all(doctest, feature = "config", feature = "redis"))]
@@ -231,13 +231,31 @@ struct PageDoctests;
 #[doc = include_str!("../docs/migrating.md")]
 struct MigratingDoctests;
 
+/// The same of the page on proxies.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/proxies.md")]
+struct ProxiesDoctests;
+
+/// The same of the page on tests.
+#[cfg(all(
+    doctest,
+    feature = "axum",
+    feature = "config",
+    feature = "redis",
+    feature = "test-util"
+))]
+#[doc = include_str!("../docs/testing.md")]
+struct TestingDoctests;
+
 /// The same of the page with a snippet for each task.
 #[cfg(all(
     doctest,
     feature = "axum",
     feature = "config",
     feature = "limiter",
-    feature = "test-util"
+    feature = "lock",
+    feature = "page",
+    feature = "redis"
 ))]
 #[doc = include_str!("../docs/cookbook.md")]
 struct CookbookDoctests;

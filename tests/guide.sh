@@ -34,7 +34,7 @@ if [ "${1:-}" = --compile ]; then
     cargo check --manifest-path "$folder/tree/Cargo.toml" -p tidegate --lib --features full
 fi
 # The test binaries that the page names.
-for binary in $(grep -oE 'cargo test [^`]*--test [a-z]+' docs/*.md | grep -oE '[a-z]+$' | sort -u); do
+for binary in $(grep -oE 'cargo test [^`]*--test [a-z]+' docs/*.md docs/evidence/*.md | grep -oE '[a-z]+$' | sort -u); do
   test -d "tests/$binary" ||
     { echo "tests/guide.sh: the docs name the test binary $binary, which is not there" >&2; exit 1; }
 done

@@ -1,4 +1,4 @@
-//! The scenarios of docs/scale.md.
+//! The scenarios of docs/evidence/scale.md.
 
 use crate::simulation::{Demand, Faults, Mode, Outcome, Scenario, Upset, run};
 

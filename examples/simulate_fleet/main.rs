@@ -4,7 +4,7 @@
 //! cargo run --release --features test-util --example simulate_fleet
 //! ```
 //!
-//! It writes the pictures of docs/scale.md (or into another folder), prints the figures, and fails
+//! It writes the pictures of docs/evidence/scale.md (or into another folder), prints the figures, and fails
 //! if a window ever holds more than max. Seeds are fixed: every run has the same outcome.
 
 mod figures;
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The folder in which the documentation has its pictures.
-const FOLDER: &str = "docs/scale";
+const FOLDER: &str = "docs/evidence/scale";
 
 fn main() -> ExitCode {
     let folder = env::args_os().nth(1).unwrap_or_else(|| FOLDER.into());

@@ -30,7 +30,7 @@ const MAX_BEHIND: Duration = Duration::from_millis(10);
 /// A node has two tasks; this one alone opens and replaces links. A link is silent if a request is
 /// outstanding and nothing arrives for max(100 ms, twice the shortest timeout in use), at most one
 /// second. An earlier version counted callers that gave up, and twelve impatient clients made a
-/// healthy server look dead 19 times in three seconds (`docs/dependencies.md`).
+/// healthy server look dead 19 times in three seconds (`docs/evidence/dependencies.md`).
 pub(super) struct Reconnector {
     pub(super) target: Target,
     pub(super) preload: Preload,

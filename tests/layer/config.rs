@@ -585,3 +585,22 @@ fn alternatives_as_keys() {
     insta::assert_snapshot!(said("\"cookie:a b\""), @r#"line 4: rules.p.key: found "cookie:a b", expected "client-ip", "peer-ip", "bearer", "header:<name>", "cookie:<name>", "method", "matched-path" (with the feature "axum"), "everyone", or alternatives such as "bearer | client-ip""#);
     insta::assert_snapshot!(said("[\"method\", \"client-ip | bearer\"]"), @r#"line 4: rules.p.key: "client-ip" before other alternatives, expected it as the last one: every request has it"#);
 }
+
+/// What the guides show of files is read as they say.
+#[test]
+fn the_guides() {
+    let mut blocks = 0;
+    for page in fs::read_dir("docs").expect("the guides") {
+        let page = page.expect("a file").path();
+        let Ok(text) = fs::read_to_string(&page) else {
+            continue;
+        };
+        let toml = text.split("```toml\n").skip(1);
+        let toml = toml.map(|block| block.split("```").next().unwrap_or_default());
+        for block in toml.filter(|block| !block.starts_with("tidegate = ")) {
+            Rules::from_toml(block).unwrap_or_else(|error| panic!("{page:?}: {error}\n{block}"));
+            blocks += 1;
+        }
+    }
+    assert!(blocks >= 10, "{blocks} blocks");
+}

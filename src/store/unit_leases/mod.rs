@@ -55,7 +55,7 @@ use crate::warning::Warning;
 /// - At most the part `W / (W + L)` of a quota can be used, 98 % or more.
 /// - Above the quota, leases take no load off the store: a lease that is denied is followed by
 ///   plain takes. A fleet that starts at once under its full load may keep a store busy with plain
-///   takes. `docs/scale.md` has the figures.
+///   takes. `docs/evidence/scale.md` has the figures.
 /// - A process that crashes loses what is left of its leases for `W + L`: others are denied these
 ///   units.
 /// - The response fields say what is left of the lease, which is less than the store has.

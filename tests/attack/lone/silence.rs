@@ -1,5 +1,5 @@
 //! A link that goes silent while only callers use it that are alone and leave before any answer, or
-//! never poll again: it is replaced as soon as docs/topologies.md and docs/faults.md say.
+//! never poll again: it is replaced as soon as docs/evidence says.
 
 use std::fmt::Debug;
 
@@ -78,7 +78,7 @@ async fn replaced_after(callers: Callers, time_out: Duration) -> (Duration, Dura
 
 async fn check(callers: Callers, time_out: Duration) {
     let silence = (2 * time_out).clamp(millis(100), millis(1_000));
-    // docs/faults.md has decisions again 330 ms after a black hole has begun, at most.
+    // docs/evidence/faults.md has decisions again 330 ms after a black hole has begun, at most.
     let bounds = (silence + SLACK, silence + 2 * SLACK);
     let mut seen = Vec::new();
     // A machine that stands still for a moment may look silent just before. A mistake shows always.

@@ -2,7 +2,7 @@
 //! one: the answers are equal, and so is what stands in both.
 //!
 //! `MONITOR` shows the time that Redisson's scripts were told; ours are told the same.
-//! The differences that `docs/primitives.md` lists are left out, and counted.
+//! The differences that `docs/evidence/redisson.md` lists are left out, and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
