@@ -138,6 +138,9 @@ mod connection;
 mod deadline;
 pub mod decision;
 mod error;
+// Their examples need all features.
+#[cfg(any(not(doctest), feature = "full"))]
+pub mod guide;
 mod in_flight_counter;
 mod jitter;
 pub mod key;
@@ -191,71 +194,7 @@ pub use store::{MemoryStore, Resilient, Store, Take};
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
 
-/// The same of the page on the limiter and the lock, alone or beside Redisson.
-#[cfg(all(doctest, feature = "limiter", feature = "lock"))]
-#[doc = include_str!("../docs/redisson.md")]
-struct RedissonDoctests;
-
-/// The same of the page on what happens when Redis fails.
-#[cfg(all(doctest, feature = "config", feature = "redis"))]
-#[doc = include_str!("../docs/resilience.md")]
-struct ResilienceDoctests;
-
-/// The same of the page on files that change.
-#[cfg(all(doctest, feature = "config"))]
-#[doc = include_str!("../docs/reload.md")]
-struct ReloadDoctests;
-
-/// The same of the page on clusters and sentinels.
-#[cfg(all(doctest, feature = "cluster", feature = "sentinel"))]
-#[doc = include_str!("../docs/topologies.md")]
-struct TopologiesDoctests;
-
-/// The same of the page on the algorithms.
+/// The same of the page on the algorithms, whose pictures are in the repository.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/algorithms.md")]
 struct AlgorithmsDoctests;
-
-/// The same of the page on metrics.
-#[cfg(all(doctest, feature = "config", feature = "metrics"))]
-#[doc = include_str!("../docs/metrics.md")]
-struct MetricsDoctests;
-
-/// The same of the page on the page.
-#[cfg(all(doctest, feature = "page"))]
-#[doc = include_str!("../docs/page.md")]
-struct PageDoctests;
-
-/// The same of the page for users of other crates.
-#[cfg(all(doctest, feature = "axum", feature = "redis"))]
-#[doc = include_str!("../docs/migrating.md")]
-struct MigratingDoctests;
-
-/// The same of the page on proxies.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/proxies.md")]
-struct ProxiesDoctests;
-
-/// The same of the page on tests.
-#[cfg(all(
-    doctest,
-    feature = "axum",
-    feature = "config",
-    feature = "redis",
-    feature = "test-util"
-))]
-#[doc = include_str!("../docs/testing.md")]
-struct TestingDoctests;
-
-/// The same of the page with a snippet for each task.
-#[cfg(all(
-    doctest,
-    feature = "axum",
-    feature = "config",
-    feature = "limiter",
-    feature = "lock",
-    feature = "page",
-    feature = "redis"
-))]
-#[doc = include_str!("../docs/cookbook.md")]
-struct CookbookDoctests;
