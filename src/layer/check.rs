@@ -93,7 +93,13 @@ impl Check {
         };
         let verdict = match judged {
             Break(verdict) => verdict,
-            Continue(waiting) => decider.wait(waiting).await,
+            Continue(waiting) => {
+                let is_let_through = |take: &Take| settings.let_through(take);
+                match decider.wait(waiting, is_let_through).await {
+                    Some(verdict) => verdict,
+                    None => return Ok(Admitted::default()),
+                }
+            }
         };
         let responder = &settings.responder;
         responder.count(&verdict);

@@ -215,17 +215,25 @@ impl Decider {
         self.judge(asked.take, Some(at), asked.waiter, candidate, answer)
     }
 
-    /// Sleeps and asks again, until the take is allowed or may wait no longer.
-    pub(super) async fn wait(&self, mut waiting: Waiting) -> Verdict {
+    /// Sleeps and asks again, until the take is allowed or may wait no longer. `None` if an operator
+    /// lets it through meanwhile.
+    pub(super) async fn wait(
+        &self,
+        mut waiting: Waiting,
+        is_let_through: impl Fn(&Take) -> bool,
+    ) -> Option<Verdict> {
         loop {
             sleep_until(waiting.until).await;
+            if is_let_through(&waiting.take) {
+                return None;
+            }
             let take = waiting.take.repeat();
             let judged = match self.take(take, Some(waiting.waiter), waiting.candidate) {
                 Begun::Judged(judged) => judged,
                 Begun::Asked(asked, answer) => self.judge_later(asked, answer).await,
             };
             match judged {
-                Break(verdict) => return verdict,
+                Break(verdict) => return Some(verdict),
                 Continue(later) => waiting = later,
             }
         }

@@ -122,8 +122,9 @@ impl Settings {
             Continue(waiting) => {
                 let settings = Arc::clone(self);
                 Action::Wait(Box::pin(async move {
-                    let verdict = settings.decider.wait(waiting).await;
-                    settings.responder.act(verdict)
+                    let is_let_through = |take: &Take| settings.let_through(take);
+                    let verdict = settings.decider.wait(waiting, is_let_through).await;
+                    verdict.map_or(Action::Pass, |verdict| settings.responder.act(verdict))
                 }))
             }
         }

@@ -32,6 +32,8 @@ pub(crate) struct Process {
     pub(crate) warnings: Vec<String>,
     /// Its most denied keys.
     pub(crate) limited: Vec<LimitedRow>,
+    /// The denials that a key may have which is not among them.
+    pub(crate) most_untold: u64,
 }
 
 /// A key that is or was limited, as a process knows it.
@@ -109,7 +111,7 @@ impl Process {
         let tick = second.tick;
         let ago = |at: u64| tick.saturating_sub(at) as f64;
         let applied = limits.rules().applied();
-        let (denied, _) = limits.paths.limited.most_denied(MAX_KEYS);
+        let (denied, most_untold) = limits.paths.limited.most_denied(MAX_KEYS);
         let rows = denied.into_iter().map(|one| LimitedRow {
             path: one.path.to_string(),
             key: one.key.as_str().to_owned(),
@@ -139,6 +141,7 @@ impl Process {
                 .map(|(kind, at)| (kind.name().to_owned(), ago(at))),
             warnings: warnings.map(|it| cut(it.to_string())).collect(),
             limited: rows.collect(),
+            most_untold,
         }
     }
 
@@ -168,12 +171,14 @@ impl Process {
                 "error": self.last_error,
                 "warnings": self.warnings,
                 "limited": rows.collect::<Vec<_>>(),
+                "untold": self.most_untold,
             })
             .to_string();
             if text.len() <= MAX_TEXT || self.limited.is_empty() {
                 return text;
             }
-            self.limited.truncate(self.limited.len() / 2);
+            let untold = self.limited.split_off(self.limited.len() / 2);
+            self.most_untold = untold.first().map_or(0, |row| row.denials);
         }
     }
 
@@ -212,6 +217,7 @@ impl Process {
                 .take(MAX_KEYS)
                 .filter_map(|row| LimitedRow::read(row, ago))
                 .collect(),
+            most_untold: number("untold"),
         })
     }
 }

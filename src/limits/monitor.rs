@@ -80,9 +80,9 @@ impl Limits {
         self.paths.snapshot_of(rule)
     }
 
-    /// The most denied keys of this process, and by how many denials too many one may have.
-    pub(crate) fn most_denied(&self, at_most: usize) -> (Vec<LimitedKey>, u64) {
-        self.paths.limited.most_denied(at_most)
+    /// All keys of this process that were denied not long ago.
+    pub(crate) fn denied_keys(&self) -> Vec<LimitedKey> {
+        self.paths.limited.most_denied(usize::MAX).0
     }
 
     /// Forgets who was denied, of one key.

@@ -101,20 +101,24 @@ impl LimitedKeys {
         }
     }
 
-    /// The keys that were denied not long ago, those with most denials first, and by how much one of
-    /// these numbers may be too high at most.
+    /// The keys that were denied not long ago, those with most denials first, and how many denials a
+    /// key may have that is not among them.
     pub(crate) fn most_denied(&self, at_most: usize) -> (Vec<LimitedKey>, u64) {
         let now = self.now.load(Ordering::Relaxed);
-        let mut all = Vec::new();
+        let (mut all, mut untold) = (Vec::new(), 0);
         for shard in &self.shards {
             let shard = lock(shard);
             let known = shard.keys.iter().filter(|place| !place.is_over(now));
             all.extend(known.map(|place| place.key.clone()));
+            if shard.keys.len() == PLACES {
+                let fewest = shard.keys.iter().map(|place| place.counted(now)).min();
+                untold = untold.max(fewest.unwrap_or(0));
+            }
         }
         all.sort_by_key(|key| std::cmp::Reverse(key.denials));
+        untold = untold.max(all.get(at_most).map_or(0, |key| key.denials));
         all.truncate(at_most);
-        let error = all.iter().map(|key| key.error).max().unwrap_or(0);
-        (all, error)
+        (all, untold)
     }
 }
 

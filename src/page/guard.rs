@@ -1,6 +1,6 @@
 //! Which requests may change something.
 
-use std::net::IpAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::request::Parts;
 use http::uri::Authority;
@@ -40,10 +40,8 @@ pub(super) fn check_change(page: &Page, head: &Parts) -> Result<(), Refused> {
             "this page is read-only: Page::allow_changes lets it change something",
         ));
     }
-    let site = text(&head.headers, SITE);
-    if site.is_some_and(|site| site != "same-origin")
-        || head.headers.get_all(SITE).iter().count() > 1
-    {
+    let mut sites = head.headers.get_all(SITE).iter();
+    if sites.any(|site| site != "same-origin") {
         return Err(forbidden(
             "the request comes from another site (Sec-Fetch-Site)",
         ));
@@ -91,11 +89,24 @@ impl Page {
     }
 }
 
-/// Whether no other site can take this name.
+/// Whether no other site can take this name. The whole authority has to be a name and a port:
+/// `[::1].example` begins with an address.
 fn is_own_name(authority: &Authority) -> bool {
-    let host = authority.host();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+    let text = authority.as_str();
+    let is_port = |text: &str| text.parse::<u16>().is_ok();
+    let is_address = |text: &str| {
+        text.parse::<SocketAddr>().is_ok()
+            || text.parse::<Ipv4Addr>().is_ok()
+            || text
+                .strip_prefix('[')
+                .and_then(|text| text.strip_suffix(']'))
+                .is_some_and(|text| text.parse::<Ipv6Addr>().is_ok())
+    };
+    let name = match text.rsplit_once(':') {
+        Some((name, port)) if is_port(port) => name,
+        _ => text,
+    };
+    is_address(text) || name.eq_ignore_ascii_case("localhost")
 }
 
 /// The host and port of an origin. That of a page without one is `null`.

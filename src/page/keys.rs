@@ -13,7 +13,7 @@ use super::guard::{Refused, check_change, check_form};
 use super::router::PageState;
 use super::views::{most_limited, quotas};
 use super::{Page, guard};
-use crate::callback::caught;
+use crate::callback::{caught, guarded};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::rule::Rule;
@@ -29,7 +29,9 @@ const MAX_SHOWN: usize = 60;
 
 /// A key of a rule that a request is about.
 struct Subject {
-    rule: Arc<Rule>,
+    path: String,
+    /// Not there if no rule has this path.
+    rule: Option<Arc<Rule>>,
     plan: Option<String>,
     key: Key,
     body: Map<String, Value>,
@@ -53,7 +55,7 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
         let (head, body) = request.into_parts();
         let by = change(page, &head)?;
         let subject = Subject::read(page, body).await?;
-        let (path, limits) = (subject.rule.path(), &page.limits);
+        let (path, limits) = (subject.rule()?.path(), &page.limits);
         let found = limits.reset(path, subject.key.clone()).await;
         let found = found.map_err(|error| no_answer(page, &error))?;
         limits.forget_denials(path, &subject.key);
@@ -79,8 +81,12 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
                 "seconds is not there or wrong, expected 0 to {longest}: 0 ends it"
             ))
         })?;
+        // What was begun can be ended, also if the rule is gone.
+        if seconds > 0 {
+            subject.rule()?;
+        }
         let one = LetThrough {
-            path: subject.rule.path().into(),
+            path: subject.path.as_str().into(),
             key: subject.key.as_str().into(),
             by: by.as_deref().map(Arc::from),
             time: Duration::from_secs(seconds),
@@ -95,7 +101,7 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
             return Err((StatusCode::CONFLICT, message));
         }
         limits.monitor.changed();
-        let path = subject.rule.path();
+        let path = &*subject.path;
         let (row, by) = (subject.row(page), by.unwrap_or_default());
         trace::event!(info: path, row, by, seconds, "a key is let through");
         Ok(json!({"ends_in_s": (seconds > 0).then_some(seconds as f64)}))
@@ -120,9 +126,8 @@ fn change(page: &Page, head: &Parts) -> Result<Option<String>, Refused> {
 }
 
 async fn look_at(page: &Page, subject: Subject) -> Result<Value, Refused> {
-    let Subject {
-        rule, key, plan, ..
-    } = &subject;
+    let Subject { key, plan, .. } = &subject;
+    let rule = subject.rule()?;
     let path = rule.path();
     let mut peek = page.limits.peek(path, key.clone());
     if let Some(plan) = plan {
@@ -164,12 +169,10 @@ impl Subject {
         };
         let path = string("rule")?.ok_or_else(|| wrong("rule is missing".to_owned()))?;
         let rule = page.limits.rules().peek().find(path).cloned();
-        let rule = rule.ok_or_else(|| {
-            let message = format!("there is no rule {:?}", shown(path));
-            (StatusCode::NOT_FOUND, message)
-        })?;
         let plan = string("plan")?.filter(|plan| !plan.is_empty());
-        if let Some(plan) = plan.filter(|plan| rule.of_plan(plan).is_none()) {
+        if let (Some(plan), Some(rule)) = (plan, &rule)
+            && rule.of_plan(plan).is_none()
+        {
             let plans: Vec<_> = rule.plans().collect();
             let plans = plans.join(", ");
             return Err(wrong(format!(
@@ -184,6 +187,7 @@ impl Subject {
         };
         let plan = plan.map(str::to_owned);
         Ok(Self {
+            path: path.to_owned(),
             rule,
             plan,
             key,
@@ -191,8 +195,15 @@ impl Subject {
         })
     }
 
+    fn rule(&self) -> Result<&Arc<Rule>, Refused> {
+        self.rule.as_ref().ok_or_else(|| {
+            let message = format!("there is no rule {:?}", shown(&self.path));
+            (StatusCode::NOT_FOUND, message)
+        })
+    }
+
     fn row(&self, page: &Page) -> String {
-        page.limits.monitor.row(self.rule.path(), self.key.as_str())
+        page.limits.monitor.row(&self.path, self.key.as_str())
     }
 }
 
@@ -200,12 +211,15 @@ impl Page {
     /// The key that a view shows in this row.
     fn key_of_row(&self, path: &str, row: &str) -> Result<Key, Refused> {
         let is_it = |key: &str| self.limits.monitor.row(path, key) == row;
-        let (known, _) = self.limits.most_denied(usize::MAX);
-        let mut own = known.into_iter().filter(|one| *one.path == *path);
+        let mut own = self
+            .limits
+            .denied_keys()
+            .into_iter()
+            .filter(|one| *one.path == *path);
         if let Some(one) = own.find(|one| is_it(one.key.as_str())) {
             return Ok(one.key);
         }
-        let of_fleet = most_limited(&self.limits).into_iter();
+        let of_fleet = most_limited(&self.limits).0.into_iter();
         let of_fleet = of_fleet.filter(|it| it.path == path).map(|it| it.key);
         let listed = self.limits.let_through().list().into_iter();
         let listed = listed.filter(|it| *it.path == *path);
@@ -234,11 +248,15 @@ fn key_of(text: &str) -> Result<Key, Refused> {
     })
 }
 
-/// The answer, or the refusal with its reason.
+/// The answer, or the refusal with its reason. A store of somebody else may panic.
 async fn answer(made: impl Future<Output = Result<Value, Refused>>) -> Response {
-    match made.await {
-        Ok(answer) => json_response(StatusCode::OK, &answer),
-        Err((status, message)) => refuse(status, &message),
+    match guarded("store", "", || made).await {
+        Ok(Ok(answer)) => json_response(StatusCode::OK, &answer),
+        Ok(Err((status, message))) => refuse(status, &message),
+        Err(_) => refuse(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the store panicked: nobody knows what it did",
+        ),
     }
 }
 

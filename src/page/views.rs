@@ -231,7 +231,7 @@ fn limited(page: &Page, tick: u64) -> Value {
     let limits = &page.limits;
     let monitor = &limits.monitor;
     let is_kept = monitor.is_kept();
-    let rows = most_limited(limits);
+    let (rows, missing) = most_limited(limits);
     let error = rows.iter().map(|row| row.error).max().unwrap_or(0);
     let shown = |key: &str| page.shows_keys.then(|| key.to_owned());
     let seconds = |time: Duration| time.as_secs_f64();
@@ -265,19 +265,21 @@ fn limited(page: &Page, tick: u64) -> Value {
         "of": if is_kept == Some(true) { "fleet" } else { "process" },
         "redis_answers": is_kept,
         "too_many_by_at_most": error,
+        "too_few_by_at_most": missing,
         "rows": rows.collect::<Vec<_>>(),
         "let_through": let_through.collect::<Vec<_>>(),
     })
 }
 
-/// The most denied keys of this process and of the others, with their denials together.
-pub(super) fn most_limited(limits: &Limits) -> Vec<LimitedRow> {
+/// The most denied keys of this process and of the others, with their denials together, and how many
+/// of these may be missing: a process tells of its most denied keys only.
+pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedRow>, u64) {
     let others = limits.monitor.processes();
     let own = limits.own_process();
     let others = others.iter().filter(|it| it.id != own.id);
     let all = std::iter::once(&own).chain(others);
     let mut rows: HashMap<(&str, &str), LimitedRow> = HashMap::new();
-    for row in all.flat_map(|process| &process.limited) {
+    for row in all.clone().flat_map(|process| &process.limited) {
         let known = rows.entry((&row.path, &row.key));
         known
             .and_modify(|known| {
@@ -295,7 +297,12 @@ pub(super) fn most_limited(limits: &Limits) -> Vec<LimitedRow> {
         order.then_with(|| (&one.path, &one.key).cmp(&(&other.path, &other.key)))
     });
     rows.truncate(MAX_ROWS);
-    rows
+    let untold = all.clone().map(|process| process.most_untold);
+    let missing = match all.count() {
+        1 => 0,
+        _ => untold.fold(0, u64::saturating_add),
+    };
+    (rows, missing)
 }
 
 fn fleet(page: &Page, tick: u64) -> Value {

@@ -26,7 +26,7 @@ export class Limited {
   }
 
   show() {
-    const { rows, let_through: through, too_many_by_at_most: error, of } = this.view;
+    const { rows, let_through: through, of } = this.view;
     const name = ({ rule, row }) => JSON.stringify([rule, row]);
     const withRights = (row) => ({ ...row, canChange: this.canChange });
     this.rows.show(rows.map(withRights), name, this.isOpen ? Infinity : FEW);
@@ -39,14 +39,16 @@ export class Limited {
     say(byId("limited-of"), of === "fleet" ? "in all processes, most denied first"
       : "in this process, most denied first");
     showFold(this.all, rows.length, FEW, this.isOpen, "keys");
-    say(byId("limited-error"), rows.length === 0 ? "" : errorWords(error));
+    say(byId("limited-error"), rows.length === 0 ? ""
+      : errorWords(this.view.too_many_by_at_most, this.view.too_few_by_at_most));
   }
 }
 
-function errorWords(error) {
-  if (error === 0) return "The denials are exact.";
-  return `The denials are estimates: each may be too many by at most ${grouped(error)}, and is `
-    + "never too few.";
+function errorWords(tooMany, tooFew) {
+  if (tooMany === 0 && tooFew === 0) return "The denials are exact.";
+  const few = tooFew === 0 ? "is never too few" : `too few by at most ${grouped(tooFew)}`;
+  return `The denials are estimates: each may be too many by at most ${grouped(tooMany)}, and `
+    + `${few}.`;
 }
 
 const hasEnded = ({ until_in_s: until, never }) => !never && until !== null && until <= 0;
