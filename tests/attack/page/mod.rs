@@ -1,9 +1,14 @@
 //! The page under attack: other sites, readers who may not change anything, text that an attacker
 //! chose, broken requests, broken stores, floods. By the page's contract, from outside.
 
+mod acl;
 mod addresses;
 mod bodies;
+mod fleet;
 mod guard;
+mod let_through;
+mod limited;
+mod pollers;
 mod script;
 mod secrets;
 
