@@ -401,8 +401,8 @@ async fn a_process_with_much_to_say_is_in_the_fleet() {
     }
     sleep(Duration::from_millis(2_500)).await;
     for app in [&here, &there] {
+        app.wait("fleet", PATIENT, |it| processes(it) == 2).await;
         let answer = app.get("/limits/api/fleet").await;
-        assert_eq!(processes(&answer.json()), 2, "{}", answer.text);
         let limited = app.get("/limits/api/limited").await;
         let rows = limited.json()["rows"].as_array().expect("rows").len();
         println!(
@@ -432,14 +432,7 @@ async fn a_process_with_much_to_say_is_in_the_fleet() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_has_a_fleet() {
     let cluster = Cluster::start(&Plan::default());
-    for prefix in [
-        "shop:CurrentLimiter:",
-        "{shop}:",
-        "sh}op:",
-        "{",
-        "}{:",
-        "{}:",
-    ] {
+    for prefix in ["shop:CurrentLimiter:", "{shop}:", "sh}op:", "{"] {
         let apps = [0, 1].map(|_| {
             let store = tidegate::RedisStore::connect_lazy(cluster.url().as_str());
             let store = store

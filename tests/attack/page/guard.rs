@@ -368,3 +368,23 @@ async fn no_other_site_is_let_in_by_cors() {
         }
     }
 }
+
+/// Two pages of one service, for readers and for those who may.
+#[tokio::test(start_paused = true)]
+async fn a_page_has_its_own_permissions() {
+    let app = App::new(|page| {
+        let _other = page
+            .clone()
+            .allow_changes()
+            .show_keys()
+            .hosts(["evil.example"])
+            .router();
+        page
+    });
+    expect_refused(&app, &[]).await;
+    let now = app.view("now").await;
+    assert_eq!(
+        (&now["changes_allowed"], &now["keys_shown"]),
+        (&json!(false), &json!(false))
+    );
+}

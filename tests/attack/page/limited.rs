@@ -253,9 +253,15 @@ async fn who_was_reset_is_forgotten() {
     assert!(row(&seen, "bob").is_some());
 }
 
+/// Tests that read the log keep what all threads write to it.
+fn without_log() -> tracing::subscriber::DefaultGuard {
+    tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new())
+}
+
 /// A million keys that were never seen before, each denied.
 #[tokio::test]
 async fn a_flood_of_a_million_keys_takes_bounded_memory() {
+    let _quiet = without_log();
     let app = App::of(Limits::new([hourly("search", 0)]), Page::show_keys);
     sleep(Duration::from_millis(1_200)).await;
     let flood = |from: u64, to: u64| {
@@ -292,6 +298,7 @@ async fn a_flood_of_a_million_keys_takes_bounded_memory() {
 /// Keys of the greatest length, a thousand of them at once.
 #[tokio::test]
 async fn long_keys_take_bounded_memory() {
+    let _quiet = without_log();
     let app = App::of(Limits::new([hourly("search", 0)]), Page::show_keys);
     sleep(Duration::from_millis(1_200)).await;
     let used = measure(|| {
@@ -365,4 +372,39 @@ async fn expect_busiest(rules: usize, quiet: usize, busy: usize) {
     let missing: Vec<_> = busy.filter(|name| !shown.contains(name)).collect();
     assert!(missing.is_empty(), "not shown: {missing:?}");
     drop(layers);
+}
+
+/// An hour of rates of two hundred rules, in at most 4 MB.
+#[test]
+fn an_hour_of_rates_takes_four_megabytes_at_most() {
+    let _quiet = without_log();
+    let names: Vec<_> = (0..200).map(|at| format!("rule{at:03}")).collect();
+    let run = |with_page: bool| {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        let mut kept = None;
+        let used = measure(|| {
+            runtime.block_on(async {
+                let rules = names.iter().map(|name| hourly(name, 1));
+                let limits = Limits::new(rules.collect::<tidegate::Rules>());
+                let router = with_page.then(|| limits.page().router());
+                for _ in 0..3_700 {
+                    for name in names.iter().take(100) {
+                        let _ = limits.check(name, "k").await;
+                    }
+                    sleep(Duration::from_secs(1)).await;
+                }
+                kept = Some((limits, router));
+            });
+        });
+        drop(kept);
+        used.bytes_current
+    };
+    let (with, without) = (run(true), run(false));
+    println!("{with} bytes with a page, {without} without");
+    assert!(with - without < 4_000_000, "{with} {without}");
 }

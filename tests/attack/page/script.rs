@@ -237,3 +237,35 @@ async fn expect_no_way_out(app: &Router) {
         );
     }
 }
+
+/// Whoever names himself writes no line of the log.
+#[tokio::test(start_paused = true)]
+async fn an_actor_forges_no_line_of_the_log() {
+    let log = test_support::log::Log::start();
+    let actor = "mallory\n WARN forged: alice did it\r\n\u{1b}[31mred\u{2028}";
+    let app = App::new(|page| page.allow_changes().actor(|_| Some(actor.to_owned())));
+    app.use_up("alice").await;
+    app.let_through("alice", 60).await.expect_ok("let through");
+    app.post("reset", json!({"rule": "search", "key": "alice"}))
+        .await
+        .expect_ok("reset");
+    let lines = log.lines();
+    let who: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("mallory"))
+        .collect();
+    println!("{lines:#?}");
+    assert_eq!(
+        who.len(),
+        2,
+        "both changes are logged with who did it: {lines:#?}"
+    );
+    let forged = lines
+        .iter()
+        .find(|line| line.trim_start().starts_with("WARN forged"));
+    assert_eq!(forged, None);
+    assert!(
+        !lines.iter().any(|line| line.contains('\u{1b}')),
+        "{lines:?}"
+    );
+}
