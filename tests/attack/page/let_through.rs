@@ -451,6 +451,8 @@ async fn while_redis_is_gone_what_is_known_holds_until_its_end() {
         let answer = app.let_through("bob", 60).await;
         assert_eq!(answer.status, 503, "{answer:?}");
         answer.json();
+        let answer = app.let_through("alice", 0).await;
+        assert_eq!(answer.status, 503, "an end, too: {answer:?}");
         let answer = app
             .post("reset", json!({"rule": "search", "key": "bob"}))
             .await;

@@ -54,7 +54,6 @@ async fn expect_hidden(app: &App, others: &[&str]) {
 
 #[tokio::test]
 async fn without_show_keys_nothing_says_who_or_where() {
-    let log = test_support::log::Log::start();
     let mut server = Redis::start();
     for command in [
         "ACL SETUSER us3r-zorro on >s3cret-zorro ~* &* +@all",
@@ -146,7 +145,6 @@ async fn without_show_keys_nothing_says_who_or_where() {
     let fleet = app.view("fleet").await;
     println!("{fleet}");
     assert!(fleet["processes"][0]["last_error"].is_object(), "{fleet}");
-    drop(log);
 }
 
 /// What other processes with `show_keys` know stays hidden here.
