@@ -169,7 +169,7 @@ async fn the_error_of_a_fleet_is_said() {
     }
     sleep(Duration::from_millis(3_500)).await;
     for app in &apps {
-        check_rows(&app.view("limited").await, &exact, 1);
+        check_rows(&app.view("limited").await, &exact, 2);
     }
 }
 
