@@ -32,6 +32,8 @@ mod meddling;
 mod order;
 #[cfg(all(feature = "config", feature = "lock", feature = "tracing"))]
 mod outcomes;
+#[cfg(all(feature = "config", feature = "page", feature = "tracing"))]
+mod page;
 #[cfg(all(feature = "config", feature = "metrics", feature = "tracing"))]
 mod plans;
 mod refusals;
