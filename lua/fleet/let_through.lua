@@ -10,14 +10,16 @@
 -- Reply: 1, or 0 if there are as many members as may be
 
 local call = redis.call
--- In milliseconds: longer than any member may stay.
-local VERSION_EXPIRY = 2 * 86400000
+-- In milliseconds: a day. Nothing is let through for longer.
+local LONGEST = 86400000
+local VERSION_EXPIRY = 2 * LONGEST
 
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function whole(number) return string.format('%.0f', number) end
 
 call('ZREMRANGEBYSCORE', KEYS[1], '-inf', whole(now))
+call('ZREMRANGEBYSCORE', KEYS[1], '(' .. whole(now + LONGEST), '+inf')
 for _, member in ipairs(call('ZRANGE', KEYS[1], 0, -1)) do
   if string.sub(member, 1, #ARGV[1]) == ARGV[1] then call('ZREM', KEYS[1], member) end
 end
@@ -31,5 +33,7 @@ if last[2] then call('PEXPIRE', KEYS[1], whole(last[2] - now)) end
 -- Greater than any version before, also if the clock has stepped back.
 local version = clock[1] * 1000000 + clock[2]
 local before = tonumber(call('GET', KEYS[2]) or nil) or 0
+-- A value that no process wrote.
+if before >= 2 ^ 53 or before ~= before then before = 0 end
 call('SET', KEYS[2], whole(math.max(version, before + 1)), 'PX', VERSION_EXPIRY)
 return 1

@@ -17,6 +17,8 @@ local call = redis.call
 -- In milliseconds. A process that was killed is gone after SILENCE.
 local SILENCE, INDEX_EXPIRY, SECRET_EXPIRY = 5000, 60000, 86400000
 local MAX_LISTED = 1000
+-- In milliseconds: a day. Nothing is let through for longer.
+local LONGEST = 86400000
 
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -35,8 +37,14 @@ end
 call('PEXPIRE', KEYS[3], SECRET_EXPIRY)
 
 local version = call('GET', KEYS[5]) or '0'
-if version == ARGV[3] then return { secret, version } end
-local members = call('ZRANGEBYSCORE', KEYS[4], whole(now + 1), '+inf', 'WITHSCORES', 'LIMIT', 0, MAX_LISTED)
+-- A value that no process wrote tells nothing of the list.
+if #version > 16 or not string.find(version, '^%d+$') then
+  version = '0'
+elseif version == ARGV[3] then
+  return { secret, version }
+end
+local last = whole(now + LONGEST)
+local members = call('ZRANGEBYSCORE', KEYS[4], whole(now + 1), last, 'WITHSCORES', 'LIMIT', 0, MAX_LISTED)
 local list = {}
 for index = 1, #members, 2 do
   list[#list + 1] = { members[index], whole(members[index + 1] - now) }

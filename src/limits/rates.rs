@@ -133,8 +133,8 @@ impl RateHistory {
             let Some((at, least)) = all.min_by_key(|(_, busy)| *busy) else {
                 return;
             };
-            // Twice as busy, or two rules would take turns.
-            if known.busy / 2 <= least {
+            // Busier by a quarter, or two rules would take turns.
+            if known.busy / 5 <= least / 4 {
                 return;
             }
             let old = self.tracked.swap_remove(at);

@@ -95,7 +95,14 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
         let kept = limits.shared_store().let_through(&one).await;
         let is_kept = kept.map_err(|error| no_answer(page, &error))?;
         // This process does not wait for the next list.
-        let is_added = is_kept != Some(false) && limits.let_through().set(one);
+        let is_added = match is_kept {
+            Some(true) => {
+                limits.let_through().set(one);
+                true
+            }
+            Some(false) => false,
+            None => limits.let_through().try_set(one),
+        };
         if !is_added {
             let message = format!("{} keys are let through already", LetThrough::MAX);
             return Err((StatusCode::CONFLICT, message));

@@ -317,7 +317,6 @@ async fn ten_thousand_let_throughs_are_a_thousand_on_redis() {
 
 /// On a full list: what is ended makes room, and a refusal means that nothing was written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "where the list is read meanwhile: a 409, and Redis has accepted the key"]
 async fn an_end_makes_room_at_once() {
     let server = Redis::start();
     let app = App::on(&server, Page::allow_changes);
@@ -491,7 +490,6 @@ async fn a_store_that_panics_takes_no_page_and_no_handler_down() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "the panic goes on into the server, and the connection ends"]
 async fn a_store_that_panics_when_it_lets_a_key_through_is_answered_with_an_error() {
     let foreign = Foreign::default();
     foreign.panics.let_through.store(true, Ordering::SeqCst);

@@ -127,7 +127,6 @@ async fn a_change_comes_from_the_same_origin_by_the_browsers_word() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "a value that is no ASCII counts as none"]
 async fn a_browsers_word_that_is_no_text_is_refused() {
     let app = App::new(Page::allow_changes);
     expect_refused(&app, &[("sec-fetch-site", &["same-origin\u{e9}"])]).await;
@@ -183,7 +182,6 @@ async fn a_name_that_leads_here_by_dns_changes_nothing() {
 
 /// No browser knows such a name.
 #[tokio::test(start_paused = true)]
-#[ignore = "what stands behind the bracket or the port is not looked at"]
 async fn an_address_with_something_behind_it_is_no_address() {
     let app = App::new(Page::allow_changes);
     for host in ["[::1].evil.example", "[::1]evil.example", "127.0.0.1:x"] {

@@ -172,7 +172,6 @@ async fn a_race_lets_no_more_than_a_thousand_through() {
 
 /// A rule that has left the file while a key of it was let through.
 #[tokio::test(start_paused = true)]
-#[ignore = "there is no such rule (404), so it stays until its end"]
 async fn a_key_of_a_rule_that_is_gone_can_be_ended() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("limits.toml");
@@ -209,7 +208,6 @@ async fn a_request_without_its_key_is_not_let_through() {
 
 /// A request that waits for units is a request, too.
 #[tokio::test(start_paused = true)]
-#[ignore = "waits for its retry-after, and does not look whether its key is let through"]
 async fn a_request_that_waits_is_let_through() {
     let limits = Limits::new([hourly("search", 2)]).key(Header::new("x-user"));
     let app = App::of(limits, Page::allow_changes);
@@ -689,7 +687,6 @@ async fn foreign_values_under_the_fleets_names_break_nothing_and_heal() {
 
 /// Law 10: a value of the right type that is no version is no error for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "INCR beyond its range fails until somebody deletes the key"]
 async fn a_version_beyond_every_number_heals() {
     let foreign = Foreign::new(":version").await;
     for version in ["9223372036854775807", "99999999999999999999999999"] {
@@ -706,7 +703,6 @@ async fn foreign_entries_of_the_list_are_in_nobodys_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "each new one is refused with a 503 (protocol), and the list is empty"]
 async fn a_foreign_entry_that_never_ends_is_in_nobodys_way() {
     foreign_entry("+inf").await;
 }

@@ -78,9 +78,10 @@ fn check_rows(seen: &Value, exact: &HashMap<String, u64>, most: usize) {
             *denials <= exact + error,
             "{key}: {denials} of {exact}, error {error}"
         );
+        let missing = seen["too_few_by_at_most"].as_u64().expect("a number");
         assert!(
-            exact <= *denials,
-            "{key}: {denials} of {exact}: the error is too many, not too few"
+            exact <= *denials + missing,
+            "{key}: {denials} of {exact}, missing {missing}"
         );
     }
 }
@@ -147,7 +148,6 @@ async fn the_most_denied_of_a_fleet_are_right_within_the_error() {
 /// Each process tells of its most denied keys only: of a key that is among these in one process and
 /// not in another one, the sum lacks what the other has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the page says by how much counts are too large, but a fleet's may be too small"]
 async fn the_error_of_a_fleet_is_said() {
     let server = Redis::start();
     let max0 = || Limits::new([hourly("search", 0)]).store(store(&server.url, "shop"));
@@ -392,8 +392,9 @@ fn an_hour_of_rates_takes_four_megabytes_at_most() {
                 let rules = names.iter().map(|name| hourly(name, 1));
                 let limits = Limits::new(rules.collect::<tidegate::Rules>());
                 let router = with_page.then(|| limits.page().router());
-                for _ in 0..3_700 {
-                    for name in names.iter().take(100) {
+                for second in 0..3_700 {
+                    let asked = if second % 10 == 0 { 100 } else { 0 };
+                    for name in names.iter().take(asked) {
                         let _ = limits.check(name, "k").await;
                     }
                     sleep(Duration::from_secs(1)).await;
