@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body as AxumBody;
 use axum::routing::get;
@@ -26,7 +26,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_web::{GrpcWebClientLayer, GrpcWebLayer};
-use tower::ServiceBuilder;
+use tower::{Layer, ServiceBuilder};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -314,6 +314,33 @@ async fn grpc_web() {
             assert!(is_quota_exceeded(&denied), "{denied:?}");
             assert!(!field(&denied, "retry-after").is_empty());
         }
+    }
+}
+
+/// The layer around a client: the third call waits, or is denied without leaving.
+#[tokio::test]
+async fn a_channel_that_paces_its_own_calls() {
+    let address = start(RateLimitLayer::new("health", WINDOW, 4)).await;
+    let endpoint = Endpoint::new(format!("http://{address}")).expect("a valid url");
+    let channel = endpoint.connect().await.expect("a server");
+    let paced = |window| {
+        let layer = RateLimitLayer::new("partner", window, 2).wait(Duration::from_secs(5));
+        HealthClient::new(layer.layer(channel.clone()))
+    };
+    let window = Duration::from_millis(500);
+    let (mut client, began) = (paced(window), Instant::now());
+    for _ in 0..3 {
+        client.check(request("")).await.expect("an answer");
+    }
+    assert!(began.elapsed() >= window);
+
+    let mut client = paced(WINDOW);
+    client.check(request("")).await.expect("an answer");
+    // The server denies the fifth call that reaches it. The one after that does not leave.
+    for by in ["health", "partner"] {
+        let denied = status(client.check(request("")).await);
+        assert_eq!(denied.code(), Code::ResourceExhausted);
+        assert_eq!(denied.message(), format!("quota exceeded: {by}"));
     }
 }
 

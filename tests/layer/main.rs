@@ -27,6 +27,7 @@ mod semantics;
 mod several;
 mod shadow;
 mod stores;
+mod tasks;
 mod waiting;
 #[cfg(feature = "test-util")]
 mod warnings;

@@ -1,8 +1,11 @@
 //! The example web app, as a person starts it: the real binary, its port, its signals.
 
 mod app;
+// The page of the limits uses more of it than that of the app.
+#[cfg_attr(not(feature = "page"), allow(dead_code))]
 mod browser;
 mod clients;
+#[cfg(feature = "page")]
 mod limits_page;
 mod page;
 
