@@ -29,7 +29,7 @@ pub struct Warning {
     pub kind: WarningKind,
     /// The path that it is about; `None` if it is about the store.
     pub path: Option<Arc<str>>,
-    /// The header field or the setting that it is about.
+    /// The header field, the setting or the plan that it is about.
     pub name: Option<Cow<'static, str>>,
 }
 
@@ -54,6 +54,8 @@ pub enum WarningKind {
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
     /// a gRPC response is in its trailers, which come too late: nothing is given back.
     GrpcStatusInTrailers,
+    /// A request had a plan that its rule does not have. It is named, as far as it was the first one.
+    UnknownPlan,
     /// A default of [`Limits`](crate::Limits) was set after a layer was made, which does not have it.
     SetTooLate,
     /// The keys in Redis begin with the default prefix, as those of other services may.
@@ -79,6 +81,16 @@ impl Warning {
             kind,
             path: None,
             name: Some(Cow::Borrowed(name)),
+        }
+    }
+
+    /// A client may have chosen the name.
+    pub(crate) fn unknown_plan(name: &str) -> Self {
+        const MAX_CHARS: usize = 64;
+        let name: String = name.escape_default().take(MAX_CHARS).collect();
+        Self {
+            name: Some(Cow::Owned(name)),
+            ..Self::new(WarningKind::UnknownPlan)
         }
     }
 
@@ -134,6 +146,11 @@ impl fmt::Display for Warning {
                 f,
                 "{path:?} has {name}, but a gRPC response has its grpc-status in the trailers, which \
                  come too late: nothing is given back; let the handler call Charges::refund"
+            ),
+            WarningKind::UnknownPlan => write!(
+                f,
+                "a request has the plan \"{name}\", which the rule {path:?} does not have: the rule's \
+                 own quotas apply; add that plan to the rule, or give such requests no plan"
             ),
             WarningKind::SetTooLate => write!(
                 f,

@@ -267,7 +267,10 @@ impl Settings {
             return of_plan;
         }
         self.responder.counters.unknown_plan();
-        rule.log_unknown_plan(name);
+        if rule.is_first_unknown_plan() {
+            let warning = Warning::unknown_plan(name).about(rule.path());
+            self.inspector.warnings.add(warning);
+        }
         rule.for_no_plan()
     }
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::fleet::{LastSecond, Process};
 use super::limits::Limits;
 use super::rates::RateHistory;
-use crate::key::Key;
+use crate::key::{Key, KeyExtractor};
 use crate::layer::KeysLetThrough;
 use crate::metrics::{LimitedKey, RuleSnapshot};
 use crate::rule::Rule;
@@ -21,7 +21,7 @@ pub(crate) struct Monitor {
     /// This process: 16 hexadecimal digits.
     pub(crate) process: Arc<str>,
     pub(super) has_started: AtomicBool,
-    /// Whether a page is there: without one, nothing is kept but what the fleet is told.
+    /// Whether a page is there: without one, no rates are kept.
     pub(super) has_page: AtomicBool,
     pub(super) state: Mutex<State>,
     /// Rises with whatever a view shows beside the seconds.
@@ -40,7 +40,8 @@ pub(super) struct State {
     pub(super) version: u64,
     /// Whether the last report was kept. `None` before the first one, and without a fleet.
     pub(super) is_kept: Option<bool>,
-    pub(super) processes: Arc<Vec<Process>>,
+    /// `None` while nobody has asked for them.
+    pub(super) processes: Option<Arc<Vec<Process>>>,
 }
 
 /// A view of the fleet is kept up to date for so many seconds after somebody looked.
@@ -85,6 +86,11 @@ impl Limits {
         self.paths.limited.most_denied(usize::MAX).0
     }
 
+    /// What makes the keys of a rule, for layers without a key of their own.
+    pub(crate) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
+        rule.extractor().or(self.defaults.key.as_deref())
+    }
+
     /// Forgets who was denied, of one key.
     pub(crate) fn forget_denials(&self, path: &str, key: &Key) {
         self.paths.limited.forget(path, key);
@@ -120,13 +126,13 @@ impl Monitor {
         read(&lock(&self.state).rates)
     }
 
-    /// The processes of the fleet, as of the last second. Nothing at first: they are asked for while
+    /// The processes of the fleet, as of the last second. `None` at first: they are asked for while
     /// somebody looks.
-    pub(crate) fn processes(&self) -> Arc<Vec<Process>> {
+    pub(crate) fn processes(&self) -> Option<Arc<Vec<Process>>> {
         let state = lock(&self.state);
         self.fleet_wanted_at
             .store(state.second.tick, Ordering::Relaxed);
-        Arc::clone(&state.processes)
+        state.processes.clone()
     }
 
     pub(super) fn is_fleet_wanted(&self) -> bool {

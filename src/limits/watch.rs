@@ -99,9 +99,7 @@ impl Limits {
     /// Notes what was counted in the last second.
     fn sample(&self, tick: u64) {
         let has_page = self.monitor.has_page.load(Ordering::Relaxed);
-        if has_page {
-            self.paths.limited.set_now(tick);
-        }
+        self.paths.limited.set_now(tick);
         let mut paths = Vec::new();
         self.paths.totals(&self.rules().peek(), |path, totals| {
             paths.push((Box::<str>::from(path), totals));
@@ -134,12 +132,14 @@ impl Limits {
         let has_fleet = matches!(news, Ok(Some(_)));
         self.hear(news);
         // While nobody looks or Redis is gone, nothing is known of the others.
-        let mut processes = Vec::new();
-        if has_fleet && monitor.is_fleet_wanted() {
-            let said = store.reports().await.unwrap_or_default();
-            processes = said.iter().filter_map(Process::read).collect();
+        let mut processes = None;
+        if has_fleet
+            && monitor.is_fleet_wanted()
+            && let Ok(said) = store.reports().await
+        {
+            processes = Some(Arc::new(said.iter().filter_map(Process::read).collect()));
         }
-        lock(&monitor.state).processes = Arc::new(processes);
+        lock(&monitor.state).processes = processes;
     }
 
     /// Obeys what all processes of the service share.

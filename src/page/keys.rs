@@ -1,5 +1,6 @@
 //! One key: what it has left, its reset, and letting it through.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,9 +157,29 @@ async fn look_at(page: &Page, subject: Subject) -> Result<Value, Refused> {
         "row": subject.row(page),
         "key": page.shows_keys.then(|| key.as_str()),
         "allowed": fits,
+        "hint": hint(page, rule, key),
         "quotas": quotas,
         "let_through_in_s": let_through.map(|it| it.as_secs_f64()),
     }))
+}
+
+/// How a key of one of several alternatives begins, for whoever has written one without.
+fn hint(page: &Page, rule: &Rule, key: &Key) -> Option<String> {
+    let alternatives = page.limits.extractor(rule)?.alternatives();
+    let marks = alternatives.iter().map(|one| one.mark());
+    // Addresses have no mark.
+    let marks: Vec<_> = marks.filter(|it| !it.ends_with("-ip")).collect();
+    let is_marked = marks.iter().any(|mark| key.as_str().starts_with(&**mark));
+    let text = key.as_str().replace("%3A", ":");
+    let address = text.split('/').next().unwrap_or_default();
+    if marks.is_empty() || is_marked || address.parse::<IpAddr>().is_ok() {
+        return None;
+    }
+    let marks: Vec<_> = marks.iter().map(|mark| format!("{mark}|")).collect();
+    Some(format!(
+        "a key of this rule is an address, or begins with one of: {}",
+        marks.join(", ")
+    ))
 }
 
 impl Subject {
@@ -243,7 +264,7 @@ impl Page {
 
 /// The key with this text. An address stands for the key that extractors make of it.
 fn key_of(text: &str) -> Result<Key, Refused> {
-    if let Ok(address) = text.parse::<std::net::IpAddr>() {
+    if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(Key::from(address));
     }
     Key::of_text(text).ok_or_else(|| {

@@ -264,6 +264,7 @@ fn limited(page: &Page, tick: u64) -> Value {
         "tick": tick,
         "of": if is_kept == Some(true) { "fleet" } else { "process" },
         "redis_answers": is_kept,
+        "complete": is_kept.is_none() || monitor.processes().is_some(),
         "too_many_by_at_most": error,
         "too_few_by_at_most": missing,
         "rows": rows.collect::<Vec<_>>(),
@@ -274,7 +275,7 @@ fn limited(page: &Page, tick: u64) -> Value {
 /// The most denied keys of this process and of the others, with their denials together, and how many
 /// of these may be missing: a process tells of its most denied keys only.
 pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedRow>, u64) {
-    let others = limits.monitor.processes();
+    let others = limits.monitor.processes().unwrap_or_default();
     let own = limits.own_process();
     let others = others.iter().filter(|it| it.id != own.id);
     let all = std::iter::once(&own).chain(others);
@@ -310,7 +311,9 @@ fn fleet(page: &Page, tick: u64) -> Value {
     let monitor = &limits.monitor;
     let is_kept = monitor.is_kept();
     let own = limits.own_process();
-    let others = monitor.processes();
+    let known = monitor.processes();
+    let is_complete = is_kept.is_none() || known.is_some();
+    let others = known.unwrap_or_default();
     let mut others: Vec<_> = others.iter().filter(|it| it.id != own.id).collect();
     // The longest running first.
     others.sort_by(|one, other| other.started_ago.total_cmp(&one.started_ago));
@@ -320,6 +323,7 @@ fn fleet(page: &Page, tick: u64) -> Value {
         "process": &*monitor.process,
         "tick": tick,
         "shared": is_kept.is_some(),
+        "complete": is_complete,
         "redis_answers": is_kept,
         "processes": processes.collect::<Vec<_>>(),
     })

@@ -8,7 +8,6 @@ use super::quotas::Quotas;
 use super::rule::{Made, Rule, RuleError, longest_life};
 use crate::quota::Quota;
 use crate::sync::lock;
-use crate::trace;
 
 /// The plan of a request, which authentication puts into its extensions: it chooses among the
 /// [plans](Rule::with_plan) of a rule.
@@ -150,15 +149,10 @@ impl Rule {
         self.derived().given(self, quotas)
     }
 
-    /// Logs that a request had an unknown plan, once. A client may have chosen its name.
-    pub(crate) fn log_unknown_plan(&self, name: &str) {
-        let is_logged = &self.derived().is_unknown_plan_logged;
-        if !is_logged.swap(true, Ordering::Relaxed) {
-            const MAX_BYTES: usize = 64;
-            let path = self.path();
-            let plan: String = name.escape_default().take(MAX_BYTES).collect();
-            trace::event!(warn: path, plan, "unknown plan: the rule's own quotas apply");
-        }
+    /// Whether this request is the first one that has an unknown plan.
+    pub(crate) fn is_first_unknown_plan(&self) -> bool {
+        let is_known = &self.derived().has_had_unknown_plan;
+        !is_known.swap(true, Ordering::Relaxed)
     }
 
     /// The quotas of the rule, and those of its plans.
@@ -236,7 +230,7 @@ pub(super) struct DerivedRules {
     /// Whether code has given quotas.
     is_given: AtomicBool,
     given: Mutex<GivenQuotas>,
-    pub(super) is_unknown_plan_logged: AtomicBool,
+    pub(super) has_had_unknown_plan: AtomicBool,
 }
 
 /// What quotas code has given, and the rules that count for these as well.

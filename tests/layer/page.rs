@@ -174,6 +174,26 @@ async fn who_is_limited_is_shown_by_a_hash_and_helped_by_it() {
     assert_eq!(app.search("alice").await, StatusCode::OK);
 }
 
+/// Whoever types `alice` would look at a key that nobody has.
+#[tokio::test(start_paused = true)]
+async fn a_key_without_its_mark_is_told() {
+    use tidegate::{KeyExtractor, PeerIp};
+
+    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+    let key = Header::new("x-user").or(PeerIp);
+    let app = App::of(Limits::new([rule]).key(key), Page::allow_changes);
+    let hint = async |key: &str| {
+        let body = json!({"rule": "search", "key": key});
+        app.post("key", body).await.1["hint"].clone()
+    };
+    let told = hint("alice").await;
+    let told = told.as_str().expect("a hint");
+    assert!(told.contains("header.x-user|"), "{told}");
+    for right in ["header.x-user|alice", "203.0.113.7", "2001:db8::7"] {
+        assert_eq!(hint(right).await, Value::Null, "{right}");
+    }
+}
+
 /// Two processes of a service over one Redis: each has limits of its own.
 #[cfg(feature = "redis")]
 mod fleet {

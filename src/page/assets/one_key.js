@@ -112,7 +112,9 @@ export class OneKey {
     const { answer, asked } = this;
     const planned = asked.plan ? `, plan ${visible(asked.plan)}` : "";
     say(byId("key-name"), `${keyWords(this.item())}, rule ${visible(answer.rule)}${planned}`);
-    say(byId("key-verdict"), `A request would be ${answer.allowed ? "allowed" : "denied"} now.`);
+    const verdict = `A request would be ${answer.allowed ? "allowed" : "denied"} now.`;
+    // Who has written a key without its mark looks at another key.
+    say(byId("key-verdict"), answer.hint ? `${verdict} But ${visible(answer.hint)}.` : verdict);
     byId("key-verdict").className = answer.allowed ? "" : "bad";
     this.quotas.show(answer.quotas, (quota) => quota.name);
     const through = answer.let_through_in_s;
