@@ -36,7 +36,7 @@ const MAX_PLAIN_PART: usize = 64;
 /// assert_eq!(Key::from(client).as_str(), "2001%3Adb8%3A%3A/64");
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Key {
     /// Escaped parts joined by `:`.
     encoded: String,
@@ -164,6 +164,20 @@ impl Key {
         }
         self.parts += 1;
         self.is_address = false;
+    }
+}
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        Self {
+            encoded: self.encoded.clone(),
+            ..*self
+        }
+    }
+
+    fn clone_from(&mut self, other: &Self) {
+        self.encoded.clone_from(&other.encoded);
+        (self.parts, self.is_address) = (other.parts, other.is_address);
     }
 }
 

@@ -37,6 +37,10 @@ struct Shard {
     /// Where a name stands in `keys`, by its hash.
     places: HashTable<u32>,
     keys: Vec<Place>,
+    /// Where to look for the next key that is replaced, and how many denials it has at most, unless
+    /// all have more.
+    cursor: usize,
+    fewest: u64,
 }
 
 #[derive(Debug)]
@@ -144,44 +148,73 @@ impl Shard {
 
     #[cold]
     fn add_new(&mut self, name: &CountName, hash: u64, now: u64, until: Option<u64>) {
-        let mut new = Place {
-            hash,
-            denied_at: now,
-            is_forgotten: false,
-            key: LimitedKey {
-                path: Arc::clone(name.rule.shared_path()),
-                key: name.key.clone(),
-                denials: 1,
-                error: 0,
-                since: now,
-                until,
-            },
-        };
-        let at = if self.keys.len() < PLACES {
-            self.keys.push(new);
-            self.keys.len() - 1
+        let path = name.rule.shared_path();
+        let (at, fewest) = if self.keys.len() < PLACES {
+            self.keys.push(Place {
+                hash,
+                denied_at: now,
+                is_forgotten: false,
+                key: LimitedKey {
+                    path: Arc::clone(path),
+                    key: name.key.clone(),
+                    denials: 0,
+                    error: 0,
+                    since: now,
+                    until,
+                },
+            });
+            (self.keys.len() - 1, 0)
         } else {
-            let counted = self.keys.iter().map(|place| place.counted(now));
-            let fewest = counted.enumerate().min_by_key(|(_, denials)| *denials);
-            let Some((at, fewest)) = fewest else { return };
-            new.key.denials += fewest;
-            new.key.error = fewest;
-            let old = std::mem::replace(&mut self.keys[at], new);
-            let place = self.places.find_entry(old.hash, |it| *it as usize == at);
+            let (at, fewest) = self.fewest(now);
+            let old = self.keys[at].hash;
+            let place = self.places.find_entry(old, |it| *it as usize == at);
             if let Ok(place) = place {
                 place.remove();
             }
-            at
+            (at, fewest)
         };
+        let place = &mut self.keys[at];
+        (place.hash, place.denied_at, place.is_forgotten) = (hash, now, false);
+        // The memory of the key that was there is used again.
+        place.key.key.clone_from(&name.key);
+        if !Arc::ptr_eq(&place.key.path, path) {
+            place.key.path = Arc::clone(path);
+        }
+        (place.key.denials, place.key.error) = (fewest + 1, fewest);
+        (place.key.since, place.key.until) = (now, until);
         let keys = &self.keys;
         let hash_of = |at: &u32| keys[*at as usize].hash;
         self.places.insert_unique(hash, at as u32, hash_of);
     }
 }
 
+impl Shard {
+    /// The place with the fewest denials, and their number. Numbers grow, and in a flood of new keys
+    /// many places have the same, so it is one of the next few.
+    fn fewest(&mut self, now: u64) -> (usize, u64) {
+        for _ in 0..self.keys.len() {
+            let at = self.cursor;
+            self.cursor = (at + 1) % self.keys.len();
+            let counted = self.keys[at].counted(now);
+            if counted <= self.fewest {
+                return (at, counted);
+            }
+        }
+        let counted = self.keys.iter().map(|place| place.counted(now));
+        let (at, fewest) = counted
+            .enumerate()
+            .min_by_key(|(_, it)| *it)
+            .unwrap_or_default();
+        (self.cursor, self.fewest) = ((at + 1) % self.keys.len(), fewest);
+        (at, fewest)
+    }
+}
+
 impl Place {
     fn is(&self, name: &CountName, hash: u64) -> bool {
-        self.hash == hash && self.key.key == name.key && *self.key.path == *name.rule.path()
+        let path = name.rule.shared_path();
+        let is_path = || Arc::ptr_eq(&self.key.path, path) || self.key.path == *path;
+        self.hash == hash && self.key.key == name.key && is_path()
     }
 
     /// Whether its time has ended long ago.
@@ -201,4 +234,52 @@ impl Place {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::{QuotaState, Source};
+    use crate::quota::Quota;
+    use crate::rule::Rule;
+
+    /// The number of a key is never too low, and by at most `error` too high, also where the heavy
+    /// keys come first and a long tail of others behind.
+    #[test]
+    fn numbers_are_right_within_their_error() {
+        let rule = Rule::new("search", [Quota::per_minute(1)]).expect("a rule");
+        let rule = Arc::new(rule);
+        let state = [QuotaState::from_micros(0, 0)];
+        let denied = Decision::new(Verdict::Never, Source::Local, 1, state.into_iter());
+        let keys = LimitedKeys::default();
+        keys.set_now(1);
+        let mut exact = std::collections::HashMap::new();
+        for round in 0..4_u64 {
+            for number in 0..20_000_u64 {
+                let times = if number < 50 {
+                    500 - number
+                } else {
+                    1 + round % 2
+                };
+                let key = Key::from(number);
+                for _ in 0..times {
+                    keys.add(&CountName::new(Arc::clone(&rule), key.clone()), &denied);
+                }
+                *exact.entry(key).or_insert(0) += times;
+            }
+        }
+        let (known, untold) = keys.most_denied(usize::MAX);
+        assert_eq!(known.len(), SHARDS * PLACES);
+        for one in &known {
+            let exact = exact[&one.key];
+            assert!(
+                exact <= one.denials && one.denials <= exact + one.error,
+                "{one:?} {exact}"
+            );
+        }
+        for (key, exact) in exact {
+            let is_known = known.iter().any(|one| one.key == key);
+            assert!(is_known || exact <= untold, "{key}: {exact} {untold}");
+        }
+    }
 }

@@ -496,8 +496,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "page",
         "a new key is said to have been denied once",
         "src/metrics/limited_keys.rs",
-        "            new.key.denials += fewest;",
-        "            new.key.denials += fewest.min(0);",
+        "        (place.key.denials, place.key.error) = (fewest + 1, fewest);",
+        "        (place.key.denials, place.key.error) = (1, fewest);",
     ),
     mutant(
         "page",
