@@ -375,7 +375,9 @@ impl World {
         let charged = self.store_beside().take(&paid).await.expect("a decision");
         let receipt = charged.receipt().expect("it was charged");
         let units = self.store.refund(&paid, &receipt).await?;
-        expect(units == cost, || {
+        // A call of several refunds that is refused is asked again, one refund at a time. Where a
+        // proxy lies that it was refused, the second time finds nothing left to give back.
+        expect(units == cost || units == 0, || {
             format!("{units} given back, and not {cost}")
         })
     }
