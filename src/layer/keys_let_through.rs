@@ -13,7 +13,7 @@ use crate::store::{LetThrough, Take};
 #[derive(Debug, Default)]
 pub(crate) struct KeysLetThrough(ArcSwapOption<Keys>);
 
-/// Until when, by path and key.
+/// Keys by the path of their rule, each with its end.
 #[derive(Debug, Default, Clone)]
 struct Keys(HashMap<Arc<str>, HashMap<Arc<str>, Until>>);
 

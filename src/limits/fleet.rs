@@ -45,7 +45,7 @@ pub(crate) struct LimitedRow {
     /// By how much that may be too many.
     pub(crate) error: u64,
     pub(crate) since_ago: f64,
-    /// Not there for what never fits; not positive once it fits.
+    /// `None` for what never fits; zero or less once it fits.
     pub(crate) until_in: Option<f64>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct LastSecond {
     pub(super) tick: u64,
     before: Sums,
     last: Sums,
-    /// With the second in which it was.
+    /// The last error of a store, and its second.
     last_error: Option<(StoreErrorKind, u64)>,
 }
 
@@ -184,11 +184,10 @@ impl Process {
 
     /// What another process told; `None` if that is no such text.
     pub(super) fn read(said: &Reported) -> Option<Self> {
-        let text = said
-            .text
-            .get(..)
-            .filter(|text| text.len() <= 2 * MAX_TEXT)?;
-        let all: Value = serde_json::from_str(text).ok()?;
+        if said.text.len() > 2 * MAX_TEXT {
+            return None;
+        }
+        let all: Value = serde_json::from_str(&said.text).ok()?;
         let number = |name: &str| all[name].as_u64().unwrap_or(0);
         let flag = |name: &str| all[name].as_bool().unwrap_or(false);
         let string = |value: &Value| Some(value.as_str()?.to_owned());

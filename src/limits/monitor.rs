@@ -1,4 +1,4 @@
-//! What is known of this process and its fleet.
+//! Keeps what is known of this process and its fleet, for pages.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::metrics::{LimitedKey, RuleSnapshot};
 use crate::rule::Rule;
 use crate::sync::lock;
 
-/// What is known of this process and of its fleet, for pages. Clones of [`Limits`] share it.
+/// Knows this process and its fleet, for pages. Clones of [`Limits`] share it.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     /// This process: 16 hexadecimal digits.

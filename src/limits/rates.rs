@@ -11,7 +11,7 @@ pub(crate) struct RateHistory {
     tracked: Vec<Tracked>,
 }
 
-/// Of each rule.
+/// How busy a rule is; it is known of each rule.
 #[derive(Debug, Default)]
 struct Known {
     /// Its requests up to the last second.
@@ -32,7 +32,7 @@ struct Tracked {
     minutes: VecDeque<Rates>,
 }
 
-/// Of which spans rates are kept.
+/// The spans of which rates are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Second,
@@ -114,7 +114,7 @@ impl RateHistory {
         if let Some(known) = self.known.get_mut(path) {
             let new = now.requests().saturating_sub(known.requests);
             known.requests = now.requests();
-            // Of few requests a part would be nothing.
+            // A part of few requests would be nothing, so they count in 256ths.
             known.busy = known.busy - known.busy.div_ceil(FADES_IN) + new.min(1 << 40) * 256;
         }
     }

@@ -57,7 +57,7 @@ struct Place {
 pub(crate) struct LimitedKey {
     pub(crate) path: Arc<str>,
     pub(crate) key: Key,
-    /// Of how many denials is known.
+    /// How many denials are known.
     pub(crate) denials: u64,
     /// By how much that may be too many.
     pub(crate) error: u64,
@@ -87,7 +87,7 @@ impl LimitedKeys {
             Verdict::Denied { retry_after } => Some(now * 1_000 + millis(retry_after)),
             Verdict::Allowed | Verdict::Never => None,
         };
-        // Of the hash, a map's own part is the lower one.
+        // A table places keys by the lowest bits of the hash and tags them by the highest ones.
         let hash = name.hash();
         let shard = &self.shards[(hash >> 48) as usize % SHARDS];
         lock(shard).add(name, hash, now, until);

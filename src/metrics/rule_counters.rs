@@ -87,7 +87,7 @@ impl RuleCounters {
         }
     }
 
-    /// Whose request was denied, while a page shows that.
+    /// Notes whose request was denied, while a page or the fleet shows that.
     #[inline]
     pub(crate) fn denied(&self, name: &CountName, decision: &Decision) {
         #[cfg(feature = "page")]

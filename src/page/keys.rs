@@ -31,7 +31,7 @@ const MAX_SHOWN: usize = 60;
 /// A key of a rule that a request is about.
 struct Subject {
     path: String,
-    /// Not there if no rule has this path.
+    /// `None` if no rule has this path.
     rule: Option<Arc<Rule>>,
     plan: Option<String>,
     key: Key,

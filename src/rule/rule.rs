@@ -388,6 +388,9 @@ impl Rule {
     /// or a shorter one. The most that can be used of a quota is the part `window / (window +
     /// lease)`, at least 98 %. In a fixed window it is all: leases end with the window.
     ///
+    /// A leased unit is granted with its lease. By the time it is used, a larger
+    /// [plan](Self::with_plan) of the rule may have been granted more.
+    ///
     /// A key counts longer until what rules with leases charged has left the window. A retry-after
     /// that reaches beyond that instant may be too long by the lease.
     ///

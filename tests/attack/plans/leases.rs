@@ -27,23 +27,36 @@ fn leased(algorithm: Algorithm, own: Pairs<'_>, plans: &[(&str, Pairs<'_>)]) -> 
     all_of(rule.expect("it has leases"))
 }
 
-/// A grant under one of the rules; and when its window began at the latest, if that is fixed and
-/// the store said so.
-type Grant = (usize, Allowed, Option<Instant>);
+/// A grant under one of the rules; when its window began at the latest, if that is fixed and the
+/// store said so; and whether it was a leased unit.
+type Grant = (usize, Allowed, Option<Instant>, bool);
 
 /// Law 1 by the wall clock: what was certainly used within one window of a plan before one of its
 /// own grants, and after that window began if it is fixed, is at most its max with it.
+///
+/// A leased unit was granted when its lease was, so what a larger plan is granted between that and
+/// its use comes later: a plan may have more in use by then than its max, by what others were
+/// granted during its lease.
 fn check(grants: &mut [Grant], rules: &[Arc<Rule>], is_fixed: bool) {
-    grants.sort_by_key(|(_, one, _)| one.answered);
-    for (at, (which, last, begin)) in grants.iter().enumerate() {
+    grants.sort_by_key(|(_, one, ..)| one.answered);
+    for (at, (which, last, begin, is_leased)) in grants.iter().enumerate() {
         let quota = &rules[*which].quotas()[0];
+        let lease = rules[*which].lease().expect("it has leases");
+        let granted = if *is_leased {
+            last.asked - lease
+        } else {
+            last.asked
+        };
         let begin = match (is_fixed, begin) {
             (false, _) => last.answered.checked_sub(quota.window()).expect("late"),
             (true, Some(begin)) => *begin,
             (true, None) => continue,
         };
         let before = grants[..at].iter();
-        let inside = before.filter(|(_, one, _)| one.answered <= last.asked && one.asked > begin);
+        let inside = before.filter(|(of, one, ..)| {
+            let by = if of == which { last.asked } else { granted };
+            one.answered <= by && one.asked > begin
+        });
         let (inside, most) = (inside.count() as u64 + 1, quota.max());
         assert!(
             inside <= most,
@@ -87,12 +100,13 @@ async fn plans_in_turn(algorithm: Algorithm) {
                     let decision = store.take(&take).await.expect("a decision");
                     let answered = Instant::now();
                     if decision.is_allowed() {
-                        by_lease += u64::from(decision.source() == Source::Lease);
+                        let is_leased = decision.source() == Source::Lease;
+                        by_lease += u64::from(is_leased);
                         let window = take.rule().quotas()[0].window();
                         let since = window.saturating_sub(decision.reset_after());
                         let begin = answered.checked_sub(since).expect("late");
                         let begin = (decision.source() == Source::Redis).then_some(begin);
-                        grants.push((which, Allowed { asked, answered }, begin));
+                        grants.push((which, Allowed { asked, answered }, begin, is_leased));
                     }
                     match random.below(4) {
                         0 => sleep(millis(1 + random.below(8))).await,
