@@ -67,21 +67,37 @@ impl RateHistory {
         self.tick / step.seconds()
     }
 
+    /// Begins at this second: of what all rules have counted before, nothing is shown.
+    pub(crate) fn begin(&mut self, tick: u64, totals: &[(impl AsRef<str>, Totals)]) {
+        *self = Self {
+            tick,
+            ..Self::default()
+        };
+        for (path, now) in totals {
+            let path = path.as_ref();
+            self.count(path, now);
+            self.choose(path, *now);
+        }
+    }
+
     /// Takes what all rules have counted by this second. Of seconds in which nobody asked, all of it
-    /// belongs to the last one, and of what was counted before the first time nothing is shown.
-    pub(crate) fn add(&mut self, tick: u64, totals: &[(&str, Totals)]) {
-        let is_first = self.known.is_empty();
+    /// belongs to the last one.
+    pub(crate) fn add(&mut self, tick: u64, totals: &[(impl AsRef<str>, Totals)]) {
         let missed = tick
             .saturating_sub(self.tick + 1)
             .min(Step::Second.most() as u64);
         let minutes = tick / 60 - self.tick / 60;
         self.tick = tick;
-        let now: HashMap<_, _> = totals.iter().map(|(path, now)| (*path, now)).collect();
+        let now: HashMap<_, _> = totals
+            .iter()
+            .map(|(path, now)| (path.as_ref(), now))
+            .collect();
         self.tracked.retain(|one| now.contains_key(&*one.path));
         self.known.retain(|path, _| now.contains_key(&**path));
         for (path, now) in totals {
+            let path = path.as_ref();
             self.count(path, now);
-            self.choose(path, if is_first { *now } else { Totals::default() });
+            self.choose(path, Totals::default());
         }
         for one in &mut self.tracked {
             let Some(now) = now.get(&*one.path) else {
@@ -203,12 +219,22 @@ mod tests {
     #[test]
     fn seconds_that_were_missed_are_empty() {
         let mut history = RateHistory::default();
-        history.add(0, &[("a", allowed(3))]);
+        history.begin(0, &[("a", allowed(3))]);
         history.add(1, &[("a", allowed(8))]);
         history.add(4, &[("a", allowed(15))]);
         let last = history.last("a", Step::Second, 5);
         let last: Vec<_> = last.iter().map(|rates| rates.allowed).collect();
         assert_eq!(last, [0, 5, 0, 0, 7]);
+    }
+
+    #[test]
+    fn a_rule_that_comes_later_is_counted_from_its_first_request() {
+        let mut history = RateHistory::default();
+        history.begin(70, &[("a", allowed(3))]);
+        history.add(71, &[("a", allowed(3)), ("b", allowed(2))]);
+        let last = ["a", "b"].map(|path| history.last(path, Step::Second, 2));
+        let last = last.map(|of_path| [of_path[0].allowed, of_path[1].allowed]);
+        assert_eq!(last, [[0, 0], [0, 2]]);
     }
 
     #[test]

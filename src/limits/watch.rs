@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep, timeout};
 
 use super::fleet::Process;
 use super::limits::Limits;
 use crate::error::StoreError;
+use crate::metrics::Totals;
 use crate::store::{News, Report, Store};
 use crate::sync::lock;
 use crate::trace;
@@ -50,7 +51,13 @@ impl Limits {
 
     /// Begins to keep what a page shows. Returns whether there is a runtime to do it.
     pub(crate) fn watch_for_page(&self) -> bool {
-        self.monitor.has_page.store(true, Ordering::Relaxed);
+        let totals = self.totals();
+        let mut state = lock(&self.monitor.state);
+        if !self.monitor.has_page.swap(true, Ordering::Relaxed) {
+            let tick = state.second.tick;
+            state.rates.begin(tick, &totals);
+        }
+        drop(state);
         self.watch_process()
     }
 
@@ -70,18 +77,21 @@ impl Limits {
             // Without the checks, which own counters as layers do.
             let limits = self.for_watcher();
             limits.paths.add_watcher();
+            limits.paths.limited.set_now(limits.monitor.tick());
             runtime.spawn(Watcher(limits).run());
         }
         true
     }
 
     async fn sample_each_second(&self) {
+        // The task before this one may have ended with its runtime.
+        let before = self.monitor.tick();
         let began = Instant::now();
-        let mut seconds = interval(SECOND);
+        let mut seconds = interval_at(began + SECOND, SECOND);
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
         while !self.paths.are_unused() {
             seconds.tick().await;
-            self.sample(began.elapsed().as_secs());
+            self.sample(before.saturating_add(began.elapsed().as_secs()));
         }
     }
 
@@ -98,20 +108,22 @@ impl Limits {
 
     /// Notes what was counted in the last second.
     fn sample(&self, tick: u64) {
-        let has_page = self.monitor.has_page.load(Ordering::Relaxed);
         self.paths.limited.set_now(tick);
-        let mut paths = Vec::new();
-        self.paths.totals(&self.rules().peek(), |path, totals| {
-            paths.push((Box::<str>::from(path), totals));
-        });
-        let paths: Vec<_> = paths.iter().map(|(path, all)| (&**path, *all)).collect();
+        let totals = self.totals();
         let mut state = lock(&self.monitor.state);
-        state
-            .second
-            .add(tick, paths.iter().map(|(_, totals)| totals));
-        if has_page {
-            state.rates.add(tick, &paths);
+        state.second.add(tick, totals.iter().map(|(_, all)| all));
+        if self.monitor.has_page.load(Ordering::Relaxed) {
+            state.rates.add(tick, &totals);
         }
+    }
+
+    /// What each rule has counted so far.
+    fn totals(&self) -> Vec<(Box<str>, Totals)> {
+        let mut all = Vec::new();
+        self.paths.totals(&self.rules().peek(), |path, totals| {
+            all.push((path.into(), totals));
+        });
+        all
     }
 
     /// Tells the fleet how this process fares, and hears from it.

@@ -96,6 +96,44 @@ async fn rates_are_shown_by_the_second() {
     assert_eq!(later["first"], 3);
 }
 
+/// All requests since the page is there are shown, also those before its task ran.
+#[tokio::test(start_paused = true)]
+async fn the_first_requests_are_shown() {
+    let app = App::new(|page| page);
+    app.search("alice").await;
+    sleep(Duration::from_millis(2_500)).await;
+    let now = app.view("now").await;
+    assert_eq!(now["rules"][0]["allowed"], json!([1, 0]), "{now}");
+}
+
+/// The task that watches ends with its runtime. The next one goes on with the seconds.
+#[test]
+fn a_page_in_a_second_runtime_goes_on() {
+    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+    let limits = Limits::new([rule]).key(Header::new("x-user"));
+    let allowed_after = |seconds: u64| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            let app = App::of(limits.clone(), |page| page);
+            app.search("alice").await;
+            sleep(Duration::from_millis(seconds * 1_000 + 500)).await;
+            let now = app.view("now").await;
+            now["rules"][0]["allowed"].clone()
+        })
+    };
+    let of_first = allowed_after(130);
+    assert_eq!(of_first.as_array().map(Vec::len), Some(130));
+    let of_both = allowed_after(2);
+    assert_eq!(of_both.as_array().map(Vec::len), Some(132), "{of_both}");
+    let sum = of_both
+        .as_array()
+        .map(|all| all.iter().filter_map(Value::as_u64).sum());
+    assert_eq!(sum, Some(2_u64));
+}
+
 /// A name that stands twice in an object of JSON would hide what stood there first.
 #[tokio::test(start_paused = true)]
 async fn a_shadow_rule_is_named_as_one() {
