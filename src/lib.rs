@@ -49,6 +49,8 @@
 //!
 //! # Where to look
 //!
+//! The module [`guide`] has a cookbook, a checklist for production, troubleshooting and other guides.
+//!
 //! | to | use | more in |
 //! |---|---|---|
 //! | wrap a handler | [`RateLimitLayer`]; by path, from a file: [`Limits`] | [`layer`], [`config`] |
@@ -59,7 +61,7 @@
 //! | replace the rules of a file while requests run | `Limits::watch`, `Limits::reload` | [`live`] |
 //! | read a decision | [`Decision`]; for clients: [`Headers`] | [`decision`] |
 //! | answer instead of the handler | [`DegradeCallback`], [`ErrorCallback`], [`ErrorCallbackChain`], [`FailOpen`] | [`callback`] |
-//! | limit a gRPC service | [`RateLimitLayer`]: gRPC requests get gRPC answers; [`PeerIp::peer`] | [`callback::Problem`] |
+//! | limit a gRPC service | [`RateLimitLayer`]: gRPC requests get gRPC answers; [`PeerIp::peer`] | [`guide::grpc`] |
 //! | find mistakes in the set-up | [`Limits::warnings`], [`Limits::verify`] | [`warning`] |
 //! | see what is counted | [`Limits::snapshot`]; for Prometheus and others: `Limits::publish_metrics_every_second` | [`metrics`] |
 //! | see who is limited now, let a customer through | `Limits::page` | [`page`] |
@@ -69,17 +71,16 @@
 //!
 //! # When a request is charged
 //!
-//! The decision that allows a request charges it to all quotas of its rule at once. A denied
-//! request is charged nothing. A request whose decision timed out is charged only if Redis decided
-//! in time and the answer was lost or late. A request whose future was dropped while the store was
-//! asked may have been charged. Nothing is refunded by itself if the handler fails:
-//! [`Charges`](store::Charges), an extractor for handlers, gives back what was charged.
+//! The decision that allows a request charges it to all quotas of its rule at once, and a denied
+//! request is charged nothing; [`guide::guarantees`] has the rare cases. A request stays charged if
+//! its handler fails, unless [`Rule::with_refund_on`] or [`RateLimitLayer::refund_if`] says
+//! otherwise, or the handler gives it back: [`Charges`](store::Charges).
 //!
 //! # The order of layers
 //!
-//! A browser can read a 429 only if it has CORS fields: put the CORS layer outside of this one, or
-//! exempt preflights with [`RateLimitLayer::exempt`]. A layer on a `Router` also sees requests that
-//! match no route; a `route_layer` does not.
+//! CORS and authentication go outside of this layer, the limit for each client outside of the limit
+//! for all: [`layer`]. A layer on a `Router` also sees requests that match no route; a `route_layer`
+//! does not.
 //!
 //! # Features
 //!
@@ -92,7 +93,7 @@
 //! - `cluster`: Redis Cluster;
 //! - `sentinel`: a master that Redis Sentinel looks after;
 //! - `tls`: `rediss://` addresses;
-//! - `tracing`: warnings when decisions begin to fail and when they are made again, an error when a
+//! - `tracing` (default): warnings when decisions begin to fail and when they are made again, an error when a
 //!   callback panicked, events when a file is reloaded or refused, a debug event for each denial, a
 //!   summary of a rule's denials at most every 10 s, and the span `tidegate.take` around the
 //!   store's call;

@@ -33,6 +33,23 @@ if [ "${1:-}" = --compile ]; then
   CARGO_TARGET_DIR=$PWD/target \
     cargo check --manifest-path "$folder/tree/Cargo.toml" -p tidegate --lib --features full
 fi
+# How long the README and the recipes may be.
+test "$(wc -l <README.md)" -le 200 || { echo "tests/guide.sh: the README has more than 200 lines" >&2; exit 1; }
+awk '
+    function check() {
+      if (code > 12 || prose > 3) {
+        printf "docs/cookbook.md: %s: %d lines of code, expected at most 12, and %d of prose, expected at most 3\n", title, code, prose
+        wrong = 1
+      }
+      code = prose = 0
+    }
+    /^##+ / && !inside { check(); title = $0; next }
+    /^```/ { inside = !inside; next }
+    NF == 0 || /^# / && inside || /^\[.*\]: / { next }
+    inside { code++ }
+    !inside && title ~ /^### / { prose++ }
+    END { check(); exit wrong }
+' docs/cookbook.md
 # The test binaries that the page names.
 for binary in $(grep -oE 'cargo test [^`]*--test [a-z]+' docs/*.md docs/evidence/*.md | grep -oE '[a-z]+$' | sort -u); do
   test -d "tests/$binary" ||

@@ -231,7 +231,8 @@ impl IntoFuture for Peek {
 #[non_exhaustive]
 pub struct Admitted {
     /// The store's decision. `None` if nobody decided: there is no rule for the path, it is switched
-    /// off or a shadow rule, or the store failed and the rule says `on-error = "proceed"`.
+    /// off or a shadow rule, an operator lets the key through, or the store failed and the rule says
+    /// `on-error = "proceed"`.
     pub decision: Option<Decision>,
     /// The charge, which can be given back. `None` if nothing was charged, as at a cost of 0.
     pub charge: Option<Charge>,

@@ -254,7 +254,11 @@ impl RateLimitLayer {
     }
 
     /// Waits until nothing waits to be given back [by its outcome](Rule::with_refund_on), for at
-    /// most `bound`: see [`Limits::flush`](crate::Limits::flush).
+    /// most `bound`. Returns whether nothing does: see [`Limits::flush`](crate::Limits::flush).
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with its timer enabled.
     pub async fn flush(&self, bound: Duration) -> bool {
         self.settings.decider.refunds.flush(bound).await
     }

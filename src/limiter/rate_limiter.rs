@@ -323,7 +323,8 @@ impl RateLimiter {
         self.or_before_it_is_set(available, Rate::permits)
     }
 
-    /// Lets the limiter and its rate expire after this time. Returns whether the limiter exists.
+    /// Lets the limiter and its rate expire after this time, rounded up to milliseconds, on Redis
+    /// after at least one. Returns whether the limiter exists.
     ///
     /// The permits granted so far count until they expire, also if a rate is
     /// [set](Self::try_set) meanwhile.

@@ -479,8 +479,11 @@ impl Limits {
     /// for at most `bound`. Returns whether it has. Call it at the end of a graceful shutdown, when
     /// the last request has ended: what is not given back by then stays charged.
     ///
-    /// It is about all layers of these limits and their clones. Needs a tokio runtime with its
-    /// timer enabled.
+    /// It is about all layers of these limits and their clones.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with its timer enabled.
     ///
     /// ```
     /// use std::time::Duration;
@@ -500,7 +503,8 @@ impl Limits {
 
     /// From which part of a quota on an allowed request is counted as
     /// [near the limit](crate::metrics::RuleSnapshot::near_limit): 0.0 to 1.0, in steps of a
-    /// thousandth; for paths that no layer was made for yet. Default: 0.8.
+    /// thousandth; for paths that no layer was made for yet. Smaller values and NaN count as 0.0, larger
+    /// ones as 1.0. Default: 0.8.
     #[must_use]
     pub fn near_limit_ratio(mut self, ratio: f64) -> Self {
         self.near_limit = NearLimit::new(ratio);

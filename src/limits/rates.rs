@@ -130,7 +130,7 @@ impl RateHistory {
         if let Some(known) = self.known.get_mut(path) {
             let new = now.requests().saturating_sub(known.requests);
             known.requests = now.requests();
-            // A part of few requests would be nothing, so they count in 256ths.
+            // A part of few requests would be nothing, so each counts 256.
             known.busy = known.busy - known.busy.div_ceil(FADES_IN) + new.min(1 << 40) * 256;
         }
     }

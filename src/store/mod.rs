@@ -24,8 +24,9 @@
 //! ```
 //!
 //! [`Timeout`], [`InFlight`], [`CircuitBreaker`], [`DenialCache`] and [`Fallback`] are stores
-//! around another store of any kind; [`Resilient`] puts them together. A store of
-//! your own implements [`Store`], may count by [`Count`](crate::algorithm::Count) under the name
+//! around another store of any kind; [`Resilient`] puts them together. [`UnitLeases`] stands around
+//! all of them, for rules with a [lease](crate::Rule::with_lease). A store of your own implements
+//! [`Store`], may count by [`Count`](crate::algorithm::Count) under the name
 //! [`Take::name`](crate::Take::name), and is tested by the suite in `test_util::conformance`
 //! (feature `test-util`).
 

@@ -134,21 +134,22 @@ impl<S: Store> Resilient<S> {
         self
     }
 
-    /// How many questions may wait for the store's answer at once; `None`: any number. Default:
-    /// 1,024.
+    /// How many questions may wait for the store's answer at once; `None`: any number; 0: no request
+    /// may ask it. Default: 1,024.
     pub fn in_flight(mut self, most: impl Into<Option<usize>>) -> Self {
         self.change().in_flight = most.into();
         self
     }
 
-    /// After how many failures in a row the store is no longer asked; `None`: it is always asked.
-    /// Default: 10.
+    /// After how many failures in a row the store is no longer asked, at least 1; `None`: it is
+    /// always asked. Default: 10.
     pub fn failures(mut self, failures: impl Into<Option<u32>>) -> Self {
         self.change().failures = failures.into();
         self
     }
 
-    /// The pause between two probes of a store that is no longer asked. Default: 100 ms.
+    /// The pause between two probes of a store that is no longer asked: 1 ms to a day, and up to a
+    /// fifth more, at random. Default: 100 ms.
     pub fn probe_every(mut self, pause: Duration) -> Self {
         self.change().probe_every = pause;
         self

@@ -64,7 +64,7 @@ impl MemoryStore {
         Self::with_max_keys(Self::DEFAULT_MAX_KEYS)
     }
 
-    /// An empty store for at most `max_keys` keys.
+    /// An empty store for at most `max_keys` keys. With 0, every new key is an error.
     #[must_use]
     pub fn with_max_keys(max_keys: usize) -> Self {
         let threads = available_parallelism().map_or(1, usize::from);
