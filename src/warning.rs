@@ -51,6 +51,9 @@ pub enum WarningKind {
     FewerHops,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
+    /// A rule has a [lease](crate::Rule::with_lease), and no
+    /// [`UnitLeases`](crate::store::UnitLeases) is around the store: the limit is stricter for nothing.
+    UnusedLease,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
     /// a gRPC response is in its trailers, which come too late: nothing is given back.
     GrpcStatusInTrailers,
@@ -141,6 +144,11 @@ impl fmt::Display for Warning {
                 f,
                 "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \
                  entries for each key: use the algorithm \"sliding-window\" or \"gcra\""
+            ),
+            WarningKind::UnusedLease => write!(
+                f,
+                "{path:?} has a lease, but the store hands out no units ahead, so it only makes the \
+                 limit stricter: put UnitLeases::new(store) around the store, or take the lease out"
             ),
             WarningKind::GrpcStatusInTrailers => write!(
                 f,

@@ -144,10 +144,16 @@ impl Settings {
         let of_key = extractor.zip(fields).and_then(warning);
         let exemptions = rule.exemptions().zip(fields);
         let of_exemptions = exemptions.and_then(|(it, fields)| it.warning(fields));
-        let of_rule = rule
+        let of_log = rule
             .has_large_log()
             .then(|| Warning::named(WarningKind::LargeLog, "max"));
-        for found in [of_key, of_exemptions, of_rule].into_iter().flatten() {
+        let has_leases = || self.decider.store().has_leases();
+        let of_lease = rule.lease().and_then(|_| {
+            let has_leases = caught("store", rule.path(), has_leases).ok()?;
+            (!has_leases).then(|| Warning::new(WarningKind::UnusedLease))
+        });
+        let found = [of_key, of_exemptions, of_log, of_lease];
+        for found in found.into_iter().flatten() {
             warnings.add(found.about(rule.path()));
         }
         // The store logs by itself what it finds later.

@@ -144,6 +144,12 @@ pub trait Store: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether this store hands out units ahead, as [`UnitLeases`](crate::store::UnitLeases) does. A
+    /// store around another one passes the question on. Default: no.
+    fn has_leases(&self) -> bool {
+        false
+    }
+
     /// The time-out of this store's answers, if one was set. After a time-out, later layers of the
     /// same request leave the store alone for this long. A store around another one passes the
     /// question on. Default: `None`, not known.
@@ -174,7 +180,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(None))
     }
 
-    /// What the processes of the service said last: at most 200 of them. Default: nothing.
+    /// What the processes of the service said last. Of more than [`Reported::MAX`] one more is told,
+    /// and the rest is not. Default: nothing.
     ///
     /// # Errors
     ///
@@ -215,6 +222,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn has_fallback(&self) -> bool {
         S::has_fallback(self)
+    }
+
+    fn has_leases(&self) -> bool {
+        S::has_leases(self)
     }
 
     fn answers_within(&self) -> Option<Duration> {

@@ -88,6 +88,10 @@ impl<W: Wrapper> Store for W {
         wrapped.fallback.is_some() || wrapped.inner.has_fallback()
     }
 
+    fn has_leases(&self) -> bool {
+        self.wrapped().inner.has_leases()
+    }
+
     fn answers_within(&self) -> Option<Duration> {
         let wrapped = self.wrapped();
         let both = wrapped

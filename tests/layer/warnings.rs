@@ -10,6 +10,7 @@ use http::Request;
 use redis::cmd;
 use test_support::Redis as Server;
 use tidegate::key::{Forwarding, Joined, PeerAddr};
+use tidegate::store::UnitLeases;
 use tidegate::warning::{Warning, WarningKind as Kind};
 use tidegate::{
     Algorithm, ClientIp, KeyExtractor, Limits, MemoryStore, PeerIp, Quota, RedisStore, Resilient,
@@ -302,6 +303,24 @@ async fn a_log_is_large() {
         let expected: &[Kind] = if is_large { &[Kind::LargeLog] } else { &[] };
         assert_eq!(kinds(&limits), expected);
     }
+}
+
+#[tokio::test]
+async fn a_lease_that_nobody_hands_out() {
+    let leased = rule("p").with_algorithm(Algorithm::SlidingWindow);
+    let leased = leased.with_lease(Duration::from_millis(50)).expect("valid");
+    let of = |limits: Limits| async move {
+        ask(&app(&limits, &["p"]), "/p", &[]).await;
+        kinds(&limits)
+    };
+    assert_eq!(of(limits([leased.clone()])).await, [Kind::UnusedLease]);
+    let store = || UnitLeases::new(MemoryStore::new());
+    assert_eq!(of(limits([leased.clone()]).store(store())).await, []);
+    assert_eq!(
+        of(limits([leased]).store(Resilient::new(store()))).await,
+        []
+    );
+    assert_eq!(of(limits([rule("p")])).await, []);
 }
 
 /// The first hundred requests are all looked at, then one of 64, and none after ten thousand.

@@ -252,6 +252,10 @@ impl<S: Store> Store for UnitLeases<S> {
         self.inner.has_fallback()
     }
 
+    fn has_leases(&self) -> bool {
+        true
+    }
+
     fn answers_within(&self) -> Option<Duration> {
         self.inner.answers_within()
     }
