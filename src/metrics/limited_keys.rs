@@ -41,6 +41,10 @@ struct Shard {
     /// all have more.
     cursor: usize,
     fewest: u64,
+    /// The most denials of a key that was replaced, and when the last such key is over. Until then
+    /// a new key may be such a one.
+    replaced: u64,
+    replaced_until: u64,
 }
 
 #[derive(Debug)]
@@ -114,10 +118,7 @@ impl LimitedKeys {
             let shard = lock(shard);
             let known = shard.keys.iter().filter(|place| !place.is_over(now));
             all.extend(known.map(|place| place.key.clone()));
-            if shard.keys.len() == PLACES {
-                let fewest = shard.keys.iter().map(|place| place.counted(now)).min();
-                untold = untold.max(fewest.unwrap_or(0));
-            }
+            untold = untold.max(shard.replaced(now));
         }
         all.sort_by_key(|key| std::cmp::Reverse(key.denials));
         untold = untold.max(all.get(at_most).map_or(0, |key| key.denials));
@@ -166,12 +167,16 @@ impl Shard {
             (self.keys.len() - 1, 0)
         } else {
             let (at, fewest) = self.fewest(now);
+            if fewest > 0 {
+                self.replaced = self.replaced(now).max(fewest);
+                self.replaced_until = self.replaced_until.max(self.keys[at].over_after());
+            }
             let old = self.keys[at].hash;
             let place = self.places.find_entry(old, |it| *it as usize == at);
             if let Ok(place) = place {
                 place.remove();
             }
-            (at, fewest)
+            (at, self.replaced(now))
         };
         let place = &mut self.keys[at];
         (place.hash, place.denied_at, place.is_forgotten) = (hash, now, false);
@@ -189,6 +194,14 @@ impl Shard {
 }
 
 impl Shard {
+    /// The most denials that a key may have which has no place.
+    fn replaced(&self, now: u64) -> u64 {
+        match now > self.replaced_until {
+            true => 0,
+            false => self.replaced,
+        }
+    }
+
     /// The place with the fewest denials, and their number. Numbers grow, and in a flood of new keys
     /// many places have the same, so it is one of the next few.
     fn fewest(&mut self, now: u64) -> (usize, u64) {
@@ -219,8 +232,13 @@ impl Place {
 
     /// Whether its time has ended long ago.
     fn is_over(&self, now: u64) -> bool {
+        self.is_forgotten || now > self.over_after()
+    }
+
+    /// The last second of its time, and some more.
+    fn over_after(&self) -> u64 {
         let until = self.key.until.map_or(0, |until| until / 1_000);
-        self.is_forgotten || now > self.denied_at.max(until) + PAUSE
+        self.denied_at.max(until) + PAUSE
     }
 
     /// Its denials, none if it is over.
@@ -281,5 +299,36 @@ mod tests {
             let is_known = known.iter().any(|one| one.key == key);
             assert!(is_known || exact <= untold, "{key}: {exact} {untold}");
         }
+    }
+
+    /// Of a key that lost its place to another, and comes back to a place that is free.
+    #[test]
+    fn what_was_forgotten_for_room_is_within_the_error() {
+        let rule = Arc::new(Rule::new("search", [Quota::per_minute(1)]).expect("a rule"));
+        let mut shard = Shard::default();
+        let mut deny = |number: u64, now: u64, times: u64| {
+            let name = CountName::new(Arc::clone(&rule), Key::from(number));
+            (0..times).for_each(|_| shard.add(&name, name.hash(), now, Some(now * 1_000)));
+            let place = shard.keys.iter().find(|place| place.is(&name, name.hash()));
+            place.map(|place| (place.key.denials, place.key.error))
+        };
+        let (victim, other) = (1_000, 1_001);
+        for number in 1..PLACES as u64 {
+            assert_eq!(deny(number, 1, 20), Some((20, 0)));
+        }
+        assert_eq!(deny(0, 1, 1), Some((1, 0)));
+        assert_eq!(deny(victim, 30, 3), Some((4, 1)));
+        assert_eq!(
+            deny(other, 31, 1),
+            Some((5, 4)),
+            "it takes the victim's place"
+        );
+        // All that was denied in the first second is over by now.
+        assert_eq!(
+            deny(victim, 62, 1),
+            Some((5, 4)),
+            "of which four were its own"
+        );
+        assert_eq!(deny(2_000, 200, 1), Some((1, 0)), "all of it is over");
     }
 }
