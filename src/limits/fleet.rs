@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::limits::Limits;
+use super::rates::Counted;
 use crate::error::StoreErrorKind;
-use crate::metrics::Totals;
 use crate::store::{Reported, Store};
 
 /// How a process fares.
@@ -76,17 +76,14 @@ const MAX_KEYS: usize = 100;
 const MAX_TEXT: usize = 32 * 1_024;
 
 impl LastSecond {
-    /// Takes what all rules have counted by this second.
-    pub(super) fn add<'a>(&mut self, tick: u64, totals: impl Iterator<Item = &'a Totals>) {
-        let mut now = Sums::default();
-        for all in totals {
-            now.allowed += all.allowed;
-            now.denied += all.denied;
-            now.by_fallback += all.by_fallback;
-            for (sum, number) in now.store_errors.iter_mut().zip(all.store_errors) {
-                *sum += number;
-            }
-        }
+    /// Begins: what was counted before is not of a last second.
+    pub(super) fn begin(&mut self, counted: &[Counted]) {
+        self.before = Sums::of(counted);
+    }
+
+    /// Takes what was counted by this second.
+    pub(super) fn add(&mut self, tick: u64, counted: &[Counted]) {
+        let now = Sums::of(counted);
         let seconds = tick.saturating_sub(self.tick).max(1);
         let grown = |now: u64, before: u64| now.saturating_sub(before) / seconds;
         self.last = Sums {
@@ -102,6 +99,21 @@ impl LastSecond {
         }
         self.before = now;
         self.tick = tick;
+    }
+}
+
+impl Sums {
+    fn of(counted: &[Counted]) -> Self {
+        let mut sums = Self::default();
+        for Counted { totals, .. } in counted {
+            sums.allowed += totals.allowed;
+            sums.denied += totals.denied;
+            sums.by_fallback += totals.by_fallback;
+            for (sum, number) in sums.store_errors.iter_mut().zip(totals.store_errors) {
+                *sum += number;
+            }
+        }
+        sums
     }
 }
 

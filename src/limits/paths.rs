@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[cfg(feature = "page")]
-use crate::metrics::{LimitedKeys, RuleSnapshot, Totals};
+use super::rates::Counted;
+#[cfg(feature = "page")]
+use crate::metrics::{LimitedKeys, RuleSnapshot};
 use crate::metrics::{NearLimit, RuleCounters, Snapshot};
 #[cfg(feature = "page")]
 use crate::rule::Rule;
@@ -78,14 +80,16 @@ impl Paths {
         Some(paths.get(rule.path())?.snapshot(rule))
     }
 
-    /// The numbers of each path that has a rule.
+    /// What the layers of each path have counted, and whether these rules have it.
     #[cfg(feature = "page")]
-    pub(super) fn totals(&self, rules: &Rules, mut each: impl FnMut(&str, Totals)) {
-        for (path, counters) in lock(&self.counters).iter() {
-            if rules.find(path).is_some() {
-                each(path, counters.totals());
-            }
-        }
+    pub(super) fn counted(&self, rules: &Rules) -> Vec<Counted> {
+        let paths = lock(&self.counters);
+        let counted = paths.iter().map(|(path, counters)| Counted {
+            path: path.clone(),
+            totals: counters.totals(),
+            has_rule: rules.find(path).is_some(),
+        });
+        counted.collect()
     }
 
     /// One more thread or task owns the paths from now on, until they are unused.

@@ -1,4 +1,4 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::metrics::{Rates, Totals};
 
@@ -7,8 +7,20 @@ use crate::metrics::{Rates, Totals};
 pub(crate) struct RateHistory {
     /// The last whole second.
     tick: u64,
+    /// All paths that were counted, as many as a process may have.
     known: HashMap<Box<str>, Known>,
     tracked: Vec<Tracked>,
+    /// How many rules have no history.
+    others: usize,
+}
+
+/// What the layers of a path have counted so far.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) path: Box<str>,
+    pub(crate) totals: Totals,
+    /// Whether there is a rule: only then it is shown.
+    pub(crate) has_rule: bool,
 }
 
 /// How busy a rule is; it is known of each rule.
@@ -68,37 +80,40 @@ impl RateHistory {
     }
 
     /// Begins at this second: of what all rules have counted before, nothing is shown.
-    pub(crate) fn begin(&mut self, tick: u64, totals: &[(impl AsRef<str>, Totals)]) {
+    pub(crate) fn begin(&mut self, tick: u64, counted: &[Counted]) {
         *self = Self {
             tick,
             ..Self::default()
         };
-        for (path, now) in totals {
-            let path = path.as_ref();
-            self.count(path, now);
-            self.choose(path, *now);
+        for one in counted {
+            self.count(one);
         }
+        self.choose(counted, |_| false);
     }
 
     /// Takes what all rules have counted by this second. Of seconds in which nobody asked, all of it
     /// belongs to the last one.
-    pub(crate) fn add(&mut self, tick: u64, totals: &[(impl AsRef<str>, Totals)]) {
+    pub(crate) fn add(&mut self, tick: u64, counted: &[Counted]) {
         let missed = tick
             .saturating_sub(self.tick + 1)
             .min(Step::Second.most() as u64);
         let minutes = tick / 60 - self.tick / 60;
         self.tick = tick;
-        let now: HashMap<_, _> = totals
+        let now: HashMap<_, _> = counted
             .iter()
-            .map(|(path, now)| (path.as_ref(), now))
+            .filter(|one| one.has_rule)
+            .map(|one| (&*one.path, &one.totals))
             .collect();
-        self.tracked.retain(|one| now.contains_key(&*one.path));
-        self.known.retain(|path, _| now.contains_key(&**path));
-        for (path, now) in totals {
-            let path = path.as_ref();
-            self.count(path, now);
-            self.choose(path, Totals::default());
+        for one in self
+            .tracked
+            .extract_if(.., |one| !now.contains_key(&*one.path))
+        {
+            if let Some(known) = self.known.get_mut(&one.path) {
+                known.is_tracked = false;
+            }
         }
+        let new: HashSet<_> = counted.iter().filter_map(|one| self.count(one)).collect();
+        self.choose(counted, |path| new.contains(path));
         for one in &mut self.tracked {
             let Some(now) = now.get(&*one.path) else {
                 continue;
@@ -122,36 +137,60 @@ impl RateHistory {
         }
     }
 
-    /// Notes how busy a rule is.
-    fn count(&mut self, path: &str, now: &Totals) {
-        if !self.known.contains_key(path) {
-            self.known.insert(path.into(), Known::default());
+    /// Notes how busy a rule is. Returns its path if it is new.
+    fn count<'a>(&mut self, one: &'a Counted) -> Option<&'a str> {
+        let is_new = !self.known.contains_key(&one.path);
+        if is_new {
+            self.known.insert(one.path.clone(), Known::default());
         }
-        if let Some(known) = self.known.get_mut(path) {
-            let new = now.requests().saturating_sub(known.requests);
-            known.requests = now.requests();
+        if let Some(known) = self.known.get_mut(&one.path) {
+            let requests = one.totals.requests();
+            let new = requests.saturating_sub(known.requests);
+            known.requests = requests;
             // A part of few requests would be nothing, so each counts 256.
             known.busy = known.busy - known.busy.div_ceil(FADES_IN) + new.min(1 << 40) * 256;
         }
+        is_new.then_some(&*one.path)
     }
 
-    /// Tracks a rule as long as there is room, and then a busier one in place of the least busy.
-    fn choose(&mut self, path: &str, before: Totals) {
-        let Some(known) = self.known.get(path).filter(|it| !it.is_tracked) else {
-            return;
-        };
-        if self.tracked.len() >= MAX_TRACKED {
-            if known.busy == 0 {
-                return;
+    /// Tracks rules as long as there is room, and then busier ones in place of the least busy. What
+    /// a new rule has counted is shown, and nothing of what another has counted before.
+    fn choose(&mut self, counted: &[Counted], is_new: impl Fn(&str) -> bool) {
+        let rules = counted.iter().filter(|one| one.has_rule);
+        self.others = rules.clone().count();
+        for one in rules {
+            if self.make_room(&one.path) {
+                let before = match is_new(&one.path) {
+                    true => Totals::default(),
+                    false => one.totals,
+                };
+                self.tracked.push(Tracked {
+                    path: one.path.clone(),
+                    before,
+                    before_minute: before,
+                    seconds: VecDeque::new(),
+                    minutes: VecDeque::new(),
+                });
             }
+        }
+        self.others -= self.tracked.len();
+    }
+
+    /// Whether a rule is to be tracked from now on. Then it is marked so.
+    fn make_room(&mut self, path: &str) -> bool {
+        let Some(busy) = self.known.get(path).filter(|it| !it.is_tracked) else {
+            return false;
+        };
+        let busy = busy.busy;
+        if self.tracked.len() >= MAX_TRACKED {
             let busy_of = |one: &Tracked| self.known.get(&one.path).map_or(0, |it| it.busy);
             let all = self.tracked.iter().map(busy_of).enumerate();
             let Some((at, least)) = all.min_by_key(|(_, busy)| *busy) else {
-                return;
+                return false;
             };
             // Busier by a quarter, or two rules would take turns.
-            if known.busy / 5 <= least / 4 {
-                return;
+            if busy == 0 || busy / 5 <= least / 4 {
+                return false;
             }
             let old = self.tracked.swap_remove(at);
             if let Some(old) = self.known.get_mut(&old.path) {
@@ -161,18 +200,12 @@ impl RateHistory {
         if let Some(known) = self.known.get_mut(path) {
             known.is_tracked = true;
         }
-        self.tracked.push(Tracked {
-            path: path.into(),
-            before,
-            before_minute: before,
-            seconds: VecDeque::new(),
-            minutes: VecDeque::new(),
-        });
+        true
     }
 
     /// How many rules have no history.
-    pub(crate) fn number_of_others(&self) -> usize {
-        self.known.len() - self.tracked.len()
+    pub(crate) const fn number_of_others(&self) -> usize {
+        self.others
     }
 
     /// The paths that have a history, in alphabetical order.
@@ -209,39 +242,83 @@ fn push(kept: &mut VecDeque<Rates>, rates: Rates, step: Step) {
 mod tests {
     use super::*;
 
-    fn allowed(number: u64) -> Totals {
-        Totals {
+    fn allowed(path: &str, number: u64) -> Counted {
+        let totals = Totals {
             allowed: number,
             ..Totals::default()
+        };
+        Counted {
+            path: path.into(),
+            totals,
+            has_rule: true,
         }
+    }
+
+    /// What was allowed in each of the last seconds.
+    fn last(history: &RateHistory, path: &str, number: usize) -> Vec<u32> {
+        let last = history.last(path, Step::Second, number);
+        last.iter().map(|rates| rates.allowed).collect()
     }
 
     #[test]
     fn seconds_that_were_missed_are_empty() {
         let mut history = RateHistory::default();
-        history.begin(0, &[("a", allowed(3))]);
-        history.add(1, &[("a", allowed(8))]);
-        history.add(4, &[("a", allowed(15))]);
-        let last = history.last("a", Step::Second, 5);
-        let last: Vec<_> = last.iter().map(|rates| rates.allowed).collect();
-        assert_eq!(last, [0, 5, 0, 0, 7]);
+        history.begin(0, &[allowed("a", 3)]);
+        history.add(1, &[allowed("a", 8)]);
+        history.add(4, &[allowed("a", 15)]);
+        assert_eq!(last(&history, "a", 5), [0, 5, 0, 0, 7]);
     }
 
     #[test]
     fn a_rule_that_comes_later_is_counted_from_its_first_request() {
         let mut history = RateHistory::default();
-        history.begin(70, &[("a", allowed(3))]);
-        history.add(71, &[("a", allowed(3)), ("b", allowed(2))]);
-        let last = ["a", "b"].map(|path| history.last(path, Step::Second, 2));
-        let last = last.map(|of_path| [of_path[0].allowed, of_path[1].allowed]);
-        assert_eq!(last, [[0, 0], [0, 2]]);
+        history.begin(70, &[allowed("a", 3)]);
+        history.add(71, &[allowed("a", 3), allowed("b", 2)]);
+        assert_eq!(last(&history, "a", 2), [0, 0]);
+        assert_eq!(last(&history, "b", 2), [0, 2]);
+    }
+
+    #[test]
+    fn a_rule_that_comes_back_is_not_shown_with_all_that_it_ever_counted() {
+        let removed = Counted {
+            has_rule: false,
+            ..allowed("a", 9)
+        };
+        let mut history = RateHistory::default();
+        history.begin(0, &[allowed("a", 0)]);
+        history.add(1, &[allowed("a", 9)]);
+        history.add(2, &[removed]);
+        assert_eq!((history.paths().len(), history.number_of_others()), (0, 0));
+        history.add(3, &[allowed("a", 9)]);
+        history.add(4, &[allowed("a", 11)]);
+        assert_eq!(last(&history, "a", 4), [0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn a_rule_that_becomes_busy_is_not_shown_with_all_that_it_ever_counted() {
+        let others: Vec<_> = (0..MAX_TRACKED)
+            .map(|number| format!("rule {number}"))
+            .collect();
+        let all = |number: u64| {
+            let others = others.iter().map(|path| allowed(path, 10_000));
+            others.chain([allowed("late", number)]).collect::<Vec<_>>()
+        };
+        let mut history = RateHistory::default();
+        history.begin(0, &all(1_000));
+        for tick in 1..=200 {
+            history.add(tick, &all(1_000 + tick * 10));
+        }
+        assert!(history.paths().contains(&"late"));
+        let last = last(&history, "late", 300);
+        assert!(last.iter().all(|rate| *rate <= 10), "{last:?}");
+        assert_eq!(last.last(), Some(&10));
     }
 
     #[test]
     fn a_minute_is_the_sum_of_its_seconds() {
         let mut history = RateHistory::default();
         for tick in 0..=120 {
-            history.add(tick, &[("a", allowed(tick * 3))]);
+            history.add(tick, &[allowed("a", tick * 3)]);
         }
         let last = history.last("a", Step::Minute, 2);
         assert_eq!([last[0].allowed, last[1].allowed], [180, 180]);
@@ -252,11 +329,11 @@ mod tests {
         let paths: Vec<_> = (0..10_000).map(|number| format!("rule {number}")).collect();
         let mut history = RateHistory::default();
         for tick in 0..=60 {
-            let totals = paths.iter().enumerate().map(|(number, path)| {
+            let counted = paths.iter().enumerate().map(|(number, path)| {
                 let is_busy = number >= 10_000 - MAX_TRACKED;
-                (&**path, allowed(if is_busy { tick * 100 } else { tick }))
+                allowed(path, if is_busy { tick * 100 } else { tick })
             });
-            history.add(tick, &totals.collect::<Vec<_>>());
+            history.add(tick, &counted.collect::<Vec<_>>());
         }
         assert_eq!(history.number_of_others(), 10_000 - MAX_TRACKED);
         let busy = paths.iter().rev().take(MAX_TRACKED);
