@@ -26,6 +26,8 @@ local function whole(number) return string.format('%.0f', number) end
 
 call('SET', KEYS[1], ARGV[2], 'PX', SILENCE)
 call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now - SILENCE))
+-- After a clock has stepped back: whoever lives says so within a second.
+call('ZREMRANGEBYSCORE', KEYS[2], '(' .. whole(now), '+inf')
 call('ZADD', KEYS[2], whole(now), ARGV[1])
 call('PEXPIRE', KEYS[2], INDEX_EXPIRY)
 

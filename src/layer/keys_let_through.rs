@@ -48,31 +48,19 @@ impl KeysLetThrough {
         self.store(keys);
     }
 
-    /// Lets one more key through, or ends it.
-    pub(crate) fn set(&self, one: LetThrough) {
-        let mut keys = self.known();
-        keys.set(one);
-        self.store(keys);
-    }
-
-    /// The same where this process has the only list. Returns whether it does: as many as may be may
-    /// be there already.
-    pub(crate) fn try_set(&self, one: LetThrough) -> bool {
-        let keys = self.known();
-        let is_known = keys.until(&one.path, &one.key).is_some();
-        let number: usize = keys.0.values().map(HashMap::len).sum();
-        if number >= LetThrough::MAX && !is_known && !one.time.is_zero() {
-            return false;
-        }
-        self.set(one);
-        true
-    }
-
-    /// The keys whose time has not ended.
-    fn known(&self) -> Keys {
+    /// Lets one more key through, or ends it. Where no other process has a list, it returns whether
+    /// there was room. Changes have to be made one at a time.
+    pub(crate) fn set(&self, one: LetThrough, is_shared: bool) -> bool {
         let mut keys = self.0.load().as_deref().cloned().unwrap_or_default();
         keys.forget_ended();
-        keys
+        let is_known = keys.until(&one.path, &one.key).is_some();
+        let number: usize = keys.0.values().map(HashMap::len).sum();
+        let has_room = is_shared || number < LetThrough::MAX || is_known || one.time.is_zero();
+        if has_room {
+            keys.set(one);
+            self.store(keys);
+        }
+        has_room
     }
 
     fn store(&self, keys: Keys) {

@@ -13,6 +13,7 @@ use crate::key::{Key, KeyExtractor};
 use crate::layer::KeysLetThrough;
 use crate::metrics::{LimitedKey, RuleSnapshot};
 use crate::rule::Rule;
+use crate::store::LetThrough;
 use crate::sync::lock;
 
 /// Knows this process and its fleet, for pages. Clones of [`Limits`] share it.
@@ -38,6 +39,8 @@ pub(super) struct State {
     pub(super) secret: [u8; 16],
     /// The version of the list of keys that are let through.
     pub(super) version: u64,
+    /// How often this process has changed that list by itself.
+    pub(super) own_changes: u64,
     /// Whether the last report was kept. `None` before the first one, and without a fleet.
     pub(super) is_kept: Option<bool>,
     /// `None` while nobody has asked for them.
@@ -74,6 +77,19 @@ impl Limits {
     /// The keys that an operator lets through.
     pub(crate) fn let_through(&self) -> &KeysLetThrough {
         &self.defaults.let_through
+    }
+
+    /// Lets a key through in this process, or ends that, without a wait for the next list. Returns
+    /// whether there was room, if no other process has a list.
+    pub(crate) fn let_key_through(&self, one: LetThrough, is_shared: bool) -> bool {
+        let mut state = lock(&self.monitor.state);
+        state.own_changes += 1;
+        // No list has it, so the next report brings the whole list.
+        state.version = u64::MAX;
+        let is_added = self.let_through().set(one, is_shared);
+        drop(state);
+        self.monitor.changed();
+        is_added
     }
 
     /// What the layers of a path have counted under its rule.

@@ -11,8 +11,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep, tim
 
 use super::fleet::Process;
 use super::limits::Limits;
-use crate::error::StoreError;
-use crate::metrics::Totals;
 use crate::store::{News, Report, Store};
 use crate::sync::lock;
 use crate::trace;
@@ -51,13 +49,14 @@ impl Limits {
 
     /// Begins to keep what a page shows. Returns whether there is a runtime to do it.
     pub(crate) fn watch_for_page(&self) -> bool {
-        let totals = self.totals();
-        let mut state = lock(&self.monitor.state);
-        if !self.monitor.has_page.swap(true, Ordering::Relaxed) {
-            let tick = state.second.tick;
-            state.rates.begin(tick, &totals);
+        if !self.monitor.has_page.load(Ordering::Relaxed) {
+            let counted = self.paths.counted(&self.rules().peek());
+            let mut state = lock(&self.monitor.state);
+            if !self.monitor.has_page.swap(true, Ordering::Relaxed) {
+                let tick = state.second.tick;
+                state.rates.begin(tick, &counted);
+            }
         }
-        drop(state);
         self.watch_process()
     }
 
@@ -78,6 +77,8 @@ impl Limits {
             let limits = self.for_watcher();
             limits.paths.add_watcher();
             limits.paths.limited.set_now(limits.monitor.tick());
+            let counted = limits.paths.counted(&limits.rules().peek());
+            lock(&limits.monitor.state).second.begin(&counted);
             runtime.spawn(Watcher(limits).run());
         }
         true
@@ -102,37 +103,31 @@ impl Limits {
             seconds.tick().await;
             // A store of somebody else may hang, or panic.
             let exchange = timeout(MAX_EXCHANGE, self.exchange());
-            let _ = AssertUnwindSafe(exchange).catch_unwind().await;
+            let is_over = AssertUnwindSafe(exchange).catch_unwind().await;
+            if !matches!(is_over, Ok(Ok(()))) {
+                self.hear_nothing("the store did not come back");
+            }
         }
     }
 
     /// Notes what was counted in the last second.
     fn sample(&self, tick: u64) {
         self.paths.limited.set_now(tick);
-        let totals = self.totals();
+        let counted = self.paths.counted(&self.rules().peek());
         let mut state = lock(&self.monitor.state);
-        state.second.add(tick, totals.iter().map(|(_, all)| all));
+        state.second.add(tick, &counted);
         if self.monitor.has_page.load(Ordering::Relaxed) {
-            state.rates.add(tick, &totals);
+            state.rates.add(tick, &counted);
         }
-    }
-
-    /// What each rule has counted so far.
-    fn totals(&self) -> Vec<(Box<str>, Totals)> {
-        let mut all = Vec::new();
-        self.paths.totals(&self.rules().peek(), |path, totals| {
-            all.push((path.into(), totals));
-        });
-        all
     }
 
     /// Tells the fleet how this process fares, and hears from it.
     async fn exchange(&self) {
         let store = Arc::clone(self.shared_store());
         let monitor = &*self.monitor;
-        let (random, known_version) = {
+        let (random, known_version, changes) = {
             let state = lock(&monitor.state);
-            (state.secret, state.version)
+            (state.secret, state.version, state.own_changes)
         };
         let report = Report {
             process: Arc::clone(&monitor.process),
@@ -142,7 +137,10 @@ impl Limits {
         };
         let news = store.report(&report).await;
         let has_fleet = matches!(news, Ok(Some(_)));
-        self.hear(news);
+        match news {
+            Ok(news) => self.hear(news, changes),
+            Err(error) => self.hear_nothing(&error.to_string()),
+        }
         // While nobody looks or Redis is gone, nothing is known of the others.
         let mut processes = None;
         if has_fleet
@@ -154,29 +152,32 @@ impl Limits {
         lock(&monitor.state).processes = processes;
     }
 
-    /// Obeys what all processes of the service share.
-    fn hear(&self, news: Result<Option<News>, StoreError>) {
+    /// Obeys what all processes of the service share. The store was asked when this process had made
+    /// so many changes of its own.
+    fn hear(&self, news: Option<News>, own_changes: u64) {
+        // Otherwise the store has no fleet.
+        let Some(news) = news else { return };
         let mut state = lock(&self.monitor.state);
-        match news {
-            // The store has no fleet.
-            Ok(None) => {}
-            Ok(Some(news)) => {
-                state.is_kept = Some(true);
-                state.secret = news.secret;
-                state.version = news.version;
-                if let Some(list) = news.let_through {
-                    self.let_through().replace(list);
-                    self.monitor.changed();
-                }
-            }
-            Err(error) => {
-                if state.is_kept != Some(false) {
-                    let error = error.to_string();
-                    trace::event!(warn: error, "the fleet is not told how this process fares");
-                }
-                state.is_kept = Some(false);
-            }
+        state.is_kept = Some(true);
+        state.secret = news.secret;
+        // A list that may be older than the last change is left: the next report brings another one.
+        if let Some(list) = news.let_through
+            && state.own_changes == own_changes
+        {
+            state.version = news.version;
+            self.let_through().replace(list);
+            self.monitor.changed();
         }
+    }
+
+    /// The fleet was not told how this process fares. Nothing is known of the others.
+    fn hear_nothing(&self, error: &str) {
+        let mut state = lock(&self.monitor.state);
+        state.processes = None;
+        if state.is_kept != Some(false) {
+            trace::event!(warn: error, "the fleet is not told how this process fares");
+        }
+        state.is_kept = Some(false);
     }
 
     /// The same for a task that ends with the last layer. Checks own counters as layers do.

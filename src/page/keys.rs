@@ -9,18 +9,21 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use serde_json::{Map, Value, json};
+use tokio::time::timeout;
 
 use super::guard::{Refused, check_change, check_form};
 use super::router::PageState;
 use super::views::{most_limited, quotas};
 use super::{Page, guard};
 use crate::callback::{caught, guarded};
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Key;
 use crate::rule::Rule;
 use crate::store::{LetThrough, Store};
 use crate::trace;
 
+/// How long the store may take.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// The longest body of a request, in bytes.
 const MAX_BODY: usize = 16 * 1_024;
 /// The longest name of whoever changes something, in characters.
@@ -51,17 +54,19 @@ pub(super) async fn look(State(state): State<Arc<PageState>>, request: Request) 
 
 /// Forgets what counts for a key.
 pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request) -> Response {
-    let page = &state.page;
-    answer(async {
+    changed(async move {
+        let page = &state.page;
         let (head, body) = request.into_parts();
         let by = change(page, &head)?;
         let subject = Subject::read(page, body).await?;
         let (path, limits) = (subject.rule()?.path(), &page.limits);
-        let found = limits.reset(path, subject.key.clone()).await;
-        let found = found.map_err(|error| no_answer(page, &error))?;
+        let (row, by) = (subject.row(page), by.unwrap_or_default());
+        let found = asked(page, limits.reset(path, subject.key.clone())).await;
+        let found = found.inspect_err(|(_, error)| {
+            trace::event!(warn: path, row, by, error, "the count of a key may have been reset");
+        })?;
         limits.forget_denials(path, &subject.key);
         limits.monitor.changed();
-        let (row, by) = (subject.row(page), by.unwrap_or_default());
         trace::event!(info: path, row, by, found, "the count of a key was reset");
         Ok(json!({"found": found}))
     })
@@ -70,8 +75,8 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
 
 /// Lets a key through for a while, or ends that.
 pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Request) -> Response {
-    let page = &state.page;
-    answer(async {
+    changed(async move {
+        let page = &state.page;
         let (head, body) = request.into_parts();
         let by = change(page, &head)?;
         let subject = Subject::read(page, body).await?;
@@ -92,25 +97,16 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
             by: by.as_deref().map(Arc::from),
             time: Duration::from_secs(seconds),
         };
-        let limits = &page.limits;
-        let kept = limits.shared_store().let_through(&one).await;
-        let is_kept = kept.map_err(|error| no_answer(page, &error))?;
-        // This process does not wait for the next list.
-        let is_added = match is_kept {
-            Some(true) => {
-                limits.let_through().set(one);
-                true
-            }
-            Some(false) => false,
-            None => limits.let_through().try_set(one),
-        };
-        if !is_added {
+        let (limits, path) = (&page.limits, &*subject.path);
+        let (row, by) = (subject.row(page), by.unwrap_or_default());
+        let is_kept = asked(page, limits.shared_store().let_through(&one)).await;
+        let is_kept = is_kept.inspect_err(|(_, error)| {
+            trace::event!(warn: path, row, by, seconds, error, "a key may be let through");
+        })?;
+        if is_kept == Some(false) || !limits.let_key_through(one, is_kept.is_some()) {
             let message = format!("{} keys are let through already", LetThrough::MAX);
             return Err((StatusCode::CONFLICT, message));
         }
-        limits.monitor.changed();
-        let path = &*subject.path;
-        let (row, by) = (subject.row(page), by.unwrap_or_default());
         trace::event!(info: path, row, by, seconds, "a key is let through");
         Ok(json!({"ends_in_s": (seconds > 0).then_some(seconds as f64)}))
     })
@@ -141,7 +137,7 @@ async fn look_at(page: &Page, subject: Subject) -> Result<Value, Refused> {
     if let Some(plan) = plan {
         peek = peek.plan(plan);
     }
-    let state = peek.await.map_err(|error| no_answer(page, &error))?;
+    let state = asked(page, peek.into_future()).await?;
     let of_plan = plan.as_ref().and_then(|plan| rule.of_plan(plan));
     let rule_of_plan = of_plan.as_ref().unwrap_or(rule);
     let mut quotas = quotas(rule_of_plan.policies());
@@ -152,11 +148,12 @@ async fn look_at(page: &Page, subject: Subject) -> Result<Value, Refused> {
     }
     let fits = state.is_some_and(|state| state.remaining() >= rule.cost());
     let let_through = page.limits.let_through().time_of(path, key.as_str());
+    let is_enforced = !rule.is_shadow() && page.limits.rules().peek().get(path).is_some();
     Ok(json!({
         "rule": path,
         "row": subject.row(page),
         "key": page.shows_keys.then(|| key.as_str()),
-        "allowed": fits,
+        "allowed": fits || let_through.is_some() || !is_enforced,
         "hint": hint(page, rule, key),
         "quotas": quotas,
         "let_through_in_s": let_through.map(|it| it.as_secs_f64()),
@@ -253,7 +250,8 @@ impl Page {
         let listed = listed.filter(|it| *it.path == *path);
         let mut keys = of_fleet.chain(listed.map(|it| it.key.to_string()));
         match keys.find(|key| is_it(key)) {
-            Some(key) => key_of(&key),
+            // Parts that a client chose may look like an address.
+            Some(key) => Ok(Key::of_text(&key).unwrap_or_default()),
             None => {
                 let message = "this row is not known any more: look the key up by its text";
                 Err((StatusCode::NOT_FOUND, message.to_owned()))
@@ -274,6 +272,27 @@ fn key_of(text: &str) -> Result<Key, Refused> {
             shown(text)
         ))
     })
+}
+
+/// The answer to a change: it goes on, and is logged, also if the client is gone meanwhile.
+async fn changed(made: impl Future<Output = Result<Value, Refused>> + Send + 'static) -> Response {
+    let answered = tokio::spawn(answer(made)).await;
+    answered.unwrap_or_else(|_| {
+        let message = "the server shuts down: nobody knows what was changed";
+        refuse(StatusCode::SERVICE_UNAVAILABLE, message)
+    })
+}
+
+/// The store's answer to an operator. A store of somebody else may not come back.
+async fn asked<T>(
+    page: &Page,
+    question: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, Refused> {
+    let answer = timeout(MAX_WAIT, question).await.unwrap_or_else(|_| {
+        let message = format!("no answer within {MAX_WAIT:?}");
+        Err(StoreError::new(StoreErrorKind::Timeout, message))
+    });
+    answer.map_err(|error| no_answer(page, &error))
 }
 
 /// The answer, or the refusal with its reason. A store of somebody else may panic.

@@ -13,7 +13,7 @@ use super::Page;
 use crate::limits::{LimitedRow, Limits, Process, Step};
 use crate::metrics::{DecisionOutcome, Rates, RuleSnapshot};
 use crate::rule::{Policy, Rule};
-use crate::store::Store;
+use crate::store::{Reported, Store};
 
 /// A view of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -262,9 +262,9 @@ fn limited(page: &Page, tick: u64) -> Value {
     json!({
         "process": &*monitor.process,
         "tick": tick,
-        "of": if is_kept == Some(true) { "fleet" } else { "process" },
+        "of": if monitor.processes().is_some() { "fleet" } else { "process" },
         "redis_answers": is_kept,
-        "complete": is_kept.is_none() || monitor.processes().is_some(),
+        "complete": is_complete(limits),
         "too_many_by_at_most": error,
         "too_few_by_at_most": missing,
         "rows": rows.collect::<Vec<_>>(),
@@ -306,24 +306,28 @@ pub(super) fn most_limited(limits: &Limits) -> (Vec<LimitedRow>, u64) {
     (rows, missing)
 }
 
+/// Whether all processes are known: they are asked while somebody looks, and there may be too many.
+fn is_complete(limits: &Limits) -> bool {
+    let known = limits.monitor.processes();
+    limits.monitor.is_kept().is_none() || known.is_some_and(|all| all.len() <= Reported::MAX)
+}
+
 fn fleet(page: &Page, tick: u64) -> Value {
     let limits = &page.limits;
     let monitor = &limits.monitor;
     let is_kept = monitor.is_kept();
     let own = limits.own_process();
-    let known = monitor.processes();
-    let is_complete = is_kept.is_none() || known.is_some();
-    let others = known.unwrap_or_default();
+    let others = monitor.processes().unwrap_or_default();
     let mut others: Vec<_> = others.iter().filter(|it| it.id != own.id).collect();
     // The longest running first.
     others.sort_by(|one, other| other.started_ago.total_cmp(&one.started_ago));
-    let all = std::iter::once(&own).chain(others);
+    let all = std::iter::once(&own).chain(others).take(Reported::MAX);
     let processes = all.map(|process| process_json(process, process.id == own.id));
     json!({
         "process": &*monitor.process,
         "tick": tick,
         "shared": is_kept.is_some(),
-        "complete": is_complete,
+        "complete": is_complete(limits),
         "redis_answers": is_kept,
         "processes": processes.collect::<Vec<_>>(),
     })

@@ -28,7 +28,8 @@ pub struct Report {
     pub process: Arc<str>,
     /// What it says: a text of this crate, of at most 32 KiB.
     pub text: Arc<str>,
-    /// The version of the list of keys that it knows; 0 for none.
+    /// The version of the list of keys that it knows: 0 for none, `u64::MAX` for a list that no
+    /// version tells.
     pub known_version: u64,
     /// 16 random bytes, which become the secret of the service if it has none.
     pub random: [u8; 16],
@@ -55,6 +56,11 @@ pub struct Reported {
     pub text: Arc<str>,
     /// How long before the last report of any process.
     pub ago: Duration,
+}
+
+impl Reported {
+    /// The most processes of a service that are shown.
+    pub const MAX: usize = 200;
 }
 
 /// What all processes of a service share.

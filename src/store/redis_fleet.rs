@@ -13,9 +13,6 @@ use crate::error::StoreError;
 /// How long such a question may take. No request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The most processes that are shown.
-const MAX_PROCESSES: usize = 200;
-
 /// A name with a number, as Redis writes a member with its score.
 type Scored = (Vec<u8>, Vec<u8>);
 
@@ -74,7 +71,7 @@ impl RedisStore {
         let index = self.fleet_key("processes");
         let mut range = cmd("ZRANGEBYSCORE");
         range.arg(&index).arg("-inf").arg("+inf").arg("WITHSCORES");
-        range.arg("LIMIT").arg(0).arg(MAX_PROCESSES);
+        range.arg("LIMIT").arg(0).arg(Reported::MAX + 1);
         let processes: Vec<(String, f64)> = connection.query(range, &index).await?;
         let Some(newest) = processes.iter().map(|(_, at)| *at).reduce(f64::max) else {
             return Ok(Vec::new());
@@ -105,8 +102,8 @@ impl RedisStore {
             command
                 .arg(key.named())
                 .arg(key.by.as_deref().unwrap_or_default());
-            let millis = u64::try_from(key.time.as_millis()).unwrap_or(u64::MAX);
-            command.arg(millis).arg(LetThrough::MAX);
+            let millis = key.time.min(LetThrough::LONGEST).as_millis();
+            command.arg(millis as u64).arg(LetThrough::MAX);
         });
         async move { Ok(Some(read(&connection, reply.await?)?)) }
     }

@@ -31,7 +31,10 @@ export const named = (item) => ({ rule: item.rule, key: keyWords(item) });
 
 function seconds() {
   const { value } = form.elements.seconds;
-  return value === "own" ? Math.round(form.elements.own.value * 60) : Number(value);
+  const chosen = value === "own" ? Math.round(form.elements.own.value * 60) : Number(value);
+  // None at all would end it.
+  if (!(chosen >= 1 && chosen <= 86_400)) throw new Error("Say for how many minutes: 1 to 1,440.");
+  return chosen;
 }
 
 byId("confirm-cancel").addEventListener("click", () => dialog.close());

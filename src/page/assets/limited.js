@@ -39,12 +39,13 @@ export class Limited {
     say(byId("limited-of"), of === "fleet" ? "in all processes, most denied first"
       : "in this process, most denied first");
     showFold(this.all, rows.length, FEW, this.isOpen, "keys");
-    say(byId("limited-error"), rows.length === 0 ? ""
-      : errorWords(this.view.too_many_by_at_most, this.view.too_few_by_at_most));
+    say(byId("limited-error"), rows.length === 0 ? "" : errorWords(this.view));
   }
 }
 
-function errorWords(tooMany, tooFew) {
+function errorWords(view) {
+  const { too_many_by_at_most: tooMany, too_few_by_at_most: tooFew, complete } = view;
+  if (!complete) return "Denials in other processes may be missing.";
   if (tooMany === 0 && tooFew === 0) return "The denials are exact.";
   const few = tooFew === 0 ? "is never too few" : `too few by at most ${grouped(tooFew)}`;
   return `The denials are estimates: each may be too many by at most ${grouped(tooMany)}, and `

@@ -137,9 +137,8 @@ async fn the_most_denied_of_a_fleet_are_right_within_the_error() {
             *exact.entry(name).or_insert(0) += 1;
         }
     }
-    sleep(Duration::from_millis(6_500)).await;
     for app in &apps {
-        let seen = app.view("limited").await;
+        let seen = of_whole_fleet(app).await;
         assert_eq!(seen["of"], "fleet");
         check_most(&seen, &exact, 20);
     }
@@ -167,10 +166,17 @@ async fn the_error_of_a_fleet_is_said() {
             *exact.entry(name).or_insert(0) += times;
         }
     }
-    sleep(Duration::from_millis(3_500)).await;
     for app in &apps {
-        check_rows(&app.view("limited").await, &exact, 2);
+        check_rows(&of_whole_fleet(app).await, &exact, 2);
     }
+}
+
+/// What a page shows once every process has told what happened before.
+async fn of_whole_fleet(app: &App) -> Value {
+    sleep(Duration::from_millis(2_500)).await;
+    // The others are asked while somebody looks.
+    app.wait("limited", PATIENT, |it| it["complete"] == true)
+        .await
 }
 
 fn row<'a>(seen: &'a Value, key: &str) -> Option<&'a Value> {

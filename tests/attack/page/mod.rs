@@ -11,7 +11,9 @@ mod limited;
 mod pollers;
 mod script;
 mod secrets;
+mod slow;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
