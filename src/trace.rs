@@ -11,7 +11,7 @@ macro_rules! event {
         #[cfg(feature = "tracing")]
         tracing::$level!($($field),+, $message);
         #[cfg(not(feature = "tracing"))]
-        let _ = ($($field),+);
+        let _ = ($(&$field),+);
     }};
 }
 

@@ -1,7 +1,6 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use axum_core::response::IntoResponse;
 use http::Extensions;
@@ -9,24 +8,19 @@ use http::request::Parts;
 
 use super::checks::Checks;
 use super::paths::Paths;
-use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught};
-use crate::error::{KeyError, StoreError};
+use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
+use crate::error::KeyError;
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
-use crate::layer::{Check, Defaults, Headers, Peek, RateLimitLayer, Settings, Warnings};
+use crate::layer::{Defaults, Headers, RateLimitLayer, Settings, Warnings};
 #[cfg(feature = "config")]
-use crate::live::{FileWatcher, Reloads};
+use crate::live::Reloads;
 use crate::metrics::{NearLimit, Snapshot};
-#[cfg(feature = "config")]
-use crate::rule::ContentHash;
 use crate::rule::{Rules, SharedRules};
 #[cfg(doc)]
 use crate::store::MemoryStore;
-use crate::store::{RefundQueue, Store, Take, default_store, shared};
-use crate::warning::{VerifyError, Warning, WarningKind};
-
-/// From so many checked paths on, a path without a rule is not remembered, nor warned about.
-const MAX_CHECKED_WITHOUT_RULE: usize = 1_000;
+use crate::store::{RefundQueue, Store, default_store, shared};
+use crate::warning::{Warning, WarningKind};
 
 /// Rules by path and the store that they count in: makes the layers of an application.
 ///
@@ -55,20 +49,20 @@ const MAX_CHECKED_WITHOUT_RULE: usize = 1_000;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Limits {
-    rules: SharedRules,
+    pub(super) rules: SharedRules,
     /// Filled when the first layer is made: a memory store takes time to start its clock.
     pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
     /// What the layers of that store give back.
-    refunds: RefundQueue,
+    pub(super) refunds: RefundQueue,
     pub(super) paths: Arc<Paths>,
     pub(super) defaults: Defaults,
     pub(super) checks: Arc<Checks>,
     #[cfg(feature = "metrics")]
     pub(super) publisher: Arc<crate::metrics::Publisher>,
-    warnings: Arc<Warnings>,
+    pub(super) warnings: Arc<Warnings>,
     near_limit: NearLimit,
     #[cfg(feature = "config")]
-    reloads: Arc<Reloads>,
+    pub(super) reloads: Arc<Reloads>,
     #[cfg(feature = "page")]
     pub(crate) monitor: Arc<super::monitor::Monitor>,
 }
@@ -90,7 +84,7 @@ impl Limits {
         Self::of(SharedRules::new(rules.into()))
     }
 
-    fn of(rules: SharedRules) -> Self {
+    pub(super) fn of(rules: SharedRules) -> Self {
         Self {
             rules,
             store: Arc::default(),
@@ -107,90 +101,6 @@ impl Limits {
             #[cfg(feature = "page")]
             monitor: Arc::default(),
         }
-    }
-
-    /// The rules of a TOML file; see [`config`](crate::config) for what may stand in it.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`](crate::config::ConfigError) if the file cannot be read, or with the file,
-    /// the line, the key and what was expected, if something in it is wrong.
-    #[cfg(feature = "config")]
-    pub fn from_file(
-        path: impl AsRef<std::path::Path>,
-    ) -> Result<Self, crate::config::ConfigError> {
-        let (rules, text) = Rules::from_file_with_text(path.as_ref())?;
-        Ok(Self::of_text(rules, &text))
-    }
-
-    /// The rules of a TOML text.
-    ///
-    /// # Errors
-    ///
-    /// As [`Limits::from_file`].
-    #[cfg(feature = "config")]
-    pub fn from_toml(text: &str) -> Result<Self, crate::config::ConfigError> {
-        Ok(Self::of_text(Rules::from_toml(text)?, text))
-    }
-
-    #[cfg(feature = "config")]
-    fn of_text(rules: Rules, text: &str) -> Self {
-        Self::of(SharedRules::from_text(rules, ContentHash::of(text)))
-    }
-
-    /// Watches a file, and replaces all rules by those of the file whenever it changes, also in the
-    /// layers that were made already. [`live`](crate::live) says what is guaranteed.
-    ///
-    /// The file is read by a task of the current tokio runtime: for the first time at once, but
-    /// this call does not wait for it. The task ends with the runtime, with the last layer and the
-    /// last clone of these limits, and when another file is watched. The file need not exist yet.
-    ///
-    /// ```no_run
-    /// use tidegate::Limits;
-    ///
-    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    /// // Fails if something is wrong with the file now.
-    /// let limits = Limits::from_file("limits.toml")?;
-    /// limits.watch("limits.toml")?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`WatchError`](crate::live::WatchError) outside of a tokio runtime, or if the runtime has no
-    /// timer. Errors of the file are logged, and shown by [`status`](Limits::status).
-    #[cfg(feature = "config")]
-    pub fn watch(&self, path: impl AsRef<std::path::Path>) -> Result<(), crate::live::WatchError> {
-        FileWatcher::start(&self.rules, &self.reloads, path.as_ref())
-    }
-
-    /// Replaces all rules by those of a file, also in the layers that were made already. If
-    /// something is wrong with the file, or if it has no rules, the rules stay as they are. A rule
-    /// that a layer uses and that the file lacks stays, too: it is
-    /// [listed](crate::live::ReloadStatus::kept_rules), and `enabled = false` in its table switches
-    /// it off.
-    ///
-    /// The file is read once, and the call blocks meanwhile: call it when the file is complete.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`](crate::config::ConfigError) as from [`Limits::from_file`]; also for what is
-    /// not a regular file, for more than 16 MiB, and for a file without rules, unless it says
-    /// `enabled = false`.
-    #[cfg(feature = "config")]
-    pub fn reload(
-        &self,
-        path: impl AsRef<std::path::Path>,
-    ) -> Result<(), crate::config::ConfigError> {
-        self.reloads.reload(&self.rules, path.as_ref())
-    }
-
-    /// Which rules are in force, since when, and why the last reload failed.
-    #[cfg(feature = "config")]
-    #[must_use]
-    pub fn status(&self) -> crate::live::ReloadStatus {
-        self.reloads.status(&self.rules)
     }
 
     /// Where the counts are kept: for layers made from now on. Default: a [`MemoryStore`], made
@@ -371,7 +281,7 @@ impl Limits {
         RateLimitLayer::of_limits(self.settings(path))
     }
 
-    fn settings(&self, path: &str) -> Arc<Settings> {
+    pub(super) fn settings(&self, path: &str) -> Arc<Settings> {
         let is_new = !self.rules.uses(path);
         self.rules.mark_used(path);
         if is_new && !self.rules.peek().contains(path) {
@@ -389,122 +299,10 @@ impl Limits {
         ))
     }
 
-    /// Decides about a key by the rule of a path, for code that has no HTTP request to wrap: a
-    /// message on a WebSocket, a job, a login whose user name is in the body.
-    ///
-    /// It decides as the path's layers do, and together with them: rule, store and fallback, shadow
-    /// rules and candidates, counters, events and reloads are the same, and so are counts of equal
-    /// keys. A path without a rule is admitted. What needs a request does not apply: key
-    /// extractors, exemptions, costs by closure, waiting and callbacks. Of the policies for
-    /// failures `on-error = "proceed"` applies.
-    ///
-    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. A path
-    /// that only checks use is in use from its first check on; [`verify`](Self::verify) before that
-    /// misses its layer.
-    ///
-    /// ```
-    /// use tidegate::{Limits, Quota, Rule};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
-    ///
-    /// // For each message of a socket:
-    /// match limits.check("chat", "alice").cost(3).await {
-    ///     Ok(admitted) => assert_eq!(admitted.decision.map(|it| it.remaining()), Some(7)),
-    ///     Err(refused) => eprintln!("{refused}"),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`](crate::layer::Refused) if the store denied it, or gave no decision.
-    pub fn check(&self, path: &str, key: impl Into<Key>) -> Check {
-        let settings = self.checks.get(path).or_else(|| {
-            // Clients may choose the paths: those without a rule must not take all places.
-            let has_place =
-                self.rules.peek().contains(path) || self.checks.len() < MAX_CHECKED_WITHOUT_RULE;
-            has_place.then(|| self.checks.add(path, self.settings(path)))
-        });
-        if settings.is_none() {
-            self.paths.count_unmatched();
-        }
-        Check::new(settings, key.into())
-    }
-
-    /// What a key has left by the rule of a path, without charging it. `None` if there is no rule.
-    /// With [`plan`](Peek::plan) it is what is left of that plan's quotas.
-    ///
-    /// ```
-    /// use tidegate::{Limits, Quota, Rule};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
-    /// limits.check("chat", "alice").await?;
-    /// let left = limits.peek("chat", "alice").await?.expect("there is a rule");
-    /// assert_eq!(left.remaining(), 9);
-    /// assert!(limits.reset("chat", "alice").await?, "there was a count");
-    /// assert!(!limits.reset("chat", "alice").await?);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if the store gives no answer.
-    pub fn peek(&self, path: &str, key: impl Into<Key>) -> Peek {
-        let rule = self.rules.peek().find(path).cloned();
-        Peek::new(Arc::clone(self.shared_store()), rule, key.into())
-    }
-
-    /// Forgets what a key has used by the rule of a path. Says whether there was a count to forget;
-    /// there is none without a rule.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if the store gives no answer. Whether the count was forgotten is then
-    /// unknown; it is safe to ask again.
-    pub async fn reset(&self, path: &str, key: impl Into<Key>) -> Result<bool, StoreError> {
-        let rule = self.rules.peek().find(path).cloned();
-        match rule.map(|rule| Take::new(rule, key.into())) {
-            None => Ok(false),
-            Some(take) => self.shared_store().reset(&take).await,
-        }
-    }
-
-    /// Waits until the store has answered all refunds [by outcome](crate::Rule::with_refund_on),
-    /// for at most `bound`. Returns whether it has. Call it at the end of a graceful shutdown, when
-    /// the last request has ended: what is not given back by then stays charged.
-    ///
-    /// It is about all layers of these limits and their clones.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime with its timer enabled.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::{Limits, Quota, Rule};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let limits = Limits::new([Rule::new("login", [Quota::per_minute(5)])?]);
-    /// // axum::serve(listener, app).with_graceful_shutdown(signal).await?;
-    /// assert!(limits.flush(Duration::from_secs(1)).await);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn flush(&self, bound: Duration) -> bool {
-        self.refunds.flush(bound).await
-    }
-
     /// From which part of a quota on an allowed request is counted as
     /// [near the limit](crate::metrics::RuleSnapshot::near_limit): 0.0 to 1.0, in steps of a
-    /// thousandth; for paths that no layer was made for yet. Smaller values and NaN count as 0.0, larger
-    /// ones as 1.0. Default: 0.8.
+    /// thousandth; for paths that no layer was made for yet. Smaller values and NaN count as 0.0,
+    /// larger ones as 1.0. Default: 0.8.
     #[must_use]
     pub fn near_limit_ratio(mut self, ratio: f64) -> Self {
         self.near_limit = NearLimit::new(ratio);
@@ -516,84 +314,6 @@ impl Limits {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.paths.snapshot(&self.rules.peek())
-    }
-
-    /// The paths that layers were made for and that have no rule now, in alphabetical order. To
-    /// find misspelt names when a service starts, or after a reload.
-    ///
-    /// Clones share the list. It does not depend on whether limiting is
-    /// [enabled](Rules::enabled), and remembers at most 10,000 paths.
-    ///
-    /// ```
-    /// use tidegate::{Limits, Quota, Rule};
-    ///
-    /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
-    /// let limits = Limits::new([rule]);
-    /// let _ = (limits.layer("getId"), limits.layer("getid"));
-    /// assert_eq!(limits.paths_without_rule(), ["getid"]);
-    /// # Ok::<(), tidegate::rule::RuleError>(())
-    /// ```
-    #[must_use]
-    pub fn paths_without_rule(&self) -> Vec<String> {
-        self.rules.paths_without_rule()
-    }
-
-    /// Mistakes in the set-up that show so far, each with its remedy: see
-    /// [`warning`](crate::warning). Those of the rules and of the store are those of now. What
-    /// requests show is remembered: the first 100 requests of a layer are looked at, and then one
-    /// of 64 until there were 10,000. One for each kind and path, at most 1,000, and in the order
-    /// of their kinds.
-    ///
-    /// Each is logged once, with the feature `tracing`.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<Warning> {
-        let of_rules = |kind| [WarningKind::NoRule, WarningKind::UnusedRule].contains(&kind);
-        let mut all = self.warnings.found();
-        all.retain(|warning| !of_rules(warning.kind));
-        let about = |kind| move |path: String| Warning::new(kind).about(&path);
-        let without_rule = self.rules.paths_without_rule();
-        all.extend(without_rule.into_iter().map(about(WarningKind::NoRule)));
-        if self.warnings.has_started() {
-            let unused = self.rules.paths_without_layer();
-            all.extend(unused.into_iter().map(about(WarningKind::UnusedRule)));
-        }
-        if let Some(store) = self.store.get() {
-            all.extend(caught("store", "", || store.warnings()).unwrap_or_default());
-        }
-        all.sort();
-        all.dedup_by(|a, b| (a.kind, &a.path) == (b.kind, &b.path));
-        all.truncate(Warnings::MAX);
-        all
-    }
-
-    /// Checks that layers and rules fit together, once all layers are made.
-    ///
-    /// A rule that the file loses later stays in force, so what was verified stays so.
-    ///
-    /// ```
-    /// use tidegate::Limits;
-    ///
-    /// let limits = Limits::from_toml("[rules.login]\nmax-count = 5\nwindow = \"1m\"")?;
-    /// let layer = limits.layer("login");
-    /// limits.verify()?;
-    /// # let _ = layer;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`VerifyError`] with all paths that have a layer and no rule, and all that
-    /// have a rule and no layer. Rules that are switched off need no layer.
-    pub fn verify(&self) -> Result<(), VerifyError> {
-        let paths_without_rule = self.rules.paths_without_rule();
-        let paths_without_layer = self.rules.paths_without_layer();
-        match paths_without_rule.is_empty() && paths_without_layer.is_empty() {
-            true => Ok(()),
-            false => Err(VerifyError {
-                paths_without_rule,
-                paths_without_layer,
-            }),
-        }
     }
 
     /// The rules, to look at or to replace while requests run.

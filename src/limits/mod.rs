@@ -16,6 +16,8 @@
 //! ```
 
 mod checks;
+#[cfg(feature = "config")]
+mod file;
 #[cfg(feature = "page")]
 mod fleet;
 #[allow(clippy::module_inception)]
@@ -25,8 +27,10 @@ mod monitor;
 mod paths;
 #[cfg(feature = "metrics")]
 mod publish;
+mod questions;
 #[cfg(feature = "page")]
 mod rates;
+mod set_up;
 #[cfg(feature = "page")]
 mod watch;
 

@@ -62,9 +62,10 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
         let (path, limits) = (subject.rule()?.path(), &page.limits);
         let (row, by) = (subject.row(page), by.unwrap_or_default());
         let found = asked(page, limits.reset(path, subject.key.clone())).await;
-        let found = found.inspect_err(|(_, error)| {
+        if let Err((_, error)) = &found {
             trace::event!(warn: path, row, by, error, "the count of a key may have been reset");
-        })?;
+        }
+        let found = found?;
         limits.forget_denials(path, &subject.key);
         limits.monitor.changed();
         trace::event!(info: path, row, by, found, "the count of a key was reset");
@@ -100,9 +101,10 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
         let (limits, path) = (&page.limits, &*subject.path);
         let (row, by) = (subject.row(page), by.unwrap_or_default());
         let is_kept = asked(page, limits.shared_store().let_through(&one)).await;
-        let is_kept = is_kept.inspect_err(|(_, error)| {
+        if let Err((_, error)) = &is_kept {
             trace::event!(warn: path, row, by, seconds, error, "a key may be let through");
-        })?;
+        }
+        let is_kept = is_kept?;
         if is_kept == Some(false) || !limits.let_key_through(one, is_kept.is_some()) {
             let message = format!("{} keys are let through already", LetThrough::MAX);
             return Err((StatusCode::CONFLICT, message));

@@ -1,0 +1,127 @@
+//! Decisions and counts without an HTTP request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::limits::Limits;
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::layer::{Check, Peek};
+use crate::store::{Store, Take};
+
+/// From so many checked paths on, a path without a rule is not remembered, nor warned about.
+const MAX_CHECKED_WITHOUT_RULE: usize = 1_000;
+
+impl Limits {
+    /// Decides about a key by the rule of a path, for code that has no HTTP request to wrap: a
+    /// message on a WebSocket, a job, a login whose user name is in the body.
+    ///
+    /// It decides as the path's layers do, and together with them: rule, store and fallback, shadow
+    /// rules and candidates, counters, events and reloads are the same, and so are counts of equal
+    /// keys. A path without a rule is admitted. What needs a request does not apply: key
+    /// extractors, exemptions, costs by closure, waiting and callbacks. Of the policies for
+    /// failures `on-error = "proceed"` applies.
+    ///
+    /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. A path
+    /// that only checks use is in use from its first check on; [`verify`](Self::verify) before that
+    /// misses its layer.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+    ///
+    /// // For each message of a socket:
+    /// match limits.check("chat", "alice").cost(3).await {
+    ///     Ok(admitted) => assert_eq!(admitted.decision.map(|it| it.remaining()), Some(7)),
+    ///     Err(refused) => eprintln!("{refused}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`](crate::layer::Refused) if the store denied it, or gave no decision.
+    pub fn check(&self, path: &str, key: impl Into<Key>) -> Check {
+        let settings = self.checks.get(path).or_else(|| {
+            // Clients may choose the paths: those without a rule must not take all places.
+            let has_place =
+                self.rules.peek().contains(path) || self.checks.len() < MAX_CHECKED_WITHOUT_RULE;
+            has_place.then(|| self.checks.add(path, self.settings(path)))
+        });
+        if settings.is_none() {
+            self.paths.count_unmatched();
+        }
+        Check::new(settings, key.into())
+    }
+
+    /// What a key has left by the rule of a path, without charging it. `None` if there is no rule.
+    /// With [`plan`](Peek::plan) it is what is left of that plan's quotas.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+    /// limits.check("chat", "alice").await?;
+    /// let left = limits.peek("chat", "alice").await?.expect("there is a rule");
+    /// assert_eq!(left.remaining(), 9);
+    /// assert!(limits.reset("chat", "alice").await?, "there was a count");
+    /// assert!(!limits.reset("chat", "alice").await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store gives no answer.
+    pub fn peek(&self, path: &str, key: impl Into<Key>) -> Peek {
+        let rule = self.rules.peek().find(path).cloned();
+        Peek::new(Arc::clone(self.shared_store()), rule, key.into())
+    }
+
+    /// Forgets what a key has used by the rule of a path. Says whether there was a count to forget;
+    /// there is none without a rule.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the store gives no answer. Whether the count was forgotten is then
+    /// unknown; it is safe to ask again.
+    pub async fn reset(&self, path: &str, key: impl Into<Key>) -> Result<bool, StoreError> {
+        let rule = self.rules.peek().find(path).cloned();
+        match rule.map(|rule| Take::new(rule, key.into())) {
+            None => Ok(false),
+            Some(take) => self.shared_store().reset(&take).await,
+        }
+    }
+
+    /// Waits until the store has answered all refunds [by outcome](crate::Rule::with_refund_on),
+    /// for at most `bound`. Returns whether it has. Call it at the end of a graceful shutdown, when
+    /// the last request has ended: what is not given back by then stays charged.
+    ///
+    /// It is about all layers of these limits and their clones.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime with its timer enabled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("login", [Quota::per_minute(5)])?]);
+    /// // axum::serve(listener, app).with_graceful_shutdown(signal).await?;
+    /// assert!(limits.flush(Duration::from_secs(1)).await);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn flush(&self, bound: Duration) -> bool {
+        self.refunds.flush(bound).await
+    }
+}

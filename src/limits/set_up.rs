@@ -1,0 +1,89 @@
+//! Mistakes in the set-up.
+
+use super::limits::Limits;
+use crate::callback::caught;
+use crate::layer::Warnings;
+#[cfg(doc)]
+use crate::rule::Rules;
+use crate::store::Store;
+use crate::warning::{VerifyError, Warning, WarningKind};
+
+impl Limits {
+    /// The paths that layers were made for and that have no rule now, in alphabetical order. To
+    /// find misspelt names when a service starts, or after a reload.
+    ///
+    /// Clones share the list. It does not depend on whether limiting is
+    /// [enabled](Rules::enabled), and remembers at most 10,000 paths.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// let rule = Rule::new("getId", [Quota::per_second(5)])?;
+    /// let limits = Limits::new([rule]);
+    /// let _ = (limits.layer("getId"), limits.layer("getid"));
+    /// assert_eq!(limits.paths_without_rule(), ["getid"]);
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    #[must_use]
+    pub fn paths_without_rule(&self) -> Vec<String> {
+        self.rules.paths_without_rule()
+    }
+
+    /// Mistakes in the set-up that show so far, each with its remedy: see
+    /// [`warning`](crate::warning). Those of the rules and of the store are those of now. What
+    /// requests show is remembered: the first 100 requests of a layer are looked at, and then one
+    /// of 64 until there were 10,000. One for each kind and path, at most 1,000, and in the order
+    /// of their kinds.
+    ///
+    /// Each is logged once, with the feature `tracing`.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
+        let of_rules = |kind| [WarningKind::NoRule, WarningKind::UnusedRule].contains(&kind);
+        let mut all = self.warnings.found();
+        all.retain(|warning| !of_rules(warning.kind));
+        let about = |kind| move |path: String| Warning::new(kind).about(&path);
+        let without_rule = self.rules.paths_without_rule();
+        all.extend(without_rule.into_iter().map(about(WarningKind::NoRule)));
+        if self.warnings.has_started() {
+            let unused = self.rules.paths_without_layer();
+            all.extend(unused.into_iter().map(about(WarningKind::UnusedRule)));
+        }
+        if let Some(store) = self.store.get() {
+            all.extend(caught("store", "", || store.warnings()).unwrap_or_default());
+        }
+        all.sort();
+        all.dedup_by(|a, b| (a.kind, &a.path) == (b.kind, &b.path));
+        all.truncate(Warnings::MAX);
+        all
+    }
+
+    /// Checks that layers and rules fit together, once all layers are made.
+    ///
+    /// A rule that the file loses later stays in force, so what was verified stays so.
+    ///
+    /// ```
+    /// use tidegate::Limits;
+    ///
+    /// let limits = Limits::from_toml("[rules.login]\nmax-count = 5\nwindow = \"1m\"")?;
+    /// let layer = limits.layer("login");
+    /// limits.verify()?;
+    /// # let _ = layer;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`VerifyError`] with all paths that have a layer and no rule, and all that
+    /// have a rule and no layer. Rules that are switched off need no layer.
+    pub fn verify(&self) -> Result<(), VerifyError> {
+        let paths_without_rule = self.rules.paths_without_rule();
+        let paths_without_layer = self.rules.paths_without_layer();
+        match paths_without_rule.is_empty() && paths_without_layer.is_empty() {
+            true => Ok(()),
+            false => Err(VerifyError {
+                paths_without_rule,
+                paths_without_layer,
+            }),
+        }
+    }
+}
