@@ -37,9 +37,9 @@ pub struct Warning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum WarningKind {
-    /// A layer was made for a path without a rule, so it limits nothing.
+    /// A layer or a check has a path without a rule, so it limits nothing.
     NoRule,
-    /// No layer uses a rule: shown from 10 s after the first request on.
+    /// Neither a layer nor a check has used a rule: shown from 10 s after the first request on.
     UnusedRule,
     /// The key is [`PeerIp`](crate::PeerIp), and a request came through a proxy.
     PeerIpBehindProxy,
@@ -51,6 +51,9 @@ pub enum WarningKind {
     FewerHops,
     /// A `max` above 10,000 under the sliding log, whose entries are as many.
     LargeLog,
+    /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and
+    /// [`Limits::check`](crate::Limits::check), which sees no response, has charged it.
+    OutcomeOfCheck,
     /// A rule has a [lease](crate::Rule::with_lease), and no
     /// [`UnitLeases`](crate::store::UnitLeases) is around the store: the limit is stricter for nothing.
     UnusedLease,
@@ -115,13 +118,13 @@ impl fmt::Display for Warning {
         match self.kind {
             WarningKind::NoRule => write!(
                 f,
-                "there is no rule for {path:?}, so its layer limits nothing: add a rule, or correct \
-                 the path of the layer"
+                "there is no rule for {path:?}, so its layer or check limits nothing: add a rule, or \
+                 correct that path"
             ),
             WarningKind::UnusedRule => write!(
                 f,
-                "no layer uses the rule {path:?}, so it limits nothing: make a layer of this path, \
-                 or correct the path of the rule"
+                "neither a layer nor a check has used the rule {path:?}: make a layer of this path, \
+                 declare its checks by Limits::declare_checks, or correct the path of the rule"
             ),
             WarningKind::PeerIpBehindProxy => write!(
                 f,
@@ -144,6 +147,11 @@ impl fmt::Display for Warning {
                 f,
                 "{path:?} has a max above 10,000 under the sliding log, which keeps up to so many \
                  entries for each key: use the algorithm \"sliding-window\" or \"gcra\""
+            ),
+            WarningKind::OutcomeOfCheck => write!(
+                f,
+                "{path:?} has {name}, but limits.check sees no response, so nothing is given back: \
+                 let the code call refund on the charge that the check returns"
             ),
             WarningKind::UnusedLease => write!(
                 f,
@@ -188,17 +196,18 @@ impl fmt::Display for Warning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyError {
-    /// Layers without a rule: they limit nothing. In alphabetical order.
+    /// Layers and checks without a rule: they limit nothing. In alphabetical order.
     pub paths_without_rule: Vec<String>,
-    /// Rules without a layer: they limit nothing, either. In alphabetical order.
+    /// Rules without a layer or a [declared](crate::Limits::declare_checks) check: they limit
+    /// nothing, either. In alphabetical order.
     pub paths_without_layer: Vec<String>,
 }
 
 impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lists = [
-            ("layers without a rule", &self.paths_without_rule),
-            ("rules without a layer", &self.paths_without_layer),
+            ("layers or checks without a rule", &self.paths_without_rule),
+            ("rules without a layer or check", &self.paths_without_layer),
         ];
         let lists = lists.into_iter().filter(|(_, paths)| !paths.is_empty());
         let lists = lists.map(|(what, paths)| format!("{what}: {paths:?}"));

@@ -75,4 +75,8 @@ impl KeyExtractor for Bearer {
     fn mark(&self) -> Cow<'static, str> {
         "bearer".into()
     }
+
+    fn is_secret(&self) -> bool {
+        true
+    }
 }

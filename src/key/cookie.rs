@@ -109,4 +109,8 @@ impl KeyExtractor for Cookie {
     fn mark(&self) -> Cow<'static, str> {
         format!("cookie.{}", self.name).into()
     }
+
+    fn is_secret(&self) -> bool {
+        true
+    }
 }

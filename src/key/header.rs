@@ -111,4 +111,8 @@ impl KeyExtractor for Header {
     fn mark(&self) -> Cow<'static, str> {
         format!("header.{}", self.name).into()
     }
+
+    fn is_secret(&self) -> bool {
+        self.secret
+    }
 }

@@ -66,6 +66,12 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether its keys have [a hash](Key::with_secret) in place of one value, which is secret. An
+    /// extractor around another one passes the question on. Default: no.
+    fn is_secret(&self) -> bool {
+        false
+    }
+
     /// A mistake in the set-up that a request with these fields shows; see [`Warning`]. An
     /// extractor around another one passes the question on. Default: `None`.
     fn warning(&self, _fields: &HeaderMap) -> Option<Warning> {
@@ -158,6 +164,10 @@ impl<T: KeyExtractor + ?Sized> KeyExtractor for Arc<T> {
 
     fn alternatives(&self) -> Vec<Arc<dyn KeyExtractor>> {
         T::alternatives(self)
+    }
+
+    fn is_secret(&self) -> bool {
+        T::is_secret(self)
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {

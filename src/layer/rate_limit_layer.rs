@@ -254,7 +254,8 @@ impl RateLimitLayer {
     }
 
     /// Waits until nothing waits to be given back [by its outcome](Rule::with_refund_on), for at
-    /// most `bound`. Returns whether nothing does: see [`Limits::flush`](crate::Limits::flush).
+    /// most `bound`. Returns whether none waits any more: see
+    /// [`Limits::flush`](crate::Limits::flush).
     ///
     /// # Panics
     ///

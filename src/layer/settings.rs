@@ -152,7 +152,9 @@ impl Settings {
             let has_leases = caught("store", rule.path(), has_leases).ok()?;
             (!has_leases).then(|| Warning::new(WarningKind::UnusedLease))
         });
-        let found = [of_key, of_exemptions, of_log, of_lease];
+        let is_check = fields.is_none() && rule.outcomes().is_some();
+        let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
+        let found = [of_key, of_exemptions, of_log, of_lease, of_check];
         for found in found.into_iter().flatten() {
             warnings.add(found.about(rule.path()));
         }

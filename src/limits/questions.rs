@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::limits::Limits;
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::layer::{Check, Peek};
+use crate::layer::{Check, Peek, Settings};
 use crate::store::{Store, Take};
 
 /// From so many checked paths on, a path without a rule is not remembered, nor warned about.
@@ -23,8 +23,8 @@ impl Limits {
     /// failures `on-error = "proceed"` applies.
     ///
     /// An extractor makes the key that it would find: `Header::new("x-user").key("alice")`. A path
-    /// that only checks use is in use from its first check on; [`verify`](Self::verify) before that
-    /// misses its layer.
+    /// that only checks use is in use from its first check on, or once it is
+    /// [declared](Self::declare_checks).
     ///
     /// ```
     /// use tidegate::{Limits, Quota, Rule};
@@ -46,16 +46,40 @@ impl Limits {
     ///
     /// [`Refused`](crate::layer::Refused) if the store denied it, or gave no decision.
     pub fn check(&self, path: &str, key: impl Into<Key>) -> Check {
-        let settings = self.checks.get(path).or_else(|| {
-            // Clients may choose the paths: those without a rule must not take all places.
-            let has_place =
-                self.rules.peek().contains(path) || self.checks.len() < MAX_CHECKED_WITHOUT_RULE;
-            has_place.then(|| self.checks.add(path, self.settings(path)))
-        });
+        let settings = self.settings_of_check(path);
         if settings.is_none() {
             self.paths.count_unmatched();
         }
         Check::new(settings, key.into())
+    }
+
+    fn settings_of_check(&self, path: &str) -> Option<Arc<Settings>> {
+        self.checks.get(path).or_else(|| {
+            // Clients may choose the paths: those without a rule must not take all places.
+            let has_place =
+                self.rules.peek().contains(path) || self.checks.len() < MAX_CHECKED_WITHOUT_RULE;
+            has_place.then(|| self.checks.add(path, self.settings(path)))
+        })
+    }
+
+    /// Says at the start which paths are [checked](Self::check), so that [`verify`](Self::verify)
+    /// and [`warnings`](Self::warnings) know them before their first check.
+    ///
+    /// ```
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("chat", [Quota::per_minute(10)])?]);
+    /// assert!(limits.verify().is_err(), "no layer uses the rule");
+    /// limits.declare_checks(["chat"]);
+    /// limits.verify()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn declare_checks<'a>(&self, paths: impl IntoIterator<Item = &'a str>) {
+        for path in paths {
+            let _ = self.settings_of_check(path);
+        }
     }
 
     /// What a key has left by the rule of a path, without charging it. `None` if there is no rule.
@@ -100,8 +124,12 @@ impl Limits {
     }
 
     /// Waits until the store has answered all refunds [by outcome](crate::Rule::with_refund_on),
-    /// for at most `bound`. Returns whether it has. Call it at the end of a graceful shutdown, when
-    /// the last request has ended: what is not given back by then stays charged.
+    /// for at most `bound`. Call it at the end of a graceful shutdown, when the last request has
+    /// ended: what is not given back by then stays charged.
+    ///
+    /// Returns whether none waits any more. A refund that the store has not answered within its
+    /// time-out is lost, since it may have been done: it waits no more, and is
+    /// [counted](crate::metrics::RuleSnapshot::refunds_lost).
     ///
     /// It is about all layers of these limits and their clones.
     ///

@@ -49,7 +49,8 @@ pub(super) fn check_change(page: &Page, head: &Parts) -> Result<(), Refused> {
     let origin = one(&head.headers, header::ORIGIN).and_then(authority_of_origin);
     let Some(origin) = origin else {
         return Err(forbidden(
-            "the field Origin is missing or no origin: a change is made by the page, in a browser",
+            "the field Origin is missing or no origin, expected the address of this page, as \
+             browsers send it: Origin: https://admin.example.com",
         ));
     };
     // The list says that no other site has this name.

@@ -17,7 +17,7 @@ use super::views::{most_limited, quotas};
 use super::{Page, guard};
 use crate::callback::{caught, guarded};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::key::Key;
+use crate::key::{Key, KeyExtractor};
 use crate::rule::Rule;
 use crate::store::{LetThrough, Store};
 use crate::trace;
@@ -69,7 +69,7 @@ pub(super) async fn reset(State(state): State<Arc<PageState>>, request: Request)
         limits.forget_denials(path, &subject.key);
         limits.monitor.changed();
         trace::event!(info: path, row, by, found, "the count of a key was reset");
-        Ok(json!({"found": found}))
+        Ok(with_hint(json!({"found": found}), page, &subject))
     })
     .await
 }
@@ -110,7 +110,8 @@ pub(super) async fn let_through(State(state): State<Arc<PageState>>, request: Re
             return Err((StatusCode::CONFLICT, message));
         }
         trace::event!(info: path, row, by, seconds, "a key is let through");
-        Ok(json!({"ends_in_s": (seconds > 0).then_some(seconds as f64)}))
+        let ends_in = (seconds > 0).then_some(seconds as f64);
+        Ok(with_hint(json!({"ends_in_s": ends_in}), page, &subject))
     })
     .await
 }
@@ -156,7 +157,7 @@ async fn look_at(page: &Page, subject: Subject) -> Result<Value, Refused> {
         "row": subject.row(page),
         "key": page.shows_keys.then(|| key.as_str()),
         "allowed": fits || let_through.is_some() || !is_enforced,
-        "hint": hint(page, rule, key),
+        "hint": hint(page, rule, key).or_else(|| hint_of_plans(rule, plan.as_deref())),
         "quotas": quotas,
         "let_through_in_s": let_through.map(|it| it.as_secs_f64()),
     }))
@@ -179,6 +180,23 @@ fn hint(page: &Page, rule: &Rule, key: &Key) -> Option<String> {
         "a key of this rule is an address, or begins with one of: {}",
         marks.join(", ")
     ))
+}
+
+fn with_hint(mut answer: Value, page: &Page, subject: &Subject) -> Value {
+    let rule = subject.rule.as_ref();
+    if let Some(hint) = rule.and_then(|rule| hint(page, rule, &subject.key)) {
+        answer["hint"] = hint.into();
+    }
+    answer
+}
+
+/// The plans of a rule, for whoever has looked without one.
+fn hint_of_plans(rule: &Rule, plan: Option<&str>) -> Option<String> {
+    let plans: Vec<_> = rule.plans().collect();
+    (plan.is_none() && !plans.is_empty()).then(|| {
+        let plans = plans.join(", ");
+        format!("these are the rule's own quotas: it has the plans {plans}")
+    })
 }
 
 impl Subject {
@@ -208,7 +226,7 @@ impl Subject {
             )));
         }
         let key = match (string("key")?, string("row")?) {
-            (Some(text), None) => key_of(text)?,
+            (Some(text), None) => page.key_of(rule.as_deref(), text)?,
             (None, Some(row)) => page.key_of_row(path, row)?,
             _ => return Err(wrong("expected either key or row".to_owned())),
         };
@@ -235,6 +253,25 @@ impl Subject {
 }
 
 impl Page {
+    /// The key with this text. An address, and a secret value, stand for the key that extractors
+    /// make of it.
+    fn key_of(&self, rule: Option<&Rule>, text: &str) -> Result<Key, Refused> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Key::from(address));
+        }
+        let extractor = rule.and_then(|rule| self.limits.extractor(rule));
+        if let Some(key) = extractor.and_then(|extractor| key_of_secret(extractor, text)) {
+            return Ok(key);
+        }
+        Key::of_text(text).ok_or_else(|| {
+            wrong(format!(
+                "key is {:?}, expected the text of a key: parts joined by \":\", in which \
+                 everything but letters, digits and -._/@!$&'()*+,;=? is written as %3A",
+                shown(text)
+            ))
+        })
+    }
+
     /// The key that a view shows in this row.
     fn key_of_row(&self, path: &str, row: &str) -> Result<Key, Refused> {
         let is_it = |key: &str| self.limits.monitor.row(path, key) == row;
@@ -262,18 +299,23 @@ impl Page {
     }
 }
 
-/// The key with this text. An address stands for the key that extractors make of it.
-fn key_of(text: &str) -> Result<Key, Refused> {
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(Key::from(address));
+/// The key of a secret value, behind the mark of its alternative.
+fn key_of_secret(extractor: &dyn KeyExtractor, text: &str) -> Option<Key> {
+    let hashed = |value: &str| (!is_hash(value)).then(|| Key::default().with_secret(value));
+    if extractor.is_secret() {
+        return hashed(text);
     }
-    Key::of_text(text).ok_or_else(|| {
-        wrong(format!(
-            "key is {:?}, expected the text of a key: parts joined by \":\", in which everything \
-             but letters, digits and -._/@!$&'()*+,;=? is written as %3A",
-            shown(text)
-        ))
+    extractor.alternatives().iter().find_map(|one| {
+        let value = text.strip_prefix(&*one.mark())?.strip_prefix('|')?;
+        let key = one.is_secret().then(|| hashed(value))??;
+        Some(one.marked(key))
     })
+}
+
+/// Whether it is what stands in a key in place of a secret value.
+fn is_hash(text: &str) -> bool {
+    let digits = text.strip_prefix('#').unwrap_or_default();
+    digits.len() == 32 && digits.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
 /// The answer to a change: it goes on, and is logged, also if the client is gone meanwhile.

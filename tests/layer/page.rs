@@ -230,6 +230,71 @@ async fn a_key_without_its_mark_is_told() {
     for right in ["header.x-user|alice", "203.0.113.7", "2001:db8::7"] {
         assert_eq!(hint(right).await, Value::Null, "{right}");
     }
+    for what in ["reset", "let-through"] {
+        let hint = async |key: &str| {
+            let body = json!({"rule": "search", "key": key, "seconds": 60});
+            app.post(what, body).await.1["hint"].clone()
+        };
+        assert_eq!(hint("alice").await, told, "{what}");
+        assert_eq!(hint("header.x-user|alice").await, Value::Null, "{what}");
+    }
+}
+
+/// What is stored as a hash only can be looked up by its value, and by its hash.
+#[tokio::test(start_paused = true)]
+async fn a_secret_is_looked_up_by_its_value() {
+    use tidegate::key::Bearer;
+    use tidegate::{KeyExtractor, PeerIp};
+
+    let rules = || [Rule::new("search", [Quota::per_minute(2)]).expect("a rule")];
+    let token = Header::new("x-api-key");
+    let hash = Bearer.key("a+b/c==").as_str().to_owned();
+    let several = token.clone().or(Bearer).or(PeerIp);
+    for (limits, mark) in [
+        (Limits::new(rules()).key(Bearer), ""),
+        (Limits::new(rules()).key(several), "bearer|"),
+    ] {
+        let app = App::of(limits, Page::allow_changes);
+        let key = match mark {
+            "" => Bearer.key("a+b/c=="),
+            _ => Bearer.marked(Bearer.key("a+b/c==")),
+        };
+        app.limits.check("search", key).await.expect("room");
+        for text in ["a+b/c==", &hash] {
+            let body = json!({"rule": "search", "key": format!("{mark}{text}")});
+            let left = app.post("key", body).await.1;
+            assert_eq!(left["quotas"][0]["remaining"], 1, "{left}");
+        }
+        let body = json!({"rule": "search", "key": format!("{mark}a+b/c==")});
+        assert_eq!(app.post("reset", body).await.1, json!({"found": true}));
+    }
+}
+
+/// Without a plan, the rule's own quotas are looked at.
+#[tokio::test(start_paused = true)]
+async fn the_plans_of_a_rule_are_told() {
+    let rule = Rule::new("search", [Quota::per_minute(2)]).expect("a rule");
+    let rule = rule
+        .with_plan(
+            "pro",
+            tidegate::rule::Quotas::new([Quota::per_minute(9)]).expect("valid"),
+        )
+        .expect("a plan");
+    let app = App::of(Limits::new([rule]), |page| page);
+    let look = async |plan: Option<&str>| {
+        let body = json!({"rule": "search", "key": "", "plan": plan});
+        app.post("key", body).await.1
+    };
+    let (own, pro) = (look(None).await, look(Some("pro")).await);
+    assert_eq!(
+        (&own["quotas"][0]["max"], &pro["quotas"][0]["max"]),
+        (&json!(2), &json!(9))
+    );
+    assert!(
+        own["hint"].as_str().is_some_and(|it| it.contains("pro")),
+        "{own}"
+    );
+    assert_eq!(pro["hint"], Value::Null);
 }
 
 /// Two processes of a service over one Redis: each has limits of its own.

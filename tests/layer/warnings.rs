@@ -246,7 +246,7 @@ async fn rules_without_layers_and_layers_without_rules() {
     let wrong = limits.verify().expect_err("three paths").to_string();
     assert_eq!(
         wrong,
-        "layers without a rule: [\"sign-in\"]; rules without a layer: [\"search\", \"signin\"]"
+        "layers or checks without a rule: [\"sign-in\"]; rules without a layer or check: [\"search\", \"signin\"]"
     );
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(kinds(&limits), [Kind::NoRule], "no request has come");
@@ -303,6 +303,25 @@ async fn a_log_is_large() {
         let expected: &[Kind] = if is_large { &[Kind::LargeLog] } else { &[] };
         assert_eq!(kinds(&limits), expected);
     }
+}
+
+/// A check sees no response. Declared, its path is in use from the start.
+#[tokio::test]
+async fn checks() {
+    let of = |outcome: &str| rule("p").with_refund_on([outcome]).expect("valid");
+    let limits = limits([of("2xx"), rule("q")]);
+    assert!(limits.verify().is_err());
+    limits.declare_checks(["p", "q"]);
+    limits.verify().expect("both are in use");
+    limits.check("q", "alice").await.expect("room");
+    assert_eq!(limits.warnings(), []);
+    limits.check("p", "alice").await.expect("room");
+    assert_eq!(kinds(&limits), [Kind::OutcomeOfCheck]);
+    limits.declare_checks(["r"]);
+    assert_eq!(
+        limits.verify().expect_err("no rule").paths_without_rule,
+        ["r"]
+    );
 }
 
 #[tokio::test]

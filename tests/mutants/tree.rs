@@ -156,6 +156,10 @@ const FLIGHTS_ALIKE: Tests = (&["--test", "store", "--", "flights_alike"], "0");
 const PLANS: Tests = (&["--test", "layer", "--", "plans"], "0");
 
 /// Who is shown, who is let through, and who may change something.
+const PAGE_COUNTS: Tests = (
+    &["--lib", "--", "limits::rates", "metrics::limited_keys"],
+    "0",
+);
 const PAGE: Tests = (
     &["--test", "layer", "--", "page::", "--skip", "web_app"],
     "0",
@@ -257,7 +261,7 @@ fn tests_of(mutant: &Mutant) -> Vec<Tests> {
         "several" => vec![SEVERAL],
         "direct" => vec![DIRECT, LONE_ORDER],
         "outcome" => vec![OUTCOMES],
-        "page" => vec![PAGE, PAGE_ATTACKS],
+        "page" => vec![PAGE_COUNTS, PAGE, PAGE_ATTACKS],
         "plans of requests" => vec![PLANS],
         "plans in calls" => vec![FLIGHTS_ALIKE],
         "refunds, calls" => vec![DIRECT],

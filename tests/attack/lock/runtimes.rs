@@ -84,7 +84,7 @@ fn the_home_runtime_ends() {
         let answer = timeout(Duration::from_secs(8), lock.try_lock_for(millis(100))).await;
         println!("{answer:?} after {:?}", asked.elapsed());
         assert!(
-            asked.elapsed() < millis(900),
+            asked.elapsed() < Duration::from_secs(3),
             "law 6: {:?}",
             asked.elapsed()
         );

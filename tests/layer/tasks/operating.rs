@@ -1,0 +1,154 @@
+//! What operators do.
+
+use super::*;
+
+#[tokio::test]
+async fn change_limits_while_running() -> Outcome {
+    let redis = Redis::start();
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("limits.toml");
+    std::fs::write(&file, "[rules.api]\nmax-count = 1\nwindow = '1m'\n")?;
+    let limits = Limits::from_file(&file)?.store(store_on(&redis).await);
+    limits.watch(&file)?;
+    let client = serve(limited(limits.layer("api"))).await;
+
+    assert_eq!(client.statuses("GET /", &[]).await, [200, 429]);
+    std::fs::write(&file, "[rules.api]\nmax-count = 3\nwindow = '1m'\n")?;
+    let began = Instant::now();
+    while client.status("GET /", &[]).await == 429 {
+        assert!(began.elapsed() < BOUND, "{:?}", limits.status());
+        sleep(Duration::from_millis(50)).await;
+    }
+    std::fs::write(&file, "[rules.api]\nmax-count = -1\nwindow = '1m'\n")?;
+    // What the watcher does by itself, a little later.
+    assert!(limits.reload(&file).is_err());
+    let error = limits.status().error.expect("a mistake").to_string();
+    assert!(error.contains("limits.toml:2"), "{error}");
+    assert_eq!(client.statuses("GET /", &[]).await, [200, 429]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn dry_run() -> Outcome {
+    let redis = Redis::start();
+    let limits = Limits::from_toml(
+        r#"
+        [rules.export]
+        max-count = 1
+        window = "1m"
+        shadow = true               # the whole rule
+
+        [rules.api]
+        max-count = 3
+        window = "1m"
+        [rules.api.shadow]          # a candidate beside the rule
+        max-count = 1
+        window = "1m"
+        "#,
+    )?
+    .store(store_on(&redis).await);
+    let export = serve(limited(limits.layer("export"))).await;
+    assert_eq!(export.statuses("GET /", &[]).await, [200; 4]);
+    let api = serve(limited(limits.layer("api"))).await;
+    assert_eq!(api.statuses("GET /", &[]).await, [200, 200, 200, 429]);
+
+    let snapshot = limits.snapshot();
+    let export = snapshot.rule("export").expect("a rule");
+    assert_eq!(export.decisions(DecisionOutcome::ShadowDenied), 3);
+    let api = snapshot.rule("api").expect("a rule");
+    assert_eq!(api.decisions(DecisionOutcome::Denied), 1);
+    assert_eq!(api.shadow_denials[0].1, 3);
+    Ok(())
+}
+
+/// A process with the page shows whom it denied, and another one obeys.
+#[cfg(feature = "page")]
+#[tokio::test]
+async fn see_who_is_limited_and_let_this_customer_through() {
+    use serde_json::{Value, json};
+
+    let redis = Redis::start();
+    let store = store_on(&redis).await;
+    let process = || {
+        let limits = Limits::new([per_minute("search", 1)]).key(Header::new("x-user"));
+        limits.store(store.clone())
+    };
+    let without_page = process();
+    without_page.join_fleet();
+    let without_page = serve(limited(without_page.layer("search"))).await;
+
+    let limits = process();
+    let page = limits
+        .page()
+        .allow_changes()
+        .show_keys()
+        .hosts(["admin.example.com"]);
+    let app = limited(limits.layer("search")).nest_service("/limits", page.router());
+    let client = serve(app).await;
+    let fields = [
+        ("host", "admin.example.com"),
+        ("origin", "http://admin.example.com"),
+        ("content-type", "application/json"),
+        ("x-tidegate", "1"),
+    ];
+    let (alice, began) = ([("x-user", "alice")], Instant::now());
+    let row = loop {
+        client.status("GET /", &alice).await;
+        let view = client.send("GET /limits/api/limited", &fields, "").await;
+        let view: Value = serde_json::from_str(&view.text).expect("JSON");
+        if let Some(row) = view["rows"].get(0) {
+            break row.clone();
+        }
+        assert!(began.elapsed() < BOUND, "{view}");
+        sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(row["key"], "alice");
+    assert_eq!(without_page.status("GET /", &alice).await, 429);
+
+    let body = json!({"rule": "search", "row": row["row"], "seconds": 60}).to_string();
+    let let_through = "POST /limits/api/let-through";
+    let answer = client.send(let_through, &fields, &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(client.status("GET /", &alice).await, 200);
+    while without_page.status("GET /", &alice).await == 429 {
+        assert!(began.elapsed() < BOUND, "not let through");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// By another process than the one that counted, as a tool for the support does it.
+#[tokio::test]
+async fn unblock_a_customer() -> Outcome {
+    let redis = Redis::start();
+    let store = store_on(&redis).await;
+    let process = || Limits::new([per_minute("login", 1).with_key(PeerIp)]).store(store.clone());
+    let client = serve(limited(process().layer("login"))).await;
+    assert_eq!(client.statuses("GET /", &[]).await, [200, 429]);
+
+    let limits = process();
+    let customer: IpAddr = "127.0.0.1".parse()?;
+    let left = limits
+        .peek("login", customer)
+        .await?
+        .map(|decision| decision.remaining());
+    assert_eq!(left, Some(0));
+    assert!(limits.reset("login", customer).await?, "there was a count");
+    assert_eq!(client.statuses("GET /", &[]).await, [200, 429]);
+    Ok(())
+}
+
+/// Without Redis: its clock cannot be paused.
+#[cfg(debug_assertions)]
+#[tokio::test(start_paused = true)]
+async fn tests_with_a_paused_clock() {
+    let limited = RateLimitLayer::new("export", Duration::from_secs(60), 1);
+    let app = Router::new().route("/export", get(async || "report").layer(limited));
+    let client = serve(app).await;
+
+    assert_eq!(client.status("GET /export", &[]).await, 200);
+    let denied = client.send("GET /export", &[], "").await;
+    denied.assert_denied("export");
+    assert_eq!(denied.field("retry-after"), "60");
+    tokio::time::advance(MINUTE).await;
+    assert_eq!(client.status("GET /export", &[]).await, 200);
+}

@@ -1,0 +1,247 @@
+//! Whose requests count together, and under which quotas.
+
+use super::*;
+
+#[tokio::test]
+async fn each_client_address() {
+    let redis = Redis::start();
+    let login = RateLimitLayer::new("login", Duration::from_secs(60), 5)
+        .key(PeerIp)
+        .store(store_on(&redis).await);
+    let app = Router::new().route("/login", post(async || "welcome").layer(login.clone()));
+    let client = serve(app).await;
+
+    assert_eq!(client.statuses("POST /login", &[]).await, [200; 5]);
+    let denied = client.send("POST /login", &[], "").await;
+    denied.assert_denied("login");
+    assert_eq!(
+        client.from("127.0.0.2").status("POST /login", &[]).await,
+        200
+    );
+    let counted = login.snapshot().expect("it has a rule");
+    assert_eq!(counted.decisions(DecisionOutcome::Allowed), 6);
+    assert_eq!(counted.decisions(DecisionOutcome::Denied), 1);
+}
+
+#[tokio::test]
+async fn the_api_key_else_the_address() -> Outcome {
+    let file = "
+        [rules.api]
+        key = 'bearer | header:x-api-key | peer-ip'
+        max-count = 1
+        window = '1m'
+        ";
+    let in_code =
+        Limits::new([per_minute("api", 1)]).key(Bearer.or(Header::new("x-api-key")).or(PeerIp));
+    for limits in [Limits::from_toml(file)?, in_code] {
+        let redis = Redis::start();
+        let limits = limits.store(store_on(&redis).await);
+        let client = serve(limited(limits.layer("api"))).await;
+        for caller in [
+            &[("authorization", "Bearer a")][..],
+            &[("authorization", "Bearer b")],
+            &[("x-api-key", "a")],
+            &[],
+        ] {
+            assert_eq!(
+                client.statuses("GET /", caller).await,
+                [200, 429],
+                "{caller:?}"
+            );
+        }
+        assert_eq!(client.from("127.0.0.2").status("GET /", &[]).await, 200);
+        assert_eq!(counted(&limits, "api"), (5, 4));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn behind_nginx_a_load_balancer_or_cloudflare() -> Outcome {
+    let rule = "[rules.login]\nkey = 'client-ip'\nmax-count = 1\nwindow = '1m'\n";
+    let file = |client_ip: &str| Limits::from_toml(&format!("client-ip = {client_ip}\n{rule}"));
+    let code = |client: ClientIp| Limits::new([per_minute("login", 1)]).key(client);
+    let networks = || Ok::<_, Box<dyn std::error::Error>>(["127.0.0.0/8".parse()?]);
+    let field = |name| Forwarding::Header(HeaderName::from_static(name));
+    let cloudflare = ClientIp::behind(networks()?).field(field("cf-connecting-ip"));
+    let fly = ClientIp::behind_hops(1).field(field("fly-client-ip"));
+    for (proxy, name, limits) in [
+        (
+            "nginx",
+            "x-forwarded-for",
+            code(ClientIp::behind(networks()?)),
+        ),
+        (
+            "nginx",
+            "x-forwarded-for",
+            file("{ trusted = ['127.0.0.0/8'] }")?,
+        ),
+        ("ALB", "x-forwarded-for", code(ClientIp::behind_hops(1))),
+        ("ALB", "x-forwarded-for", file("{ hops = 1 }")?),
+        ("Cloudflare", "cf-connecting-ip", code(cloudflare)),
+        ("Fly.io", "fly-client-ip", code(fly)),
+    ] {
+        let redis = Redis::start();
+        let limits = limits.store(store_on(&redis).await);
+        let client = serve(limited(limits.layer("login"))).await;
+        for (address, status) in [
+            ("203.0.113.9", 200),
+            ("203.0.113.9", 429),
+            ("203.0.113.1", 200),
+        ] {
+            // What the client made up itself stands in front of what the proxy has seen.
+            let lie = format!("198.51.100.{status}, {address}");
+            let value = if name == "x-forwarded-for" {
+                &*lie
+            } else {
+                address
+            };
+            let fields = [("x-real-ip", "198.51.100.1"), (name, value)];
+            assert_eq!(client.status("GET /", &fields).await, status, "{proxy}");
+        }
+        assert_eq!(counted(&limits, "login"), (2, 1));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_anonymous_users() {
+    let redis = Redis::start();
+    let layer = RateLimitLayer::new("search", Duration::from_secs(60), 20)
+        .key(PeerIp)
+        .exempt(|head| head.extensions.get::<User>().is_some())
+        .store(store_on(&redis).await);
+    let client = serve(limited(layer.clone()).layer(from_fn(authenticate))).await;
+
+    assert_eq!(
+        client.statuses("GET /", &[("x-user", "anna")]).await,
+        [200; 25]
+    );
+    assert_eq!(client.statuses("GET /", &[]).await, [200; 20]);
+    client.send("GET /", &[], "").await.assert_denied("search");
+    assert_eq!(client.status("GET /", &[("x-user", "anna")]).await, 200);
+    let counted = layer.snapshot().expect("it has a rule");
+    assert_eq!(counted.decisions(DecisionOutcome::Allowed), 20);
+    assert_eq!(counted.decisions(DecisionOutcome::Denied), 1);
+}
+
+#[tokio::test]
+async fn everybody_together_and_each_client() {
+    let redis = Redis::start();
+    let each = per_minute("each", 2).with_key(PeerIp);
+    let all = per_minute("all", 3);
+    let limits = Limits::new([each, all]).store(store_on(&redis).await);
+    let app = Router::new()
+        .route("/", get(async || "1"))
+        .layer(limits.layer("all"))
+        .layer(limits.layer("each"));
+    let client = serve(app).await;
+
+    assert_eq!(client.statuses("GET /", &[]).await, [200, 200]);
+    // Denied for itself, it uses up nothing of the others.
+    client.send("GET /", &[], "").await.assert_denied("each");
+    let other = client.from("127.0.0.2");
+    assert_eq!(other.status("GET /", &[]).await, 200);
+    let denied = other.send("GET /", &[], "").await;
+    assert_eq!(denied.status, 429);
+    assert!(
+        denied.text.contains("\"violated-policies\":[\"all\"]"),
+        "{}",
+        denied.text
+    );
+    assert_eq!(counted(&limits, "each"), (4, 1));
+    assert_eq!(counted(&limits, "all"), (3, 1));
+}
+
+#[tokio::test]
+async fn a_route_and_a_method() {
+    let redis = Redis::start();
+    let limits =
+        Limits::new([per_minute("write", 1), per_minute("api", 3)]).store(store_on(&redis).await);
+    let notes = get(async || "notes").merge(post(async || "noted").layer(limits.layer("write")));
+    let app = Router::new()
+        .route("/notes", notes)
+        .route("/others", get(async || "others"))
+        .route_layer(limits.layer("api").key((MatchedPath, Method, PeerIp)));
+    let client = serve(app).await;
+
+    assert_eq!(client.status("POST /notes", &[]).await, 200);
+    client
+        .send("POST /notes", &[], "")
+        .await
+        .assert_denied("write");
+    assert_eq!(client.statuses("GET /notes", &[]).await, [200, 200, 200]);
+    client
+        .send("GET /notes", &[], "")
+        .await
+        .assert_denied("api");
+    assert_eq!(client.status("GET /others", &[]).await, 200);
+    assert_eq!(
+        client.from("127.0.0.2").status("GET /notes", &[]).await,
+        200
+    );
+    assert_eq!(counted(&limits, "write"), (1, 1));
+    assert_eq!(counted(&limits, "api"), (7, 1));
+}
+
+#[tokio::test]
+async fn another_limit_for_each_plan() -> Outcome {
+    let redis = Redis::start();
+    let limits = Limits::from_toml(
+        "
+        [rules.api]
+        max-count = 2
+        window = '1m'
+        plans.pro = { max-count = 600, window = '1m' }
+        ",
+    )?
+    .key(Header::new("x-user"))
+    .store(store_on(&redis).await);
+    let client = serve(limited(limits.layer("api")).layer(from_fn(authenticate))).await;
+
+    assert_eq!(
+        client.statuses("GET /", &[("x-user", "acme")]).await,
+        [200, 200, 429]
+    );
+    // An upgrade keeps what was used.
+    let pro = [("x-user", "acme"), ("x-plan", "pro")];
+    let admitted = client.send("GET /", &pro, "").await;
+    let left = admitted.field("ratelimit");
+    assert!(left.contains(";r=597;"), "{left}");
+    assert_eq!(counted(&limits, "api"), (3, 1));
+    let snapshot = limits.snapshot();
+    let plan = &snapshot.rule("api").expect("a rule").plans[0];
+    assert_eq!((&*plan.name, plan.allowed, plan.denied), ("pro", 1, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn limits_of_tenants_from_a_table() -> Outcome {
+    let redis = Redis::start();
+    let limits = Limits::new([per_minute("api", 1)]).store(store_on(&redis).await);
+    let table: Arc<RwLock<HashMap<String, Arc<Quotas>>>> = Arc::default();
+    let known = Arc::clone(&table);
+    let layer = limits
+        .layer("api")
+        .key(Header::new("x-tenant"))
+        .quotas(move |head| {
+            let tenant = head.headers.get("x-tenant")?.to_str().ok()?;
+            known.read().ok()?.get(tenant).cloned()
+        });
+    let client = serve(limited(layer)).await;
+
+    let acme = [("x-tenant", "acme")];
+    assert_eq!(client.statuses("GET /", &acme).await, [200, 429]);
+    let quotas = Arc::new(Quotas::new([Quota::per_minute(3)])?);
+    table
+        .write()
+        .expect("no panic")
+        .insert("acme".to_owned(), quotas);
+    assert_eq!(client.statuses("GET /", &acme).await, [200, 200, 429]);
+    // The rule's own quota is for those whom the table does not know.
+    assert_eq!(
+        client.statuses("GET /", &[("x-tenant", "other")]).await,
+        [200, 429]
+    );
+    assert_eq!(counted(&limits, "api"), (4, 3));
+    Ok(())
+}
