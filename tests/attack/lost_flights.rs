@@ -278,14 +278,17 @@ async fn all_at_once(kinds: &[Kind], callers: u64, faults: &[FlightFault]) {
     let stalls = Stalls::watch(&[&server.url], millis(60)).await;
     let mut reports = Vec::new();
     for (at, &fault) in faults.iter().enumerate() {
-        // A world of its own for each: what one has broken must not look as if another had.
-        let world = Arc::new(World::new(&server, &format!("world-{at}")).await);
-        world.proxies[0].all(Mode::Delay {
-            calls: millis(1),
-            replies: millis(1),
-        });
-        let load = Load::of_many(&world, kinds, callers);
-        reports.push(attack(&world, load, fault, &stalls).await);
+        let play = async |name: String| {
+            // A world of its own for each: what one has broken must not look as if another had.
+            let world = Arc::new(World::new(&server, &name).await);
+            world.proxies[0].all(Mode::Delay {
+                calls: millis(1),
+                replies: millis(1),
+            });
+            let load = Load::of_many(&world, kinds, callers);
+            attack(&world, load, fault, &stalls).await
+        };
+        reports.push(unless_late(&at.to_string(), play).await);
     }
     check(reports);
 }
@@ -319,14 +322,7 @@ async fn side_by_side(
                 let world = Arc::new(World::new(server, &name).await);
                 attack(&world, load(&world, kinds), fault, stalls).await
             };
-            let mut report = play(format!("world-{group}-{at}")).await;
-            // What comes late once may be the machine's fault. What is another caller's is not.
-            if report
-                .as_ref()
-                .is_err_and(|report| !report.contains("another's: "))
-            {
-                report = play(format!("again-{group}-{at}")).await;
-            }
+            let report = unless_late(&format!("{group}-{at}"), play).await;
             reports.push(match report {
                 Ok(report) => Ok(format!("{kinds:?}: {report}")),
                 Err(report) => Err(format!("{kinds:?}: {report}")),
@@ -337,6 +333,19 @@ async fn side_by_side(
     // More at once would only keep the processor busy.
     let reports = stream::iter(groups).buffer_unordered(5);
     check(reports.collect::<Vec<_>>().await.concat());
+}
+
+/// What comes late once may be the machine's fault, and is played again. What is another caller's is
+/// not.
+async fn unless_late(
+    name: &str,
+    play: impl AsyncFn(String) -> Result<String, String>,
+) -> Result<String, String> {
+    let report = play(format!("world-{name}")).await;
+    match report {
+        Err(report) if !report.contains("another's: ") => play(format!("again-{name}")).await,
+        report => report,
+    }
 }
 
 fn check(reports: Vec<Result<String, String>>) {
