@@ -403,6 +403,20 @@ mod fleet {
             (processes().await == 1).then_some(())
         })
         .await;
+
+        // Its name is gone from the index, and so is one that a clock ahead has written.
+        let index = "{shop:CurrentLimiter:~fleet}:processes";
+        redis::cmd("ZADD")
+            .arg(index)
+            .arg("9e15")
+            .arg("ghost")
+            .exec(&mut connection)
+            .expect("is added");
+        within(10, "one name", || {
+            let known = redis::cmd("ZCARD").arg(index).query::<u64>(&mut connection);
+            std::future::ready((known == Ok(1)).then_some(()))
+        })
+        .await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
