@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Of a key that lost its place to another, and comes back to a place that is free.
+    /// A key that lost its place to another one comes back to a place that is free.
     #[test]
     fn what_was_forgotten_for_room_is_within_the_error() {
         let rule = Arc::new(Rule::new("search", [Quota::per_minute(1)]).expect("a rule"));

@@ -289,8 +289,9 @@ impl Page {
         let listed = listed.filter(|it| *it.path == *path);
         let mut keys = of_fleet.chain(listed.map(|it| it.key.to_string()));
         match keys.find(|key| is_it(key)) {
-            // Parts that a client chose may look like an address.
-            Some(key) => Ok(Key::of_text(&key).unwrap_or_default()),
+            // Parts that a client chose may look like an address, and what stands in Redis like no key.
+            Some(key) => Key::of_text(&key)
+                .ok_or_else(|| wrong("this row has no key: something else wrote it".to_owned())),
             None => {
                 let message = "this row is not known any more: look the key up by its text";
                 Err((StatusCode::NOT_FOUND, message.to_owned()))
@@ -320,7 +321,7 @@ fn is_hash(text: &str) -> bool {
 
 /// The answer to a change: it goes on, and is logged, also if the client is gone meanwhile.
 async fn changed(made: impl Future<Output = Result<Value, Refused>> + Send + 'static) -> Response {
-    let answered = tokio::spawn(answer(made)).await;
+    let answered = tokio::spawn(trace::in_current_span(answer(made))).await;
     answered.unwrap_or_else(|_| {
         let message = "the server shuts down: nobody knows what was changed";
         refuse(StatusCode::SERVICE_UNAVAILABLE, message)

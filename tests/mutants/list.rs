@@ -517,7 +517,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         "page",
         "a change ends with its client",
         "src/page/keys.rs",
-        "    let answered = tokio::spawn(answer(made)).await;",
+        "    let answered = tokio::spawn(trace::in_current_span(answer(made))).await;",
         "    let answered = Ok::<_, ()>(answer(made).await);",
     ),
     mutant(

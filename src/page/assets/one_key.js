@@ -113,7 +113,7 @@ export class OneKey {
     const planned = asked.plan ? `, plan ${visible(asked.plan)}` : "";
     say(byId("key-name"), `${keyWords(this.item())}, rule ${visible(answer.rule)}${planned}`);
     const verdict = `A request would be ${answer.allowed ? "allowed" : "denied"} now.`;
-    // Who has written a key without its mark looks at another key.
+    // Without its mark, a key is another key.
     say(byId("key-verdict"), answer.hint ? `${verdict} But ${visible(answer.hint)}.` : verdict);
     byId("key-verdict").className = answer.allowed ? "" : "bad";
     this.quotas.show(answer.quotas, (quota) => quota.name);

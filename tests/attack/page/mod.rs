@@ -11,6 +11,7 @@ mod limited;
 mod pollers;
 mod script;
 mod secrets;
+mod shared;
 mod slow;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@ use std::future::pending;
 use tidegate::decision::Receipt;
 use tidegate::store::{LetThrough, News, Report, StoreFuture};
 use tidegate::{Decision, Key, MemoryStore, Store, Take};
+use tracing::{Instrument, info_span};
 
 use crate::log::Log;
 
@@ -112,11 +113,16 @@ async fn a_browser_that_leaves_leaves_no_change_unlogged() {
         ("reset", "the count of a key was reset"),
     ] {
         let body = json!({"rule": "search", "key": "alice", "seconds": 60});
-        let left = tokio::time::timeout(Duration::from_millis(100), app.post(what, body));
+        let asked = app
+            .post(what, body)
+            .instrument(info_span!("request", id = 4711));
+        let left = tokio::time::timeout(Duration::from_millis(100), asked);
         assert!(left.await.is_err(), "it is gone before the answer");
         sleep(Duration::from_secs(2)).await;
         let text = log.text();
-        assert!(text.contains(said), "{what}: {text}");
+        let line = text.lines().find(|line| line.contains(said));
+        let line = line.unwrap_or_else(|| panic!("{what}: {text}"));
+        assert!(line.contains("request{id=4711}"), "{line}");
     }
     assert_eq!(app.used("alice").await, 0, "the count was reset");
     assert_eq!(app.search("alice").await, 200);
