@@ -111,11 +111,10 @@ fn an_edited_file_changes_what_is_shown_without_a_reload_of_the_page() {
     println!("the new limit is shown after {took:?}");
     shown.wait_for("#version", MAX_EDIT, "version 2");
     assert_eq!(browser.text(&card("getId", "[data-count=denied]")), "15");
-    assert!(
-        browser
-            .text(&card("getId", ".quota output"))
-            .contains("of 7 left")
-    );
+    // It is drawn with the next frame.
+    browser.wait_for(&card("getId", ".quota output"), MAX_EDIT, |text| {
+        text.contains("of 7 left")
+    });
     // A rule that is new has a route at once.
     browser.click(&card("added", "[data-fire=\"5\"]"));
     shown.wait_for(&card("added", "[data-count=denied]"), MAX_EDIT, "2");
