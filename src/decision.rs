@@ -41,6 +41,8 @@ pub struct Decision {
     receipt: Receipt,
     verdict: Verdict,
     source: Source,
+    /// Whether it came after the time-out and still counts, because this process was slow.
+    pub(crate) is_late: bool,
 }
 
 /// What a store found.
@@ -102,14 +104,14 @@ pub enum Source {
     /// The memory of this process.
     Local,
     /// The memory of this process, for as long as the store that should have decided cannot: a
-    /// [`Fallback`](crate::store::Fallback). [`Decision::failure`] says why.
+    /// [fallback](crate::Resilient::fallback). [`Decision::failure`] says why.
     Fallback,
-    /// The memory of this process, in which a [`DenialCache`](crate::store::DenialCache) keeps a
-    /// denial of the store inside it.
+    /// The memory of this process, in which a [denial cache](crate::Resilient::denial_cache) keeps
+    /// a denial of the store inside it.
     Cache,
-    /// Units that this process has leased: [`UnitLeases`](crate::store::UnitLeases).
+    /// Units that this process has [leased](crate::Rule::with_lease).
     Lease,
-    /// A store of your own; [`Store::name`](crate::Store::name) says which.
+    /// A custom store; [`Store::name`](crate::Store::name) says which.
     Other,
 }
 
@@ -248,6 +250,7 @@ impl Decision {
             receipt: receipt.unwrap_or(Receipt::NONE),
             verdict,
             source,
+            is_late: false,
         }
     }
 
@@ -263,6 +266,7 @@ impl Decision {
             receipt: receipt.unwrap_or(Receipt::NONE),
             verdict,
             source,
+            is_late: false,
         }
     }
 
@@ -354,7 +358,7 @@ impl Decision {
         self.source
     }
 
-    /// Why the store did not decide, where a [`Fallback`](crate::store::Fallback) did.
+    /// Why the store did not decide, where a [fallback](crate::Resilient::fallback) did.
     #[must_use]
     pub fn failure(&self) -> Option<&StoreError> {
         match &self.states {
@@ -363,18 +367,28 @@ impl Decision {
         }
     }
 
-    /// The same denial, as a cache answers with it this many microseconds later. It allocates
-    /// nothing, so the reset-after of several quotas stays that of the denial.
-    pub(crate) fn aged_by(&self, micros: u64) -> Self {
+    /// The same denial, as it is repeated so much later, by this source. It allocates nothing, so
+    /// the reset-after of several quotas stays that of the denial.
+    pub(crate) fn aged_by(&self, age: Duration, source: Source) -> Self {
         let mut aged = self.clone();
-        aged.source = Source::Cache;
+        (aged.source, aged.is_late) = (source, false);
         if let Verdict::Denied { retry_after } = &mut aged.verdict {
-            *retry_after = retry_after.saturating_sub(Duration::from_micros(micros));
+            *retry_after = retry_after.saturating_sub(age);
         }
         if let States::One(state) = &mut aged.states {
+            let micros = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
             state.reset_after = state.reset_after.saturating_sub(micros);
         }
         aged
+    }
+
+    /// The same denial with a shorter retry-after.
+    pub(crate) fn within(&self, retry_after: Duration) -> Self {
+        let mut sooner = self.clone();
+        if let Verdict::Denied { retry_after: known } = &mut sooner.verdict {
+            *known = retry_after.min(*known);
+        }
+        sooner
     }
 
     /// The same as a fallback's, asked because of this failure.
@@ -473,7 +487,7 @@ impl Receipt {
 mod tests {
     use super::*;
 
-    /// Counters of decisions stand in arrays that are indexed by the source.
+    /// Counters of decisions are in arrays that are indexed by the source.
     #[test]
     fn all_sources_stand_in_their_order() {
         let sources = Source::ALL.map(|source| source as usize);

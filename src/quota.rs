@@ -3,6 +3,8 @@ use std::time::Duration;
 
 /// The most quotas that one rule may have.
 pub(crate) const MAX_QUOTAS: usize = 16;
+/// The most that a take is charged to: those of a rule, and one that counts for all of its plans.
+pub(crate) const MAX_CHARGED: usize = MAX_QUOTAS + 1;
 
 /// A limit over a window: at most `max` units in any `window`.
 ///
@@ -45,8 +47,8 @@ impl Quota {
     /// The largest `max`: 15 digits, the most that a `RateLimit-Policy` field may carry.
     pub const MAX_UNITS: u64 = 999_999_999_999_999;
 
-    /// The longest window: ten years of 365 days.
-    pub const MAX_WINDOW: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+    /// The longest window: ten years of 365.25 days, as a configuration file counts years.
+    pub const MAX_WINDOW: Duration = Duration::from_secs(36_525 * 24 * 60 * 6);
 
     /// At most `max` units in any `window`.
     ///
@@ -72,7 +74,7 @@ impl Quota {
         Ok(Self::of_micros(max, window))
     }
 
-    /// At most `burst` units at once under [`Algorithm::Gcra`](crate::Algorithm::Gcra), however
+    /// At most `burst` units together under [`Algorithm::Gcra`](crate::Algorithm::Gcra), however
     /// long no take came; other algorithms ignore it. Default: `max`.
     ///
     /// # Errors
@@ -105,12 +107,7 @@ impl Quota {
 
     /// A quota with a valid window, in microseconds.
     pub(crate) const fn of_micros(max: u64, window: u64) -> Self {
-        Self {
-            max,
-            window,
-            burst: max,
-            role: Role::Limits,
-        }
+        Self::of_parts(max, window, max)
     }
 
     /// A quota of valid parts.
@@ -173,7 +170,7 @@ impl Quota {
         self.max
     }
 
-    /// How many units fit at once under GCRA.
+    /// How many units fit together under GCRA.
     #[must_use]
     pub const fn burst(&self) -> u64 {
         self.burst
@@ -203,7 +200,7 @@ impl Quota {
 pub(crate) fn number_that_limit(quotas: &[Quota]) -> usize {
     match quotas {
         [_] => 1,
-        _ => quotas.partition_point(|quota| !quota.only_counts()),
+        _ => MAX_QUOTAS.min(quotas.partition_point(|quota| !quota.only_counts())),
     }
 }
 
@@ -235,14 +232,14 @@ impl fmt::Display for ShortWindow<'_> {
 }
 
 /// Why a [`Quota`] cannot be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuotaError {
     /// The window is zero.
     #[error("the window is zero, expected at least 1 ms")]
     ZeroWindow,
     /// The window is longer than [`Quota::MAX_WINDOW`].
-    #[error("the window is too long, expected at most ten years (3650 days)")]
+    #[error("the window is too long, expected at most ten years (3652.5 days)")]
     WindowTooLong,
     /// The count is above [`Quota::MAX_UNITS`].
     #[error("the max count is too large, expected at most {}", Quota::MAX_UNITS)]
@@ -251,9 +248,11 @@ pub enum QuotaError {
     #[error("the burst is zero and would deny every request, expected at least 1")]
     ZeroBurst,
     /// The burst is above [`Quota::MAX_UNITS`], or drains in more than [`Quota::MAX_WINDOW`].
-    #[error("the burst is too large, expected what comes back in at most ten years (3650 days)")]
+    #[error("the burst is too large, expected what comes back in at most ten years (3652.5 days)")]
     BurstTooLarge,
 }
+
+crate::error::debug_as_message!(QuotaError);
 
 #[cfg(test)]
 mod tests {

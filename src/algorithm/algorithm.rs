@@ -1,11 +1,12 @@
 use super::byte_reader::{ByteReader, ByteWriter};
 use super::count::CountError;
-use super::fixed_window::WindowTally;
+use super::counters::{Counter, Counters};
+use super::fixed_window::FixedWindowCounter;
 use super::gcra::{Bucket, Pace};
+use super::refunded_ranges::RefundedRanges;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SubWindows;
-use super::tallies::{Tallies, Tally};
-use crate::decision::{Decision, Receipt};
+use crate::decision::{Decision, QuotaState, Receipt};
 use crate::quota::Quota;
 
 /// How a rule's takes are counted.
@@ -15,7 +16,7 @@ use crate::quota::Quota;
 /// | [`SlidingLog`](crate::algorithm::SlidingLog) | at most max | an entry for each millisecond of traffic, at most max | one window after its take | where the limit is a promise: money, contracts, partners' quotas |
 /// | [`SlidingWindow`](crate::algorithm::SlidingWindow) | at most max | at most 66 entries, whatever the rate | up to a 64th of the window later | for large counts: the same promise in constant memory |
 /// | [`Gcra`](crate::algorithm::Gcra) | burst + max; in a span `s` burst + `s * max / window` | a few numbers | evenly, one every window / max | to smooth traffic: what comes after a burst comes evenly |
-/// | [`FixedWindow`](crate::algorithm::FixedWindow) | up to twice max, at an edge | a few numbers | at the end of the window, all at once | for the lowest cost, where twice does no harm |
+/// | [`FixedWindow`](crate::algorithm::FixedWindow) | up to twice max, at an edge | a few numbers | at the end of the window, all together | for the lowest cost, where twice does no harm |
 ///
 /// All of them take costs, check and charge several quotas together, give an exact
 /// retry-after, answer batches, and give back what is refunded. A rule may change its
@@ -29,7 +30,7 @@ use crate::quota::Quota;
 /// use tidegate::algorithm::Count;
 ///
 /// let quotas = [Quota::new(Duration::from_secs(10), 100)?];
-/// // Half at once, half after 4 s: what is there again at 11 s?
+/// // Half immediately, half after 4 s: what is there again at 11 s?
 /// let there_again = |algorithm: Algorithm| {
 ///     let mut count = Count::default();
 ///     count.take(algorithm, 0, &quotas, 50);
@@ -91,14 +92,10 @@ impl Algorithm {
         }
     }
 
-    /// Its number in the bytes of a [`Count`](super::Count), which is never another algorithm's.
+    /// Its number in the bytes of a [`Count`](super::Count), which is never another algorithm's: new
+    /// variants go behind the others.
     pub(super) const fn number(self) -> u8 {
-        match self {
-            Self::SlidingLog => 1,
-            Self::SlidingWindow => 2,
-            Self::Gcra => 3,
-            Self::FixedWindow => 4,
-        }
+        self as u8 + 1
     }
 
     /// Whether its quotas have a burst apart from `max`.
@@ -115,7 +112,7 @@ impl Algorithm {
         }
     }
 
-    /// The most units that may be used at once under this quota, and so the largest cost that ever
+    /// The most units that may be used together under this quota, and so the largest cost that ever
     /// fits.
     pub(crate) fn limit(self, quota: &Quota) -> u64 {
         match self {
@@ -132,6 +129,36 @@ impl Algorithm {
         }
     }
 
+    /// The effective window of the field `RateLimit`, in microseconds: how long the units that
+    /// remain last at the quota's rate, or until there are more, whichever is longer. For an
+    /// untouched quota it is the window; GCRA: the time in which the burst drains.
+    ///
+    /// States of windows do not tell when the next unit is back, but when all are.
+    pub(crate) fn effective_window(self, quota: &Quota, state: &QuotaState) -> u64 {
+        let (limit, reset_after) = (self.limit(quota), state.reset_after_micros());
+        let remaining = match reset_after {
+            0 => limit.max(1),
+            _ => state.remaining().min(limit),
+        };
+        // A max of 0 gives its window.
+        let max = u128::from(quota.max().max(1));
+        let time = |units: u64| u128::from(units) * u128::from(quota.window_micros());
+        let more_after = match self {
+            Self::Gcra if remaining > 0 => 0,
+            // The units behind the next one drain later.
+            Self::Gcra => {
+                u128::from(reset_after).saturating_sub(time(limit.saturating_sub(1)) / max)
+            }
+            _ => reset_after.into(),
+        };
+        // Divisions of such numbers take longer than the rest.
+        let window = match time(remaining) {
+            time if time <= more_after * max => more_after,
+            time => time.div_ceil(max),
+        };
+        u64::try_from(window).unwrap_or(u64::MAX)
+    }
+
     /// Whether it divides a window into sub-windows.
     #[cfg(feature = "config")]
     pub(crate) const fn has_sub_windows(self) -> bool {
@@ -143,26 +170,6 @@ impl Algorithm {
 /// states do.
 #[cfg(feature = "redis")]
 impl Algorithm {
-    /// The text of its script, with its includes yet to be put in.
-    pub(crate) const fn script(self) -> &'static str {
-        match self {
-            Self::SlidingLog => include_str!("../../lua/sliding_log.lua"),
-            Self::SlidingWindow => include_str!("../../lua/sliding_window.lua"),
-            Self::Gcra => include_str!("../../lua/gcra.lua"),
-            Self::FixedWindow => include_str!("../../lua/fixed_window.lua"),
-        }
-    }
-
-    /// The text of the script that gives back what was charged, with its includes yet to be put in.
-    pub(crate) const fn refund_script(self) -> &'static str {
-        match self {
-            Self::SlidingLog => include_str!("../../lua/refund/sliding_log.lua"),
-            Self::SlidingWindow => include_str!("../../lua/refund/sliding_window.lua"),
-            Self::Gcra => include_str!("../../lua/refund/gcra.lua"),
-            Self::FixedWindow => include_str!("../../lua/refund/fixed_window.lua"),
-        }
-    }
-
     /// What a question tells the script about a quota, behind its max and its window.
     pub(crate) fn script_numbers(self, quota: &Quota, sub_windows: u16) -> Vec<u64> {
         match self {
@@ -195,6 +202,40 @@ impl Algorithm {
     }
 }
 
+/// The numbers that the states have in common with their scripts, by their names there.
+#[cfg(all(test, feature = "redis"))]
+impl Algorithm {
+    pub(crate) fn numbers_of_scripts(self) -> Vec<(&'static str, u64)> {
+        use super::{counters, refunded_ranges, sliding_log};
+        let number = |number: usize| u64::try_from(number).expect("small");
+        let of_counters = [
+            ("MAX_HELD", counters::MAX_HELD),
+            ("MAX_EARLIER", number(counters::MAX_EARLIER)),
+            (
+                "MAX_EARLIER_BESIDE_BOUND",
+                number(counters::MAX_EARLIER_BESIDE_BOUND),
+            ),
+        ];
+        let mut numbers = vec![
+            ("MODULUS", MODULUS),
+            ("TEN_YEARS", TEN_YEARS),
+            ("MILLISECOND", sliding_log::MILLISECOND),
+        ];
+        match self {
+            Self::SlidingLog => numbers.extend([
+                ("MAX_HELD", sliding_log::MAX_HELD),
+                ("MAX_RANGES", number(refunded_ranges::MAX_RANGES)),
+            ]),
+            Self::Gcra => {
+                numbers.extend(of_counters);
+                numbers.push(("MAX_RANGES", number(Bucket::MAX_RANGES)));
+            }
+            Self::SlidingWindow | Self::FixedWindow => numbers.extend(of_counters),
+        }
+        numbers
+    }
+}
+
 /// What an algorithm keeps for one key. Instants are microseconds.
 pub(super) trait AlgorithmState {
     /// Forgets what was charged, and gives nothing back of takes that were charged at `now` or
@@ -216,14 +257,12 @@ pub(super) trait AlgorithmState {
     /// answers without a panic.
     fn read(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError>;
 
-    /// Whether it keeps what was given back apart from what was charged.
-    fn has_given_back(&self) -> bool;
+    /// What was given back, where that is kept apart from what was charged, and the number of the
+    /// first unit that matters of it.
+    fn refunded(&self) -> Option<(&RefundedRanges, u64)>;
 
-    /// Writes what was given back.
-    fn write_given_back(&self, writer: &mut ByteWriter);
-
-    /// Reads what [`write_given_back`](Self::write_given_back) has written, after the rest.
-    fn read_given_back(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError>;
+    /// Reads the ranges that were [given back](Self::refunded), after the rest.
+    fn read_refunded(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError>;
 }
 
 /// Until when units that were taken ahead may be used.
@@ -239,9 +278,9 @@ pub(crate) enum LeaseEnd {
 #[derive(Debug, Clone)]
 pub(super) enum AnyState {
     SlidingLog(SlidingLog),
-    SlidingWindow(Tallies<SubWindows>),
-    Gcra(Tallies<Bucket>),
-    FixedWindow(Tallies<WindowTally>),
+    SlidingWindow(Counters<SubWindows>),
+    Gcra(Counters<Bucket>),
+    FixedWindow(Counters<FixedWindowCounter>),
 }
 
 impl AnyState {
@@ -249,9 +288,9 @@ impl AnyState {
     pub(super) fn new(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::default()),
-            Algorithm::SlidingWindow => Self::SlidingWindow(Tallies::default()),
-            Algorithm::Gcra => Self::Gcra(Tallies::default()),
-            Algorithm::FixedWindow => Self::FixedWindow(Tallies::default()),
+            Algorithm::SlidingWindow => Self::SlidingWindow(Counters::default()),
+            Algorithm::Gcra => Self::Gcra(Counters::default()),
+            Algorithm::FixedWindow => Self::FixedWindow(Counters::default()),
         }
     }
 
@@ -318,7 +357,11 @@ impl Default for AnyState {
 
 /// Running totals and serial numbers count modulo 2^52, so that the doubles of the Lua scripts hold
 /// them, and the sum of any two of them, exactly.
-pub(crate) const MODULUS_MASK: u64 = (1 << 52) - 1;
+pub(crate) const MODULUS: u64 = 1 << 52;
+pub(crate) const MODULUS_MASK: u64 = MODULUS - 1;
+
+/// The longest window, in microseconds.
+pub(super) const TEN_YEARS: u64 = Quota::MAX_WINDOW.as_micros() as u64;
 
 #[cfg(test)]
 mod tests {

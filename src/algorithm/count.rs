@@ -43,8 +43,8 @@ pub struct Count {
 /// was given back.
 const VERSION: u8 = 1;
 const WITH_LEASE: u8 = 1;
-const WITH_GIVEN_BACK: u8 = 2;
-/// Versions without [`WITH_GIVEN_BACK`] have a list of refunds instead, which is not used any more:
+const WITH_REFUNDED: u8 = 2;
+/// Versions without [`WITH_REFUNDED`] have a list of refunds instead, which is not used any more:
 /// each has four numbers.
 const MAX_REFUNDS: usize = 65_536;
 
@@ -57,9 +57,14 @@ impl Count {
     }
 
     /// What a take makes of the default count where the cost fits.
-    pub(crate) fn charged_once(counting: Counting, now: u64, quota: &Quota, cost: u64) -> Self {
-        let mut count = Self::new(counting.algorithm());
-        count.take(counting, now, std::slice::from_ref(quota), cost);
+    pub(crate) fn charged_once(
+        config: AlgorithmConfig,
+        now: u64,
+        quota: &Quota,
+        cost: u64,
+    ) -> Self {
+        let mut count = Self::new(config.algorithm());
+        count.take(config, now, std::slice::from_ref(quota), cost);
         count
     }
 
@@ -69,33 +74,33 @@ impl Count {
     /// At most 16 quotas are looked at, the most that a rule may have; with none all is allowed.
     pub fn take(
         &mut self,
-        counting: impl Into<Counting>,
+        config: impl Into<AlgorithmConfig>,
         now: u64,
         quotas: &[Quota],
         cost: u64,
     ) -> Decision {
-        let counting = counting.into();
-        if self.state.algorithm() != counting.algorithm() {
-            return self.take_afresh(counting, now, quotas, cost);
+        let config = config.into();
+        if self.state.algorithm() != config.algorithm() {
+            return self.take_afresh(config, now, quotas, cost);
         }
-        if counting.lease_micros() > 0 || self.lease.is_some() {
-            return self.take_with_lease(counting, now, quotas, cost);
+        if config.lease_micros() > 0 || self.lease.is_some() {
+            return self.take_with_lease(config, now, quotas, cost);
         }
-        let sub_windows = counting.number_of_sub_windows();
+        let sub_windows = config.number_of_sub_windows();
         self.state.take(now, quotas, sub_windows, cost)
     }
 
     /// By a rule with a lease, or beside one.
     fn take_with_lease(
         &mut self,
-        counting: Counting,
+        config: AlgorithmConfig,
         now: u64,
         quotas: &[Quota],
         cost: u64,
     ) -> Decision {
-        let (mark, lease) = (self.lease.as_deref().copied(), counting.lease_micros());
+        let (mark, lease) = (self.lease.as_deref().copied(), config.lease_micros());
         let longer = lengthened(quotas, longer_by(mark, now, lease));
-        let sub_windows = counting.number_of_sub_windows();
+        let sub_windows = config.number_of_sub_windows();
         let decision = self.state.take(now, &longer, sub_windows, cost);
         if decision.receipt().is_some() {
             match (
@@ -114,13 +119,13 @@ impl Count {
     #[cold]
     fn take_afresh(
         &mut self,
-        counting: Counting,
+        config: AlgorithmConfig,
         now: u64,
         quotas: &[Quota],
         cost: u64,
     ) -> Decision {
-        let mut count = Self::new(counting.algorithm());
-        let decision = count.take(counting, now, quotas, cost);
+        let mut count = Self::new(config.algorithm());
+        let decision = count.take(config, now, quotas, cost);
         if decision.receipt().is_some() {
             *self = count;
         }
@@ -208,13 +213,13 @@ impl Count {
         let mut writer = ByteWriter::default();
         let state = self.state.state();
         let lease = self.lease.as_ref().map_or(0, |_| WITH_LEASE);
-        let given_back = state.has_given_back();
-        writer.byte(VERSION + lease + if given_back { WITH_GIVEN_BACK } else { 0 });
+        let refunded = state.refunded();
+        writer.byte(VERSION + lease + refunded.map_or(0, |_| WITH_REFUNDED));
         writer.byte(self.state.algorithm().number());
         state.write(&mut writer);
-        match given_back {
-            true => state.write_given_back(&mut writer),
-            false => writer.number(0),
+        match refunded {
+            Some((ranges, first)) => ranges.write(&mut writer, first),
+            None => writer.number(0),
         }
         if let Some(mark) = &self.lease {
             mark.write(&mut writer);
@@ -236,13 +241,13 @@ impl Count {
         let mut reader = ByteReader::new(bytes);
         let version = reader.byte()?;
         let parts = version.wrapping_sub(VERSION);
-        if parts > WITH_LEASE + WITH_GIVEN_BACK {
+        if parts > WITH_LEASE + WITH_REFUNDED {
             return Err(CountError::UnknownVersion(version));
         }
         let number = reader.byte()?;
         let mut state = AnyState::read(number, &mut reader)?;
-        if parts & WITH_GIVEN_BACK > 0 {
-            state.state_mut().read_given_back(&mut reader)?;
+        if parts & WITH_REFUNDED > 0 {
+            state.state_mut().read_refunded(&mut reader)?;
         } else {
             for _ in 0..4 * reader.length(MAX_REFUNDS, "the number of refunds")? {
                 reader.number()?;
@@ -267,7 +272,7 @@ impl Count {
 }
 
 /// Why bytes are no [`Count`](super::Count).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CountError {
     /// A later version of this crate wrote them, or they were never written by this crate.
@@ -287,16 +292,18 @@ pub enum CountError {
     Impossible(&'static str),
 }
 
+crate::error::debug_as_message!(CountError);
+
 /// An algorithm with its setting.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tidegate::{Algorithm, Quota};
-/// use tidegate::algorithm::{Count, Counting};
+/// use tidegate::algorithm::{Count, AlgorithmConfig};
 ///
 /// let quotas = [Quota::new(Duration::from_secs(10), 2)?];
 /// // Sub-windows of 5 s each, instead of a 64th of the window.
-/// let coarse = Counting::from(Algorithm::SlidingWindow).sub_windows(2);
+/// let coarse = AlgorithmConfig::from(Algorithm::SlidingWindow).sub_windows(2);
 /// let mut count = Count::default();
 /// count.take(coarse, 0, &quotas, 1);
 /// count.take(coarse, 4_000_000, &quotas, 1);
@@ -305,14 +312,14 @@ pub enum CountError {
 /// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Counting {
+pub struct AlgorithmConfig {
     algorithm: Algorithm,
     sub_windows: u16,
     /// In milliseconds; 0 without leases, and where leases end with the window.
     lease: u32,
 }
 
-impl Counting {
+impl AlgorithmConfig {
     /// For [`Algorithm::SlidingWindow`]: how many sub-windows a window has, from 1 to
     /// [`MAX_SUB_WINDOWS`](SlidingWindow::MAX_SUB_WINDOWS); other numbers become the nearest of
     /// these. Default: 64.
@@ -350,7 +357,13 @@ impl Counting {
     }
 }
 
-impl From<Algorithm> for Counting {
+impl Default for AlgorithmConfig {
+    fn default() -> Self {
+        Algorithm::default().into()
+    }
+}
+
+impl From<Algorithm> for AlgorithmConfig {
     fn from(algorithm: Algorithm) -> Self {
         let sub_windows = SlidingWindow::DEFAULT_SUB_WINDOWS;
         Self {

@@ -81,18 +81,10 @@ impl Entries {
         self.total().wrapping_sub(total) & MODULUS_MASK
     }
 
-    /// How many of the oldest entries are outside the window, or have at least that many units
-    /// behind them. `behind` counts the units behind a running total.
-    pub(super) fn unneeded(
-        &self,
-        now: u64,
-        window: u64,
-        units: u64,
-        behind: impl Fn(u64) -> u64,
-    ) -> usize {
-        self.partition_point(|entry| {
-            behind(entry.total) >= units || entry.stamp.saturating_add(window) <= now
-        })
+    /// How many of the oldest entries have at least that many units behind them. `behind` counts
+    /// the units behind a running total.
+    pub(super) fn with_behind(&self, units: u64, behind: impl Fn(u64) -> u64) -> usize {
+        self.partition_point(|entry| behind(entry.total) >= units)
     }
 
     /// Microseconds until so many entries have left the window that no more than `most` units are
@@ -140,6 +132,11 @@ impl Entries {
             true => self.clear(),
             false => drop(self.older.drain(..number)),
         }
+    }
+
+    /// Makes one entry of so many, with the stamp of the last of them.
+    pub(super) fn merge_first(&mut self, number: usize) {
+        self.older.drain(..number.saturating_sub(1));
     }
 
     /// The clock went back to `now`: all entries stamped later become one entry stamped `now`. So

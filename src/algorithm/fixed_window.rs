@@ -1,13 +1,13 @@
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
+use super::counters::{Counter, CounterRefund, Counters, Level, MAX_HELD};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
 /// The fixed window: the cheapest, and the only one that is not exact.
 ///
 /// A window begins with the first take that is admitted while no window runs, and ends one window
-/// later. Then all units are there again at once.
+/// later. Then all units are there again together.
 ///
 /// **Formula.** A take of `cost` at `now` fits if the units admitted since the window's `start` and
 /// `cost` are at most `max` together, or if `start + window <= now`, which begins a window anew.
@@ -41,7 +41,7 @@ use crate::quota::Quota;
 /// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct FixedWindow(Tallies<WindowTally>);
+pub struct FixedWindow(Counters<FixedWindowCounter>);
 
 impl FixedWindow {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
@@ -54,7 +54,7 @@ impl FixedWindow {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct WindowTally {
+pub(super) struct FixedWindowCounter {
     quota: Quota,
     /// When the window began.
     start: u64,
@@ -62,7 +62,7 @@ pub(super) struct WindowTally {
     units: u64,
 }
 
-impl Tally for WindowTally {
+impl Counter for FixedWindowCounter {
     fn new(quota: &Quota, _: u16) -> Self {
         Self {
             quota: quota.without_burst(),
@@ -71,20 +71,12 @@ impl Tally for WindowTally {
         }
     }
 
-    fn can_serve(&self, quota: &Quota, _: u16) -> bool {
-        self.life() == quota.window_micros()
-    }
-
     fn serve(&mut self, quota: &Quota) {
         self.quota = quota.without_burst();
     }
 
     fn quota(&self) -> &Quota {
         &self.quota
-    }
-
-    fn life(&self) -> u64 {
-        self.quota.window_micros()
     }
 
     fn level(&self, now: u64, _: u64) -> Level {
@@ -114,7 +106,7 @@ impl Tally for WindowTally {
         level.used + units - self.units
     }
 
-    fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
+    fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64 {
         if refund.stamp < self.start {
             return 0;
         }

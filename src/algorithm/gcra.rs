@@ -1,6 +1,6 @@
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
+use super::counters::{Counter, CounterRefund, Counters, Level, MAX_HELD};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -8,7 +8,7 @@ use crate::quota::Quota;
 ///
 /// A bucket holds up to [`burst`](Quota::burst) units, each take pours its cost in, and it drains
 /// by `max` units per window, evenly. So after a burst units come back one by one, every `window /
-/// max`, and not all at once.
+/// max`, and not all together.
 ///
 /// **Formula.** A busy time begins at `start`, with the first take that finds the bucket empty.
 /// With `units` poured in since then, a take of `cost` at `now` fits if `units + cost - floor((now
@@ -31,7 +31,7 @@ use crate::quota::Quota;
 /// use tidegate::Quota;
 /// use tidegate::algorithm::Gcra;
 ///
-/// // One every second, and up to 3 at once.
+/// // One every second, and up to 3 together.
 /// let quotas = [Quota::new(Duration::from_secs(10), 10)?.with_burst(3)?];
 /// let mut bucket = Gcra::default();
 /// assert!(bucket.take(0, &quotas, 3).is_allowed());
@@ -43,7 +43,7 @@ use crate::quota::Quota;
 /// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Gcra(Tallies<Bucket>);
+pub struct Gcra(Counters<Bucket>);
 
 impl Gcra {
     /// Asks at the instant `now` whether `cost` units fit into all `quotas`, and charges them to
@@ -73,9 +73,9 @@ pub(super) fn capacity(quota: &Quota) -> u64 {
     quota.max().max(quota.burst())
 }
 
-impl Tally for Bucket {
+impl Counter for Bucket {
     /// In Redis, a key of its own has them, which is no larger than the bucket's.
-    const MAX_RUNS: usize = 4;
+    const MAX_RANGES: usize = 4;
 
     fn new(quota: &Quota, _: u16) -> Self {
         let pace = Pace::of(quota);
@@ -95,7 +95,7 @@ impl Tally for Bucket {
     }
 
     fn serve(&mut self, quota: &Quota) {
-        // It drains and holds the same: otherwise it would be another tally.
+        // It drains and holds the same: otherwise it would be another counter.
         self.quota = *quota;
     }
 
@@ -165,7 +165,7 @@ impl Tally for Bucket {
 
     /// First in, first out: the units of the take that have not begun to drain. Those are no fewer
     /// than what is left if all that drained since then was the take's.
-    fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
+    fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64 {
         let touched_since = |instant| self.pace.touched(now.saturating_sub(instant));
         let whole = self.units.saturating_sub(touched_since(self.start));
         let left = whole.saturating_sub(refund.later);

@@ -17,27 +17,25 @@
 //!
 //! [`Algorithm`] names them and says which to choose. Each algorithm has a script in the folder
 //! `lua/`, and both give the same decision for the same history. [`SlidingLog`] keeps one log for
-//! all quotas of a rule; the others keep a tally for each quota. [`Count`] is the state of any of
+//! all quotas of a rule; the others keep a counter for each quota. [`Count`] is the state of any of
 //! them: what a store keeps for a key. It can be written to bytes and read again.
 
 #[allow(clippy::module_inception)]
 mod algorithm;
 mod byte_reader;
 mod count;
-mod counted_along;
+mod counters;
 mod entries;
 mod fixed_window;
 mod gcra;
-mod given_back;
+mod refunded_ranges;
+mod shared_counters;
 mod sliding_log;
 mod sliding_window;
-mod tallies;
 
 pub use algorithm::Algorithm;
-pub(crate) use algorithm::LeaseEnd;
-#[cfg(feature = "redis")]
-pub(crate) use algorithm::MODULUS_MASK;
-pub use count::{Count, CountError, Counting};
+pub(crate) use algorithm::{LeaseEnd, MODULUS_MASK};
+pub use count::{AlgorithmConfig, Count, CountError};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use sliding_log::SlidingLog;

@@ -1,7 +1,7 @@
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
+use super::counters::{Counter, CounterRefund, Counters, Level, MAX_HELD};
 use super::entries::Entries;
-use super::tallies::{Level, MAX_HELD, Tallies, Tally, TallyRefund};
 use crate::decision::Decision;
 use crate::quota::Quota;
 
@@ -42,7 +42,7 @@ use crate::quota::Quota;
 /// # Ok::<(), tidegate::rule::QuotaError>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct SlidingWindow(Tallies<SubWindows>);
+pub struct SlidingWindow(Counters<SubWindows>);
 
 impl SlidingWindow {
     /// How many sub-windows a window has unless told otherwise.
@@ -72,7 +72,7 @@ fn resolution(quota: &Quota, sub_windows: u16) -> u64 {
     (quota.window_micros() / u64::from(sub_windows.max(1))).max(1)
 }
 
-impl Tally for SubWindows {
+impl Counter for SubWindows {
     fn new(quota: &Quota, sub_windows: u16) -> Self {
         Self {
             quota: quota.without_burst(),
@@ -91,10 +91,6 @@ impl Tally for SubWindows {
 
     fn quota(&self) -> &Quota {
         &self.quota
-    }
-
-    fn life(&self) -> u64 {
-        self.quota.window_micros()
     }
 
     fn level(&self, now: u64, _: u64) -> Level {
@@ -122,7 +118,7 @@ impl Tally for SubWindows {
         units.saturating_sub(room)
     }
 
-    fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64 {
+    fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64 {
         let life = self.life();
         let counts = |stamp: u64| stamp.saturating_add(life) > now;
         self.entries.refund(refund.stamp, refund.units, counts)

@@ -7,7 +7,7 @@ use crate::quota::{MAX_QUOTAS, Quota};
 impl Algorithm {
     /// The quotas that a take under `own` quotas is charged to along with these, so that it counts
     /// under each quota of `all`, too. They [only count](Quota::only_counts).
-    pub(crate) fn counted_along(self, own: &[Quota], all: &[Quota]) -> Vec<Quota> {
+    pub(crate) fn shared_counters(self, own: &[Quota], all: &[Quota]) -> Vec<Quota> {
         let along = self.distinct(own, all);
         match own.len() + along.len() <= MAX_QUOTAS {
             true => along,
@@ -46,9 +46,11 @@ impl Algorithm {
                 true => *quota,
                 false => quota.counting_only(),
             };
-            match along.iter_mut().find(|known| is_same(known, &quota)) {
+            match along.iter().position(|known| is_same(known, &quota)) {
+                // Already more than can be charged: one will stand for all.
+                None if along.len() > MAX_QUOTAS => break,
                 None => along.push(quota),
-                Some(known) if capacity(known) < capacity(&quota) => *known = quota,
+                Some(at) if along[at].max() < quota.max() => along[at] = quota,
                 Some(_) => {}
             }
         }
@@ -122,7 +124,7 @@ mod tests {
             quota(1_000, 3_600),
             quota(0, 7),
         ];
-        let of = |algorithm: Algorithm, own| along(algorithm.counted_along(&[own], &all));
+        let of = |algorithm: Algorithm, own| along(algorithm.shared_counters(&[own], &all));
         let (log, gcra) = (Algorithm::SlidingLog, Algorithm::Gcra);
         assert_eq!(of(log, all[0]), [(1_000, 3_600, 1_000)]);
         assert_eq!(of(log, all[2]), []);
@@ -138,7 +140,7 @@ mod tests {
         let all: Vec<_> = (1..=40)
             .map(|number| quota(2 * number + 1, number))
             .collect();
-        let of = |algorithm: Algorithm| along(algorithm.counted_along(&all[..1], &all));
+        let of = |algorithm: Algorithm| along(algorithm.shared_counters(&all[..1], &all));
         assert_eq!(of(Algorithm::SlidingWindow), [(81, 40, 81)]);
         assert_eq!(of(Algorithm::Gcra), [(81, 40, 162)]);
         let fast = [quota(1_000_000, 1), quota(1, 86_400)];

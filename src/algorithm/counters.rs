@@ -1,30 +1,30 @@
-//! What algorithms share that keep a tally for each quota, in constant memory.
+//! What algorithms share that keep a counter for each quota, in constant memory.
 
 use std::fmt;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::algorithm::{AlgorithmState, MODULUS_MASK};
+use super::algorithm::{AlgorithmState, MODULUS_MASK, TEN_YEARS};
 use super::byte_reader::{ByteReader, ByteWriter, check};
 use super::count::CountError;
-use super::given_back::{Charged, GivenBack};
+use super::refunded_ranges::{Charged, RefundedRanges};
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
-use crate::quota::{MAX_QUOTAS, Quota, number_that_limit};
+use crate::quota::{MAX_CHARGED, Quota, number_that_limit};
 
-/// The most tallies of earlier quotas that are kept beside those of the rule, and beside one that
+/// The most counters of earlier quotas that are kept beside those of the rule, and beside one that
 /// counts for all.
-const MAX_EARLIER: usize = 16;
-const MAX_EARLIER_BESIDE_BOUND: usize = 2;
+pub(super) const MAX_EARLIER: usize = 16;
+pub(super) const MAX_EARLIER_BESIDE_BOUND: usize = 2;
 
-/// The tallies of one key: those of its rule's quotas, and those of earlier quotas for as long as
+/// The counters of one key: those of its rule's quotas, and those of earlier quotas for as long as
 /// what was charged under them still counts.
 ///
 /// Each take is charged to all of them. So two rules may take turns on one key, as they do during a
 /// rolling deployment, and neither refills the other.
 #[derive(Debug, Clone)]
-pub(super) struct Tallies<T> {
-    kept: SmallVec<[KeptTally<T>; 1]>,
+pub(super) struct Counters<T> {
+    kept: SmallVec<[KeptCounter<T>; 1]>,
     /// The number of units ever charged, modulo 2^52: tells takes of one instant apart, and their
     /// order.
     serial: u64,
@@ -32,21 +32,21 @@ pub(super) struct Tallies<T> {
     last_charge: u64,
     /// Units are numbered by the serial numbers, which have run since its `since`. Empty where
     /// refunds need not know it.
-    given_back: GivenBack,
+    refunded: RefundedRanges,
 }
 
-impl<T> Default for Tallies<T> {
+impl<T> Default for Counters<T> {
     fn default() -> Self {
         Self {
             kept: SmallVec::new(),
             serial: 0,
             last_charge: 0,
-            given_back: GivenBack::default(),
+            refunded: RefundedRanges::default(),
         }
     }
 }
 
-impl<T: Tally> Tallies<T> {
+impl<T: Counter> Counters<T> {
     /// Decides a take, and charges it if it is allowed.
     pub(super) fn decide(
         &mut self,
@@ -57,10 +57,10 @@ impl<T: Tally> Tallies<T> {
     ) -> Decision {
         if let [quota] = quotas
             && let [only] = &mut self.kept[..]
-            && only.tally.can_serve(quota, sub_windows)
+            && only.counter.can_serve(quota, sub_windows)
             && self.last_charge <= now
         {
-            let level = only.tally.level(now, self.last_charge);
+            let level = only.counter.level(now, self.last_charge);
             if level.used == 0 || only.needed_until > now {
                 return self.take_from_only(now, quota, cost, level);
             }
@@ -68,11 +68,11 @@ impl<T: Tally> Tallies<T> {
         self.take_from_any(now, quotas, sub_windows, cost)
     }
 
-    /// The fast path, without lists: one quota, and no tally but its own. Without it a take takes 3
-    /// to 4 times as long, a denied one twice: 29 to 33 ns in place of 6 to 10.
+    /// The fast path, without lists: one quota, and no counter but its own. Without it a take takes
+    /// 3 to 4 times as long, a denied one twice: 29 to 33 ns in place of 6 to 10.
     fn take_from_only(&mut self, now: u64, quota: &Quota, cost: u64, level: Level) -> Decision {
-        let KeptTally {
-            tally,
+        let KeptCounter {
+            counter,
             needed_until,
             ..
         } = &mut self.kept[0];
@@ -80,13 +80,13 @@ impl<T: Tally> Tallies<T> {
             limit: T::limit(quota),
             used: level.used,
         };
-        let wait = |_| tally.wait(now, quota_use.limit, cost);
+        let wait = |_| counter.wait(now, quota_use.limit, cost);
         let verdict = verdict(cost, &[quota_use], wait);
         let mut receipt = None;
         if verdict == Verdict::Allowed && cost > 0 {
-            tally.serve(quota);
-            tally.charge(now, level, cost);
-            *needed_until = now.saturating_add(tally.life());
+            counter.serve(quota);
+            counter.charge(now, level, cost);
+            *needed_until = now.saturating_add(counter.life());
             quota_use.used += cost;
             if level.used == 0 {
                 self.kept[0].refundable_since = self.restart_serial(now);
@@ -95,7 +95,7 @@ impl<T: Tally> Tallies<T> {
             self.last_charge = now;
             receipt = Some(Receipt::new(now, self.serial, cost));
         }
-        let state = quota_use.state(now, || self.kept[0].tally.ends_at());
+        let state = quota_use.state(now, || self.kept[0].counter.ends_at());
         Decision::from_state(verdict, Source::Local, cost, state, receipt)
     }
 
@@ -106,42 +106,43 @@ impl<T: Tally> Tallies<T> {
         sub_windows: u16,
         cost: u64,
     ) -> Decision {
-        let quotas = &quotas[..quotas.len().min(MAX_QUOTAS)];
+        let quotas = &quotas[..quotas.len().min(MAX_CHARGED)];
         let known = match self.is_forgotten(now) {
             true => &[][..],
             false => &self.kept[..],
         };
 
-        // The index of each quota's tally: first come the known tallies, then the new ones.
+        // The index of each quota's counter: first come the known counters, then the new ones.
         let mut new = SmallVec::<[T; 1]>::new();
-        let mut places = [0; MAX_QUOTAS];
-        let mut uses = [QuotaUse::default(); MAX_QUOTAS];
+        let mut places = [0; MAX_CHARGED];
+        let mut uses = [QuotaUse::default(); MAX_CHARGED];
         let uses = &mut uses[..quotas.len()];
         for ((place, quota_use), quota) in places.iter_mut().zip(&mut *uses).zip(quotas) {
-            let tallies = known.iter().map(|kept| &kept.tally).chain(&new);
-            let mut tallies = tallies.enumerate();
-            let found = tallies.find(|(_, tally)| tally.can_serve(quota, sub_windows));
+            let counters = known.iter().map(|kept| &kept.counter).chain(&new);
+            let mut counters = counters.enumerate();
+            let found = counters.find(|(_, counter)| counter.can_serve(quota, sub_windows));
             quota_use.limit = T::limit(quota);
             (*place, quota_use.used) = match found {
-                Some((place, tally)) => (place, tally.used(now, self.last_charge)),
+                Some((place, counter)) => (place, counter.used(now, self.last_charge)),
                 None => {
-                    let tally = new_tally(known, now, self.last_charge, quota, quotas, sub_windows);
-                    let used = tally.used(now, self.last_charge);
-                    new.push(tally);
+                    let counter =
+                        new_counter(known, now, self.last_charge, quota, quotas, sub_windows);
+                    let used = counter.used(now, self.last_charge);
+                    new.push(counter);
                     (known.len() + new.len() - 1, used)
                 }
             };
         }
-        let tally_at = |place: usize| match place.checked_sub(known.len()) {
-            None => &known[place].tally,
+        let counter_at = |place: usize| match place.checked_sub(known.len()) {
+            None => &known[place].counter,
             Some(place) => &new[place],
         };
         let uses = &mut uses[..number_that_limit(quotas)];
         let verdict = verdict(cost, uses, |index| {
-            tally_at(places[index]).wait(now, uses[index].limit, cost)
+            counter_at(places[index]).wait(now, uses[index].limit, cost)
         });
         if verdict != Verdict::Allowed || cost == 0 {
-            let states = states(uses, now, |index| tally_at(places[index]).ends_at());
+            let states = states(uses, now, |index| counter_at(places[index]).ends_at());
             return Decision::from_states(verdict, Source::Local, cost, states, None);
         }
         if now < self.last_charge {
@@ -153,7 +154,7 @@ impl<T: Tally> Tallies<T> {
 
         self.charge(now, quotas, &mut places[..quotas.len()], new, cost);
         uses.iter_mut().for_each(|quota_use| quota_use.used += cost);
-        let ends_at = |index: usize| self.kept[places[index]].tally.ends_at();
+        let ends_at = |index: usize| self.kept[places[index]].counter.ends_at();
         let states = states(uses, now, ends_at);
         let receipt = Some(Receipt::new(now, self.serial, cost));
         Decision::from_states(verdict, Source::Local, cost, states, receipt)
@@ -175,16 +176,16 @@ impl<T: Tally> Tallies<T> {
                 refundable_since
             }
         };
-        let kept = |tally| KeptTally {
-            tally,
+        let kept = |counter| KeptCounter {
+            counter,
             needed_until: 0,
             refundable_since,
         };
         self.kept.extend(new.into_iter().map(kept));
         for (place, quota) in places.iter().zip(quotas) {
             let kept = &mut self.kept[*place];
-            kept.tally.serve(quota);
-            kept.needed_until = now.saturating_add(kept.tally.life());
+            kept.counter.serve(quota);
+            kept.needed_until = now.saturating_add(kept.counter.life());
         }
         if self.kept.len() > 1 {
             let max_earlier = match quotas.iter().any(Quota::bounds) {
@@ -194,7 +195,7 @@ impl<T: Tally> Tallies<T> {
             self.drop_earlier(now, places, max_earlier);
         }
         for kept in &mut self.kept {
-            let lost = kept.tally.charge(now, kept.tally.level(now, now), cost);
+            let lost = kept.counter.charge(now, kept.counter.level(now, now), cost);
             if lost > 0 {
                 kept.refundable_since = kept.refundable_since.max(now.saturating_add(1));
             }
@@ -205,7 +206,7 @@ impl<T: Tally> Tallies<T> {
 
     /// Lets the serial numbers run from zero again, unless a take with the same stamp may have such
     /// a number: a take of this very instant, or one from before the clock went back. Returns the
-    /// instant since which a new tally can tell takes apart.
+    /// instant since which a new counter can tell takes apart.
     fn restart_serial(&mut self, now: u64) -> u64 {
         let refundable_since = self.refundable_since();
         if refundable_since <= now && self.last_charge != now {
@@ -214,26 +215,26 @@ impl<T: Tally> Tallies<T> {
         refundable_since.max(now)
     }
 
-    /// The instant since which all tallies can tell takes apart.
+    /// The instant since which all counters can tell takes apart.
     fn refundable_since(&self) -> u64 {
         let since = self.kept.iter().map(|kept| kept.refundable_since);
         since.max().unwrap_or(0)
     }
 
     /// Whether its units are numbered as what was given back has them.
-    fn knows_given_back(&self) -> bool {
-        let given_back = &self.given_back;
-        given_back.since() == self.refundable_since() && given_back.end() <= self.serial
+    fn knows_refunded(&self) -> bool {
+        let refunded = &self.refunded;
+        refunded.since() == self.refundable_since() && refunded.end() <= self.serial
     }
 
-    /// Drops tallies of earlier quotas that are of no use any more. Of more than `max`, it drops
+    /// Drops counters of earlier quotas that are of no use any more. Of more than `max`, it drops
     /// those that will be of no use first.
     fn drop_earlier(&mut self, now: u64, places: &mut [usize], max: usize) {
         let is_earlier = |place: &usize| !places.contains(place);
         let mut earlier: Vec<_> = (0..self.kept.len()).filter(is_earlier).collect();
         earlier.sort_by_key(|place| {
             let kept = &self.kept[*place];
-            let quota = kept.tally.quota();
+            let quota = kept.counter.quota();
             std::cmp::Reverse((kept.ends_at(), quota.window_micros(), quota.max()))
         });
         let is_needed = |place: &&usize| self.kept[**place].ends_at() > now;
@@ -249,8 +250,8 @@ impl<T: Tally> Tallies<T> {
 
     /// Whether nothing counts.
     fn is_forgotten(&self, now: u64) -> bool {
-        let counts = |kept: &KeptTally<T>| {
-            kept.needed_until > now && kept.tally.used(now, self.last_charge) > 0
+        let counts = |kept: &KeptCounter<T>| {
+            kept.needed_until > now && kept.counter.used(now, self.last_charge) > 0
         };
         !self.kept.iter().any(counts)
     }
@@ -259,8 +260,8 @@ impl<T: Tally> Tallies<T> {
     fn follow_clock_back(&mut self, now: u64) {
         let after_all_charges = self.last_charge.saturating_add(1);
         for kept in &mut self.kept {
-            kept.tally.follow_clock_back(now, self.last_charge);
-            let needed_until = now.saturating_add(kept.tally.life());
+            kept.counter.follow_clock_back(now, self.last_charge);
+            let needed_until = now.saturating_add(kept.counter.life());
             kept.needed_until = kept.needed_until.min(needed_until);
             kept.refundable_since = kept.refundable_since.max(after_all_charges);
         }
@@ -268,9 +269,9 @@ impl<T: Tally> Tallies<T> {
     }
 }
 
-/// A tally for a quota that has none: what counts under any other quota counts here, too.
-fn new_tally<T: Tally>(
-    known: &[KeptTally<T>],
+/// A counter for a quota that has none: what counts under any other quota counts here, too.
+fn new_counter<T: Counter>(
+    known: &[KeptCounter<T>],
     now: u64,
     last_charge: u64,
     quota: &Quota,
@@ -278,10 +279,10 @@ fn new_tally<T: Tally>(
     sub_windows: u16,
 ) -> T {
     let bound = quotas.iter().find(|quota| quota.bounds());
-    let is_bound = |tally: &T| bound.is_some_and(|bound| tally.can_serve(bound, sub_windows));
+    let is_bound = |counter: &T| bound.is_some_and(|bound| counter.can_serve(bound, sub_windows));
     let needed = known.iter().filter(|kept| kept.needed_until > now);
-    let carried_over = needed.map(|kept| match kept.tally.carried_over(now, last_charge) {
-        units if is_bound(&kept.tally) && kept.tally.may_lose(units) => MAX_HELD,
+    let carried_over = needed.map(|kept| match kept.counter.carried_over(now, last_charge) {
+        units if is_bound(&kept.counter) && kept.counter.may_lose(units) => MAX_HELD,
         units => units,
     });
     match carried_over.max() {
@@ -303,13 +304,13 @@ fn states(
 /// The shortest window, in microseconds.
 const MIN_WINDOW: u64 = 1_000;
 
-impl<T: Tally> AlgorithmState for Tallies<T> {
+impl<T: Counter> AlgorithmState for Counters<T> {
     fn reset(&mut self, now: u64) -> bool {
         let has_counted = self.kept.iter().any(|kept| kept.ends_at() > now);
         let quota = Quota::of_micros(0, MIN_WINDOW);
         *self = Self {
-            kept: SmallVec::from_buf([KeptTally {
-                tally: T::new(&quota, 1),
+            kept: SmallVec::from_buf([KeptCounter {
+                counter: T::new(&quota, 1),
                 needed_until: now,
                 refundable_since: now.saturating_add(1),
             }]),
@@ -323,48 +324,48 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
         if self.last_charge > now || self.is_forgotten(now) {
             return 0;
         }
-        if !self.knows_given_back() {
-            self.given_back.clear();
+        if !self.knows_refunded() {
+            self.refunded.clear();
         }
         let charged_since = self.serial.wrapping_sub(receipt.serial()) & MODULUS_MASK;
-        let refund = TallyRefund {
+        let refund = CounterRefund {
             stamp: receipt.stamp(),
             charged: receipt.units(),
             units,
-            later: charged_since.saturating_sub(self.given_back.from(receipt.serial())),
+            later: charged_since.saturating_sub(self.refunded.from(receipt.serial())),
         };
-        let tallies = self.kept.iter_mut();
-        let tallies = tallies.filter(|kept| kept.refundable_since <= receipt.stamp());
-        let refunded = tallies.map(|kept| kept.tally.refund(now, &refund));
+        let counters = self.kept.iter_mut();
+        let counters = counters.filter(|kept| kept.refundable_since <= receipt.stamp());
+        let refunded = counters.map(|kept| kept.counter.refund(now, &refund));
         let refunded = refunded.max().unwrap_or(0);
         let first = receipt.serial().checked_sub(receipt.units());
         if let Some(first) = first
             && refunded > 0
-            && T::MAX_RUNS > 0
+            && T::MAX_RANGES > 0
             // Otherwise the serial numbers may run from zero again at that very instant.
             && self.refundable_since() <= self.last_charge
             && receipt.serial() <= self.serial
         {
             let kept = self.kept.iter();
             let held = kept
-                .map(|kept| kept.tally.used(now, self.last_charge))
+                .map(|kept| kept.counter.used(now, self.last_charge))
                 .max();
             let charged = Charged {
                 end: self.serial,
                 held: held.unwrap_or(0),
             };
-            self.given_back.add(first, refunded, charged, T::MAX_RUNS);
-            self.given_back.set_since(self.refundable_since());
-            if self.given_back.end() > self.serial {
+            self.refunded.add(first, refunded, charged, T::MAX_RANGES);
+            self.refunded.set_since(self.refundable_since());
+            if self.refunded.end() > self.serial {
                 // A receipt was given back twice.
-                self.given_back.clear();
+                self.refunded.clear();
             }
         }
         refunded
     }
 
     fn forgotten_at(&self) -> u64 {
-        let ends = self.kept.iter().map(KeptTally::ends_at);
+        let ends = self.kept.iter().map(KeptCounter::ends_at);
         match ends.max() {
             None => 0,
             // Where nothing is held, after a reset or since all was given back, a new state would
@@ -388,37 +389,34 @@ impl<T: Tally> AlgorithmState for Tallies<T> {
     fn read(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
         let serial = reader.number_up_to(MODULUS_MASK, "the serial number")?;
         let last_charge = reader.number()?;
-        let length = reader.length(MAX_QUOTAS + MAX_EARLIER, "the number of tallies")?;
-        let kept = (0..length).map(|_| KeptTally::read(reader, last_charge));
+        let length = reader.length(MAX_CHARGED + MAX_EARLIER, "the number of counters")?;
+        let kept = (0..length).map(|_| KeptCounter::read(reader, last_charge));
         *self = Self {
             kept: kept.collect::<Result<_, _>>()?,
             serial,
             last_charge,
-            given_back: GivenBack::default(),
+            refunded: RefundedRanges::default(),
         };
         Ok(())
     }
 
-    fn has_given_back(&self) -> bool {
+    fn refunded(&self) -> Option<(&RefundedRanges, u64)> {
         // Units of before a restart of the serial numbers are never known again.
-        let since = self.kept.iter().map(|kept| kept.refundable_since).min();
-        !self.given_back.is_empty() && since.is_some_and(|since| since <= self.given_back.since())
+        let since = self.kept.iter().map(|kept| kept.refundable_since).min()?;
+        let is_known = !self.refunded.is_empty() && since <= self.refunded.since();
+        is_known.then_some((&self.refunded, 0))
     }
 
-    fn write_given_back(&self, writer: &mut ByteWriter) {
-        self.given_back.write(writer, 0);
-    }
-
-    fn read_given_back(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
-        self.given_back = GivenBack::read(reader, self.serial)?;
+    fn read_refunded(&mut self, reader: &mut ByteReader<'_>) -> Result<(), CountError> {
+        self.refunded = RefundedRanges::read(reader, self.serial)?;
         Ok(())
     }
 }
 
-/// One of the tallies that are kept for a key.
+/// One of the counters that are kept for a key.
 #[derive(Debug, Clone)]
-struct KeptTally<T> {
-    tally: T,
+struct KeptCounter<T> {
+    counter: T,
     /// Until when it is needed for what was charged while its quota was the rule's.
     needed_until: u64,
     /// Takes that were charged before this instant are not told apart in it, or before a reset, and
@@ -426,71 +424,74 @@ struct KeptTally<T> {
     refundable_since: u64,
 }
 
-impl<T: Tally> KeptTally<T> {
+impl<T: Counter> KeptCounter<T> {
     /// The instant from which on it is of no use.
     fn ends_at(&self) -> u64 {
-        self.tally.ends_at().min(self.needed_until)
+        self.counter.ends_at().min(self.needed_until)
     }
 
     fn write(&self, writer: &mut ByteWriter, last_charge: u64) {
-        self.tally.write(writer, last_charge);
+        self.counter.write(writer, last_charge);
         writer.number_near(self.needed_until, last_charge);
         writer.number_near(self.refundable_since, last_charge);
     }
 
     fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError> {
-        let tally = T::read(reader, last_charge)?;
+        let counter = T::read(reader, last_charge)?;
         let needed_until = reader.number_near(last_charge)?;
         let refundable_since = reader.number_near(last_charge)?;
         // As the scripts do: no charge counts for longer than two of the longest windows.
-        let max_window = Quota::MAX_WINDOW.as_micros() as u64;
-        let latest = last_charge.saturating_add(2 * max_window);
-        check(needed_until <= latest, "the end of a tally")?;
+        let latest = last_charge.saturating_add(2 * TEN_YEARS);
+        check(needed_until <= latest, "the end of a counter")?;
         Ok(Self {
-            tally,
+            counter,
             needed_until,
             refundable_since,
         })
     }
 }
 
-/// No tally holds more units: a rule with large costs may charge the tally of an earlier one beyond
-/// that one's max.
+/// No counter holds more units: a rule with large costs may charge the counter of an earlier one
+/// beyond that one's max.
 pub(super) const MAX_HELD: u64 = 1 << 51;
 
 /// What an algorithm keeps for one quota, in constant memory. Instants are microseconds, and
 /// `last_charge` is the instant of the last charge of its key.
-pub(super) trait Tally: fmt::Debug + Clone {
-    /// The most runs of units given back that are kept, if refunds have to know how many units
+pub(super) trait Counter: fmt::Debug + Clone {
+    /// The most ranges of refunded units that are kept, if refunds have to know how many units
     /// were charged later and not given back.
-    const MAX_RUNS: usize = 0;
+    const MAX_RANGES: usize = 0;
 
-    /// The tally of this quota, with nothing charged.
+    /// The counter of this quota, with nothing charged.
     fn new(quota: &Quota, sub_windows: u16) -> Self;
 
-    /// The tally of this quota, with `units` charged at `stamp`.
+    /// The counter of this quota, with `units` charged at `stamp`.
     fn charged_once(quota: &Quota, sub_windows: u16, stamp: u64, units: u64) -> Self {
-        let mut tally = Self::new(quota, sub_windows);
-        tally.charge(stamp, Level::default(), units);
-        tally
+        let mut counter = Self::new(quota, sub_windows);
+        counter.charge(stamp, Level::default(), units);
+        counter
     }
 
-    /// Whether it can be the tally of this quota, with what it has counted.
-    fn can_serve(&self, quota: &Quota, sub_windows: u16) -> bool;
+    /// Whether it can be the counter of this quota, with what it has counted.
+    fn can_serve(&self, quota: &Quota, _sub_windows: u16) -> bool {
+        self.quota().window_micros() == quota.window_micros()
+    }
 
-    /// Becomes the tally of this quota, which it [can serve](Self::can_serve).
+    /// Becomes the counter of this quota, which it [can serve](Self::can_serve).
     fn serve(&mut self, quota: &Quota);
 
     /// The quota that it was charged under last.
     fn quota(&self) -> &Quota;
 
-    /// The most units that may be used at once under this quota.
+    /// The most units that may be used together under this quota.
     fn limit(quota: &Quota) -> u64 {
         quota.max()
     }
 
     /// How long a charge counts at most.
-    fn life(&self) -> u64;
+    fn life(&self) -> u64 {
+        self.quota().window_micros()
+    }
 
     /// Units that count at `now`.
     fn used(&self, now: u64, last_charge: u64) -> u64 {
@@ -500,14 +501,14 @@ pub(super) trait Tally: fmt::Debug + Clone {
     /// The same, with what a charge at this instant needs besides.
     fn level(&self, now: u64, last_charge: u64) -> Level;
 
-    /// Units that a new tally has to be charged with, as of `last_charge`, for what counts here at
-    /// `now` to count there too. At `now` that many units count there, or more; what has drained
+    /// Units that a new counter has to be charged with, as of `last_charge`, for what counts here
+    /// at `now` to count there too. At `now` that many units count there, or more; what has drained
     /// here does not drain again there.
     fn carried_over(&self, now: u64, last_charge: u64) -> u64 {
         self.used(now, last_charge)
     }
 
-    /// Whether a tally that counts for all quotas, and holds so many units, may have lost some.
+    /// Whether a counter that counts for all quotas, and holds so many units, may have lost some.
     fn may_lose(&self, _held: u64) -> bool {
         false
     }
@@ -523,7 +524,7 @@ pub(super) trait Tally: fmt::Debug + Clone {
     fn charge(&mut self, now: u64, level: Level, units: u64) -> u64;
 
     /// Gives back units of a take that still count, and returns how many.
-    fn refund(&mut self, now: u64, refund: &TallyRefund) -> u64;
+    fn refund(&mut self, now: u64, refund: &CounterRefund) -> u64;
 
     /// The clock went back to `now`: what was charged in its future counts as charged now.
     fn follow_clock_back(&mut self, now: u64, last_charge: u64);
@@ -531,12 +532,12 @@ pub(super) trait Tally: fmt::Debug + Clone {
     /// Writes all that later answers depend on.
     fn write(&self, writer: &mut ByteWriter, last_charge: u64);
 
-    /// Reads what [`write`](Self::write) has written. Other bytes are an error, or a tally that
+    /// Reads what [`write`](Self::write) has written. Other bytes are an error, or a counter that
     /// answers without a panic.
     fn read(reader: &mut ByteReader<'_>, last_charge: u64) -> Result<Self, CountError>;
 }
 
-/// How full a tally is at an instant.
+/// How full a counter is at an instant.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Level {
     /// Units that count.
@@ -546,7 +547,7 @@ pub(super) struct Level {
 }
 
 /// A take that is given back.
-pub(super) struct TallyRefund {
+pub(super) struct CounterRefund {
     /// When the take was charged.
     pub(super) stamp: u64,
     /// Units that it was charged.
@@ -560,7 +561,7 @@ pub(super) struct TallyRefund {
 /// How much of a quota is used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QuotaUse {
-    /// The most units that may be used at once.
+    /// The most units that may be used together.
     pub(super) limit: u64,
     pub(super) used: u64,
 }
