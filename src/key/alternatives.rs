@@ -89,6 +89,15 @@ impl KeyExtractor for Alternatives {
         extractors.collect()
     }
 
+    fn key_of_text(&self, text: &str) -> Option<Key> {
+        self.0.iter().find_map(|Alternative { mark, extractor }| {
+            let value = text.strip_prefix(&**mark);
+            let value = value.and_then(|rest| rest.strip_prefix('|'));
+            let key = extractor.key_of_text(value.unwrap_or(text))?;
+            (value.is_some() || key.is_address).then(|| key.behind(mark))
+        })
+    }
+
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
         let mut extractors = self.0.iter().map(|it| &it.extractor);
         extractors.find_map(|extractor| extractor.warning(fields))

@@ -12,10 +12,13 @@ use crate::error::KeyError;
 ///
 /// So put the layer behind what verifies tokens, or [join](crate::key) the token with an address.
 ///
-/// The token is what stands in `Authorization` behind the scheme `Bearer`, in any case, without the
-/// blanks around it. It is stored as a hash. Another scheme, or no such field, is an
-/// [absent](super::KeyErrorKind::Absent) key; an empty token and a second field are
-/// [malformed](super::KeyErrorKind::Malformed).
+/// The token is what follows in `Authorization` behind the scheme `Bearer`, in any case, without
+/// the blanks around it. One key is one token, byte by byte; where what verifies tokens accepts
+/// several spellings of one, count by what it found, with an [`Extension`](super::Extension).
+///
+/// The token is stored as a hash. Another scheme, or no such field, is an
+/// [absent](super::KeyErrorKind::Absent) key. A second field, an empty token, and one with blanks
+/// or other characters than visible ASCII are [malformed](super::KeyErrorKind::Malformed).
 ///
 /// ```
 /// use std::time::Duration;
@@ -68,6 +71,10 @@ impl KeyExtractor for Bearer {
         }
         match token.trim_ascii() {
             [] => Err(KeyError::malformed("the bearer token is empty")),
+            // A handler that verifies it may read only up to a blank.
+            token if !token.iter().all(u8::is_ascii_graphic) => Err(KeyError::malformed(
+                "the bearer token has blanks or other characters than visible ASCII",
+            )),
             token => Ok(Some(self.key(token))),
         }
     }
@@ -76,7 +83,7 @@ impl KeyExtractor for Bearer {
         "bearer".into()
     }
 
-    fn is_secret(&self) -> bool {
-        true
+    fn key_of_text(&self, text: &str) -> Option<Key> {
+        Key::of_hash(text).or_else(|| Some(self.key(text)))
     }
 }

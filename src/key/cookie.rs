@@ -13,9 +13,15 @@ use crate::error::KeyError;
 /// So put the layer behind what verifies sessions, or [join](crate::key) the cookie with an
 /// address.
 ///
+/// One key is one value as the crate `cookie` reads it, and with it axum-extra's `CookieJar` and
+/// tower-cookies: name and value are percent-decoded, without the blanks around them, and quotes
+/// around the value do not count. Upper and lower case differ. Where what verifies the session
+/// accepts still more spellings of it, such as a UUID in capitals, let it put what it found into the
+/// extensions, and count by an [`Extension`](super::Extension).
+///
 /// The value is stored as a hash. A request without the cookie has an
-/// [absent](super::KeyErrorKind::Absent) key; a cookie that is empty, or that is named twice, is
-/// [malformed](super::KeyErrorKind::Malformed). Its name counts in upper and lower case.
+/// [absent](super::KeyErrorKind::Absent) key; a cookie that is empty, that is no UTF-8, or that is
+/// named twice, is [malformed](super::KeyErrorKind::Malformed).
 ///
 /// ```
 /// use http::Request;
@@ -24,6 +30,10 @@ use crate::error::KeyError;
 ///
 /// let session = Cookie::new("sid");
 /// let request = Request::builder().header("cookie", "theme=dark; sid=5e55i0n").body(())?;
+/// let (head, ()) = request.into_parts();
+/// assert_eq!(session.extract(&head)?, session.key("5e55i0n"));
+///
+/// let request = Request::builder().header("cookie", "sid=\"5e55%690n\"").body(())?;
 /// let (head, ()) = request.into_parts();
 /// assert_eq!(session.extract(&head)?, session.key("5e55i0n"));
 ///
@@ -50,10 +60,13 @@ impl Cookie {
         name.try_into().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The key of this value.
+    /// The key of this value, which is decoded already: with or without quotes around it.
     #[must_use]
     pub fn key(&self, value: impl AsRef<[u8]>) -> Key {
-        Key::default().with_secret(value)
+        let value = value.as_ref();
+        let opened = value.strip_prefix(b"\"");
+        let unquoted = opened.and_then(|it| it.strip_suffix(b"\""));
+        Key::default().with_secret(unquoted.unwrap_or(value))
     }
 
     fn malformed(&self, what: &str) -> KeyError {
@@ -90,19 +103,23 @@ impl KeyExtractor for Cookie {
     }
 
     fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
+        let own_name = decoded(self.name.as_bytes()).unwrap_or_default();
         // HTTP/2 may send each cookie in a field of its own.
         let fields = head.headers.get_all(COOKIE).iter();
         let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
         let mut values = pairs.filter_map(|pair| {
             let at = pair.iter().position(|byte| *byte == b'=')?;
-            let (name, value) = (&pair[..at], &pair[at + 1..]);
-            (name.trim_ascii() == self.name.as_bytes()).then_some(value.trim_ascii())
+            let is_it = decoded(&pair[..at])? == own_name;
+            is_it.then(|| decoded(&pair[at + 1..]))
         });
         match (values.next(), values.next()) {
             (None, _) => Ok(None),
-            (Some([]), None) => Err(self.malformed("is empty")),
-            (Some(value), None) => Ok(Some(self.key(value))),
             (Some(_), Some(_)) => Err(self.malformed("is named twice")),
+            (Some(value), None) => match value.as_deref() {
+                None => Err(self.malformed("is no UTF-8")),
+                Some("" | "\"\"") => Err(self.malformed("is empty")),
+                Some(value) => Ok(Some(self.key(value))),
+            },
         }
     }
 
@@ -110,7 +127,27 @@ impl KeyExtractor for Cookie {
         format!("cookie.{}", self.name).into()
     }
 
-    fn is_secret(&self) -> bool {
-        true
+    fn key_of_text(&self, text: &str) -> Option<Key> {
+        Key::of_hash(text).or_else(|| Some(self.key(&*decoded(text.as_bytes())?)))
     }
+}
+
+/// A name or a value as the crate `cookie` reads it: without the blanks around it, and
+/// percent-decoded. What is no escape stands for itself. `None` if it is no UTF-8.
+fn decoded(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(bytes).ok()?.trim();
+    if !text.contains('%') {
+        return Some(text.into());
+    }
+    let mut pieces = text.split('%');
+    let mut decoded = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        let digits = piece
+            .get(..2)
+            .filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()));
+        let escaped = digits.and_then(|it| u8::from_str_radix(it, 16).ok());
+        decoded.push(escaped.unwrap_or(b'%'));
+        decoded.extend_from_slice(&piece.as_bytes()[escaped.map_or(0, |_| 2)..]);
+    }
+    String::from_utf8(decoded).ok().map(Cow::Owned)
 }

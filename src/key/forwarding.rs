@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::{HeaderMap, HeaderName, header};
 
 /// The most elements of a field that are read: more than any real chain of proxies writes.
-const MAX_HOPS: usize = 64;
+pub(super) const MAX_HOPS: usize = 64;
 /// The most bytes of a field that are read, from the right.
 const MAX_BYTES: usize = 8 * 1024;
 

@@ -26,9 +26,10 @@ const CREDENTIALS: [&str; 8] = [
 /// So limit by a field only if a proxy or a layer outside of this one has checked it, or
 /// [join](crate::key) it with an address.
 ///
-/// Several lines of the field count as one value, in their order. A request without the field has
-/// an [absent](super::KeyErrorKind::Absent) key, and is answered with a 400. Where all requests
-/// without it are to share one key, say `.or(Everyone)`.
+/// One key is one value, byte by byte, without the blanks around it. A request without the field
+/// has an [absent](super::KeyErrorKind::Absent) key, and is answered with a 400. Where all requests
+/// without it are to share one key, say `.or(Everyone)`. A field that is there twice is
+/// [malformed](super::KeyErrorKind::Malformed): the caller that checked it may have read either.
 ///
 /// The values of `Api-Key`, `Authorization`, `Cookie`, `Proxy-Authorization`, `X-Access-Token`,
 /// `X-Api-Key`, `X-Auth-Token` and `X-Csrf-Token` are stored as a hash. Use [`Header::secret`] for
@@ -96,23 +97,24 @@ impl KeyExtractor for Header {
 
     fn find(&self, head: &Parts) -> Result<Option<Key>, KeyError> {
         let mut lines = head.headers.get_all(&self.name).iter();
-        let Some(first) = lines.next() else {
-            return Ok(None);
-        };
-        let mut value = Cow::Borrowed(first.as_bytes());
-        for line in lines {
-            // No line holds a line feed, so lines cannot be mistaken for one another.
-            value.to_mut().push(b'\n');
-            value.to_mut().extend_from_slice(line.as_bytes());
+        match (lines.next(), lines.next()) {
+            (Some(_), Some(_)) => {
+                let message = format!("the request has two {} header fields", self.name);
+                Err(KeyError::malformed(message))
+            }
+            // HTTP/2 may leave blanks around it.
+            (line, _) => Ok(line.map(|line| self.key(line.as_bytes().trim_ascii()))),
         }
-        Ok(Some(self.key(value)))
     }
 
     fn mark(&self) -> Cow<'static, str> {
         format!("header.{}", self.name).into()
     }
 
-    fn is_secret(&self) -> bool {
-        self.secret
+    fn key_of_text(&self, text: &str) -> Option<Key> {
+        match !self.secret && text.contains('%') {
+            true => Key::of_text(text),
+            false => Key::of_hash(text).or_else(|| Some(self.key(text))),
+        }
     }
 }

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Extensions, HeaderMap};
 use ipnet::IpNet;
 
-use super::forwarding::Forwarding;
+use super::forwarding::{Forwarding, MAX_HOPS};
 use super::key::Key;
 use super::key_extractor::KeyExtractor;
 use crate::error::KeyError;
@@ -88,7 +88,8 @@ fn connect_info(_: &Parts) -> Option<SocketAddr> {
     None
 }
 
-/// The address of the socket's peer as the key. IPv6 addresses count by their /64 network.
+/// The address of the socket's peer as the key. IPv6 addresses count by their /64 network, and
+/// those that hold the IPv4 address of a client as that [client](crate::ClientIp#one-client).
 ///
 /// Behind a proxy every request has the proxy's address: use [`ClientIp`](crate::ClientIp) there.
 ///
@@ -169,6 +170,10 @@ impl KeyExtractor for PeerIp {
         "peer-ip".into()
     }
 
+    fn key_of_text(&self, text: &str) -> Option<Key> {
+        ClientIp::behind([]).key_of_text(text)
+    }
+
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
         let field = proxy_field(fields)?;
         Some(Warning::named(WarningKind::PeerIpBehindProxy, field))
@@ -188,13 +193,26 @@ impl KeyExtractor for PeerIp {
 ///   is its peer.
 ///
 /// An element that is no address ends the reading: the last address before it is the client's. At
-/// most 64 elements and 8 KiB are read. IPv6 addresses count by their /64 network unless
-/// [`ClientIp::ipv6_prefix`] says otherwise.
+/// most 64 elements and 8 KiB are read.
+///
+/// # One client
+///
+/// An IPv4 address is one client. IPv6 addresses count by their /64 network unless
+/// [`ClientIp::ipv6_prefix`] says otherwise. An IPv6 address that holds the IPv4 address of a
+/// client counts as that IPv4 address, whatever the prefix: IPv4-mapped (`::ffff:203.0.113.9`),
+/// behind a NAT64 with the well-known prefix (`64:ff9b::203.0.113.9`,
+/// [RFC 6052](https://www.rfc-editor.org/rfc/rfc6052)), and all of a 6to4 site
+/// (`2002:cb00:7109::/48`, [RFC 3056](https://www.rfc-editor.org/rfc/rfc3056)). The clients of a
+/// NAT64 with another prefix are one /64 network: have it tell their addresses in a field.
 ///
 /// # Trust
 ///
-/// Trust only proxies of your own that append to the field or overwrite it. Every client inside a
+/// Trust only the service's proxies that append to the field or overwrite it. Every client inside a
 /// trusted network can choose the address by which it is limited.
+///
+/// Networks are compared with addresses as they stand: of those in IPv6 only an IPv4-mapped one is
+/// in a network of IPv4. For a proxy behind a NAT64 name its IPv6 network,
+/// `64:ff9b::10.0.0.0/104` for `10.0.0.0/8`.
 ///
 /// The reading begins with the socket's peer, so the server has to provide it, as for
 /// [`PeerIp`]: `axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>())`.
@@ -223,6 +241,9 @@ enum Trust {
 }
 
 impl ClientIp {
+    /// The most proxies of [`behind_hops`](Self::behind_hops).
+    pub const MAX_HOPS: usize = MAX_HOPS;
+
     /// The client behind proxies whose addresses are in these networks. Without networks, the same
     /// as [`PeerIp`](crate::PeerIp).
     pub fn behind(networks: impl IntoIterator<Item = IpNet>) -> Self {
@@ -231,8 +252,10 @@ impl ClientIp {
         ))
     }
 
-    /// The client behind exactly this many proxies, whatever their addresses. With 0, the same as
-    /// [`PeerIp`](crate::PeerIp).
+    /// The client behind exactly this many proxies, whatever their addresses: 0 to 64. With 0, the
+    /// same as [`PeerIp`](crate::PeerIp). More than 64 addresses of a request are never read, so
+    /// with a larger number every key is the peer, which is a
+    /// [warning](crate::warning::WarningKind::FewerHops).
     #[must_use]
     pub fn behind_hops(proxies: usize) -> Self {
         Self::new(Trust::Hops(proxies))
@@ -254,8 +277,8 @@ impl ClientIp {
         self
     }
 
-    /// How many leading bits of an IPv6 address count. More than 128 are the same as 128. Default:
-    /// 64.
+    /// How many leading bits of an IPv6 address count, if it does not hold the IPv4 address of a
+    /// [client](Self#one-client). More than 128 are the same as 128. Default: 64.
     #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);
@@ -273,8 +296,8 @@ impl ClientIp {
         self
     }
 
-    /// The address of the client that sent the request with this head, whole. IPv4 addresses in
-    /// IPv6 are IPv4 addresses.
+    /// The address of the client that sent the request with this head, whole. IPv4-mapped addresses
+    /// are IPv4 addresses.
     ///
     /// ```
     /// use http::Request;
@@ -367,6 +390,14 @@ impl KeyExtractor for ClientIp {
         "client-ip".into()
     }
 
+    fn key_of_text(&self, text: &str) -> Option<Key> {
+        let text = text.replace("%3A", ":");
+        let network = text.parse::<IpNet>().ok();
+        let network = network.filter(|it| it.prefix_len() == self.ipv6_prefix);
+        let ip = text.parse().ok().or_else(|| Some(network?.addr()))?;
+        Some(self.key(ip))
+    }
+
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
         let proxies = match self.trust {
             Trust::Hops(proxies) => proxies,
@@ -414,13 +445,27 @@ pub(crate) fn unmapped(network: IpNet) -> IpNet {
 /// How many leading bits of an IPv6 address identify a customer: most customers get a whole /64.
 const IPV6_PREFIX: u8 = 64;
 
-/// The key of an address: all of an IPv4 address, and the first `ipv6_prefix` bits of an IPv6
-/// address.
+/// The address of the client that sends from this one: IPv4 of an address that is IPv4-mapped, of a
+/// NAT64 or of a 6to4 site.
+fn client(ip: IpAddr) -> IpAddr {
+    let IpAddr::V6(ipv6) = ip else {
+        return ip;
+    };
+    match ipv6.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)).into()
+        }
+        _ => ip.to_canonical(),
+    }
+}
+
+/// The key of an address: all of the IPv4 address of a client, or the first `ipv6_prefix` bits of
+/// an IPv6 address.
 fn ip_key(ip: IpAddr, ipv6_prefix: u8) -> Key {
     // Longer than any address with its prefix.
     let mut text = [0_u8; 64];
     let mut rest = &mut text[..];
-    let written = match ip.to_canonical() {
+    let written = match client(ip) {
         IpAddr::V4(ip) => write!(rest, "{ip}"),
         IpAddr::V6(ip) if ipv6_prefix >= 128 => write!(rest, "{ip}"),
         IpAddr::V6(ip) => {
@@ -436,7 +481,7 @@ fn ip_key(ip: IpAddr, ipv6_prefix: u8) -> Key {
 
 impl From<IpAddr> for Key {
     /// The key that [`PeerIp`](crate::PeerIp) makes of a peer with this address: IPv6 addresses
-    /// count by their /64 network.
+    /// count by their /64 network, or as the [client](crate::ClientIp#one-client) in them.
     fn from(ip: IpAddr) -> Self {
         ip_key(ip, IPV6_PREFIX)
     }

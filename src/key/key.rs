@@ -14,7 +14,8 @@ const MAX_PLAIN_PART: usize = 64;
 /// Two keys are equal only if they have the same parts: `("a:b", "c")` is not `("a", "b:c")`.
 /// Whatever bytes a part holds, the key is printable ASCII without blanks, `{` and `}`, so no
 /// client can break a protocol or choose a slot of a Redis cluster with it. A part of more than 64
-/// bytes, and a part that is [secret](Key::with_secret), is stored as 128 bits of its SHA-256.
+/// bytes, and a part that is [secret](Key::with_secret), is stored as 128 bits of its SHA-256. An
+/// empty part is `%`.
 ///
 /// ```
 /// use tidegate::Key;
@@ -42,7 +43,7 @@ pub struct Key {
     encoded: String,
     parts: u32,
     /// Whether it was made of an address and nothing else.
-    is_address: bool,
+    pub(crate) is_address: bool,
 }
 
 impl Key {
@@ -54,6 +55,10 @@ impl Key {
             return self.with_secret(part);
         }
         self.separate();
+        if part.is_empty() {
+            // No escaped part is this, and a key without parts has another text.
+            self.encoded.push('%');
+        }
         escape(part, &mut self.encoded);
         self
     }
@@ -98,6 +103,13 @@ impl Key {
         }
     }
 
+    /// The key of one part that is stored as a hash, of its text.
+    pub(super) fn of_hash(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix('#')?;
+        let is_hash = digits.len() == 32 && digits.bytes().all(|it| it.is_ascii_hexdigit());
+        is_hash.then(|| Self::of_text(text))?
+    }
+
     /// The key of one part that this key is within alternatives, behind the mark of its extractor.
     /// Addresses have no mark. No other part contains a `|`, and nothing but several parts in one
     /// stands between `<` and `>`, so what is equal has the same mark and the same parts.
@@ -117,9 +129,7 @@ impl Key {
         }
     }
 
-    /// The key with this [text](Self::as_str); `None` if no key has it. An empty text is that of a
-    /// key without parts.
-    #[cfg(feature = "page")]
+    /// The key with this [text](Self::as_str); `None` if no key has it.
     pub(crate) fn of_text(text: &str) -> Option<Self> {
         let is_possible = |byte: u8| is_plain(byte) || b":%#~|<>".contains(&byte);
         if !text.bytes().all(is_possible) {
@@ -143,10 +153,7 @@ impl Key {
         })
     }
 
-    /// The encoded parts, joined by `:`.
-    ///
-    /// A key without parts and a key of one empty part both give the empty string.
-    /// [`Key::is_empty`] distinguishes them.
+    /// The encoded parts, joined by `:`. Only a key without parts gives the empty string.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.encoded

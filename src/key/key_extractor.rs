@@ -66,10 +66,11 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether its keys have [a hash](Key::with_secret) in place of one value, which is secret. An
-    /// extractor around another one passes the question on. Default: no.
-    fn is_secret(&self) -> bool {
-        false
+    /// The key of a value as a person writes it, such as an address or a token, or of the text of
+    /// that key; `None` if it makes no key of such a text. An extractor around another one passes the
+    /// question on. Default: `None`, and an operator's text counts as that of a key.
+    fn key_of_text(&self, _text: &str) -> Option<Key> {
+        None
     }
 
     /// A mistake in the set-up that a request with these fields shows; see [`Warning`]. An
@@ -166,8 +167,8 @@ impl<T: KeyExtractor + ?Sized> KeyExtractor for Arc<T> {
         T::alternatives(self)
     }
 
-    fn is_secret(&self) -> bool {
-        T::is_secret(self)
+    fn key_of_text(&self, text: &str) -> Option<Key> {
+        T::key_of_text(self, text)
     }
 
     fn warning(&self, fields: &HeaderMap) -> Option<Warning> {
