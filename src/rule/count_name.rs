@@ -29,7 +29,7 @@ impl CountName {
 
     /// A hash of the id and the key: prefixes hardly ever tell two names apart.
     pub(crate) fn hash(&self) -> u64 {
-        self.rule.id_hash.rotate_left(32) ^ self.key_hash
+        self.rule.computed().id_hash.rotate_left(32) ^ self.key_hash
     }
 
     /// What the name is joined of: the prefix, the id and the key behind a separator. A rule

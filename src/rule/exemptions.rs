@@ -7,6 +7,13 @@ use ipnet::IpNet;
 use crate::key::ip::{ClientIp, PeerIp, proxy_field};
 use crate::warning::{Warning, WarningKind};
 
+/// What a file says for all its rules.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FileSwitches {
+    pub(crate) is_shadow: bool,
+    pub(crate) exemptions: Exemptions,
+}
+
 /// The requests that a file exempts from a rule. Any one of the lists exempts a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Exemptions {
@@ -20,11 +27,13 @@ pub(crate) struct Exemptions {
 }
 
 impl Exemptions {
-    /// The requests that one of both exempts. The address of the clients is found as by `self`.
+    /// The requests that one of both exempts. The address of the clients is found as by `self`, or
+    /// else as by `other`.
     pub(crate) fn and(mut self, other: &Self) -> Self {
         self.paths.extend_from_slice(&other.paths);
         self.methods.extend_from_slice(&other.methods);
         self.networks.extend_from_slice(&other.networks);
+        self.client_ip = self.client_ip.or_else(|| other.client_ip.clone());
         self
     }
 
@@ -54,7 +63,7 @@ impl Exemptions {
     fn address(&self, head: &Parts) -> Option<IpAddr> {
         match &self.client_ip {
             Some(client_ip) => client_ip.address(head).ok(),
-            // Behind a proxy the peer is the proxy, whoever sent the request.
+            // Behind a proxy the peer is always the proxy.
             None if proxy_field(&head.headers).is_some() => None,
             None => PeerIp.address(head).ok(),
         }

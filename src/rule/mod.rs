@@ -24,6 +24,7 @@
 // Without a file, nothing tells where rules come from.
 #![cfg_attr(not(feature = "config"), allow(dead_code))]
 
+mod computed;
 mod count_name;
 mod exemptions;
 mod outcomes;
@@ -31,17 +32,21 @@ mod plans;
 mod policy;
 mod quotas;
 pub(crate) mod rule;
+mod rule_error;
 pub(crate) mod rules;
 mod share;
 mod shared_rules;
 
 pub(crate) use count_name::CountName;
 pub(crate) use exemptions::Exemptions;
+#[cfg(feature = "config")]
+pub(crate) use exemptions::FileSwitches;
 pub(crate) use outcomes::Outcomes;
 pub use plans::Plan;
 pub use policy::Policy;
 pub use quotas::Quotas;
-pub use rule::{OnError, Rule, RuleError};
+pub use rule::{OnError, Rule};
+pub use rule_error::RuleError;
 pub use rules::Rules;
 pub use share::Share;
 pub use shared_rules::SharedRules;

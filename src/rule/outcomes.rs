@@ -4,20 +4,32 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::rule::{Rule, RuleError};
+use super::rule::Rule;
+use super::rule_error::RuleError;
 
 impl Rule {
     /// Gives a request's charge back when its response has one of these outcomes: a class of HTTP
     /// statuses such as `"2xx"`, a status such as `"304"`, or a gRPC status such as `"grpc-0"`. So
-    /// only failed logins count, for example. Default: nothing is given back.
+    /// only failed logins count, for example. `"denied"` is always among them: an inner layer of the
+    /// same [`Limits`](crate::Limits) has denied the request, so that two rules in a row do not
+    /// both count a request that only one of them denies. Default: nothing is given back.
     ///
     /// A request is charged first, as ever, and given back when the head of its response is there:
     /// while five logins of five allowed ones are in progress, a sixth is denied, also if all five
     /// are good. A request stays charged if it is dropped before that, if the inner service ends
-    /// with an error, and if an inner layer of this crate answered in the place of the handler,
-    /// with a denial or a failure. The fields of a response say what was left before its own charge
-    /// is given back, and the retry-after of a denial knows of no charge that will be. A shadow
-    /// rule and a [candidate](Self::with_shadow) are given back alike.
+    /// with an error, and if an inner layer of this crate answered in the place of the handler, with
+    /// a failure, or with a denial of another `Limits`. The [`Refused`](crate::layer::Refused) of a
+    /// check that the handler returns is a denial like that of an inner layer: such a 429 is no
+    /// outcome for `"429"`, and the 429 that a handler makes by itself is one. The fields of a
+    /// response say what was left before its own charge is given back. A shadow rule and a
+    /// [candidate](Self::with_shadow) are given back alike.
+    ///
+    /// While requests of a key are in progress in this process whose charges would make room, the
+    /// fields of a denial say 1 second in place of the window; [`Decision::retry_after`] is the
+    /// store's. A layer that [waits](crate::RateLimitLayer::wait) lets such a request wait for
+    /// them.
+    ///
+    /// [`Decision::retry_after`]: crate::Decision::retry_after
     ///
     /// A response to a [gRPC request](crate::callback::is_grpc) is HTTP 200 whatever happened, so
     /// there only gRPC statuses apply, and only to a field `grpc-status` in the head. Most answers
@@ -44,108 +56,85 @@ impl Rule {
     ///
     /// [`RuleError`] if one of them is no outcome, or if there is none.
     pub fn with_refund_on<'a>(
-        mut self,
+        self,
         outcomes: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, RuleError> {
-        self.refund_on = Some(Arc::new(Outcomes::parse(outcomes)?));
-        Ok(self.remade())
+        let outcomes = Arc::new(Outcomes::parse(outcomes)?);
+        Ok(self.with(|it| it.refund_on = Some(outcomes)))
     }
 
     /// The outcomes for which a charge is given back, as [`with_refund_on`](Self::with_refund_on)
-    /// takes them: classes, statuses, gRPC statuses.
+    /// takes them: classes, statuses, gRPC statuses; `"denied"` where there is no other one.
     pub fn refund_on(&self) -> impl Iterator<Item = String> {
         self.outcomes().into_iter().flat_map(Outcomes::texts)
     }
 
     /// The same, to be compared with.
     pub(crate) fn outcomes(&self) -> Option<&Outcomes> {
-        self.refund_on.as_deref()
+        self.settings.refund_on.as_deref()
     }
 }
 
 /// The outcomes for which a rule gives a request's charge back: see
-/// [`Rule::with_refund_on`](crate::Rule::with_refund_on).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Outcomes {
-    /// A bit for each class of HTTP statuses: bit 2 for `2xx`.
-    classes: u8,
-    statuses: Vec<StatusCode>,
-    /// A bit for each gRPC status.
-    grpc: u32,
-}
+/// [`Rule::with_refund_on`](crate::Rule::with_refund_on). Classes, statuses, gRPC statuses; without
+/// [`DENIED`](Self::DENIED), which is always among them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outcomes(Vec<Box<str>>);
 
 impl Outcomes {
     /// What an outcome may be, for messages.
     pub(crate) const EXPECTED: &str =
-        "\"1xx\" to \"5xx\", a status such as \"304\", or \"grpc-0\" to \"grpc-16\"";
+        "\"1xx\" to \"5xx\", a status such as \"304\", \"grpc-0\" to \"grpc-16\", or \"denied\"";
+
+    /// An inner layer has denied the request. It is always among them.
+    const DENIED: &str = "denied";
 
     /// Those of a list with at least one.
     pub(crate) fn parse<'a>(list: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
-        let mut outcomes = Self::default();
-        for text in list {
-            if !outcomes.add(text) {
-                return Err(RuleError::NoOutcome(text.to_owned()));
-            }
+        let mut outcomes: Vec<Box<str>> = list.into_iter().map(Into::into).collect();
+        if outcomes.is_empty() {
+            return Err(RuleError::NoOutcomes);
         }
-        match outcomes == Self::default() {
-            true => Err(RuleError::NoOutcomes),
-            false => Ok(outcomes),
+        if let Some(text) = outcomes.iter().find(|text| !is_outcome(text.as_bytes())) {
+            return Err(RuleError::NoOutcome(text.to_string()));
         }
-    }
-
-    /// Adds an outcome; false if the text is none.
-    fn add(&mut self, text: &str) -> bool {
-        match text.as_bytes() {
-            [class @ b'1'..=b'5', b'x', b'x'] => self.classes |= 1 << (class - b'0'),
-            [b'1'..=b'5', _, _] => match text.parse() {
-                Ok(status) if !self.statuses.contains(&status) => self.statuses.push(status),
-                Ok(_) => {}
-                Err(_) => return false,
-            },
-            [b'g', b'r', b'p', b'c', b'-', status @ ..] => match grpc_status(status) {
-                Some(status) => self.grpc |= 1 << status,
-                None => return false,
-            },
-            _ => return false,
-        }
-        true
+        outcomes.retain(|text| **text != *Self::DENIED);
+        outcomes.sort_by_cached_key(|text| (text.len(), !text.ends_with("xx"), text.clone()));
+        outcomes.dedup();
+        Ok(Self(outcomes))
     }
 
     /// Whether the status of a response to an HTTP request is among them.
     pub(crate) fn contain_http(&self, status: StatusCode) -> bool {
-        self.classes
-            & 1_u8
-                .checked_shl(u32::from(status.as_u16() / 100))
-                .unwrap_or(0)
-            != 0
-            || self.statuses.contains(&status)
+        let is_its = |text: &str| match text.strip_suffix("xx") {
+            Some(class) => status.as_str().starts_with(class),
+            None => status.as_str() == text,
+        };
+        self.0.iter().any(|text| is_its(text))
     }
 
     /// Whether the value of a `grpc-status` is among them.
     pub(crate) fn contain_grpc(&self, status: &[u8]) -> bool {
-        grpc_status(status).is_some_and(|status| self.grpc & 1 << status != 0)
+        let mut grpc = self.0.iter().filter_map(|text| text.strip_prefix("grpc-"));
+        grpc.any(|text| text.as_bytes() == status)
     }
 
     /// What [`parse`](Self::parse) makes these of: classes, statuses, gRPC statuses.
     pub(super) fn texts(&self) -> impl Iterator<Item = String> {
-        let classes = (1..=5).filter(|class| self.classes & 1 << class != 0);
-        let classes = classes.map(|class| format!("{class}xx"));
-        let statuses = self
-            .statuses
-            .iter()
-            .map(|status| status.as_str().to_owned());
-        let grpc = (0..=16).filter(|status| self.grpc & 1 << status != 0);
-        let grpc = grpc.map(|status| format!("grpc-{status}"));
-        classes.chain(statuses).chain(grpc)
+        let denied = self.0.is_empty().then_some(Self::DENIED);
+        let texts = self.0.iter().map(|text| &**text).chain(denied);
+        texts.map(ToOwned::to_owned)
     }
 }
 
-/// A gRPC status: 0 to 16, without leading zeros.
-fn grpc_status(text: &[u8]) -> Option<u8> {
-    match *text {
-        [digit @ b'0'..=b'9'] => Some(digit - b'0'),
-        [b'1', digit @ b'0'..=b'6'] => Some(10 + digit - b'0'),
-        _ => None,
+/// A class or a status of HTTP, a status of gRPC without leading zeros, or a denial.
+fn is_outcome(text: &[u8]) -> bool {
+    match text {
+        [b'1'..=b'5', b'x', b'x'] | [b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'] => true,
+        [b'g', b'r', b'p', b'c', b'-', status @ ..] => {
+            matches!(status, [b'0'..=b'9'] | [b'1', b'0'..=b'6'])
+        }
+        _ => text == Outcomes::DENIED.as_bytes(),
     }
 }
 

@@ -1,11 +1,12 @@
-use std::collections::HashMap;
-use std::fmt;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use super::policy::Policy;
 use super::quotas::Quotas;
-use super::rule::{Made, Rule, RuleError, longest_life};
+use super::rule::{Rule, RuleSettings};
+use super::rule_error::RuleError;
+use super::share::Share;
+use crate::algorithm::Algorithm;
 use crate::quota::Quota;
 use crate::sync::lock;
 
@@ -67,7 +68,7 @@ impl Rule {
     ///
     /// let pro = Quotas::new([Quota::per_minute(600)])?;
     /// let rule = Rule::new("api", [Quota::per_minute(10)])?.with_plan("pro", pro)?;
-    /// let pro = Arc::new(rule).of_plan("pro").expect("it stands above");
+    /// let pro = Arc::new(rule).of_plan("pro").expect("it was added");
     /// assert_eq!((pro.plan(), pro.quotas()[0].max()), (Some("pro"), 600));
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
@@ -76,68 +77,95 @@ impl Rule {
     ///
     /// [`RuleError`] if the name is empty, if there is a plan of this name, or if the rule has a
     /// lease that makes a window of ten years longer.
-    pub fn with_plan(mut self, name: &str, quotas: Quotas) -> Result<Self, RuleError> {
-        if name.is_empty() {
-            return Err(RuleError::EmptyPlan);
-        }
-        let Err(at) = self.plans.binary_search_by(|plan| (*plan.name).cmp(name)) else {
-            return Err(RuleError::SamePlan(name.to_owned()));
-        };
-        let mut plans = std::mem::take(&mut self.plans).into_vec();
-        let name = name.into();
-        plans.insert(at, PlanQuotas { name, quotas });
-        self.plans = plans.into();
-        self.count_along(&[]);
-        self.checked_life()
+    pub fn with_plan(self, name: &str, quotas: Quotas) -> Result<Self, RuleError> {
+        self.with_plans([(name, quotas)])
     }
 
-    pub(crate) const fn has_plans(&self) -> bool {
-        !self.plans.is_empty()
+    /// Adds several [plans](Self::with_plan) together: thousands of them in a moment, where adding
+    /// each by itself takes time by the square of their number.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_plan`](Self::with_plan).
+    pub fn with_plans<Name: AsRef<str>>(
+        self,
+        plans: impl IntoIterator<Item = (Name, Quotas)>,
+    ) -> Result<Self, RuleError> {
+        let new = plans.into_iter().map(|(name, quotas)| PlanQuotas {
+            name: name.as_ref().into(),
+            quotas,
+        });
+        let mut plans: Vec<_> = self.settings.plans.iter().cloned().chain(new).collect();
+        plans.sort_by(|one, other| one.name.cmp(&other.name));
+        if plans.first().is_some_and(|first| first.name.is_empty()) {
+            return Err(RuleError::EmptyPlan);
+        }
+        if let Some(same) = plans.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            return Err(RuleError::SamePlan(same[0].name.to_string()));
+        }
+        self.with(|it| it.plans = plans.into()).checked_life()
+    }
+
+    pub(crate) fn has_plans(&self) -> bool {
+        !self.settings.plans.is_empty()
     }
 
     /// The names of its plans, in alphabetical order.
     pub fn plans(&self) -> impl Iterator<Item = &str> {
-        self.plans.iter().map(|plan| &*plan.name)
+        self.settings.plans.iter().map(|plan| &*plan.name)
     }
 
     /// The names of its policies, and of those of its plans.
     pub(crate) fn all_policy_names(&self) -> Vec<String> {
-        let of_plans = self.plans.iter();
-        let of_plans = of_plans.flat_map(|plan| plan.quotas.policies(&self.path));
-        let all = self.policies.iter().cloned().chain(of_plans);
-        let mut names: Vec<String> = Vec::new();
-        for policy in all {
-            if !names.iter().any(|known| known == policy.name()) {
-                names.push(policy.name().to_owned());
-            }
-        }
-        names
+        let of_plans = self.settings.plans.iter();
+        let of_plans = of_plans.flat_map(|plan| plan.quotas.policies(self.path()));
+        let all = self.policies().iter().cloned().chain(of_plans);
+        let names = all.map(|policy| policy.name().to_owned());
+        let mut known = HashSet::new();
+        names.filter(|name| known.insert(name.clone())).collect()
     }
 
     /// The plan that this rule is made for; `None` for a rule with its own quotas.
     #[must_use]
     pub fn plan(&self) -> Option<&str> {
-        self.plan.as_deref()
+        match &self.settings.chosen {
+            Chosen::Plan(plan) => Some(&plan.name),
+            Chosen::Own | Chosen::Given(_) => None,
+        }
     }
 
     fn derived(&self) -> &DerivedRules {
-        self.made
-            .derived
-            .get_or_init(|| Arc::new(DerivedRules::of(self)))
+        self.computed().derived.get_or_init(|| {
+            let of_plans = self.settings.plans.iter().map(|_| OnceLock::new());
+            Arc::new(DerivedRules {
+                of_plans: of_plans.collect(),
+                ..DerivedRules::default()
+            })
+        })
     }
 
     /// The rule that a request without a plan is decided by.
     #[inline]
     pub(crate) fn for_no_plan(self: Arc<Self>) -> Arc<Self> {
-        let of_given = self.made.derived.get().and_then(|it| it.own(&self));
-        of_given.unwrap_or(self)
+        match self.computed().derived.get() {
+            Some(derived) if derived.is_given() => derived.rule(&self, Chosen::Own),
+            _ => self,
+        }
     }
 
     /// The rule that decides by the quotas of this plan, for code that asks a store by itself;
     /// `None` if there is no such plan.
     #[must_use]
     pub fn of_plan(self: &Arc<Self>, name: &str) -> Option<Arc<Self>> {
-        self.derived().plan(self, name)
+        let (plans, derived) = (&self.settings.plans, self.derived());
+        let at = plans.binary_search_by(|plan| (*plan.name).cmp(name)).ok()?;
+        let chosen = || Chosen::Plan(plans[at].clone());
+        if derived.is_given() {
+            return Some(derived.rule(self, chosen()));
+        }
+        let of_plan = derived.of_plans.get(at)?;
+        let made = of_plan.get_or_init(|| self.with_chosen(chosen(), &self.computed().others));
+        Some(Arc::clone(made))
     }
 
     /// The rule that decides by other quotas, as
@@ -146,7 +174,26 @@ impl Rule {
     /// do not count for the others.
     #[must_use]
     pub fn of_quotas(self: &Arc<Self>, quotas: Arc<Quotas>) -> Arc<Self> {
-        self.derived().given(self, quotas)
+        let derived = self.derived();
+        derived.is_given.store(true, Ordering::Relaxed);
+        derived.rule(self, Chosen::Given(quotas))
+    }
+
+    /// Whether a request has chosen its quotas: a plan, or quotas from code.
+    #[cfg(feature = "page")]
+    pub(crate) fn is_chosen(&self) -> bool {
+        self.settings.chosen != Chosen::Own
+    }
+
+    /// The rule with what a request has chosen under `last`, which was made of it or of an earlier
+    /// rule of its path.
+    #[cfg(feature = "page")]
+    pub(crate) fn chosen_as(self: &Arc<Self>, last: &Self) -> Option<Arc<Self>> {
+        match &last.settings.chosen {
+            Chosen::Given(quotas) => Some(self.of_quotas(Arc::clone(quotas))),
+            Chosen::Plan(plan) => self.of_plan(&plan.name),
+            Chosen::Own => None,
+        }
     }
 
     /// Whether this request is the first one that has an unknown plan.
@@ -157,147 +204,153 @@ impl Rule {
 
     /// The quotas of the rule, and those of its plans.
     pub(crate) fn all_quotas(&self) -> impl Iterator<Item = Quota> {
-        let of_plans = self
-            .plans
-            .iter()
-            .flat_map(|plan| plan.quotas.iter().copied());
-        self.quotas().iter().copied().chain(of_plans)
+        self.settings.all_quotas()
     }
 
-    /// Makes takes count under `others`, too; without others, under the quotas of all plans.
-    pub(super) fn count_along(&mut self, others: &[Quota]) {
-        self.others = match others {
-            [] => self.all_quotas().collect(),
-            others => others.into(),
+    /// The settings of a rule that is made of this one, and counts under these quotas, too.
+    pub(super) fn made_of(&self, others: Arc<OtherQuotas>) -> RuleSettings {
+        let (settings, computed) = (&self.settings, self.computed());
+        let exemptions = computed.exemptions.as_ref();
+        RuleSettings {
+            plans: Arc::default(),
+            others: Some(others),
+            exemptions: Arc::clone(exemptions.unwrap_or(&settings.exemptions)),
+            file: None,
+            lease: computed.lease.unwrap_or_default(),
+            is_shadow: computed.is_shadow,
+            shadow: computed.shadow.clone(),
+            ..settings.clone()
+        }
+    }
+
+    /// This rule with other quotas. Takes count under `others`, too.
+    fn with_chosen(&self, chosen: Chosen, others: &Arc<OtherQuotas>) -> Arc<Self> {
+        let mut made = self.made_of(Arc::clone(others));
+        let (quotas, is_plan) = match &chosen {
+            Chosen::Own => (None, false),
+            Chosen::Plan(plan) => (Some(&plan.quotas), true),
+            Chosen::Given(quotas) => (Some(&**quotas), false),
         };
-        self.charge_along();
-        self.shorten_lease(others);
+        if let Some(quotas) = quotas {
+            made.policies = quotas.policies(self.path());
+        }
+        let is_own = !is_plan && made.policies == self.settings.policies;
+        made.shadow = made.shadow.filter(|_| is_own);
+        made.chosen = chosen;
+        Arc::new(Self::of(made))
+    }
+}
+
+/// The quotas that the charges of a rule have to count under, beside those of its policies. The
+/// rules of all its plans share them.
+#[derive(Debug, Default)]
+pub(super) struct OtherQuotas {
+    all: Box<[Quota]>,
+    /// At most 16, under which a charge counts as it does under all.
+    summary: Box<[Quota]>,
+    /// With a fallback's share of each, for the share and the cost that were asked for first.
+    shared: OnceLock<((Share, u64), Arc<Self>)>,
+}
+
+impl OtherQuotas {
+    pub(super) fn new(all: Box<[Quota]>, algorithm: Algorithm) -> Arc<Self> {
+        let summary = algorithm.shared_counters(&[], &all).into();
+        Arc::new(Self {
+            all,
+            summary,
+            shared: OnceLock::new(),
+        })
     }
 
-    /// Finds the quotas that takes are charged to along with the policies' own.
-    pub(super) fn charge_along(&mut self) {
-        let own: Vec<_> = self.policies.iter().map(Policy::quota).collect();
-        let along = self.counting.algorithm().counted_along(&own, &self.others);
-        self.quotas = own.into_iter().chain(along).collect();
-        self.life = longest_life(self.counting, &self.quotas);
+    /// Those that a take under `own` quotas is charged to along with these.
+    pub(super) fn shared_counters(&self, own: &[Quota], algorithm: Algorithm) -> Vec<Quota> {
+        algorithm.shared_counters(own, &self.summary)
     }
 
-    /// This rule with the quotas of a plan, or with quotas from code. Takes count under `others`,
-    /// too; without others, under the quotas of all plans.
-    fn with_other_quotas(
-        &self,
-        policies: Box<[Policy]>,
-        plan: Option<Arc<str>>,
-        others: &[Quota],
-    ) -> Self {
-        let all: Vec<_> = self.all_quotas().collect();
-        let is_own = plan.is_none() && policies == self.policies;
-        let mut rule = self.clone();
-        rule.shadow = rule.shadow.filter(|_| is_own);
-        (rule.policies, rule.plan) = (policies, plan);
-        (rule.plans, rule.made) = (Box::default(), Made::default());
-        rule.count_along(if others.is_empty() { &all } else { others });
-        rule
+    /// A share of each, for requests of this cost.
+    pub(super) fn of_share(&self, share: Share, algorithm: Algorithm, cost: u64) -> Arc<Self> {
+        let share_of = |quota: &Quota| {
+            let shared = share.quota(quota, algorithm, cost);
+            match quota.bounds() {
+                true => shared.bounding(),
+                false => shared,
+            }
+        };
+        let make = || Self::new(self.all.iter().map(share_of).collect(), algorithm);
+        let (known, shared) = self.shared.get_or_init(|| ((share, cost), make()));
+        match *known == (share, cost) {
+            true => Arc::clone(shared),
+            false => make(),
+        }
     }
 }
 
 /// A plan of a rule: its name and its quotas.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct PlanQuotas {
     pub(super) name: Arc<str>,
     pub(super) quotas: Quotas,
 }
 
 /// Which quotas apply to a request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Chosen {
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) enum Chosen {
     /// Those of the rule.
+    #[default]
     Own,
     /// Those of a plan of the rule.
-    Plan(Arc<str>),
+    Plan(PlanQuotas),
     /// Others, from code.
     Given(Arc<Quotas>),
 }
 
-/// More rules for quotas from code are not kept, but made anew for each request.
+/// More rules for quotas from code are not kept: those that were not used for longest are made anew.
 const MAX_KEPT: usize = 1_024;
 
 /// The rules that are made of one rule for other quotas than its own. They go with the rule.
 #[derive(Default)]
 pub(super) struct DerivedRules {
-    /// The rule of each plan, in the order of the plans.
-    of_plans: Box<[Arc<Rule>]>,
+    /// The rule of each plan, in the order of the plans, made when it is asked for first.
+    of_plans: Box<[OnceLock<Arc<Rule>>]>,
     /// Whether code has given quotas.
     is_given: AtomicBool,
     given: Mutex<GivenQuotas>,
-    pub(super) has_had_unknown_plan: AtomicBool,
+    has_had_unknown_plan: AtomicBool,
 }
 
 /// What quotas code has given, and the rules that count for these as well.
 #[derive(Default)]
 struct GivenQuotas {
     /// What every charge has to count under: see [`Algorithm::bound`](crate::Algorithm).
-    in_use: Vec<Quota>,
+    in_use: Option<Arc<OtherQuotas>>,
     /// With the number of their last use.
     rules: HashMap<Chosen, (Arc<Rule>, u64)>,
     uses: u64,
 }
 
 impl DerivedRules {
-    /// Those of a rule.
-    pub(super) fn of(rule: &Rule) -> Self {
-        let made = rule.plans.iter().map(|plan| {
-            let (policies, name) = (plan.quotas.policies(rule.path()), Arc::clone(&plan.name));
-            Arc::new(rule.with_other_quotas(policies, Some(name), &[]))
-        });
-        Self {
-            of_plans: made.collect(),
-            ..Self::default()
-        }
+    fn is_given(&self) -> bool {
+        self.is_given.load(Ordering::Relaxed)
     }
 
-    /// The rule that these are made of, which counts for quotas from code as well; `None` if there
-    /// are none, so that it is the rule itself.
-    pub(super) fn own(&self, rule: &Arc<Rule>) -> Option<Arc<Rule>> {
-        let is_given = self.is_given.load(Ordering::Relaxed);
-        is_given.then(|| lock(&self.given).rule(rule, Chosen::Own))
-    }
-
-    /// The rule of a plan, which counts for quotas from code as well.
-    pub(super) fn plan(&self, rule: &Arc<Rule>, name: &str) -> Option<Arc<Rule>> {
-        let of_plan = self.of_plan(name)?;
-        match (self.is_given.load(Ordering::Relaxed), &of_plan.plan) {
-            (true, Some(name)) => {
-                let chosen = Chosen::Plan(Arc::clone(name));
-                Some(lock(&self.given).rule(rule, chosen))
-            }
-            _ => Some(Arc::clone(of_plan)),
-        }
-    }
-
-    /// The rule with quotas from code.
-    pub(super) fn given(&self, rule: &Arc<Rule>, quotas: Arc<Quotas>) -> Arc<Rule> {
-        self.is_given.store(true, Ordering::Relaxed);
-        lock(&self.given).rule(rule, Chosen::Given(quotas))
-    }
-
-    pub(super) fn of_plan(&self, name: &str) -> Option<&Arc<Rule>> {
-        let order = |rule: &Arc<Rule>| rule.plan().cmp(&Some(name));
-        let at = self.of_plans.binary_search_by(order);
-        at.ok().map(|at| &self.of_plans[at])
+    /// The rule for what a request has chosen, which counts for quotas from code as well.
+    fn rule(&self, rule: &Arc<Rule>, chosen: Chosen) -> Arc<Rule> {
+        lock(&self.given).rule(rule, chosen)
     }
 }
 
 impl GivenQuotas {
     /// Every charge counts from now on for these quotas, too.
     fn use_quotas(&mut self, rule: &Rule, quotas: &Quotas) {
-        let mut all: Vec<Quota> = rule.all_quotas().collect();
-        all.extend(self.in_use.iter().chain(quotas.iter()));
-        let bound = rule.algorithm().algorithm().bound(&[], &all);
-        if bound != self.in_use {
+        let in_use = self.in_use.iter().flat_map(|it| &it.all);
+        let all = rule.computed().others.summary.iter().chain(in_use);
+        let all: Vec<_> = all.chain(quotas.iter()).copied().collect();
+        let algorithm = rule.algorithm().algorithm();
+        let bound = algorithm.bound(&[], &all).into_boxed_slice();
+        if self.in_use.as_ref().is_none_or(|it| it.all != bound) {
             // The rules that were made before count too little.
             self.rules.clear();
-            self.in_use = bound;
+            self.in_use = Some(OtherQuotas::new(bound, algorithm));
         }
     }
 
@@ -310,34 +363,15 @@ impl GivenQuotas {
         if let Chosen::Given(quotas) = &chosen {
             self.use_quotas(rule, quotas);
         }
-        let (policies, plan) = match &chosen {
-            Chosen::Own => (rule.policies().into(), None),
-            Chosen::Plan(name) => {
-                let quotas = rule.plans.iter().find(|plan| plan.name == *name);
-                let policies = quotas.map(|plan| plan.quotas.policies(rule.path()));
-                let policies = policies.unwrap_or_else(|| rule.policies().into());
-                (policies, Some(Arc::clone(name)))
-            }
-            Chosen::Given(quotas) => (quotas.policies(rule.path()), None),
-        };
-        let made = Arc::new(rule.with_other_quotas(policies, plan, &self.in_use));
+        let others = self.in_use.as_ref().unwrap_or(&rule.computed().others);
+        let made = rule.with_chosen(chosen.clone(), others);
         if self.rules.len() >= MAX_KEPT {
-            let last_uses = self
-                .rules
-                .iter()
-                .map(|(chosen, (_, last_use))| (last_use, chosen));
-            if let Some(oldest) = last_uses.min_by_key(|(last_use, _)| **last_use) {
-                let oldest = oldest.1.clone();
+            let oldest = self.rules.iter().min_by_key(|(_, (_, last_use))| *last_use);
+            if let Some(oldest) = oldest.map(|(chosen, _)| chosen.clone()) {
                 self.rules.remove(&oldest);
             }
         }
         self.rules.insert(chosen, (Arc::clone(&made), self.uses));
         made
-    }
-}
-
-impl fmt::Debug for DerivedRules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DerivedRules").finish_non_exhaustive()
     }
 }

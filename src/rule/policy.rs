@@ -66,8 +66,8 @@ impl Policy {
     }
 }
 
-/// Texts for clients that depend on nothing but a rule's policies. Whoever writes one first keeps
-/// it here.
+/// Texts for clients that depend on nothing but a rule's policies. The first caller that needs one
+/// writes it.
 #[derive(Clone, Default)]
 pub(crate) struct PolicyTexts {
     /// The field `RateLimit-Policy`.

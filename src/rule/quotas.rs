@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use super::policy::Policy;
-use super::rule::RuleError;
+use super::rule_error::RuleError;
 use crate::quota::{MAX_QUOTAS, Quota};
 
 /// The quotas of a plan or a customer, in place of those of a rule: 1 to 16, with or without names.
@@ -17,7 +19,7 @@ use crate::quota::{MAX_QUOTAS, Quota};
 /// # Ok::<(), tidegate::rule::RuleError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Quotas(Box<[(Option<Box<str>>, Quota)]>);
+pub struct Quotas(Arc<[(Option<Box<str>>, Quota)]>);
 
 impl Quotas {
     /// Quotas that clients see under the names that those of a [`Rule`](crate::Rule) have: the
@@ -44,7 +46,7 @@ impl Quotas {
     /// Quotas of which some have names. Errors name the others as in a rule of this path.
     pub(crate) fn of(
         path: &str,
-        quotas: Box<[(Option<Box<str>>, Quota)]>,
+        quotas: Arc<[(Option<Box<str>>, Quota)]>,
     ) -> Result<Self, RuleError> {
         let quotas = Self(quotas);
         check_policies(&quotas.policies(path))?;

@@ -2,23 +2,21 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::exemptions::Exemptions;
+use super::computed::Computed;
+use super::exemptions::{Exemptions, FileSwitches};
 use super::outcomes::Outcomes;
-use super::plans::{DerivedRules, PlanQuotas};
+use super::plans::{Chosen, OtherQuotas, PlanQuotas};
 use super::policy::{Policy, PolicyTexts};
 use super::quotas::check_policies;
-use super::share::Share;
-use crate::algorithm::{Algorithm, Counting};
-use crate::key::{KeyExtractor, escape, hash};
-use crate::quota::{MAX_QUOTAS, Quota};
-
-/// A lease is at most this part of the shortest window: so at least 98 % of a quota can be used.
-const LEASES_IN_WINDOW: u32 = 50;
+use super::rule_error::RuleError;
+use crate::algorithm::{Algorithm, AlgorithmConfig};
+use crate::key::KeyExtractor;
+use crate::quota::Quota;
 
 /// The limit of a path: one or more quotas, the key by which requests are counted, and the cost of
 /// a request.
 ///
-/// Every quota must have room for a request; the request is then charged to all of them at once.
+/// Every quota must have room for a request; the request is then charged to all of them together.
 ///
 /// ```
 /// use tidegate::{PeerIp, Quota, Rule};
@@ -30,52 +28,50 @@ const LEASES_IN_WINDOW: u32 = 50;
 /// ```
 #[derive(Clone)]
 pub struct Rule {
-    pub(super) path: Arc<str>,
-    /// The path and the algorithm, as the names of a store's keys contain them.
-    id: Box<str>,
-    /// The hash of the id, computed once.
-    pub(super) id_hash: u64,
-    prefix: Option<Arc<str>>,
-    pub(super) policies: Box<[Policy]>,
-    /// The policies' quotas, as a slice for the algorithms, and behind them those of the plans
-    /// that only count.
-    pub(super) quotas: Box<[Quota]>,
-    /// The quotas that charges have to count under, beside those of the policies.
-    pub(super) others: Box<[Quota]>,
-    /// In alphabetical order of their names. A rule that is made for a plan has none.
-    pub(super) plans: Box<[PlanQuotas]>,
-    /// The plan that it is made for.
-    pub(super) plan: Option<Arc<str>>,
-    /// The longest time for which a charge counts, in microseconds.
-    pub(super) life: u64,
-    key: Option<Arc<dyn KeyExtractor>>,
-    exemptions: Option<Arc<Exemptions>>,
-    pub(super) refund_on: Option<Arc<Outcomes>>,
-    cost: u64,
-    pub(super) counting: Counting,
-    on_error: Option<OnError>,
-    /// How long units may be held ahead, in milliseconds; 0 without leases.
-    pub(super) lease: u32,
-    is_shadow: bool,
-    /// Whether it is the shadow of another rule.
-    is_candidate: bool,
-    /// The candidate that is asked beside this rule.
-    pub(super) shadow: Option<Arc<Self>>,
-    pub(super) made: Made,
+    pub(super) settings: RuleSettings,
+    /// What is made of the settings, when it is needed first.
+    computed: OnceLock<Computed>,
 }
 
-/// Values that are computed from a rule once, when they are needed first.
-#[derive(Clone, Default)]
-pub(super) struct Made {
-    /// The quotas as a question to Redis contains them.
-    #[cfg(feature = "redis")]
-    question: OnceLock<Box<[u8]>>,
-    /// What clients are told of the policies.
-    texts: PolicyTexts,
-    /// The rule with a fallback's share of the quotas, for the share that was asked for first.
-    shared: OnceLock<(Share, Arc<Rule>)>,
-    /// The rule with other quotas than its own.
-    pub(super) derived: OnceLock<Arc<DerivedRules>>,
+/// What a user says of a rule, and what a rule that is made of another one is made for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RuleSettings {
+    pub(super) path: Arc<str>,
+    pub(super) policies: Box<[Policy]>,
+    /// In alphabetical order of their names. A rule that is made for a plan has none.
+    pub(super) plans: Arc<[PlanQuotas]>,
+    pub(super) prefix: Option<Arc<str>>,
+    pub(super) key: Option<Arc<dyn KeyExtractor>>,
+    /// Without those of its file.
+    pub(super) exemptions: Arc<Exemptions>,
+    /// What its file says for all rules.
+    pub(super) file: Option<Arc<FileSwitches>>,
+    pub(super) refund_on: Option<Arc<Outcomes>>,
+    pub(super) settles: bool,
+    pub(super) cost: u64,
+    pub(super) algorithm: AlgorithmConfig,
+    pub(super) on_error: Option<OnError>,
+    /// How long units may be held ahead; zero without leases.
+    pub(super) lease: Duration,
+    pub(super) is_shadow: bool,
+    /// Whether it is the shadow of another rule.
+    pub(super) is_candidate: bool,
+    /// The candidate that is asked beside this rule.
+    pub(super) shadow: Option<Arc<Rule>>,
+    /// What a request has chosen, if the rule is made for that.
+    pub(super) chosen: Chosen,
+    /// The quotas that charges count under beside those of the policies, if the rule is made of
+    /// another one. Otherwise they are those of its plans.
+    pub(super) others: Option<Arc<OtherQuotas>>,
+}
+
+impl RuleSettings {
+    /// The quotas of the rule, and those of its plans.
+    pub(super) fn all_quotas(&self) -> impl Iterator<Item = Quota> {
+        let of_plans = self.plans.iter().flat_map(|plan| plan.quotas.iter());
+        let own = self.policies.iter().map(Policy::quota);
+        own.chain(of_plans.copied())
+    }
 }
 
 impl Rule {
@@ -121,53 +117,75 @@ impl Rule {
             return Err(RuleError::EmptyPath);
         }
         check_policies(&policies)?;
-        let quotas: Box<[Quota]> = policies.iter().map(Policy::quota).collect();
-        let id = id_of(path, Algorithm::default(), false);
-        Ok(Self {
+        Ok(Self::of(RuleSettings {
             path: path.into(),
-            id_hash: hash(&id),
-            id,
-            prefix: None,
-            life: longest_life(Algorithm::default().into(), &quotas),
-            quotas,
             policies,
-            others: Box::default(),
-            plans: Box::default(),
-            plan: None,
-            key: None,
-            exemptions: None,
-            refund_on: None,
             cost: 1,
-            counting: Algorithm::default().into(),
-            on_error: None,
-            lease: 0,
-            is_shadow: false,
-            is_candidate: false,
-            shadow: None,
-            made: Made::default(),
-        })
+            ..RuleSettings::default()
+        }))
     }
 
-    /// The key by which requests are counted. Default: all requests of the path are counted
-    /// together.
+    pub(super) const fn of(settings: RuleSettings) -> Self {
+        Self {
+            settings,
+            computed: OnceLock::new(),
+        }
+    }
+
+    /// The only way to change a setting: nothing stays that was made of the settings before.
+    pub(super) fn with(mut self, set: impl FnOnce(&mut RuleSettings)) -> Self {
+        set(&mut self.settings);
+        self.computed = OnceLock::new();
+        self
+    }
+
+    /// What is made of the settings.
+    #[inline]
+    pub(super) fn computed(&self) -> &Computed {
+        let make = || Computed::of(&self.settings);
+        self.computed.get_or_init(make)
+    }
+
+    /// The key by which requests are counted. Default: that of [`Limits::key`](crate::Limits::key);
+    /// without one, all requests of the path are counted together. With
+    /// [`Everyone`](crate::key::Everyone) they always are.
     #[must_use]
-    pub fn with_key(mut self, key: impl KeyExtractor) -> Self {
-        self.key = Some(Arc::new(key));
-        self.remade()
+    pub fn with_key(self, key: impl KeyExtractor) -> Self {
+        self.with(|it| it.key = Some(Arc::new(key)))
     }
 
-    /// The requests that pass without being limited. Default: none.
+    /// The requests that pass without being limited, beside those that the file exempts from all
+    /// rules. Default: none.
     #[cfg(feature = "config")]
-    pub(crate) fn with_exemptions(mut self, exemptions: Exemptions) -> Self {
-        self.exemptions = (!exemptions.is_empty()).then(|| Arc::new(exemptions));
-        self.remade()
+    pub(crate) fn with_exemptions(self, exemptions: Exemptions) -> Self {
+        self.with(|it| it.exemptions = Arc::new(exemptions))
+    }
+
+    /// The same rule in a file that says this for all its rules, and nothing else.
+    pub(super) fn in_file(self, file: &Arc<FileSwitches>) -> Self {
+        self.with(|it| it.file = Some(Arc::clone(file)))
+    }
+
+    /// Says that handlers [settle](crate::store::Charge::settle) what this rule charged, usually
+    /// with units left, so that a request that [waits](crate::RateLimitLayer::wait) may hope for
+    /// these units, also of other processes. Without it, only units that code of this process holds
+    /// as [`Charges`](crate::store::Charges) let a request wait beyond its retry-after. Default:
+    /// false.
+    #[must_use]
+    pub fn with_settling(self, settles: bool) -> Self {
+        self.with(|it| it.settles = settles)
+    }
+
+    /// Whether handlers [settle](Self::with_settling) what this rule charged.
+    #[must_use]
+    pub const fn settles(&self) -> bool {
+        self.settings.settles
     }
 
     /// The units that one request consumes. A cost of 0 is always allowed. Default: 1.
     #[must_use]
-    pub fn with_cost(mut self, cost: u64) -> Self {
-        self.cost = cost;
-        self.remade()
+    pub fn with_cost(self, cost: u64) -> Self {
+        self.with(|it| it.cost = cost)
     }
 
     /// How requests are counted. Default: [`Algorithm::SlidingLog`].
@@ -177,35 +195,19 @@ impl Rule {
     ///
     /// ```
     /// use tidegate::{Algorithm, Quota, Rule};
-    /// use tidegate::algorithm::Counting;
+    /// use tidegate::algorithm::AlgorithmConfig;
     ///
     /// let smooth = Quota::per_second(100).with_burst(20)?;
     /// let search = Rule::new("search", [smooth])?.with_algorithm(Algorithm::Gcra);
     ///
-    /// let coarse = Counting::from(Algorithm::SlidingWindow).sub_windows(16);
+    /// let coarse = AlgorithmConfig::from(Algorithm::SlidingWindow).sub_windows(16);
     /// let feed = Rule::new("feed", [Quota::per_hour(1_000_000)])?.with_algorithm(coarse);
     /// # let _ = (search, feed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn with_algorithm(mut self, algorithm: impl Into<Counting>) -> Self {
-        self.lease = 0;
-        self.counting = algorithm.into().with_lease(0);
-        self.count_along(&[]);
-        self.renamed()
-    }
-
-    /// The same with the id that its path, algorithm and shadow demand.
-    fn renamed(mut self) -> Self {
-        self.id = id_of(&self.path, self.counting.algorithm(), self.is_shadow);
-        self.id_hash = hash(&self.id);
-        self.remade()
-    }
-
-    /// The same, about which nothing is known yet that was made of it before a change.
-    pub(super) fn remade(mut self) -> Self {
-        self.made = Made::default();
-        self
+    pub fn with_algorithm(self, algorithm: impl Into<AlgorithmConfig>) -> Self {
+        self.with(|it| (it.algorithm, it.lease) = (algorithm.into(), Duration::ZERO))
     }
 
     /// The same rule as a shadow rule: the store decides about each request and the
@@ -222,20 +224,19 @@ impl Rule {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     #[must_use]
-    pub fn into_shadow(mut self) -> Self {
-        self.is_shadow = true;
-        self.renamed()
+    pub fn into_shadow(self) -> Self {
+        self.with(|it| it.is_shadow = true)
     }
 
     /// Whether the rule is a [shadow rule](Self::into_shadow).
     #[must_use]
-    pub const fn is_shadow(&self) -> bool {
-        self.is_shadow
+    pub fn is_shadow(&self) -> bool {
+        self.computed().is_shadow
     }
 
     /// Whether it is tried beside the rule that decides.
     pub(crate) const fn is_candidate(&self) -> bool {
-        self.is_candidate
+        self.settings.is_candidate
     }
 
     /// Tries a candidate beside this rule: it becomes a [shadow rule](Self::into_shadow) of the
@@ -254,70 +255,63 @@ impl Rule {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     #[must_use]
-    pub fn with_shadow(mut self, candidate: Self) -> Self {
-        let mut candidate = candidate;
-        candidate.path = Arc::clone(&self.path);
-        candidate.prefix = candidate.prefix.or_else(|| self.prefix.clone());
-        candidate.shadow = None;
-        candidate.is_candidate = true;
-        self.shadow = Some(Arc::new(candidate.into_shadow()));
-        self.remade()
+    pub fn with_shadow(self, candidate: Self) -> Self {
+        let candidate = candidate.with(|it| {
+            it.path = Arc::clone(&self.settings.path);
+            (it.is_shadow, it.is_candidate, it.shadow) = (true, true, None);
+        });
+        self.with(|it| it.shadow = Some(Arc::new(candidate)))
     }
 
     /// The candidate that is tried beside this rule.
     #[must_use]
-    pub const fn shadow(&self) -> Option<&Arc<Self>> {
-        self.shadow.as_ref()
+    pub fn shadow(&self) -> Option<&Arc<Self>> {
+        self.computed().shadow.as_ref()
     }
 
     /// What happens to a request for which the store could not decide. Default:
     /// [`OnError::Fallback`] if the store has a fallback, otherwise [`OnError::Respond`].
     #[must_use]
-    pub fn with_on_error(mut self, on_error: OnError) -> Self {
-        self.on_error = Some(on_error);
-        self.remade()
+    pub fn with_on_error(self, on_error: OnError) -> Self {
+        self.with(|it| it.on_error = Some(on_error))
     }
 
     /// The beginning of the names of this rule's keys in a store. End it with a separator: nothing
-    /// is put between it and the path. Default: the store's own prefix.
+    /// is put between it and the path. Default: the store's own prefix. It is that of a
+    /// [candidate](Self::with_shadow), too, which has none by itself.
     #[must_use]
-    pub fn with_prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
-        let prefix = prefix.into();
-        if let Some(shadow) = &mut self.shadow {
-            Arc::make_mut(shadow).prefix = Some(Arc::clone(&prefix));
-        }
-        self.prefix = Some(prefix);
-        self.remade()
+    pub fn with_prefix(self, prefix: impl Into<Arc<str>>) -> Self {
+        self.with(|it| it.prefix = Some(prefix.into()))
     }
 
     /// The name of what is limited.
     #[must_use]
     pub fn path(&self) -> &str {
-        &self.path
+        &self.settings.path
     }
 
-    /// The path, for whoever keeps it longer than the rule.
+    /// The path, for callers that keep it longer than the rule.
     #[cfg(feature = "page")]
     pub(crate) const fn shared_path(&self) -> &Arc<str> {
-        &self.path
+        &self.settings.path
     }
 
     /// The quotas with their names.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
-        &self.policies
+        &self.settings.policies
     }
 
     /// The quotas alone, in the policies' order.
     #[must_use]
     pub fn quotas(&self) -> &[Quota] {
-        &self.quotas[..self.policies.len()]
+        &self.charged_quotas()[..self.settings.policies.len()]
     }
 
     /// The quotas that a take is charged to: behind those of the policies, those of other plans,
     /// which only count.
     pub(crate) fn charged_quotas(&self) -> &[Quota] {
-        &self.quotas
+        &self.computed().quotas
     }
 
     /// The path and the algorithm, as the names of a store's keys contain them: printable, without
@@ -326,59 +320,59 @@ impl Rule {
     /// `~shadow` behind that.
     #[must_use]
     pub fn id(&self) -> &str {
-        &self.id
+        &self.computed().id
     }
 
     /// The [prefix](Rule::with_prefix) of this rule's keys; `None` if the store's own applies.
     #[must_use]
     pub fn prefix(&self) -> Option<&str> {
-        self.prefix.as_deref()
+        self.settings.prefix.as_deref()
     }
 
     /// Whether the sliding log may keep more than 10,000 entries for a key.
     pub(crate) fn has_large_log(&self) -> bool {
         const MAX: u64 = 10_000;
         let is_large = |quota: &Quota| quota.max() > MAX;
-        self.counting.algorithm() == Algorithm::SlidingLog && self.quotas().iter().any(is_large)
+        self.algorithm().algorithm() == Algorithm::SlidingLog && self.quotas().iter().any(is_large)
     }
 
     /// The longest time for which a charge counts, in microseconds.
-    pub(crate) const fn life_micros(&self) -> u64 {
-        self.life
+    pub(crate) fn life_micros(&self) -> u64 {
+        self.computed().life
     }
 
     /// The quotas as a question to Redis contains them. `encode` is called once.
     #[cfg(feature = "redis")]
     pub(crate) fn question(&self, encode: impl FnOnce(&Self) -> Box<[u8]>) -> &[u8] {
-        self.made.question.get_or_init(|| encode(self))
+        self.computed().question.get_or_init(|| encode(self))
     }
 
-    /// What clients are told of the policies.
-    pub(crate) const fn texts(&self) -> &PolicyTexts {
-        &self.made.texts
+    /// What clients learn of the policies.
+    pub(crate) fn texts(&self) -> &PolicyTexts {
+        &self.computed().texts
     }
 
     pub(crate) fn exemptions(&self) -> Option<&Exemptions> {
-        self.exemptions.as_deref()
+        self.computed().exemptions.as_deref()
     }
 
-    pub(crate) fn extractor(&self) -> Option<&dyn KeyExtractor> {
-        self.key.as_deref()
+    pub(crate) const fn extractor(&self) -> Option<&Arc<dyn KeyExtractor>> {
+        self.settings.key.as_ref()
     }
 
     /// The units that one request consumes.
     #[must_use]
     pub const fn cost(&self) -> u64 {
-        self.cost
+        self.settings.cost
     }
 
     /// How requests are counted.
     #[must_use]
-    pub const fn algorithm(&self) -> Counting {
-        self.counting
+    pub fn algorithm(&self) -> AlgorithmConfig {
+        self.computed().algorithm
     }
 
-    /// Lets processes take units ahead for this long: a [`UnitLeases`](crate::store::UnitLeases)
+    /// Lets processes take units ahead for this long: a [`Resilient`](crate::Resilient#leases)
     /// around the store leases a share of the quota, and hands it out without asking the store. The
     /// lease is shortened to a fiftieth of the shortest window, and to whole milliseconds. Default:
     /// no leases.
@@ -412,164 +406,53 @@ impl Rule {
     ///   window says until when a leased unit would have to count.
     /// - [`RuleError::LeaseTooLong`] if a window and the lease are longer than
     ///   [`Quota::MAX_WINDOW`] together.
-    pub fn with_lease(mut self, lease: Duration) -> Result<Self, RuleError> {
-        let algorithm = self.counting.algorithm();
-        if algorithm.lease_end().is_none() {
-            return Err(RuleError::NoLeases(algorithm.name()));
+    pub fn with_lease(self, lease: Duration) -> Result<Self, RuleError> {
+        let algorithm = self.settings.algorithm.algorithm();
+        match algorithm.lease_end() {
+            None => Err(RuleError::NoLeases(algorithm.name())),
+            Some(_) => self.with(|it| it.lease = lease).checked_life(),
         }
-        self.lease = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
-        self.shorten_lease(&[]);
-        self.checked_life()
     }
 
-    /// Shortens the lease for these windows, those of the rule and those of its plans.
-    pub(super) fn shorten_lease(&mut self, others: &[Quota]) {
-        let windows = self.all_quotas().chain(others.iter().copied());
-        let shortest = windows
-            .map(|quota| quota.window())
-            .min()
-            .unwrap_or_default();
-        let longest_lease = (shortest / LEASES_IN_WINDOW).as_millis();
-        let longest_lease = u32::try_from(longest_lease).unwrap_or(u32::MAX);
-        self.lease = self.lease.min(longest_lease);
-        self.counting = self.counting.with_lease(self.lease);
-        self.life = longest_life(self.counting, &self.quotas);
-    }
-
+    /// A lease that makes a window too long is an error.
     pub(super) fn checked_life(self) -> Result<Self, RuleError> {
-        match u128::from(self.life) > Quota::MAX_WINDOW.as_micros() {
-            true if self.lease > 0 => Err(RuleError::LeaseTooLong),
-            _ => Ok(self.remade()),
+        let is_too_long = u128::from(self.life_micros()) > Quota::MAX_WINDOW.as_micros();
+        match is_too_long && self.lease().is_some() {
+            true => Err(RuleError::LeaseTooLong),
+            false => Ok(self),
         }
     }
 
     /// How long units may be held ahead; `None` without leases.
     #[must_use]
-    pub const fn lease(&self) -> Option<Duration> {
-        match self.lease {
-            0 => None,
-            lease => Some(Duration::from_millis(lease as u64)),
-        }
+    pub fn lease(&self) -> Option<Duration> {
+        self.computed().lease
     }
 
     /// The choice made with [`Rule::with_on_error`]; `None` if none was made.
     #[must_use]
     pub const fn on_error(&self) -> Option<OnError> {
-        self.on_error
+        self.settings.on_error
     }
-
-    /// This rule with a share of each quota. The rule for the first share is made once and kept; a
-    /// process rarely uses a second share.
-    pub(crate) fn of_share(&self, share: Share) -> Arc<Self> {
-        let (known, rule) = self
-            .made
-            .shared
-            .get_or_init(|| (share, Arc::new(self.make_share(share))));
-        match *known == share {
-            true => Arc::clone(rule),
-            false => Arc::new(self.make_share(share)),
-        }
-    }
-
-    fn make_share(&self, share: Share) -> Self {
-        let (algorithm, cost) = (self.counting.algorithm(), self.cost.max(1));
-        let shared = |policy: &Policy| {
-            let quota = share.quota(&policy.quota(), algorithm, cost);
-            policy.with_quota(quota)
-        };
-        let of_others = |quota: &Quota| {
-            let shared = share.quota(quota, algorithm, cost);
-            match quota.bounds() {
-                true => shared.bounding(),
-                false => shared,
-            }
-        };
-        let mut rule = Self {
-            policies: self.policies.iter().map(shared).collect(),
-            others: self.others.iter().map(of_others).collect(),
-            plans: Box::default(),
-            made: Made::default(),
-            ..self.clone()
-        };
-        rule.charge_along();
-        rule
-    }
-}
-
-/// The id of a path under an algorithm: the counts of an algorithm, and those of a shadow rule,
-/// belong to it alone.
-fn id_of(path: &str, algorithm: Algorithm, is_shadow: bool) -> Box<str> {
-    let mut id = String::new();
-    escape(path.as_bytes(), &mut id);
-    id.push_str(algorithm.key_suffix());
-    id.push_str(if is_shadow { "~shadow" } else { "" });
-    id.into()
-}
-
-pub(super) fn longest_life(counting: Counting, quotas: &[Quota]) -> u64 {
-    let lives = quotas.iter().map(|quota| counting.algorithm().life(quota));
-    lives.max().unwrap_or(0) + counting.lease_micros()
 }
 
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rule")
-            .field("path", &self.path)
-            .field("policies", &self.policies)
-            .field("plan", &self.plan)
-            .field("plans", &self.plans)
-            .field("has_key", &self.key.is_some())
-            .field("refund_on", &self.refund_on)
-            .field("cost", &self.cost)
-            .field("counting", &self.counting)
-            .field("on_error", &self.on_error)
-            .field("lease", &self.lease())
-            .field("prefix", &self.prefix)
-            .field("is_shadow", &self.is_shadow)
-            .field("shadow", &self.shadow)
-            .finish()
+        f.debug_tuple("Rule").field(&self.settings).finish()
     }
 }
 
-/// Why a [`Rule`](crate::Rule) cannot be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RuleError {
-    /// The path is the empty string.
-    #[error("the path is empty, expected the name of what is limited")]
-    EmptyPath,
-    /// There are no quotas, or more than 16.
-    #[error("{0} quotas, expected 1 to {MAX_QUOTAS}")]
-    NumberOfQuotas(usize),
-    /// Two quotas have the same name.
-    #[error("two quotas are named \"{0}\", expected a name of its own for each")]
-    SameName(String),
-    /// The name of a plan is the empty string.
-    #[error("the plan has no name")]
-    EmptyPlan,
-    /// Two plans have the same name.
-    #[error("two plans are named \"{0}\", expected a name of its own for each")]
-    SamePlan(String),
-    /// A lease under an algorithm that has none.
-    #[error("no leases under {0}, expected sliding-log, sliding-window or fixed-window")]
-    NoLeases(&'static str),
-    /// A text that is not one of the outcomes of
-    /// [`Rule::with_refund_on`](crate::Rule::with_refund_on).
-    #[error("{0:?} is no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
-    NoOutcome(String),
-    /// An empty list of outcomes.
-    #[error("no outcome, expected {expected}", expected = Outcomes::EXPECTED)]
-    NoOutcomes,
-    /// A window with a lease is longer than a window may be.
-    #[error("a window of ten years cannot be longer by a lease")]
-    LeaseTooLong,
+impl fmt::Debug for dyn KeyExtractor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.mark())
+    }
 }
 
 /// What happens to a request for which the store could not decide, unless an error callback answers
 /// it.
 ///
 /// A rule without a [choice](crate::Rule::with_on_error) behaves as [`OnError::Fallback`] if its
-/// store has a [`Fallback`](crate::store::Fallback), and as [`OnError::Respond`] if it has none.
+/// store has a [fallback](crate::Resilient::fallback), and as [`OnError::Respond`] if it has none.
 ///
 /// ```
 /// use tidegate::rule::OnError;
@@ -587,7 +470,7 @@ pub enum OnError {
     Respond,
     /// The handler runs, unlimited, even if the store has a fallback.
     Proceed,
-    /// A [`Fallback`](crate::store::Fallback) decides, by this process's share of the quotas. If
+    /// A [fallback](crate::Resilient::fallback) decides, by this process's share of the quotas. If
     /// the store has none, the request is answered with a 503, and the log says so.
     Fallback,
 }

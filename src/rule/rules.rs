@@ -1,9 +1,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::exemptions::FileSwitches;
 use super::rule::Rule;
-
-type RulesByPath = HashMap<Arc<str>, Arc<Rule>>;
 
 /// The rules of a service by their paths, and whether limiting is enabled.
 ///
@@ -21,10 +20,17 @@ type RulesByPath = HashMap<Arc<str>, Arc<Rule>>;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    rules: RulesByPath,
-    /// The rules that are switched off one by one.
-    switched_off: RulesByPath,
+    rules: HashMap<Arc<str>, Listed>,
     disabled: bool,
+    /// What the rules' file says for all of them.
+    file: Arc<FileSwitches>,
+}
+
+#[derive(Debug, Clone)]
+struct Listed {
+    rule: Arc<Rule>,
+    /// Whether this rule alone is switched off.
+    is_off: bool,
 }
 
 impl Rules {
@@ -45,40 +51,52 @@ impl Rules {
     /// disabled.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&Arc<Rule>> {
-        match self.disabled {
-            true => None,
-            false => self.rules.get(path),
-        }
+        let listed = self.rules.get(path)?;
+        (!self.disabled && !listed.is_off).then_some(&listed.rule)
     }
 
     /// The rule of this path, also while it is switched off.
     pub(crate) fn find(&self, path: &str) -> Option<&Arc<Rule>> {
-        self.rules.get(path).or_else(|| self.switched_off.get(path))
+        self.rules.get(path).map(|listed| &listed.rule)
     }
 
     /// Whether there is a rule for this path, also while it is switched off.
     pub(crate) fn contains(&self, path: &str) -> bool {
-        self.find(path).is_some()
+        self.rules.contains_key(path)
     }
 
     /// The number of rules, with those that are switched off.
     pub(crate) fn len(&self) -> usize {
-        self.rules.len() + self.switched_off.len()
+        self.rules.len()
     }
 
     /// All rules in alphabetical order of their paths, even those that are switched off.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Rule>> {
-        let mut rules: Vec<_> = self.rules.values().collect();
-        rules.extend(self.switched_off.values());
+        let rules = self.rules.values().map(|listed| &listed.rule);
+        let mut rules: Vec<_> = rules.collect();
         rules.sort_unstable_by(|a, b| a.path().cmp(b.path()));
         rules.into_iter()
     }
 
-    /// Adds a rule. It replaces an earlier rule of the same path.
+    /// Rules of a file that says this for all of them.
+    #[cfg(feature = "config")]
+    pub(crate) fn of_file(file: FileSwitches) -> Self {
+        let file = Arc::new(file);
+        Self {
+            file,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a rule. It replaces an earlier rule of the same path. What the file of these rules says
+    /// for all rules applies to it, too: `shadow`, `exempt` and `enabled`.
     pub fn insert(&mut self, rule: Rule) {
-        let path: Arc<str> = rule.path().into();
-        self.switched_off.remove(&path);
-        self.rules.insert(path, Arc::new(rule));
+        let rule = Arc::new(rule.in_file(&self.file));
+        // What is made of a rule is made now, and not by its first request.
+        rule.computed();
+        let is_off = false;
+        let path = Arc::clone(&rule.settings.path);
+        self.rules.insert(path, Listed { rule, is_off });
     }
 
     /// Switches the rule of this path off: its path is not limited until a rule is
@@ -98,10 +116,8 @@ impl Rules {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     pub fn disable(&mut self, path: &str) -> bool {
-        if let Some((path, rule)) = self.rules.remove_entry(path) {
-            self.switched_off.insert(path, rule);
-        }
-        self.switched_off.contains_key(path)
+        let listed = self.rules.get_mut(path);
+        listed.map(|listed| listed.is_off = true).is_some()
     }
 
     /// Adds the rules of `old` that these rules lack and that are wanted, each switched on or off
@@ -111,35 +127,24 @@ impl Rules {
         old: &Self,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Vec<String> {
-        let is_missing = |path: &str| is_wanted(path) && !self.contains(path);
-        let missing = |rules: &RulesByPath| -> RulesByPath {
-            let missing = rules.iter().filter(|(path, _)| is_missing(path));
-            missing
-                .map(|(path, rule)| (Arc::clone(path), Arc::clone(rule)))
-                .collect()
-        };
-        let (on, off) = (missing(&old.rules), missing(&old.switched_off));
-        let mut paths: Vec<_> = on
-            .keys()
-            .chain(off.keys())
-            .map(ToString::to_string)
-            .collect();
+        let mut paths = Vec::new();
+        for (path, listed) in &old.rules {
+            if is_wanted(path) && !self.contains(path) {
+                self.insert(Rule::clone(&listed.rule));
+                if listed.is_off {
+                    self.disable(path);
+                }
+                paths.push(path.to_string());
+            }
+        }
         paths.sort_unstable();
-        self.rules.extend(on);
-        self.switched_off.extend(off);
         paths
     }
 }
 
-impl<const NUMBER: usize> From<[Rule; NUMBER]> for Rules {
-    fn from(rules: [Rule; NUMBER]) -> Self {
-        rules.into_iter().collect()
-    }
-}
-
-impl From<Vec<Rule>> for Rules {
-    fn from(rules: Vec<Rule>) -> Self {
-        rules.into_iter().collect()
+impl<I: IntoIterator<Item = Rule>> From<I> for Rules {
+    fn from(rules: I) -> Self {
+        Self::from_iter(rules)
     }
 }
 

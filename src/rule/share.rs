@@ -1,3 +1,7 @@
+use std::sync::Arc;
+
+use super::policy::Policy;
+use super::rule::{Rule, RuleSettings};
 use crate::algorithm::Algorithm;
 use crate::quota::Quota;
 
@@ -17,7 +21,8 @@ pub struct Share {
 
 impl Share {
     /// The share of one of `number` processes that serve the same quotas: together they admit at
-    /// most the whole. If the number of processes varies, use the largest number that runs at once.
+    /// most the whole. If the number of processes varies, use the largest number that runs
+    /// simultaneously.
     ///
     /// # Panics
     ///
@@ -96,6 +101,32 @@ impl Share {
 fn with_burst(quota: Quota, burst: u64) -> Quota {
     let without = Quota::of_micros(0, quota.window_micros());
     quota.with_burst(burst).unwrap_or(without)
+}
+
+impl Rule {
+    /// This rule with a share of each quota. The rule for the first share is made once and kept; a
+    /// process rarely uses a second share.
+    pub(crate) fn of_share(&self, share: Share) -> Arc<Self> {
+        let make = || Arc::new(self.make_share(share));
+        let (known, rule) = self.computed().shared.get_or_init(|| (share, make()));
+        match *known == share {
+            true => Arc::clone(rule),
+            false => make(),
+        }
+    }
+
+    fn make_share(&self, share: Share) -> Self {
+        let (algorithm, cost) = (self.algorithm().algorithm(), self.cost().max(1));
+        let shared = |policy: &Policy| {
+            let quota = share.quota(&policy.quota(), algorithm, cost);
+            policy.with_quota(quota)
+        };
+        let others = self.computed().others.of_share(share, algorithm, cost);
+        Self::of(RuleSettings {
+            policies: self.policies().iter().map(shared).collect(),
+            ..self.made_of(others)
+        })
+    }
 }
 
 impl PartialEq for Share {

@@ -14,7 +14,7 @@ use crate::sync::lock;
 ///
 /// New rules apply to every path from the next request on. Requests in progress keep the rule that
 /// they began with. Counts stay, because they belong to the store. Clones share the rules.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SharedRules(Arc<Shared>);
 
 /// The rules without a claim on them: they may be gone.
@@ -47,23 +47,34 @@ impl SharedRules {
     /// Shares these rules.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
-        Self(Arc::new(Shared::new(rules, None)))
+        Self::of(rules, None)
     }
 
     /// Shares the rules that a text contains.
     pub(crate) fn from_text(rules: Rules, hash: ContentHash) -> Self {
-        Self(Arc::new(Shared::new(rules, Some(hash))))
+        Self::of(rules, Some(hash))
     }
 
-    /// Replaces all rules at once.
+    fn of(rules: Rules, hash: Option<ContentHash>) -> Self {
+        Self(Arc::new(Shared {
+            rules: ArcSwap::from_pointee(rules),
+            changes: Mutex::new(Changes {
+                applied: Applied::new(1, hash, Vec::new()),
+                used: UsedPaths::default(),
+                updater: None,
+            }),
+        }))
+    }
+
+    /// Replaces all rules in one step.
     pub fn replace(&self, rules: Rules) {
         let mut changes = lock(&self.0.changes);
         changes.applied = changes.applied.next(None, Vec::new());
         self.0.rules.store(Arc::new(rules));
     }
 
-    /// Replaces all rules at once by those of a text. A rule that a layer uses and that the text
-    /// lacks stays as it is.
+    /// Replaces all rules in one step by those of a text. A rule that a layer uses and that the
+    /// text lacks stays as it is.
     pub(crate) fn replace_unused(&self, mut rules: Rules, hash: ContentHash) -> Applied {
         // No layer begins to use a rule between the look at the used paths and the swap.
         let mut changes = lock(&self.0.changes);
@@ -81,7 +92,7 @@ impl SharedRules {
 
     /// The current rules, without the reference count that [`load`](Self::load) increments:
     /// requests of all threads read the rules.
-    pub(crate) fn peek(&self) -> Guard<Arc<Rules>> {
+    pub(crate) fn guard(&self) -> Guard<Arc<Rules>> {
         self.0.rules.load()
     }
 
@@ -140,22 +151,9 @@ impl WeakRules {
     }
 }
 
-impl Shared {
-    fn new(rules: Rules, hash: Option<ContentHash>) -> Self {
-        Self {
-            rules: ArcSwap::from_pointee(rules),
-            changes: Mutex::new(Changes {
-                applied: Applied::first(hash),
-                used: UsedPaths::default(),
-                updater: None,
-            }),
-        }
-    }
-}
-
-impl Default for Shared {
+impl Default for SharedRules {
     fn default() -> Self {
-        Self::new(Rules::default(), None)
+        Self::new(Rules::default())
     }
 }
 
@@ -178,24 +176,18 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    /// The first rules.
-    pub(super) fn first(hash: Option<ContentHash>) -> Self {
+    fn new(version: u64, hash: Option<ContentHash>, kept: Vec<String>) -> Self {
         Self {
-            version: 1,
-            at: SystemTime::now(),
-            hash,
-            kept: Arc::default(),
-        }
-    }
-
-    /// The rules that replace these.
-    pub(super) fn next(&self, hash: Option<ContentHash>, kept: Vec<String>) -> Self {
-        Self {
-            version: self.version + 1,
+            version,
             at: SystemTime::now(),
             hash,
             kept: kept.into(),
         }
+    }
+
+    /// The rules that replace these.
+    fn next(&self, hash: Option<ContentHash>, kept: Vec<String>) -> Self {
+        Self::new(self.version + 1, hash, kept)
     }
 }
 

@@ -1,0 +1,109 @@
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::exemptions::Exemptions;
+use super::plans::{DerivedRules, OtherQuotas};
+use super::policy::{Policy, PolicyTexts};
+use super::rule::{Rule, RuleSettings};
+use super::share::Share;
+use crate::algorithm::{Algorithm, AlgorithmConfig};
+use crate::key::{escape, hash};
+use crate::quota::Quota;
+
+/// A lease is at most this part of the shortest window: so at least 98 % of a quota can be used.
+const LEASES_IN_WINDOW: u32 = 50;
+
+/// What is made of a rule's settings. It does not change; a few values are made when they are
+/// needed first.
+#[derive(Clone)]
+pub(super) struct Computed {
+    /// The path, the algorithm and the shadow, as the names of a store's keys contain them.
+    pub(super) id: Box<str>,
+    pub(super) id_hash: u64,
+    /// The policies' quotas, as a slice for the algorithms, and behind them those of the plans
+    /// that only count.
+    pub(super) quotas: Box<[Quota]>,
+    /// The quotas that charges have to count under, beside those of the policies.
+    pub(super) others: Arc<OtherQuotas>,
+    /// With the lease.
+    pub(super) algorithm: AlgorithmConfig,
+    pub(super) lease: Option<Duration>,
+    /// The longest time for which a charge counts, in microseconds.
+    pub(super) life: u64,
+    /// Whether the rule or its file says so.
+    pub(super) is_shadow: bool,
+    /// The candidate, with the prefix of its rule if it has none.
+    pub(super) shadow: Option<Arc<Rule>>,
+    /// Those of the rule and of its file, if there are any.
+    pub(super) exemptions: Option<Arc<Exemptions>>,
+    /// The quotas as a question to Redis contains them.
+    #[cfg(feature = "redis")]
+    pub(super) question: OnceLock<Box<[u8]>>,
+    /// What clients learn of the policies.
+    pub(super) texts: PolicyTexts,
+    /// The rule with a fallback's share of the quotas, for the share that was asked for first.
+    pub(super) shared: OnceLock<(Share, Arc<Rule>)>,
+    /// The rule with other quotas than its own.
+    pub(super) derived: OnceLock<Arc<DerivedRules>>,
+}
+
+impl Computed {
+    pub(super) fn of(settings: &RuleSettings) -> Self {
+        let algorithm = settings.algorithm.algorithm();
+        let of_plans = || OtherQuotas::new(settings.all_quotas().collect(), algorithm);
+        let others = settings.others.clone().unwrap_or_else(of_plans);
+        let mut quotas: Vec<_> = settings.policies.iter().map(Policy::quota).collect();
+        quotas.extend(others.shared_counters(&quotas, algorithm));
+
+        let windows = settings.all_quotas().map(|quota| quota.window());
+        let longest = windows.min().unwrap_or_default() / LEASES_IN_WINDOW;
+        let lease = u32::try_from(settings.lease.min(longest).as_millis()).unwrap_or(u32::MAX);
+        let config = settings.algorithm.with_lease(lease);
+        let lives = quotas.iter().map(|quota| algorithm.life(quota));
+        let life = lives.max().unwrap_or(0) + config.lease_micros();
+
+        let file = settings.file.as_deref();
+        let exemptions = match file {
+            None => Arc::clone(&settings.exemptions),
+            Some(file) => Arc::new(Exemptions::clone(&settings.exemptions).and(&file.exemptions)),
+        };
+        let is_shadow = settings.is_shadow || file.is_some_and(|file| file.is_shadow);
+        let id = id_of(&settings.path, algorithm, is_shadow);
+        Self {
+            id_hash: hash(&id),
+            id,
+            quotas: quotas.into(),
+            others,
+            algorithm: config,
+            lease: (lease > 0).then(|| Duration::from_millis(lease.into())),
+            life,
+            is_shadow,
+            shadow: candidate(settings),
+            exemptions: Some(exemptions).filter(|it| !it.is_empty()),
+            #[cfg(feature = "redis")]
+            question: OnceLock::new(),
+            texts: PolicyTexts::default(),
+            shared: OnceLock::new(),
+            derived: OnceLock::new(),
+        }
+    }
+}
+
+/// The candidate of a rule, with the rule's prefix if it has none.
+fn candidate(settings: &RuleSettings) -> Option<Arc<Rule>> {
+    let candidate = settings.shadow.as_ref()?;
+    Some(match (candidate.prefix(), &settings.prefix) {
+        (None, Some(prefix)) => Arc::new(Rule::clone(candidate).with_prefix(Arc::clone(prefix))),
+        _ => Arc::clone(candidate),
+    })
+}
+
+/// The id of a path under an algorithm: the counts of an algorithm, and those of a shadow rule,
+/// belong to it alone.
+fn id_of(path: &str, algorithm: Algorithm, is_shadow: bool) -> Box<str> {
+    let mut id = String::new();
+    escape(path.as_bytes(), &mut id);
+    id.push_str(algorithm.key_suffix());
+    id.push_str(if is_shadow { "~shadow" } else { "" });
+    id.into()
+}
