@@ -2,29 +2,42 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue, RedisResult, Value};
+use redis::{Cmd, FromRedisValue, Value};
 use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-use super::address::{IntoRedisAddress, RedisAddress, Topology};
+use super::address::{IntoRedisAddress, Topology};
 #[cfg(feature = "cluster")]
 use super::cluster::{Cluster, slot};
-use super::errors::store_error;
+use super::direct::Driver;
+use super::errors::{is_mistake, may_pass, store_error};
+use super::flight::Source;
 use super::link::Link;
 use super::node::{Endpoint, Node};
-use super::question::{
-    AnswerFuture, AnswerSender, CallQuestion, CountKey, Question, QuestionBody, RefundQuestion,
-    TakeQuestion,
-};
+use super::question::{CallQuestion, Label, Question, ReplyFuture};
 use super::queue::Queue;
-use super::reconnector::{Target, within};
-use super::scripts::{Preload, Script, of_given_back};
+use super::reconnector::Target;
+use super::scripts::{Preload, Script};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
-use crate::deadline::Deadline;
-use crate::decision::Decision;
+use crate::deadline::{Deadline, Lag};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::sync::lock;
+
+/// How often a caller looks whether there is a connection.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The connections that a caller waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// In a cluster that to any master. Only a server that does not answer yet or is still loading
+    /// its data is waited for.
+    First,
+    /// In a cluster those to the masters of all slots. Only for what is wrong in the set-up the
+    /// caller does not wait.
+    All,
+}
 
 /// The connections to an address: to one server, to the master that sentinels name, or to every
 /// master of a cluster.
@@ -35,13 +48,11 @@ use crate::sync::lock;
 ///
 /// Clones share the connections. The background tasks end when the last clone is dropped.
 ///
-/// Stores, limiters and locks ask here, and see no nodes. What they ask is one of four: a take or a
-/// refund, which share their calls with others of their kind; another change of a count, which
-/// keeps its place among the takes of that count, as refunds do; and any other call.
+/// Stores, limiters and locks ask here, and see no nodes. What they ask is a question of a
+/// [`Source`], which puts it into calls that it shares with others, or a call of its own.
 ///
-/// [`take`](Self::take), [`refund`](Self::refund), [`call`](Self::call) and
-/// [`change_count`](Self::change_count) queue the question before they return. So the order of
-/// arrival is that of these calls, and not that in which their futures are polled.
+/// [`ask`](Self::ask) and [`call`](Self::call) queue the question before they return. So the order
+/// of arrival is that of these calls, and not that in which their futures are polled.
 #[derive(Clone)]
 pub(crate) struct Connection {
     inner: Arc<ConnectionInner>,
@@ -51,9 +62,8 @@ pub(crate) struct Connection {
 /// What the clones of a [`Connection`] share.
 struct ConnectionInner {
     nodes: Nodes,
-    address: RedisAddress,
     /// The address as messages show it: no user and no password.
-    label: Arc<str>,
+    label: Arc<Label>,
     /// The runtime of the background tasks.
     runtime: Handle,
 }
@@ -84,18 +94,41 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Self, StoreError> {
         let connection = Self::lazy(address, preload, timeout)?;
-        connection.wait_until_connected().await?;
+        let connected = connection.connected(Wanted::First, Self::CONNECT_TIMEOUT);
+        connected.await?;
         Ok(connection)
     }
 
-    /// Waits for the first connection, for at most [`CONNECT_TIMEOUT`](Self::CONNECT_TIMEOUT).
+    /// Waits for these connections, for at most `bound`.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the server cannot be reached or refuses, or if that takes too long.
-    pub(crate) async fn wait_until_connected(&self) -> Result<(), StoreError> {
-        let first = within(Self::CONNECT_TIMEOUT, self.connected()).await;
-        first.map_err(|error| store_error(self.label(), error))
+    /// [`StoreError`] with what is missing then, or immediately with what is not waited for.
+    pub(crate) async fn connected(
+        &self,
+        wanted: Wanted,
+        bound: Duration,
+    ) -> Result<(), StoreError> {
+        let until = Deadline::after(bound).at;
+        loop {
+            let missing = match &self.inner.nodes {
+                _ if wanted == Wanted::First && self.link().is_some() => None,
+                Nodes::One(node) => node.missing(),
+                #[cfg(feature = "cluster")]
+                Nodes::Cluster(cluster) => cluster.missing(),
+            };
+            let Some(missing) = missing else {
+                return Ok(());
+            };
+            let waits = match wanted {
+                Wanted::First => may_pass(&missing),
+                Wanted::All => !is_mistake(&missing),
+            };
+            if !waits || Instant::now() >= until {
+                return Err(store_error(self.label(), missing));
+            }
+            sleep_until(until.min(Instant::now() + LOOK_INTERVAL)).await;
+        }
     }
 
     /// Begins to connect in the background, and goes on until it succeeds.
@@ -109,14 +142,14 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Self, StoreError> {
         let address = address.into_redis_address()?.checked()?;
-        let label: Arc<str> = address.to_string().into();
+        let (text, lag) = (address.to_string().into(), Lag::default());
+        let label = Arc::new(Label { text, lag });
         let runtime = Handle::try_current().map_err(|_| {
             let message = "no tokio runtime here, expected one: connect inside of an async fn";
             StoreError::new(StoreErrorKind::Configuration, message)
         })?;
         let one = |target| {
             let endpoint = Endpoint {
-                label: Arc::clone(&label),
                 queue: Arc::new(Queue::new(&label)),
                 #[cfg(feature = "cluster")]
                 redirects: None,
@@ -130,25 +163,25 @@ impl Connection {
                 one(Target::Server(Box::new(server)))
             }
             #[cfg(feature = "cluster")]
-            Topology::Cluster => Nodes::Cluster(Cluster::start(address.clone(), &label, preload)),
+            Topology::Cluster => Nodes::Cluster(Cluster::start(address, &label, preload)),
             #[cfg(feature = "sentinel")]
             Topology::Sentinel(master) => {
                 let sentinels = Sentinels::new(&address, master);
                 one(Target::Master(Arc::new(sentinels)))
             }
         };
-        let inner = Arc::new(ConnectionInner {
+        let inner = ConnectionInner {
             nodes,
-            address,
             label,
             runtime,
-        });
+        };
+        let inner = Arc::new(inner);
         Ok(Self { inner, timeout })
     }
 
     /// The address as messages show it: no user and no password.
-    pub(crate) fn label(&self) -> &Arc<str> {
-        &self.inner.label
+    pub(crate) fn label(&self) -> &str {
+        &self.inner.label.text
     }
 
     /// The same with another timeout for each question.
@@ -168,68 +201,38 @@ impl Connection {
         self.timeout
     }
 
-    /// Asks whether a key may spend a cost. `sooner`: the caller's deadline, where it has one.
-    pub(crate) fn take(
+    /// Asks a question of a source. `key` is one of its keys. `sooner`: the caller's deadline,
+    /// where it has one. With [`Driver::Caller`] it is sent when the future is polled first, or
+    /// with the next flight.
+    pub(crate) fn ask<T, Q, K>(
         &self,
-        take: TakeQuestion,
+        source: Source,
+        question: Q,
+        key: impl FnOnce(&Q) -> K,
         sooner: Option<Deadline>,
-    ) -> AnswerFuture<Decision> {
-        let slot = self.slot(|| take.count.joined());
-        let body = |sender| QuestionBody::Take(take, sender);
-        let (question, answer) = self.question(slot, sooner, body);
-        answer.on(match &self.inner.nodes {
-            Nodes::One(node) => node.enqueue_take(question),
-            #[cfg(feature = "cluster")]
-            Nodes::Cluster(cluster) => cluster.enqueue_take(question),
-        })
-    }
-
-    /// Gives back what a take was charged. The server executes it after the takes of that count
-    /// that were asked before, and before those that are asked later.
-    pub(crate) fn refund(
-        &self,
-        refund: RefundQuestion,
-        sooner: Option<Deadline>,
-    ) -> AnswerFuture<u64> {
-        let slot = self.slot(|| refund.count.joined());
-        self.enqueue(slot, sooner, |sender| QuestionBody::Refund(refund, sender))
+        driver: Driver,
+    ) -> ReplyFuture<T>
+    where
+        T: Send + 'static,
+        Q: Send + Sync + 'static,
+        K: AsRef<[u8]>,
+    {
+        let slot = self.slot(|| key(&question));
+        self.enqueue(Some(source), question, slot, sooner, driver)
     }
 
     /// Calls a script on keys of one slot.
     ///
-    /// Calls of scripts keep the order in which they were asked, but not among takes.
+    /// Calls of scripts keep the order in which they were asked, but not among the questions of a
+    /// source.
     pub(crate) fn call(
         &self,
         script: &'static Script,
         keys: &[&str],
         arguments: impl FnOnce(&mut Cmd),
-    ) -> AnswerFuture<Value> {
-        let call = CallQuestion {
-            command: script.by_hash(keys, arguments),
-            script: Some(script),
-            count: None,
-        };
-        self.enqueue_call(call, keys.first().copied().unwrap_or_default(), None)
-    }
-
-    /// Calls a script that changes a count of takes, on the keys of the count and of what was
-    /// given back of it.
-    /// The server executes it after the takes of that count that were asked before, and before
-    /// those that are asked later.
-    pub(crate) fn change_count(
-        &self,
-        script: &'static Script,
-        count: CountKey,
-        sooner: Option<Deadline>,
-        arguments: impl FnOnce(&mut Cmd),
-    ) -> AnswerFuture<Value> {
-        let name = count.text();
-        let call = CallQuestion {
-            command: script.by_hash(&[&name, &of_given_back(&name)], arguments),
-            script: Some(script),
-            count: Some(count),
-        };
-        self.enqueue_call(call, &name, sooner)
+    ) -> ReplyFuture<Value> {
+        let call = CallQuestion::new(script, keys, arguments);
+        self.enqueue_call(call, keys.first().copied().unwrap_or_default())
     }
 
     /// Runs a command on keys of one slot, of which `key` is one.
@@ -238,51 +241,34 @@ impl Connection {
         command: Cmd,
         key: &str,
     ) -> Result<T, StoreError> {
-        let call = CallQuestion {
-            command,
-            script: None,
-            count: None,
-        };
-        let reply = self.enqueue_call(call, key, None).await?;
-        redis::from_redis_value(reply).map_err(|error| store_error(self.label(), error.into()))
+        let script = None;
+        let reply = self.enqueue_call(CallQuestion { command, script }, key);
+        redis::from_redis_value(reply.await?)
+            .map_err(|error| store_error(self.label(), error.into()))
     }
 
-    /// Asks a question that shares its call with no other one. `key` is one of its keys.
-    fn enqueue_call(
-        &self,
-        call: CallQuestion,
-        key: &str,
-        sooner: Option<Deadline>,
-    ) -> AnswerFuture<Value> {
-        self.enqueue(self.slot(|| key), sooner, |sender| {
-            QuestionBody::Call(call, sender)
-        })
+    fn enqueue_call(&self, call: CallQuestion, key: &str) -> ReplyFuture<Value> {
+        let slot = self.slot(|| key);
+        self.enqueue(None, call, slot, None, Driver::Dispatcher)
     }
 
-    /// Queues a question for the node that serves its slot, and returns the future of its answer.
-    fn enqueue<T>(
+    /// Queues a question for the node that serves its slot, and returns the future of its reply.
+    fn enqueue<T: Send + 'static, Q: Send + Sync + 'static>(
         &self,
+        source: Option<Source>,
+        question: Q,
         slot: u16,
         sooner: Option<Deadline>,
-        body: impl FnOnce(AnswerSender<T>) -> QuestionBody,
-    ) -> AnswerFuture<T> {
-        let (question, answer) = self.question(slot, sooner, body);
-        match &self.inner.nodes {
-            Nodes::One(node) => node.enqueue(question),
-            #[cfg(feature = "cluster")]
-            Nodes::Cluster(cluster) => cluster.enqueue(question),
-        }
-        answer
-    }
-
-    fn question<T>(
-        &self,
-        slot: u16,
-        sooner: Option<Deadline>,
-        body: impl FnOnce(AnswerSender<T>) -> QuestionBody,
-    ) -> (Question, AnswerFuture<T>) {
+        driver: Driver,
+    ) -> ReplyFuture<T> {
         let deadline = Deadline::after(self.timeout).or_earlier(sooner);
-        Question::new(body, slot, deadline, &self.inner.label)
+        let label = &self.inner.label;
+        let (question, reply) = Question::new(question, source, slot, deadline, label);
+        reply.on(match &self.inner.nodes {
+            Nodes::One(node) => node.enqueue(question, driver),
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => cluster.enqueue(question, driver),
+        })
     }
 
     /// The slot of a key. 0 for a single server, which has no slots.
@@ -297,26 +283,9 @@ impl Connection {
         }
     }
 
-    /// Completes when there is a connection, in a cluster to any master, or with an error that will
-    /// not pass by itself.
-    async fn connected(&self) -> RedisResult<()> {
-        match &self.inner.nodes {
-            Nodes::One(node) => node.connected().await,
-            #[cfg(feature = "cluster")]
-            Nodes::Cluster(cluster) => cluster.connected().await,
-        }
-    }
-
     /// The error for a reply of another form than its question's.
     pub(crate) fn protocol_error(&self, reply: &Value) -> StoreError {
-        /// Characters of the reply that are shown.
-        const MAX_SHOWN: usize = 200;
-        let reply: String = format!("{reply:?}").chars().take(MAX_SHOWN).collect();
-        let message = format!(
-            "{} gave an answer that makes no sense: {reply}",
-            self.label()
-        );
-        StoreError::new(StoreErrorKind::Protocol, message)
+        self.inner.label.protocol_error(reply)
     }
 
     /// Whether the server evicts keys, as far as is known; in a cluster, whether one of the masters
@@ -327,7 +296,7 @@ impl Connection {
 
     /// A connection over which the messages of channels arrive, if there is one. In a cluster it is
     /// one to any master, since every node publishes all messages.
-    pub(crate) fn link(&self) -> Option<Link> {
+    pub(super) fn link(&self) -> Option<Link> {
         match &self.inner.nodes {
             Nodes::One(node) => node.link(),
             #[cfg(feature = "cluster")]
@@ -336,11 +305,9 @@ impl Connection {
     }
 }
 
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Connection")
-            .field(&self.inner.address)
-            .finish()
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({})", self.label())
     }
 }
 
@@ -362,7 +329,7 @@ impl std::fmt::Debug for Connection {
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
 /// let store = RedisStore::of(&redis);
 /// // The same connection, with less patience.
-/// let impatient = RedisStore::of(&redis.clone().timeout(Duration::from_millis(20)));
+/// let impatient = RedisStore::of(&redis).timeout(Duration::from_millis(20));
 /// # let _ = (store, impatient);
 /// # Ok(())
 /// # }
@@ -405,7 +372,7 @@ impl Redis {
 
     /// Begins to connect in the background, so that a service can start while Redis cannot be
     /// reached. Questions wait for the first attempt to connect, within their timeout. Once it has
-    /// failed, they fail at once, until a later attempt succeeds.
+    /// failed, they fail immediately, until a later attempt succeeds.
     ///
     /// ```no_run
     /// use tidegate::{Redis, RedisStore};
@@ -477,7 +444,7 @@ impl Redis {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
-            .field("address", self.connection.label())
+            .field("address", &self.connection.label())
             .field("timeout", &self.connection.timeout())
             .field("id", &self.process.id)
             .finish_non_exhaustive()

@@ -117,7 +117,7 @@ fn kind_of(error: &RedisError) -> StoreErrorKind {
 }
 
 /// Whether the server has answered with this code. Before version 7, the code of an error inside a
-/// script stands in the middle of the message, and the code is `ERR`.
+/// script is in the middle of the message, and the code is `ERR`.
 fn has_code(error: &RedisError, code: &str) -> bool {
     match error.code() {
         Some("ERR") => {
@@ -144,10 +144,16 @@ pub(super) fn is_about_a_key(error: &RedisError) -> bool {
 
 /// Whether the server does not answer yet or is still loading its data.
 ///
-/// Only [`connect`](super::Connection::connect) waits for such a server. Afterwards questions get
-/// such an error at once, and none waits longer than its timeout.
+/// [`connect`](super::Connection::connect) waits for such a server. Questions get such an error at
+/// once, and none waits longer than its timeout.
 pub(super) fn may_pass(error: &RedisError) -> bool {
     error.is_timeout() || error.kind() == ErrorKind::Server(ServerErrorKind::BusyLoading)
+}
+
+/// Whether somebody has to mend the set-up.
+pub(super) fn is_mistake(error: &RedisError) -> bool {
+    use StoreErrorKind::{Configuration, Refused};
+    matches!(kind_of(error), Configuration | Refused)
 }
 
 /// Whether the connection has to be replaced: it is broken, or the server has become a replica or

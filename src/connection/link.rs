@@ -28,18 +28,19 @@ pub(super) type Replies = SmallVec<[Value; 1]>;
 /// One connection to one server. Clones share it.
 ///
 /// The reconnector makes it and keeps one clone; the dispatcher has one for each flight, and a
-/// lock's subscriber one to hear messages. Whoever sees that it is broken closes it for all clones:
-/// outstanding requests fail, and the TCP connection ends with the last clone. Closing twice is
-/// harmless, and nothing opens it again. The reconnector makes another one instead, so all that a
-/// link knows (its clock, its silence, its flights) is about one TCP connection to one server.
+/// lock's subscriber one to hear messages. The first that sees that it is broken closes it for all
+/// clones: outstanding requests fail, and the TCP connection ends with the last clone. Closing
+/// twice is harmless, and nothing opens it again. The reconnector makes another one instead, so all
+/// that a link knows (its clock, its silence, its flights) is about one TCP connection to one
+/// server.
 ///
 /// ```text
 /// open -> in use -> closed by the server       (push_handler: Disconnection)
-///                -> closed by whoever asked    (a reply of another call, READONLY, an I/O error)
+///                -> closed by the asking task (a reply of another call, READONLY, an I/O error)
 ///                -> closed by the reconnector  (replaced, or its task was aborted)
 /// ```
 #[derive(Clone)]
-pub(crate) struct Link {
+pub(super) struct Link {
     connection: MultiplexedConnection,
     pub(super) inner: Arc<LinkInner>,
 }
@@ -48,17 +49,11 @@ pub(crate) struct Link {
 pub(super) struct LinkInner {
     pub(super) clock: ServerClock,
     /// The server's host and port.
-    #[cfg_attr(
-        not(feature = "sentinel"),
-        expect(dead_code, reason = "only a master's address changes")
-    )]
+    #[cfg_attr(not(feature = "sentinel"), expect(dead_code))]
     pub(super) server: Box<str>,
     /// The epoch of the failover that made the server a master, as a sentinel has said; 0 for any
     /// other server.
-    #[cfg_attr(
-        not(feature = "sentinel"),
-        expect(dead_code, reason = "only a master's address changes")
-    )]
+    #[cfg_attr(not(feature = "sentinel"), expect(dead_code))]
     pub(super) epoch: u64,
     is_closed: watch::Sender<bool>,
     messages: broadcast::Sender<Arc<str>>,
@@ -172,7 +167,7 @@ impl Link {
     ///
     /// The client takes any reply for the confirmation, so a check travels behind the command.
     #[cfg_attr(not(feature = "lock"), expect(dead_code))]
-    pub(crate) async fn subscribe(
+    pub(super) async fn subscribe(
         &self,
         channels: &[Arc<str>],
         is_wanted: bool,
@@ -194,7 +189,7 @@ impl Link {
     /// Only the channel's name is handed on. A waiter for a lock asks the server for the lock, and
     /// the message tells it when.
     #[cfg_attr(not(feature = "lock"), expect(dead_code))]
-    pub(crate) fn messages(&self) -> broadcast::Receiver<Arc<str>> {
+    pub(super) fn messages(&self) -> broadcast::Receiver<Arc<str>> {
         self.inner.messages.subscribe()
     }
 
@@ -209,7 +204,7 @@ impl Link {
     }
 
     /// Completes when the connection is closed.
-    pub(crate) async fn closed(&self) {
+    pub(super) async fn closed(&self) {
         // It cannot fail: the sender lives as long as `self`.
         let mut is_closed = self.inner.is_closed.subscribe();
         let _ = is_closed.wait_for(|is_closed| *is_closed).await;
@@ -253,8 +248,8 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 #[cfg(target_os = "linux")]
 const MAX_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
-/// A client that speaks RESP3: with it, an idle connection that is closed is noticed at once, and
-/// messages of channels arrive on the connection of the questions.
+/// A client that speaks RESP3: with it, an idle connection that is closed is noticed immediately,
+/// and messages of channels arrive on the connection of the questions.
 pub(super) fn client(info: ConnectionInfo) -> RedisResult<Client> {
     let settings = info.redis_settings().clone();
     client_as_is(info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
@@ -302,6 +297,10 @@ pub(super) enum Role {
     Master,
 }
 
+/// If the replies took longer, the clock is read once more: its estimate may be wrong by that time,
+/// and the server would refuse questions as late.
+const MAX_CLOCK_ERROR: Duration = Duration::from_millis(5);
+
 /// Loads the scripts, checks the role, and returns what the server's clock showed, and whether the
 /// server evicts keys.
 ///
@@ -342,13 +341,16 @@ pub(super) async fn handshake(
         check_is_master(&role.extract_error()?)?;
     }
     let no_time = || RedisError::from((ErrorKind::UnexpectedReturnType, "no time"));
-    let now = match &time {
-        Value::Array(parts) => micros(parts),
-        _ => None,
-    };
-    let now = now.ok_or_else(no_time)?;
+    let now = time.as_sequence().and_then(micros).ok_or_else(no_time)?;
     let evicts = replies.next().is_some_and(|memory| evicts_keys(&memory));
-    Ok((ServerClock::new(now, asked, answered), evicts))
+    let clock = ServerClock::new(now, asked, answered);
+    if answered - asked > MAX_CLOCK_ERROR {
+        let time = connection.req_packed_command(&redis::cmd("TIME")).await?;
+        if let Some(now) = time.as_sequence().and_then(micros) {
+            clock.learn(now, answered, Instant::now());
+        }
+    }
+    Ok((clock, evicts))
 }
 
 /// Whether the reply to `INFO memory` has a bound and a policy that evicts.

@@ -7,14 +7,19 @@
 //! master that sentinels name is a node whose address changes. A cluster has a node for each
 //! master.
 //!
+//! It knows no takes: stores, limiters and locks ask here. What a question of a store says, and how
+//! such questions share calls, is known to its [`Source`](flight::Source) alone, which stands with
+//! the stores (`../store/redis/`). Its order, its bounds, its deadline and where it is sent again
+//! are the node's. `tests/structure` holds this border.
+//!
 //! # The path of a question
 //!
 //! ```text
-//! RedisStore::take         ../store/redis.rs         makes a TakeQuestion: rule, key, cost
+//! RedisStore::take         ../store/redis/mod.rs     makes a CountQuestion: rule, key, cost
 //!    |
-//! Connection::take         connection.rs             adds the slot and the deadline
+//! Connection::ask          connection.rs             adds the slot and the deadline
 //!    |                     question.rs               Question: what waits and travels,
-//!    |                                               AnswerFuture: what the caller polls
+//!    |                                               ReplyFuture: what the caller polls
 //!    |
 //! Node::enqueue            node.rs                   in a cluster, cluster/mod.rs finds it
 //!    |
@@ -28,26 +33,25 @@
 //!    |
 //! Dispatcher::run          node.rs                   two flights in progress, no timer
 //!    |                                               up to 1,024 questions a flight
-//! Flight::new              flight.rs
-//!    |   flight_calls                                groups the questions into calls, and keeps
-//!    |                                               the order of arrival for each key
-//!    |   TakeCall          take_call.rs              up to 64 keys and 512 takes a script call
-//!    |   write_questions   take_script.rs            the bytes that the script reads
+//! flight_of                flight.rs                 asks the source for the flight
+//!    |   flight            ../store/redis/calls.rs   groups the questions into calls, and keeps
+//!    |                                               the order of arrival for each count
+//!    |   TakeCall          ../store/redis/take_call.rs
+//!    |
+//! Flight::run              flight.rs                 the commands of the calls
 //!    |
 //! Link::send               link.rs                   one pipeline over one TCP connection
 //!    |
 //! the server               ../../lua/                one script for each algorithm
 //!    |
 //! Flight::hand_out         flight.rs                 one reply for each call
-//!    |   read_answers      take_script.rs            the bytes that the script has written
-//!    |   TakeCall::hand_out                          one answer for each take
+//!    |   TakeCall::hand_out                          one reply for each take
 //!    |
-//! AnswerSender::send       question.rs               wakes the caller
+//! Question::reply          question.rs               wakes the caller
 //! ```
 //!
-//! Refunds, resets, limiters and locks go the same way. Refunds share a script call with others, as
-//! takes do (`refund_call.rs`). Each of the rest is a script call of its own
-//! ([`CallQuestion`](question::CallQuestion)), and its caller reads the reply.
+//! Refunds and resets of a store go the same way. What limiters and locks ask is a script call of
+//! its own ([`CallQuestion`]), and its caller reads the reply.
 //!
 //! # Beside that path
 //!
@@ -65,6 +69,7 @@
 //! | URLs, logins and certificates | `address/` |
 //! | the texts of the scripts | `scripts.rs` |
 //! | errors of the client, by what they ask for | `errors.rs` |
+//! | the callers that wait for a message of a channel | `subscriber/` |
 //!
 //! # Who owns what
 //!
@@ -82,12 +87,14 @@
 //!
 //! # What holds
 //!
-//! - An answer comes by its question's deadline: [`AnswerFuture`] has a timer of its own, so it
-//!   depends on no task, no link and no server.
-//! - The answers for one key are those of asking in order of arrival, except for questions that
+//! - A reply comes by its question's deadline: [`ReplyFuture`] has a timer of its own, so it
+//!   depends on no task, no link and no server. A process that is late gives that time back: to the
+//!   caller's timer, and to questions that were not sent or were refused as late. See
+//!   [`Deadline`](crate::deadline::Deadline).
+//! - The replies for one key are those of asking in order of arrival, except for questions that
 //!   were sent again or travelled over two links. The queue is first in, first out; the flights
-//!   over one link are sent in the order in which they were made; `flight.rs` keeps the order
-//!   inside of a flight.
+//!   over one link are sent in the order in which they were made; the source keeps the order of
+//!   its questions inside of a flight.
 //! - A question whose caller has left, or whose deadline is over, is dropped when its turn comes,
 //!   and never charged. Once sent, a take has its deadline with it, in the server's time: a server
 //!   that was paused refuses what is late instead of charging it.
@@ -100,14 +107,14 @@
 //!
 //! | failure | the question |
 //! |---|---|
-//! | an attempt to connect failed | gets that error at once |
+//! | an attempt to connect failed | gets that error immediately |
 //! | the connection broke after it was sent | gets an error and is not sent again: it may have been executed |
 //! | the replies of its flight belong to other calls | gets an error, and the connection is closed |
 //! | the server does not know the script | is sent again with the script's text |
 //! | a call with several keys was refused because of one key | is sent again in a call of its own |
 //! | `MOVED`, `ASK`, `TRYAGAIN` | is sent again, to the node that was named |
-//! | late by the server's clock, not by this process's | is sent again, with the corrected clock |
-//! | the queue is full | gets the error `Overloaded` at once |
+//! | late by the server's clock, not by this process's, or because this process was slow | is sent again, with the corrected clock |
+//! | the queue is full | gets the error `Overloaded` immediately |
 //!
 //! Only refused calls are sent again: nothing of them was executed.
 //!
@@ -147,21 +154,23 @@ mod node;
 mod question;
 mod queue;
 mod reconnector;
-mod refund_call;
 mod scripts;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod server_clock;
 mod silence;
-mod take_call;
-mod take_script;
+#[cfg(feature = "lock")]
+mod subscriber;
 
 pub use address::{IntoRedisAddress, RedisAddress};
-pub(crate) use connection::Connection;
+pub(crate) use call_id::CallId;
 pub use connection::Redis;
-#[cfg(feature = "lock")]
-pub(crate) use link::Link;
-pub(crate) use question::{AnswerFuture, CountKey, KeyPrefix, RefundQuestion, TakeQuestion};
-#[cfg(any(feature = "limiter", feature = "lock"))]
-pub(crate) use scripts::Script;
+pub(crate) use connection::{Connection, Wanted};
+pub(crate) use direct::Driver;
+pub(crate) use flight::{Carrier, Flight, FlightCall, FlightCalls, OwnCall};
+pub(crate) use question::{CallQuestion, Question, ReplyFuture, SendOptions};
+pub(crate) use queue::Questions;
 pub(crate) use scripts::*;
+pub(crate) use server_clock::ServerClock;
+#[cfg(feature = "lock")]
+pub(crate) use subscriber::{Channels, QueuedWaiter, WaiterInfo, listen};

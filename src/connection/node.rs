@@ -6,28 +6,21 @@ use std::task::{Context, Poll};
 use futures_util::future::{Either, poll_fn};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use redis::{RedisError, RedisResult};
+use redis::RedisError;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-// Its first poll has to write, whatever else the caller's task has done.
-#[allow(
-    deprecated,
-    reason = "newer versions have it in a module that older ones lack"
-)]
-use tokio::task::unconstrained;
 
 #[cfg(feature = "cluster")]
 use super::cluster::Redirects;
-use super::direct::{DirectFlight, Driver, Way};
-use super::errors::{may_pass, store_error};
-use super::flight::Flight;
+use super::direct::{DirectFlight, Driver, SendPath};
+use super::errors::store_error;
+use super::flight::{Carrier, flight_of};
 use super::link::Link;
 use super::question::Question;
 use super::queue::{Questions, Queue};
 use super::reconnector::{Attempts, Reconnector, Target};
 use super::scripts::Preload;
 use super::silence::ShortestTimeout;
-use crate::error::{StoreError, StoreErrorKind};
 
 /// One server address: a connection that is made again when it breaks, and the questions for it.
 /// Its two background tasks end when it is dropped.
@@ -96,39 +89,29 @@ impl Node {
         }
     }
 
-    /// Queues a question for the server.
+    /// Queues a question for the server. With [`Driver::Caller`] its caller may send it itself.
     ///
     /// It never waits: a question that finds no room, or no task to send it, is answered with an
     /// error before this returns.
-    pub(super) fn enqueue(&self, question: Question) {
-        self.core.shortest_timeout.note(question.timeout);
-        self.core.endpoint.queue.push(question);
-    }
-
-    /// The same for a take, which its caller may send itself.
-    pub(super) fn enqueue_take(&self, question: Question) -> Way {
-        self.core.shortest_timeout.note(question.timeout);
-        match self.core.endpoint.queue.push_unnoticed(question) {
-            Some(ticket) => Way::Alone {
+    pub(super) fn enqueue(&self, question: Question, driver: Driver) -> SendPath {
+        self.core.shortest_timeout.note(question.deadline.timeout);
+        match self.core.endpoint.queue.push_for(question, driver) {
+            Some(ticket) => SendPath::Alone {
                 node: Arc::clone(&self.core),
                 ticket,
             },
-            None => Way::Queued,
+            None => SendPath::Queued,
         }
     }
 
-    /// Completes when it is connected, or with an error that will not pass by itself.
-    pub(super) async fn connected(&self) -> RedisResult<()> {
-        let is_final = |state: &LinkState| match state {
-            LinkState::Up(_) => true,
-            LinkState::Down(error) => !may_pass(error),
-            LinkState::Connecting => false,
-        };
-        let mut state = self.core.state.clone();
-        match state.wait_for(is_final).await.as_deref() {
-            Ok(LinkState::Down(error)) => Err(error.clone()),
-            Ok(_) => Ok(()),
-            Err(_) => Err(RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))),
+    /// Why there is no connection, if there is none.
+    pub(super) fn missing(&self) -> Option<RedisError> {
+        match &*self.core.state.borrow() {
+            LinkState::Up(link) if !link.is_closed() => None,
+            LinkState::Down(error) => Some(error.clone()),
+            LinkState::Connecting | LinkState::Up(_) => {
+                Some(io::Error::from(io::ErrorKind::TimedOut).into())
+            }
         }
     }
 
@@ -142,8 +125,8 @@ impl Node {
 }
 
 impl NodeCore {
-    /// The flight of the question with this ticket, which is sent, if no other question waits and no
-    /// flight is under way. Otherwise the dispatcher sends the question.
+    /// The flight of the question with this ticket, which is sent, if no other question waits and
+    /// no flight is under way. Otherwise the dispatcher sends the question.
     pub(super) fn direct_flight(
         &self,
         ticket: u64,
@@ -160,27 +143,12 @@ impl NodeCore {
             let permit = link.inner.flights.try_acquire(1)?;
             Some((link, permit))
         })?;
-        let flight = Flight::new(
-            Questions::from_iter([question]),
-            link,
-            self.endpoint.clone(),
-        )?;
-        let ended = Arc::clone(queue);
-        // A panic is nobody else's, as in the dispatcher.
-        let flight = AssertUnwindSafe(flight.run()).catch_unwind().map(move |_| {
-            drop(permit);
-            ended.direct_flight_ended();
-        });
-        let flight = DirectFlight::new(unconstrained(flight));
+        let carrier = Carrier::new(link, self.endpoint.clone());
+        let flight = flight_of(Questions::from_iter([question]), carrier)?;
+        let flight = DirectFlight::new(flight, permit, queue);
         queue.remember(&flight);
         let polled = flight.poll(Driver::Caller, cx);
         Some((flight, polled))
-    }
-}
-
-impl std::fmt::Debug for NodeCore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NodeCore")
     }
 }
 
@@ -190,52 +158,17 @@ impl Drop for Node {
     }
 }
 
-/// A question is sent again at most this often because the server says that its deadline is over
-/// while this process's clock says that it is not.
-const MAX_LATE_RESENDS: u8 = 3;
-
-/// What all flights to one server share: the name for its errors, and where questions go that have
-/// to be sent again.
+/// What all flights to one server share: where questions go that have to be sent again.
 ///
 /// The dispatcher has one and clones it for each flight. It holds no link, so a question that is
 /// sent again may travel over another one than before.
 #[derive(Clone)]
 pub(super) struct Endpoint {
-    /// How errors name the server.
-    pub(super) label: Arc<str>,
     /// Questions that have to be sent again to the same server go in here.
     pub(super) queue: Arc<Queue>,
     /// Questions that another node of the cluster has to answer go through this.
     #[cfg(feature = "cluster")]
     pub(super) redirects: Option<Redirects>,
-}
-
-impl Endpoint {
-    /// Sends a question again that is late by the server's clock and not by this process's: the
-    /// server's clock was set, or another server took over. The reply has corrected what this
-    /// process knows of that clock.
-    pub(super) fn send_again(&self, mut question: Question) {
-        question.resends += 1;
-        match question.resends <= MAX_LATE_RESENDS {
-            true => self.queue.push(question),
-            false => question.fail(self.deadline_over()),
-        }
-    }
-
-    /// The error of a question whose reply belongs to another question.
-    pub(super) fn mismatched_reply(&self) -> StoreError {
-        let label = &self.label;
-        let message = format!("{label} replied to a different command");
-        StoreError::new(StoreErrorKind::Protocol, message)
-    }
-
-    /// The error of a question that reached the server after its deadline.
-    pub(super) fn deadline_over(&self) -> StoreError {
-        let label = &self.label;
-        let message =
-            format!("{label} did not answer in time: the deadline passed before the command ran");
-        StoreError::new(StoreErrorKind::Timeout, message)
-    }
 }
 
 /// Whether there is a connection to one server.
@@ -262,7 +195,7 @@ pub(super) enum LinkState {
     /// The first attempt to connect, or the first attempt after a loss, is in progress. Questions
     /// wait for its outcome.
     Connecting,
-    /// The last attempt failed. Questions get its error at once.
+    /// The last attempt failed. Questions get its error immediately.
     Down(RedisError),
 }
 
@@ -278,17 +211,18 @@ const MAX_QUESTIONS: usize = 1_024;
 
 /// The background task that sends the questions of a queue and hands out the answers.
 ///
-/// There is no timer: an idle queue sends its first question at once, and while flights are in
+/// There is no timer: an idle queue sends its first question immediately, and while flights are in
 /// progress the questions that arrive gather for the next one. So the number of calls a second
 /// stays small at any rate of questions.
 ///
 /// Each node has one, and it ends with the node. It owns the flights in progress and polls them
 /// itself, so a flight costs no task, and no caller's future drives another caller's answer: a
-/// caller that stops polling delays nobody.
+/// caller that stops polling delays nobody. A question that is alone is sent by its caller, and the
+/// dispatcher goes on with its flight if that caller leaves.
 ///
 /// ```text
 ///                   Connecting                 Up                          Down
-/// questions         wait                       depart in flights           get the error at once
+/// questions         wait                       depart in flights           get its error
 /// flights           none begin                 2, or 64 if overdue         none begin
 /// ```
 ///
@@ -346,8 +280,8 @@ impl Dispatcher {
             LinkState::Up(link) if !link.is_closed() => link.clone(),
             LinkState::Up(_) | LinkState::Connecting => return None,
             LinkState::Down(error) => {
-                let error = store_error(&self.endpoint.label, error.clone());
-                self.endpoint.queue.fail(&error);
+                let queue = &self.endpoint.queue;
+                queue.fail(&store_error(&queue.label.text, error.clone()));
                 return None;
             }
         };
@@ -356,10 +290,10 @@ impl Dispatcher {
         let in_progress = link.inner.flights.try_acquire(usize::MAX);
         let questions = self.endpoint.queue.take(MAX_QUESTIONS);
         drop(departing);
-        let flight = Flight::new(questions, link, self.endpoint.clone())?;
+        let flight = flight_of(questions, Carrier::new(link, self.endpoint.clone()))?;
         // A panic in one flight must not end this task. The flight's callers get an error, since
-        // their answers' senders are dropped.
-        let flight = AssertUnwindSafe(flight.run()).catch_unwind();
+        // their questions are dropped.
+        let flight = AssertUnwindSafe(flight).catch_unwind();
         Some(flight.map(|_| drop(in_progress)))
     }
 }

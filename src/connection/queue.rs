@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::direct::DirectFlight;
-use super::question::{Question, runtime_ended};
+use super::direct::{DirectFlight, Driver};
+use super::question::{Label, Question, runtime_ended};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::sync::lock;
 
@@ -18,8 +18,9 @@ use crate::sync::lock;
 /// charged.
 ///
 /// The node and its flights share it: callers push new questions, flights push those that have to
-/// be sent again, and only the dispatcher takes. A question that is sent again goes to the end. It
-/// has lost its turn, which is the one exception to the order of arrival.
+/// be sent again, and the dispatcher takes, or the caller of a question that is alone. A question
+/// that is sent again goes to the end. It has lost its turn, which is the one exception to the order
+/// of arrival.
 ///
 /// ```text
 /// push ----> room? --yes--> waits ----> taken by the dispatcher ----> a flight
@@ -32,9 +33,9 @@ use crate::sync::lock;
 /// The lock is held for a push of one question and for a flight's worth of pops, never across an
 /// `.await`. A full queue is searched through under the lock, which is why that happens at most
 /// once a millisecond.
-#[derive(Debug)]
 pub(super) struct Queue {
-    label: Arc<str>,
+    /// How errors name the server.
+    pub(super) label: Arc<Label>,
     state: Mutex<QueueState>,
     /// Notified when a question becomes overdue earlier than all others, as the first one does.
     changed: Notify,
@@ -46,7 +47,7 @@ pub(super) struct Queue {
 }
 
 /// The part of a queue behind its lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct QueueState {
     questions: VecDeque<Question>,
     /// When the first of the questions becomes overdue.
@@ -65,7 +66,7 @@ struct QueueState {
 }
 
 /// The questions of a flight. A lone one needs no allocation.
-pub(super) type Questions = SmallVec<[Question; 1]>;
+pub(crate) type Questions = SmallVec<[Question; 1]>;
 
 /// The most questions that wait for one server. Further ones fail as `Overloaded`.
 ///
@@ -77,7 +78,7 @@ const CLEANING_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Queue {
     /// An empty queue. Its errors name the server by `label`.
-    pub(super) fn new(label: &Arc<str>) -> Self {
+    pub(super) fn new(label: &Arc<Label>) -> Self {
         Self {
             label: Arc::clone(label),
             state: Mutex::default(),
@@ -89,19 +90,15 @@ impl Queue {
 
     /// Adds a question, or answers it with an error if the queue is closed or full.
     pub(super) fn push(&self, question: Question) {
-        self.push_with(question, false);
+        self.push_for(question, Driver::Dispatcher);
     }
 
-    /// The same without notice to the dispatcher, if no other question waits. Returns the question's
-    /// ticket then.
-    pub(super) fn push_unnoticed(&self, question: Question) -> Option<u64> {
-        self.push_with(question, true)
-    }
-
-    fn push_with(&self, question: Question, may_be_unnoticed: bool) -> Option<u64> {
+    /// The same. If its caller may send it, and no other question waits, the dispatcher gets no
+    /// notice, and this returns the question's ticket.
+    pub(super) fn push_for(&self, question: Question, driver: Driver) -> Option<u64> {
         let mut state = lock(&self.state);
         let refusal = match state.is_closed {
-            true => Some(runtime_ended(&self.label)),
+            true => Some(runtime_ended(&self.label.text)),
             false => (!state.has_room()).then(|| self.overloaded()),
         };
         if let Some(error) = refusal {
@@ -109,7 +106,7 @@ impl Queue {
             question.fail(error);
             return None;
         }
-        if may_be_unnoticed && state.questions.is_empty() {
+        if matches!(driver, Driver::Caller) && state.questions.is_empty() {
             state.overdue_at = Some(question.overdue_at);
             state.questions.push_back(question);
             state.is_unnoticed = true;
@@ -235,9 +232,9 @@ impl Queue {
         let mut state = lock(&self.state);
         let mut taken = Questions::with_capacity(max.min(state.questions.len()));
         while taken.len() < max
-            && let Some(question) = state.questions.pop_front()
+            && let Some(mut question) = state.questions.pop_front()
         {
-            if question.deadline > now && question.is_wanted() {
+            if question.is_wanted() && question.has_time(now, &self.label.lag) {
                 taken.push(question);
             }
         }
@@ -257,15 +254,15 @@ impl Queue {
     /// Answers all questions, and all later ones, with an error: nothing sends them any more.
     ///
     /// It is called from a drop guard of the dispatcher, also when that panics or its runtime ends.
-    /// A question that is pushed afterwards fails at once instead of waiting for its timeout.
+    /// A question that is pushed afterwards fails immediately instead of waiting for its timeout.
     pub(super) fn close(&self) {
         lock(&self.state).is_closed = true;
-        self.fail(&runtime_ended(&self.label));
+        self.fail(&runtime_ended(&self.label.text));
     }
 
     /// The error of a question for which the queue has no room.
     fn overloaded(&self) -> StoreError {
-        let label = &self.label;
+        let label = &self.label.text;
         let message = format!("{label} was not asked: {MAX_QUEUED} questions wait for it");
         StoreError::new(StoreErrorKind::Overloaded, message)
     }

@@ -23,9 +23,9 @@ const MAX_BEHIND: Duration = Duration::from_millis(10);
 /// The background task that keeps a connection to one server: it connects, watches the connection,
 /// and connects again.
 ///
-/// A connection that breaks is replaced at once. A silent one is not given up before another one
-/// has proved that the server executes scripts over it: the server may just be slow, and then the
-/// silent connection is as good as any.
+/// A connection that breaks is replaced immediately. A silent one is not given up before another
+/// one has proved that the server executes scripts over it: the server may just be slow, and then
+/// the silent connection is as good as any.
 ///
 /// A node has two tasks; this one alone opens and replaces links. A link is silent if a request is
 /// outstanding and nothing arrives for max(100 ms, twice the shortest timeout in use), at most one
@@ -146,14 +146,16 @@ impl Reconnector {
             let attempt = attempts.next(&self.target, self.preload, Proof::ScriptCall);
             let outcome = tokio::select! {
                 biased;
-                () = reply_arrives(link, &self.shortest_timeout) => return self.keep(link),
+                () = link.inner.activity.not_silent(&self.shortest_timeout) => {
+                    return self.keep(link);
+                }
                 () = link.closed() => return SilenceEnd::Closed,
                 outcome = attempt => outcome,
             };
             match outcome {
                 Ok(other) => {
                     // A server that was paused answers over both connections, over `link` first.
-                    let reply = reply_arrives(link, &self.shortest_timeout);
+                    let reply = link.inner.activity.not_silent(&self.shortest_timeout);
                     if timeout(MAX_BEHIND, reply).await.is_ok() {
                         return self.keep(link);
                     }
@@ -214,13 +216,6 @@ async fn silence(link: &Link, shortest_timeout: &ShortestTimeout, queue: &Queue)
     }
 }
 
-/// Completes when a reply arrives on a connection that was silent.
-async fn reply_arrives(link: &Link, shortest_timeout: &ShortestTimeout) {
-    let activity = &link.inner.activity;
-    let tolerated = || shortest_timeout.tolerated_silence();
-    activity.silent_for_less_than(tolerated).await;
-}
-
 /// The time from the beginning of one attempt to connect to the beginning of the next. Up to half
 /// of it is added at random, so that processes do not connect at the same time.
 pub(super) const ATTEMPT_INTERVAL: Duration = Duration::from_millis(120);
@@ -242,7 +237,7 @@ pub(super) enum Proof {
 /// The attempts to connect to one server: at most two are in progress.
 ///
 /// The first one goes on until its time is over, since the server may have become slow. The second
-/// one is given up for each later one, which is answered at once when the server is back.
+/// one is given up for each later one, which is answered immediately when the server is back.
 ///
 /// ```text
 /// time      0                    300 ms    600 ms             2 s

@@ -3,28 +3,7 @@ use std::sync::LazyLock;
 use redis::{Cmd, cmd};
 
 use super::call_id::{numbered, numbered_with_deadline};
-use crate::algorithm::Algorithm;
 
-/// The script that decides by this algorithm.
-pub(crate) fn algorithm_script(algorithm: Algorithm) -> &'static Script {
-    static SCRIPTS: LazyLock<[Script; Algorithm::ALL.len()]> =
-        LazyLock::new(|| Algorithm::ALL.map(|algorithm| Script::of_takes(algorithm.script())));
-    // `ALL` is in the order of the variants.
-    &SCRIPTS[algorithm as usize]
-}
-
-/// The script that gives back what was charged by this algorithm.
-///
-/// It is loaded ahead: with its text, a refund costs the server almost twice as much, and one that
-/// is sent again because the server does not know the script would lose its place among the takes.
-pub(crate) fn refund_script(algorithm: Algorithm) -> &'static Script {
-    static SCRIPTS: LazyLock<[Script; Algorithm::ALL.len()]> =
-        LazyLock::new(|| Algorithm::ALL.map(|algorithm| Script::new(algorithm.refund_script())));
-    // `ALL` is in the order of the variants.
-    &SCRIPTS[algorithm as usize]
-}
-
-#[cfg(any(feature = "limiter", feature = "lock"))]
 macro_rules! scripts {
     ($list:ident: $($(#[$doc:meta])* $name:ident = $new:ident($file:literal);)+) => {
         $($(#[$doc])*
@@ -57,11 +36,31 @@ impl Preload {
                 OF_LOCKS,
             ],
         };
-        let others = others.iter().copied().flatten();
-        let others = others.map(|script| LazyLock::force(script));
-        let of_stores = Algorithm::ALL.map(|one| [algorithm_script(one), refund_script(one)]);
-        others.chain(of_stores.into_iter().flatten())
+        let scripts = others.iter().copied().flatten().chain(OF_STORES);
+        scripts.map(|script| LazyLock::force(script))
     }
+}
+
+scripts! {
+    OF_STORES:
+    /// Decides by a sliding log. A script of takes repeats the number of its call itself.
+    TAKE_SLIDING_LOG = as_it_is("sliding_log.lua");
+    /// Decides by a sliding window.
+    TAKE_SLIDING_WINDOW = as_it_is("sliding_window.lua");
+    /// Decides by GCRA.
+    TAKE_GCRA = as_it_is("gcra.lua");
+    /// Decides by a fixed window.
+    TAKE_FIXED_WINDOW = as_it_is("fixed_window.lua");
+    /// Gives back what a sliding log has charged. Scripts of refunds are loaded ahead: with its
+    /// text, a refund costs the server almost twice as much, and one that is sent again because the
+    /// server does not know the script would lose its place among the takes.
+    REFUND_SLIDING_LOG = new("refund/sliding_log.lua");
+    /// Gives back what a sliding window has charged.
+    REFUND_SLIDING_WINDOW = new("refund/sliding_window.lua");
+    /// Gives back what GCRA has charged.
+    REFUND_GCRA = new("refund/gcra.lua");
+    /// Gives back what a fixed window has charged.
+    REFUND_FIXED_WINDOW = new("refund/fixed_window.lua");
 }
 
 /// Forgets what counts under one key of a store. It is called rarely, so it is not loaded ahead:
@@ -132,18 +131,18 @@ scripts! {
 /// expands the includes in the same way, and looks for mistakes in the result.
 #[derive(Debug)]
 pub(crate) struct Script {
-    pub(super) source: String,
+    source: String,
     sha: String,
     /// Whether it gets a deadline: see [`numbered_with_deadline`].
     pub(super) has_deadline: bool,
     /// Whether it is called so rarely that every call carries its text. Then the server never
     /// answers that it does not know the script, and no call loses its place in the order.
-    pub(super) is_rare: bool,
+    is_rare: bool,
 }
 
 impl Script {
     /// A script whose reply is read by [`CallId::read`](super::call_id::CallId::read).
-    pub(super) fn new(source: &str) -> Self {
+    fn new(source: &str) -> Self {
         Self::with_source(numbered(&with_includes(source)))
     }
 
@@ -156,8 +155,8 @@ impl Script {
         }
     }
 
-    /// A script that decides takes. It repeats the number of its call itself.
-    fn of_takes(source: &str) -> Self {
+    /// A script that does itself what a reply needs.
+    fn as_it_is(source: &str) -> Self {
         Self::with_source(with_includes(source))
     }
 
@@ -186,19 +185,19 @@ impl Script {
         load
     }
 
-    pub(crate) fn sha(&self) -> &str {
-        &self.sha
-    }
-
     pub(super) fn source(&self) -> &str {
         &self.source
     }
 
-    /// The call of the script on these keys, of one slot, by its hash.
-    pub(super) fn by_hash(&self, keys: &[&str], arguments: impl FnOnce(&mut Cmd)) -> Cmd {
-        let mut command = cmd("EVALSHA");
-        command.arg(&self.sha).arg(keys.len()).arg(keys);
-        arguments(&mut command);
+    /// The beginning of a call with this number of keys, with the script's text or its hash. It has
+    /// room for `bytes` of keys and arguments.
+    pub(crate) fn command(&self, has_text: bool, keys: usize, bytes: usize) -> Cmd {
+        let mut command = Cmd::with_capacity(keys + 6, bytes);
+        match has_text || self.is_rare {
+            true => command.arg("EVAL").arg(&self.source),
+            false => command.arg("EVALSHA").arg(&self.sha),
+        };
+        command.arg(keys);
         command
     }
 }
@@ -240,22 +239,22 @@ const INCLUDES: &[(&str, &str)] = includes![
     "end_key",
     "longer",
     "mark_lease",
-    "read_values",
-    "tallies",
-    "gcra_tally",
-    "sliding_window_tally",
-    "fixed_window_tally",
-    "read_tallies",
-    "choose_tallies",
+    "counters",
+    "gcra_counter",
+    "sliding_window_counter",
+    "fixed_window_counter",
+    "read_counters",
+    "choose_counters",
     "log_entry",
     "read_log",
     "log_search",
+    "log_trim",
     "log_wait",
-    "drain",
-    "given_back",
-    "give_back",
+    "bucket",
+    "refunded_ranges",
+    "refund_ranges",
     "refund_begin",
-    "refund_tallies",
+    "refund_counters",
     "refund_end",
     "permits",
     "give_way",
@@ -273,30 +272,6 @@ pub(crate) fn tagged(name: &str) -> String {
         true => name.to_owned(),
         false => format!("{{{name}}}"),
     }
-}
-
-/// The name of the key with what was given back of the count `name`, where that stands apart. It
-/// differs from the names of all counts: paths and keys are encoded without braces.
-pub(super) fn of_given_back(name: &str) -> String {
-    match has_tag(name) {
-        true => format!("{name}{{back}}"),
-        false => format!("{{{name}}}:back"),
-    }
-}
-
-/// The name of a key that the processes of a service share, in one slot with the others. No path
-/// and no key of a count makes it: they are encoded without `~` at their beginning.
-pub(crate) fn of_fleet(prefix: &str, what: &str) -> String {
-    match has_tag(prefix) {
-        true => format!("{prefix}~fleet:{what}"),
-        false => format!("{{{prefix}~fleet}}:{what}"),
-    }
-}
-
-/// Whether a part of the name chooses the slot of a cluster.
-fn has_tag(name: &str) -> bool {
-    let after = name.split_once('{');
-    after.is_some_and(|(_, rest)| rest.contains('}'))
 }
 
 #[cfg(test)]

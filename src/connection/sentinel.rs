@@ -78,8 +78,8 @@ impl Sentinels {
         }
     }
 
-    /// Where the master is. All sentinels are asked at once, so that dead or hanging sentinels
-    /// delay nothing. The one that knows of the latest failover is believed.
+    /// Where the master is. All sentinels are asked simultaneously, so that dead or hanging
+    /// sentinels delay nothing. The one that knows of the latest failover is believed.
     ///
     /// A single answer is not trusted to be the latest one, but a majority is not waited for
     /// either: a client that can reach one sentinel has to find the master. The role that the

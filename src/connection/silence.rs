@@ -52,9 +52,10 @@ impl Activity {
         self.changed.notify_waiters();
     }
 
-    /// Completes when the connection has been silent for less than this time.
-    pub(super) async fn silent_for_less_than(&self, tolerated: impl Fn() -> Duration) {
-        self.wait_until(|| self.silent_for() < tolerated()).await;
+    /// Completes when a reply arrives on a connection that was silent.
+    pub(super) async fn not_silent(&self, shortest: &ShortestTimeout) {
+        self.wait_until(|| self.silent_for() < shortest.tolerated_silence())
+            .await;
     }
 
     /// Completes when no request is outstanding.

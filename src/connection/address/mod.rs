@@ -304,7 +304,7 @@ impl fmt::Debug for RedisAddress {
     }
 }
 
-/// A value that says where Redis is: a [`RedisAddress`], a URL, or a type of your own.
+/// A value that says where Redis is: a [`RedisAddress`], a URL, or a custom type.
 ///
 /// ```
 /// use tidegate::StoreError;

@@ -87,7 +87,7 @@ fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, StoreError> {
 /// Whether a host has a port behind it.
 #[cfg(feature = "sentinel")]
 fn has_port(host: &str) -> bool {
-    // An IPv6 address stands in brackets.
+    // An IPv6 address is in brackets.
     let after_brackets = host.rsplit_once(']').map_or(host, |(_, rest)| rest);
     after_brackets.contains(':')
 }
@@ -122,43 +122,6 @@ impl<'a> Parts<'a> {
             path: path.trim_end_matches('/'),
             query,
         })
-    }
-}
-
-#[cfg(all(
-    test,
-    not(all(feature = "cluster", feature = "sentinel", feature = "tls"))
-))]
-mod tests {
-    use super::*;
-    use crate::store::StoreErrorKind;
-
-    /// Compiled only where one of the features is switched off.
-    #[test]
-    fn the_missing_feature_is_named() {
-        for (feature, is_there, url) in [
-            (
-                "cluster",
-                cfg!(feature = "cluster"),
-                "redis-cluster://u:s3cret@a",
-            ),
-            (
-                "sentinel",
-                cfg!(feature = "sentinel"),
-                "redis-sentinel://u:s3cret@a/limits",
-            ),
-            ("tls", cfg!(feature = "tls"), "rediss://u:s3cret@a"),
-        ] {
-            match RedisAddress::from_url(url) {
-                Ok(_) => assert!(is_there, "{url}"),
-                Err(error) => {
-                    assert_eq!(error.kind(), StoreErrorKind::Configuration);
-                    let named = format!("the feature `{feature}`");
-                    assert!(error.to_string().contains(&named), "{error}");
-                    assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
-                }
-            }
-        }
     }
 }
 
@@ -248,4 +211,37 @@ pub(super) fn servers_alike<U: AsRef<str>>(
         ));
     }
     Ok(servers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::StoreErrorKind;
+
+    #[test]
+    fn the_missing_feature_is_named() {
+        for (feature, is_there, url) in [
+            (
+                "cluster",
+                cfg!(feature = "cluster"),
+                "redis-cluster://u:s3cret@a",
+            ),
+            (
+                "sentinel",
+                cfg!(feature = "sentinel"),
+                "redis-sentinel://u:s3cret@a/limits",
+            ),
+            ("tls", cfg!(feature = "tls"), "rediss://u:s3cret@a"),
+        ] {
+            match RedisAddress::from_url(url) {
+                Ok(_) => assert!(is_there, "{url}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+                    let named = format!("the feature `{feature}`");
+                    assert!(error.to_string().contains(&named), "{error}");
+                    assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+                }
+            }
+        }
+    }
 }

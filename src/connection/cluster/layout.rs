@@ -158,6 +158,11 @@ impl SlotMap {
         }
     }
 
+    /// Whether some slots have no master.
+    pub(super) fn has_unserved(&self) -> bool {
+        self.owners.contains(&UNSERVED)
+    }
+
     /// The node of the slot's master.
     pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Node>> {
         let owner = self.owners[usize::from(slot)];

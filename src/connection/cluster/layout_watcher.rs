@@ -29,70 +29,60 @@ const MAX_ALONE: Duration = Duration::from_millis(50);
 ///
 /// The watcher believes the first node that answers. During a failover that may be the old layout;
 /// the next refusal or failed attempt then asks again, and the order of the nodes is random.
-pub(super) struct LayoutWatcher {
-    router: Arc<Router>,
+///
+/// It ends when it is aborted, and asks at most once in 120 to 180 ms.
+pub(super) async fn watch_layout(router: Arc<Router>) {
+    loop {
+        let next = Instant::now() + ATTEMPT_INTERVAL + jitter::up_to(ATTEMPT_INTERVAL / 2);
+        refresh(&router).await;
+        sleep_until(next).await;
+        // While a master cannot be reached, each failed attempt to connect notifies.
+        if matches!(&**router.state.load(), RouterState::Known(_)) {
+            router.layout_changed.notified().await;
+        }
+    }
 }
 
-impl LayoutWatcher {
-    /// The task for a router.
-    pub(super) fn new(router: Arc<Router>) -> Self {
-        Self { router }
+/// Asks for the layout once. If no node answers, the router keeps the layout that it has.
+async fn refresh(router: &Arc<Router>) {
+    let state = router.state.load_full();
+    let known = match &*state {
+        RouterState::Known(map) => Some(map),
+        RouterState::Connecting | RouterState::Unknown(_) => None,
+    };
+    match within(MAX_REFRESH, query_nodes(router, known)).await {
+        Ok(layout) => router.set_layout(layout),
+        // An old layout is better than none.
+        Err(_) if known.is_some() => {}
+        Err(error) => router.set_state(RouterState::Unknown(error)),
     }
+}
 
-    /// Keeps the layout up to date until the task is aborted: at most one refresh in 120 to 180 ms.
-    pub(super) async fn run(self) {
-        loop {
-            let next = Instant::now() + ATTEMPT_INTERVAL + jitter::up_to(ATTEMPT_INTERVAL / 2);
-            self.refresh().await;
-            sleep_until(next).await;
-            // While a master cannot be reached, each failed attempt to connect notifies.
-            if matches!(&**self.router.state.load(), RouterState::Known(_)) {
-                self.router.layout_changed.notified().await;
-            }
-        }
-    }
+/// Asks one node after the other until one answers. A node that hangs does not delay the next.
+/// Nodes that are connected come first, in random order.
+async fn query_nodes(router: &Router, map: Option<&SlotMap>) -> RedisResult<Layout> {
+    let masters = map.iter().flat_map(|map| &map.masters);
+    let links = masters.filter_map(|(address, node)| Some((&*address.host, node.link()?)));
+    let mut links: Vec<_> = links.collect();
+    fastrand::shuffle(&mut links);
+    let over_links = links.into_iter().map(|(host, link)| {
+        let layout = async move { Layout::read(&link.query(cluster_slots()).await?, host) };
+        Box::pin(layout) as BoxFuture<'_, _>
+    });
+    let servers = servers(router, map).into_iter();
+    let over_new = servers.map(|server| Box::pin(connect_and_ask(server)) as BoxFuture<'_, _>);
+    first_success(over_links.chain(over_new)).await
+}
 
-    /// Asks for the layout once. If no node answers, the router keeps the layout that it has.
-    async fn refresh(&self) {
-        let state = self.router.state.load_full();
-        let known = match &*state {
-            RouterState::Known(map) => Some(map),
-            RouterState::Connecting | RouterState::Unknown(_) => None,
-        };
-        match within(MAX_REFRESH, self.query_nodes(known)).await {
-            Ok(layout) => self.router.set_layout(layout),
-            // An old layout is better than none.
-            Err(_) if known.is_some() => {}
-            Err(error) => self.router.set_state(RouterState::Unknown(error)),
-        }
-    }
-
-    /// Asks one node after the other until one answers. A node that hangs does not delay the next.
-    /// Nodes that are connected come first, in random order.
-    async fn query_nodes(&self, map: Option<&SlotMap>) -> RedisResult<Layout> {
-        let masters = map.iter().flat_map(|map| &map.masters);
-        let links = masters.filter_map(|(address, node)| Some((&*address.host, node.link()?)));
-        let mut links: Vec<_> = links.collect();
-        fastrand::shuffle(&mut links);
-        let over_links = links.into_iter().map(|(host, link)| {
-            let layout = async move { Layout::read(&link.query(cluster_slots()).await?, host) };
-            Box::pin(layout) as BoxFuture<'_, _>
-        });
-        let servers = self.servers(map).into_iter();
-        let over_new = servers.map(|server| Box::pin(connect_and_ask(server)) as BoxFuture<'_, _>);
-        first_success(over_links.chain(over_new)).await
-    }
-
-    /// Every server of the known layout, and those of the address.
-    fn servers(&self, map: Option<&SlotMap>) -> Vec<ConnectionInfo> {
-        let address = &self.router.address;
-        let known = map.iter().flat_map(|map| &map.servers);
-        let known = known.map(|server| address.server(&server.host, server.port));
-        let mut servers: Vec<_> = known.chain(address.servers()).collect();
-        let mut seen = HashSet::new();
-        servers.retain(|server| seen.insert(server.addr().to_string()));
-        servers
-    }
+/// Every server of the known layout, and those of the address.
+fn servers(router: &Router, map: Option<&SlotMap>) -> Vec<ConnectionInfo> {
+    let address = &router.address;
+    let known = map.iter().flat_map(|map| &map.servers);
+    let known = known.map(|server| address.server(&server.host, server.port));
+    let mut servers: Vec<_> = known.chain(address.servers()).collect();
+    let mut seen = HashSet::new();
+    servers.retain(|server| seen.insert(server.addr().to_string()));
+    servers
 }
 
 /// Starts one future after the other, the next one when the last has failed or takes long, until

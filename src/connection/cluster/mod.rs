@@ -12,7 +12,7 @@
 //!               +------------------ Redirects <------------------+  was executed
 //!               |      TRYAGAIN: after a pause, by the slot
 //!               |
-//!            LayoutWatcher: asks any node for CLUSTER SLOTS when a refusal, a lost
+//!            watch_layout: asks any node for CLUSTER SLOTS when a refusal, a lost
 //!            link or a slot without a master says that the layout has changed
 //! ```
 //!
@@ -26,27 +26,25 @@ mod layout_watcher;
 mod redirect;
 
 use std::collections::HashMap;
-use std::pin::pin;
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures_util::future::select_ok;
-use redis::{RedisError, RedisResult};
+use redis::{ErrorKind, RedisError};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use self::layout::{Layout, NodeAddress, SlotMap};
-use self::layout_watcher::LayoutWatcher;
-use self::redirect::Route;
+use self::layout_watcher::watch_layout;
 use super::address::RedisAddress;
-use super::direct::Way;
+use super::direct::{Driver, SendPath};
 use super::errors::{may_pass, store_error};
 use super::link::Link;
 use super::node::{Endpoint, Node};
-use super::question::Question;
+use super::question::{Label, Question};
 use super::queue::Queue;
 use super::reconnector::Target;
 use super::scripts::Preload;
@@ -71,51 +69,35 @@ impl Cluster {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub(super) fn start(address: RedisAddress, label: &Arc<str>, preload: Preload) -> Self {
+    pub(super) fn start(address: RedisAddress, label: &Arc<Label>, preload: Preload) -> Self {
         let router = Arc::new(Router::new(address, label, preload));
-        let watcher = tokio::spawn(LayoutWatcher::new(Arc::clone(&router)).run());
+        let watcher = tokio::spawn(watch_layout(Arc::clone(&router)));
         Self {
             router,
             watcher: watcher.abort_handle(),
         }
     }
 
-    /// Completes when one of the masters is connected, or with an error that will not pass by
-    /// itself.
-    pub(super) async fn connected(&self) -> RedisResult<()> {
-        loop {
-            let mut changed = pin!(self.router.state_changed.notified());
-            // From here on no change is missed.
-            changed.as_mut().enable();
-            match &*self.router.state.load_full() {
-                RouterState::Unknown(error) if !may_pass(error) => return Err(error.clone()),
-                RouterState::Connecting | RouterState::Unknown(_) => changed.await,
-                RouterState::Known(map) => {
-                    let masters = map.masters.iter();
-                    let connected = masters.map(|(_, node)| Box::pin(node.connected()));
-                    tokio::select! {
-                        first = select_ok(connected) => return first.map(drop),
-                        () = changed => {}
-                    }
-                }
+    /// Asks the master of the question's slot.
+    pub(super) fn enqueue(&self, question: Question, driver: Driver) -> SendPath {
+        self.router.enqueue(question, driver)
+    }
+
+    /// Why a master of some slots is not connected, if one is not. Asks for the layout again where
+    /// slots have no master.
+    pub(super) fn missing(&self) -> Option<RedisError> {
+        match &**self.router.state.load() {
+            RouterState::Connecting => Some(io::Error::from(io::ErrorKind::TimedOut).into()),
+            RouterState::Unknown(error) => Some(error.clone()),
+            RouterState::Known(map) => {
+                let missing = map.masters.iter().filter_map(|(_, node)| node.missing());
+                missing.max_by_key(may_pass).or_else(|| {
+                    let unserved = map.has_unserved().then_some(ErrorKind::Io)?;
+                    self.router.layout_changed.notify_one();
+                    Some((unserved, "some slots have no master").into())
+                })
             }
         }
-    }
-
-    /// Asks the master of the question's slot.
-    pub(super) fn enqueue(&self, question: Question) {
-        self.router.enqueue(question);
-    }
-
-    /// Asks the master of the take's slot. Its caller may send it itself.
-    pub(super) fn enqueue_take(&self, question: Question) -> Way {
-        if let RouterState::Known(map) = &**self.router.state.load()
-            && let Some(node) = map.owner(question.slot)
-        {
-            return node.enqueue_take(question);
-        }
-        self.router.enqueue(question);
-        Way::Queued
     }
 
     /// A connection to any master.
@@ -144,11 +126,9 @@ const MAX_UNUSED: Duration = Duration::from_secs(30);
 struct Router {
     address: RedisAddress,
     state: ArcSwap<RouterState>,
-    /// Notified when the state has changed.
-    state_changed: Notify,
     /// Notified when the layout may have changed.
     layout_changed: Arc<Notify>,
-    label: Arc<str>,
+    label: Arc<Label>,
     preload: Preload,
     /// The runtime of the nodes' tasks.
     runtime: Handle,
@@ -176,11 +156,10 @@ impl Router {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    fn new(address: RedisAddress, label: &Arc<str>, preload: Preload) -> Self {
+    fn new(address: RedisAddress, label: &Arc<Label>, preload: Preload) -> Self {
         Self {
             address,
             state: ArcSwap::from_pointee(RouterState::Connecting),
-            state_changed: Notify::new(),
             layout_changed: Arc::default(),
             label: Arc::clone(label),
             preload,
@@ -191,17 +170,19 @@ impl Router {
     }
 
     /// Asks the master of the question's slot.
-    fn enqueue(&self, question: Question) {
+    fn enqueue(&self, question: Question, driver: Driver) -> SendPath {
         match &**self.state.load() {
             RouterState::Known(map) => match map.owner(question.slot) {
-                Some(node) => node.enqueue(question),
+                Some(node) => return node.enqueue(question, driver),
                 None => {
                     self.layout_changed.notify_one();
                     let error = self.unserved(question.slot);
                     question.fail(error);
                 }
             },
-            RouterState::Unknown(error) => question.fail(store_error(&self.label, error.clone())),
+            RouterState::Unknown(error) => {
+                question.fail(store_error(&self.label.text, error.clone()))
+            }
             RouterState::Connecting => {
                 self.early.push(question);
                 // The state may have changed after it was read above.
@@ -210,12 +191,13 @@ impl Router {
                 }
             }
         }
+        SendPath::Queued
     }
 
     /// Asks the questions that waited for the first layout.
     fn enqueue_early(&self) {
         for question in self.early.take(usize::MAX) {
-            self.enqueue(question);
+            self.enqueue(question, Driver::Dispatcher);
         }
     }
 
@@ -229,7 +211,6 @@ impl Router {
     /// Changes the state, and answers the questions that waited for it.
     fn set_state(&self, state: RouterState) {
         self.state.store(Arc::new(state));
-        self.state_changed.notify_waiters();
         self.enqueue_early();
     }
 
@@ -248,11 +229,10 @@ impl Router {
         let server = self.address.server(&address.host, address.port);
         let redirects = Redirects {
             refusing: address.clone(),
-            layout_changed: Arc::clone(&self.layout_changed),
-            route: self.route(),
+            // The router holds the nodes, so a strong pointer would keep it alive forever.
+            router: Arc::downgrade(self),
         };
         let endpoint = Endpoint {
-            label: Arc::clone(&self.label),
             queue: Arc::new(Queue::new(&self.label)),
             redirects: Some(redirects),
         };
@@ -266,23 +246,17 @@ impl Router {
         )
     }
 
-    /// The way of redirected questions back into this router.
-    fn route(self: &Arc<Self>) -> Arc<Route> {
-        // The nodes hold the route, so a strong pointer would keep the router alive forever.
-        let router = Arc::downgrade(self);
-        Arc::new(move |question, to: Option<&NodeAddress>| {
-            match (router.upgrade(), to) {
-                (Some(router), Some(address)) => router.node(address).enqueue(question),
-                (Some(router), None) => router.enqueue(question),
-                // The connection was dropped. So is the question.
-                (None, _) => {}
-            }
-        })
+    /// Asks a question again, at this node or at the master of its slot.
+    fn ask_again(self: &Arc<Self>, question: Question, to: Option<&NodeAddress>) {
+        match to {
+            Some(to) => self.node(to).enqueue(question, Driver::Dispatcher),
+            None => self.enqueue(question, Driver::Dispatcher),
+        };
     }
 
     /// The error of a question for a slot without a master.
     fn unserved(&self, slot: u16) -> StoreError {
-        let label = &self.label;
+        let label = &self.label.text;
         let message =
             format!("{label} is not available: no node of the cluster serves slot {slot}");
         StoreError::new(StoreErrorKind::Unavailable, message)

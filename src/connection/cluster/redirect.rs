@@ -1,10 +1,10 @@
-use std::sync::Arc;
+use std::sync::Weak;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
-use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use super::Router;
 use super::layout::NodeAddress;
 use crate::connection::question::Question;
 use crate::connection::queue::Queue;
@@ -33,17 +33,13 @@ pub(in crate::connection) enum Redirect {
     TryAgain,
 }
 
-/// Sends a question to the node with this address, or without an address to the master of its slot.
-pub(super) type Route = dyn Fn(Question, Option<&NodeAddress>) + Send + Sync;
-
 /// Sends questions that one node has refused to other nodes of the cluster.
 #[derive(Clone)]
 pub(in crate::connection) struct Redirects {
     /// The node that refuses.
     pub(super) refusing: NodeAddress,
-    /// Notified when a refusal shows that the layout has changed.
-    pub(super) layout_changed: Arc<Notify>,
-    pub(super) route: Arc<Route>,
+    /// Once the connection is dropped, so are the questions.
+    pub(super) router: Weak<Router>,
 }
 
 impl Redirects {
@@ -55,7 +51,7 @@ impl Redirects {
             ErrorKind::Server(ServerErrorKind::Ask) => named().map(Redirect::Ask),
             ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Redirect::TryAgain),
             ErrorKind::Server(ServerErrorKind::ClusterDown) => {
-                self.layout_changed.notify_one();
+                self.notify_watcher();
                 None
             }
             _ => None,
@@ -73,7 +69,7 @@ impl Redirects {
         queue: &Queue,
     ) {
         if matches!(redirect, Redirect::Moved(_)) {
-            self.layout_changed.notify_one();
+            self.notify_watcher();
         }
         for mut question in questions {
             let (was_resent, was_asking) = (question.resends > 0, question.options.is_asking);
@@ -97,14 +93,26 @@ impl Redirects {
 
     /// Sends a question to a node, or to the master of its slot; after a pause if `pauses`.
     fn send(&self, question: Question, to: Option<&NodeAddress>, pauses: bool) {
+        let (router, to) = (Weak::clone(&self.router), to.cloned());
+        let send = move || {
+            if let Some(router) = router.upgrade() {
+                router.ask_again(question, to.as_ref());
+            }
+        };
         if !pauses {
-            return (self.route)(question, to);
+            return send();
         }
-        let (route, to) = (Arc::clone(&self.route), to.cloned());
         tokio::spawn(async move {
             sleep(PAUSE + jitter::up_to(PAUSE)).await;
-            route(question, to.as_ref());
+            send();
         });
+    }
+
+    /// The layout may have changed.
+    fn notify_watcher(&self) {
+        if let Some(router) = self.router.upgrade() {
+            router.layout_changed.notify_one();
+        }
     }
 
     /// The error of a question that was redirected too often.
