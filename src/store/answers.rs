@@ -7,6 +7,7 @@ use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
 
 use super::charge::{Charge, Charges};
+use super::refund_queue::RefundQueue;
 use crate::decision::Decision;
 
 /// What the layers around a handler have allowed and charged, the outermost layer's first, in the
@@ -17,15 +18,24 @@ use crate::decision::Decision;
 pub(crate) struct Answers(SmallVec<[Charge; 1]>);
 
 /// Marks a response that a layer of this crate made in place of the inner service, in its
-/// extensions: with the decision, if that is a denial.
+/// extensions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LayerResponse(pub(crate) Option<Denial>);
+
+/// A denial that a response shows.
 #[derive(Debug, Clone)]
-pub(crate) struct LayerResponse(pub(crate) Option<Decision>);
+pub(crate) struct Denial {
+    pub(crate) decision: Decision,
+    /// Where the layers of the same `Limits` give back.
+    pub(crate) refunds: RefundQueue,
+}
 
 impl Answers {
     /// Adds the answer of a layer to a request that goes inwards.
     #[inline]
     pub(crate) fn add_inner(request: &mut Extensions, answer: &Charge) {
-        let answer = answer.clone();
+        let mut answer = answer.clone();
+        answer.release();
         match request.get_mut::<Self>() {
             Some(Self(outer)) => outer.push(answer),
             None => _ = request.insert(Self(smallvec![answer])),
@@ -48,7 +58,8 @@ impl Decision {
     ///
     /// Handlers write `decision: Option<Decision>`, which is an axum extractor. It is `None` where
     /// no layer decided: no rule matched, it was switched off or in shadow, the request was exempt,
-    /// or it was admitted without a decision.
+    /// or it was admitted without a decision. It is no extension by itself: a handler with axum's
+    /// `Extension<Decision>` compiles, and answers every request with a 500.
     ///
     /// ```
     /// use axum::response::Response;
@@ -66,8 +77,8 @@ impl Decision {
     /// ```
     #[must_use]
     pub fn from_extensions(extensions: &Extensions) -> Option<&Self> {
-        if let Some(LayerResponse(Some(decision))) = extensions.get() {
-            return Some(decision);
+        if let Some(LayerResponse(Some(denial))) = extensions.get() {
+            return Some(&denial.decision);
         }
         let Answers(answers) = extensions.get()?;
         answers.last().map(Charge::decision)
@@ -92,7 +103,7 @@ impl Charges {
     /// use axum::response::Response;
     /// use tidegate::store::Charges;
     ///
-    /// /// For middleware around the layer: whoever gets a server's error does not pay.
+    /// /// For middleware around the layer: a client that gets a server's error does not pay.
     /// async fn refund_failures(response: Response) -> Response {
     ///     if response.status().is_server_error() {
     ///         Charges::from_extensions(response.extensions()).refund().await.ok();
@@ -105,7 +116,7 @@ impl Charges {
     pub fn from_extensions(extensions: &Extensions) -> Self {
         let answers = extensions.get::<Answers>();
         let answers = answers.into_iter().flat_map(|Answers(answers)| answers);
-        answers.filter_map(Charge::of_units).collect()
+        answers.filter_map(Charge::hand_out).collect()
     }
 }
 

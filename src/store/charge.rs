@@ -1,15 +1,17 @@
 use std::iter::empty;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::refund_queue::LateCharge;
+use super::refund_queue::{LateCharge, QueuePlace};
 use super::{Store, StoreFuture, Take};
 use crate::decision::{self, Decision, Receipt, Source};
 use crate::error::StoreError;
-use crate::metrics::RuleCounters;
+use crate::metrics::{OpenCharge, RuleCounters};
+use crate::sync::lock;
 
 /// What one layer charged an allowed request, and where: it can be refunded once.
 ///
@@ -36,7 +38,7 @@ use crate::metrics::RuleCounters;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Charge(Arc<Inner>);
+pub struct Charge(Arc<Inner>, Option<Arc<OpenCharge>>);
 
 #[derive(Debug)]
 struct Inner {
@@ -50,6 +52,8 @@ struct Inner {
     candidate: Option<Arc<LateCharge>>,
     /// Whether somebody gives it back, or has done so.
     is_claimed: AtomicBool,
+    /// Requests that are denied may hope for its units while somebody holds this.
+    open: Mutex<Weak<OpenCharge>>,
 }
 
 impl Charge {
@@ -58,14 +62,13 @@ impl Charge {
     pub fn new(store: Arc<dyn Store>, take: Take, receipt: Receipt) -> Self {
         let verdict = decision::Verdict::Allowed;
         let decision = Decision::new(verdict, Source::Other, receipt.units(), empty());
-        Self(Arc::new(Inner {
+        Self::of(
             store,
             take,
-            decision: decision.with_receipt(Some(receipt)),
-            counters: None,
-            candidate: None,
-            is_claimed: AtomicBool::new(false),
-        }))
+            decision.with_receipt(Some(receipt)),
+            None,
+            None,
+        )
     }
 
     /// What a layer's store has decided about a take that it allowed, and charged, if the cost is
@@ -77,14 +80,26 @@ impl Charge {
         counters: Arc<RuleCounters>,
         candidate: Option<Arc<LateCharge>>,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self::of(store, take, decision, Some(counters), candidate)
+    }
+
+    fn of(
+        store: Arc<dyn Store>,
+        take: Take,
+        decision: Decision,
+        counters: Option<Arc<RuleCounters>>,
+        candidate: Option<Arc<LateCharge>>,
+    ) -> Self {
+        let inner = Inner {
             store,
             take,
             decision,
-            counters: Some(counters),
+            counters,
             candidate,
             is_claimed: AtomicBool::new(false),
-        }))
+            open: Mutex::default(),
+        };
+        Self(Arc::new(inner), None)
     }
 
     /// The layer's decision.
@@ -92,9 +107,46 @@ impl Charge {
         &self.0.decision
     }
 
-    /// The same, if something was charged.
-    pub(crate) fn of_units(&self) -> Option<Self> {
-        self.0.decision.receipt().map(|_| self.clone())
+    /// The same for code that may settle it, if something was charged.
+    pub(crate) fn hand_out(&self) -> Option<Self> {
+        self.0.decision.receipt()?;
+        Some(Self(Arc::clone(&self.0), self.open()))
+    }
+
+    /// Requests that are denied may hope for its units as long as somebody holds this, and it is
+    /// not settled.
+    pub(crate) fn open(&self) -> Option<Arc<OpenCharge>> {
+        let units = self.receipt().units();
+        let counters = self.0.counters.as_ref().filter(|_| units > 0)?;
+        let mut open = lock(&self.0.open);
+        if let Some(open) = open.upgrade() {
+            return Some(open);
+        }
+        if self.0.is_claimed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let hash = self.take().count_name().hash();
+        let life = Duration::from_micros(self.take().rule().life_micros());
+        let opened = Arc::new(counters.open.open(hash, units, life));
+        *open = Arc::downgrade(&opened);
+        Some(opened)
+    }
+
+    /// The same, which holds it open.
+    pub(crate) fn opened(mut self) -> Self {
+        self.1 = self.open();
+        self
+    }
+
+    /// It holds it open no more.
+    pub(crate) fn release(&mut self) {
+        self.1 = None;
+    }
+
+    fn close(&self, given_back: u64) {
+        if let Some(open) = lock(&self.0.open).upgrade() {
+            open.close(given_back);
+        }
     }
 
     /// The take that was allowed: its rule, key and cost.
@@ -116,7 +168,7 @@ impl Charge {
     }
 
     /// Gives all units back that still count, and returns their number. Clones are the same charge,
-    /// and it is given back once: whoever asks first does it, and every other refund returns 0,
+    /// and it is given back once: the first caller does it, and every other refund returns 0,
     /// also after an error, and after a future that was dropped.
     ///
     /// # Errors
@@ -129,7 +181,7 @@ impl Charge {
     }
 
     /// Gives back what was not used of a reservation: all but `used` units that still count.
-    /// Returns the number of units that were given back. Whoever does not know the cost of a
+    /// Returns the number of units that were given back. Callers that do not know the cost of a
     /// request beforehand takes the most that it may cost, and settles when it is known.
     ///
     /// A charge is settled or [refunded](Self::refund) once: whatever comes first counts, also if
@@ -155,69 +207,100 @@ impl Charge {
     ///
     /// Those of [`refund`](Self::refund).
     pub async fn settle(&self, used: u64) -> Result<u64, StoreError> {
-        let Some(refund) = self.claim(used) else {
-            return Ok(0);
-        };
-        Ok(refund.answered(refund.ask().await?))
+        match self.claim(used) {
+            Some(refund) => {
+                let units = refund.ask().await?;
+                Ok(refund.answered(units))
+            }
+            None => Ok(0),
+        }
     }
 
     /// The right to give back what was not used; `None` if somebody else has it, or if there is
     /// nothing to give back. What the candidate was charged is given back along with it.
-    pub(crate) fn claim(&self, used: u64) -> Option<ClaimedRefund> {
+    pub(super) fn claim(&self, used: u64) -> Option<Refund> {
         let units = self.receipt().units().saturating_sub(used);
-        if self.0.is_claimed.swap(true, Ordering::Relaxed) || units == 0 {
+        if self.0.is_claimed.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        if units == 0 {
+            self.close(0);
             return None;
         }
         if let Some(candidate) = &self.0.candidate {
             candidate.give_back(used);
         }
-        Some(ClaimedRefund {
-            charge: self.clone(),
+        Some(Refund {
+            // It is open until the store has answered.
+            charge: Self(Arc::clone(&self.0), lock(&self.0.open).upgrade()),
             units,
+            is_awaited: true,
+            is_answered: false,
+            place: None,
         })
     }
 }
 
-/// A refund that nobody else asks for.
+/// The right to give back what was not used of a charge, which nobody else has.
 #[derive(Debug)]
-pub(crate) struct ClaimedRefund {
+pub(super) struct Refund {
     charge: Charge,
     units: u64,
+    /// Whether somebody waits for the answer. Otherwise the refund counts as lost without one.
+    is_awaited: bool,
+    is_answered: bool,
+    /// Its place in a queue, which is given up last.
+    place: Option<QueuePlace>,
 }
 
-impl ClaimedRefund {
-    fn ask(&self) -> StoreFuture<u64> {
-        let take = self.charge.take().clone().with_cost(self.units);
-        self.charge.0.store.refund(&take, &self.charge.receipt())
+impl Refund {
+    /// Nobody waits for the answer. A refund without a place is not asked for.
+    pub(super) fn unawaited(mut self, place: Option<QueuePlace>) -> Self {
+        self.is_awaited = false;
+        self.place = place;
+        self
     }
 
-    /// Asks the store for a caller that does not wait.
-    pub(crate) fn ask_unawaited(&self) -> StoreFuture<u64> {
-        let take = self.charge.take().unawaited(self.units);
-        self.charge.0.store.refund(&take, &self.charge.receipt())
+    pub(super) fn has_place(&self) -> bool {
+        self.place.is_some()
     }
 
-    pub(crate) fn path(&self) -> &str {
-        self.charge.take().rule().path()
+    pub(super) fn ask(&self) -> StoreFuture<u64> {
+        let take = self.charge.take();
+        let take = match self.is_awaited {
+            true => take.clone().with_cost(self.units),
+            false => take.unawaited(self.units),
+        };
+        self.charge.0.store.refund(&take, &self.charge.receipt())
     }
 
     /// Counts what the store has given back. A candidate's charges are not counted, either.
     /// Returns their number: no more than was asked for, whatever the store says.
-    pub(crate) fn answered(&self, units: u64) -> u64 {
+    pub(super) fn answered(mut self, units: u64) -> u64 {
         let units = units.min(self.units);
         if let Some(counters) = &self.charge.0.counters
             && !self.charge.take().rule().is_candidate()
         {
             counters.refunded(units);
         }
+        self.charge.close(units);
+        self.is_answered = true;
         units
     }
+}
 
-    /// Counts that nothing was given back.
-    pub(crate) fn lost(&self) {
-        if let Some(counters) = &self.charge.0.counters {
+impl Drop for Refund {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        if let Some(counters) = &self.charge.0.counters
+            && !self.is_awaited
+        {
             counters.refund_lost();
         }
+        // Without an answer nobody knows what was given back: requests that wait ask.
+        self.charge.close(self.units);
     }
 }
 
@@ -245,7 +328,18 @@ impl ClaimedRefund {
 /// # async fn write_report() -> Result<String, std::fmt::Error> { Ok(String::new()) }
 /// # let _ = export;
 /// ```
-#[derive(Debug, Clone, Default)]
+///
+/// They are no extension of the request by themselves, since a request that no layer charged would
+/// not have it. Because they are not `Clone`, a handler with axum's `Extension` does not compile:
+///
+/// ```compile_fail,E0277
+/// use axum::{Extension, Router, routing::get};
+/// use tidegate::store::Charges;
+///
+/// async fn export(_: Extension<Charges>) {}
+/// let app: Router = Router::new().route("/export", get(export));
+/// ```
+#[derive(Debug, Default)]
 pub struct Charges(SmallVec<[Charge; 1]>);
 
 impl Charges {

@@ -1,163 +1,16 @@
-//! A store that answers a denied key by itself until the denial is over.
+//! Answers a denied key until the denial is over: see
+//! [`Resilient::denial_cache`](super::Resilient::denial_cache).
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use super::wrapper::{Wrapped, Wrapper};
-use super::{Store, Take};
+use super::Take;
 use crate::clock::{Clock, nanos};
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Decision, Source, Verdict};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::rule::Rule;
 use crate::sync::lock;
-
-/// Remembers denials: while a denial is valid, it answers the same take in the memory of this
-/// process, so that a flood of denied requests costs the store inside nearly nothing.
-///
-/// A denial answers takes of the same rule, the same `Arc`, of the same key and of the same cost.
-/// The answer is there immediately, without an allocation, and its source is
-/// [`Cache`](crate::decision::Source::Cache): the verdict is that of the store inside, whose
-/// [name](Store::name) the cache has, and never that of a fallback.
-///
-/// # What it answers
-///
-/// - **The remaining units** are those of the denial.
-/// - **The retry-after** is what is left of it, and ends when that of the first caller does: it is
-///   counted from the instant at which the store's answer came. The store allows the take at that
-///   instant, and at most one round trip earlier. The reset-after is what is left, too; a rule of
-///   several quotas tells that of the denial.
-/// - **The denial ends** its retry-after from the instant at which its question was sent, less a
-///   thousandth for clocks whose paces differ. The server's time cannot be over before. From then
-///   on the store answers. So the cache denies nobody for whom time has made room in the store.
-/// - **A take that can [never](crate::decision::Verdict::Never) be allowed** has no such end.
-///
-/// A denial is void at once after a [refund](Store::refund) or a [reset](Store::reset) through this
-/// cache, and when the rule is replaced by another one. A question from before is then not
-/// remembered, either.
-///
-/// # What may free units without its knowledge
-///
-/// *What is free is granted* has this one exception: units that another process, or another store
-/// of this process, frees by a refund, a reset or a larger quota may be denied here for at most the
-/// [max age](Self::max_age). The same holds when the server loses its data or its clock is set
-/// forward, after a refund or a reset that got no answer, and after a rule was replaced by one
-/// under which charges count for a longer time: what was charged before is then free earlier than
-/// the store said.
-///
-/// Once a denial has three quarters of the max age, the next take asks the store, and only that
-/// one; until its answer comes, the others are answered by the denial, and do not wait. If that
-/// take fails or its future is dropped, the denial is void. So it is at the max age: then every
-/// take asks until there is a new denial.
-///
-/// # What it does not answer
-///
-/// Looks, at a cost of 0, and [repeats](crate::Take::repeat) of callers that wait always ask the
-/// store.
-///
-/// The memory is bounded: it remembers [at most 10,000](Self::max_keys) denials, each a rule, a key
-/// and a cost. Where there is no room, a new denial takes the place of one of the eight others that
-/// its key shares a place with: that of the least recently used one. So a flood of keys costs no
-/// caller more time, and a key that is asked for often stays. Time is tokio's, so that
-/// `tokio::time::pause` works on it. Clones share the denials.
-///
-/// ```
-/// use std::sync::Arc;
-/// use tidegate::decision::Source;
-/// use tidegate::store::DenialCache;
-/// use tidegate::{Key, MemoryStore, Quota, Rule, Store, Take};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // In place of a RedisStore.
-/// let store = DenialCache::new(MemoryStore::new());
-/// let rule = Arc::new(Rule::new("export", [Quota::per_hour(1)])?);
-/// let take = Take::new(rule, Key::from("alice"));
-/// assert!(store.take(&take).await?.is_allowed());
-///
-/// let denied = store.take(&take).await?;
-/// assert_eq!(denied.source(), Source::Local);
-/// let again = store.take(&take).await?;
-/// assert_eq!(again.source(), Source::Cache);
-/// assert!(again.retry_after() <= denied.retry_after());
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-pub struct DenialCache<S> {
-    wrapped: Wrapped<S>,
-    max_keys: usize,
-    max_age: Duration,
-    clock: Clock,
-}
-
-impl<S: Store> DenialCache<S> {
-    /// The default of [`DenialCache::max_age`].
-    pub const DEFAULT_MAX_AGE: Duration = Duration::from_millis(100);
-
-    /// The default of [`DenialCache::max_keys`].
-    pub const DEFAULT_MAX_KEYS: usize = 10_000;
-
-    /// The largest [`DenialCache::max_keys`]: room for so many takes 200 MB.
-    pub const MAX_KEYS: usize = 1_000_000;
-
-    /// Remembers the denials of `inner`.
-    #[must_use]
-    pub fn new(inner: S) -> Self {
-        let cache = Self {
-            wrapped: Wrapped::bare(inner),
-            max_keys: Self::DEFAULT_MAX_KEYS,
-            max_age: Self::DEFAULT_MAX_AGE,
-            clock: Clock::tokio(),
-        };
-        cache.empty()
-    }
-
-    /// How old a denial may become. One take asks the store again at three quarters of this. The
-    /// cache is off with [`Duration::ZERO`]; with [`Duration::MAX`] a denial lasts as long as its
-    /// retry-after. Those that it remembers are
-    /// forgotten. Default: 100 ms.
-    ///
-    /// A store whose answers take longer than a quarter of this time is asked more often, and by
-    /// every take if they take longer than all of it.
-    #[must_use]
-    pub fn max_age(mut self, max_age: Duration) -> Self {
-        self.max_age = max_age;
-        self.empty()
-    }
-
-    /// How many denials it remembers at most; with 0 the cache is off. Those that it remembers are
-    /// forgotten. Default: 10,000, which take about 2 MB where the keys are addresses. More than
-    /// [`MAX_KEYS`](Self::MAX_KEYS) become that number.
-    #[must_use]
-    pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys.min(Self::MAX_KEYS);
-        self.empty()
-    }
-
-    /// Reads the time from a clock that a test moves by hand. The denials are forgotten.
-    #[cfg(feature = "test-util")]
-    #[must_use]
-    pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
-        self.clock = Clock::Manual(clock);
-        self.empty()
-    }
-
-    fn empty(mut self) -> Self {
-        let denials = Denials::new(self.max_keys, self.max_age, self.clock.clone());
-        self.wrapped.denials = Some(Arc::new(denials));
-        self
-    }
-}
-
-impl<S: Store> Wrapper for DenialCache<S> {
-    type Inner = S;
-
-    fn wrapped(&self) -> &Wrapped<S> {
-        &self.wrapped
-    }
-}
 
 /// The denials that are kept. The place of a rule and key is given by their hash, which no client
 /// can choose, so neither the number of keys nor a flood of them makes a look take longer.
@@ -170,8 +23,12 @@ pub(super) struct Denials {
 }
 
 impl Denials {
-    /// For at most `max_keys` denials.
+    /// The largest number of keys.
+    const MAX_KEYS: usize = 1_000_000;
+
+    /// For at most `max_keys` denials; with none of them, or without age, the cache is off.
     pub(super) fn new(max_keys: usize, max_age: Duration, clock: Clock) -> Self {
+        let max_keys = max_keys.min(Self::MAX_KEYS);
         let max_per_set = max_keys.clamp(1, MAX_DENIALS);
         Self {
             sets: (0..max_keys / max_per_set)
@@ -229,16 +86,7 @@ impl Denials {
     }
 }
 
-impl fmt::Debug for Denials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Denials")
-            .field("max_keys", &(self.sets.len() * self.max_per_set))
-            .finish_non_exhaustive()
-    }
-}
-
 /// A refund or a reset, until it is answered or dropped.
-#[derive(Debug)]
 pub(super) struct ChangeGuard {
     denials: Arc<Denials>,
     hash: u64,
@@ -254,7 +102,6 @@ impl Drop for ChangeGuard {
 
 /// A take that the store has to answer. If it is dropped without an answer, the denial that it was
 /// to renew is void.
-#[derive(Debug)]
 pub(super) struct PendingTake {
     denials: Arc<Denials>,
     hash: u64,
@@ -292,7 +139,7 @@ impl Drop for PendingTake {
 const MAX_DENIALS: usize = 8;
 
 /// Denials of rules and keys whose hashes lead to the same place, under one lock.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct DenialSet {
     denials: Vec<Denial>,
     /// How often denials were voided: an answer to a question from before is not kept.
@@ -306,7 +153,6 @@ struct DenialSet {
 }
 
 /// Describes a question that goes to the store, until its answer comes.
-#[derive(Debug)]
 struct Question {
     asked_at: u64,
     voids: u64,
@@ -395,7 +241,6 @@ impl DenialSet {
 
 /// A store's denial, and the question that it answered. Instants are nanoseconds of this process's
 /// clock.
-#[derive(Debug)]
 struct Denial {
     /// The hash of the rule's id and the key.
     hash: u64,
@@ -477,10 +322,11 @@ impl Denial {
         }
     }
 
-    /// The denial as it is told now. The retry-after ends when that of the first caller does, who
-    /// heard of the denial when the store's answer came.
+    /// The denial as it is repeated now. The retry-after ends when that of the first caller does,
+    /// who heard of the denial when the store's answer came.
     fn told(&self, now: u64) -> Decision {
         let micros = now.saturating_sub(self.answered_at) / 1_000;
-        self.decision.aged_by(micros)
+        let age = Duration::from_micros(micros);
+        self.decision.aged_by(age, Source::Cache)
     }
 }

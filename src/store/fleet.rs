@@ -1,26 +1,60 @@
-//! What the processes of a service tell each other through a store.
+//! What the processes of a service share through a store.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a process says of itself, once a second: see [`Store::report`](crate::Store::report).
+use super::StoreFuture;
+
+/// What the processes of a service share through a [`Store`](crate::Store), which gives it by
+/// [`Store::fleet`](crate::Store::fleet). `Limits` with a page ask it once a second; no request
+/// waits for it.
+///
+/// ```
+/// use tidegate::{MemoryStore, Store};
+///
+/// // The memory of a process has no fleet.
+/// assert!(MemoryStore::new().fleet().is_none());
+/// ```
+pub trait Fleet: Debug + Send + Sync + 'static {
+    /// Keeps what a process says of itself for a few seconds, and returns what all processes of its
+    /// service share.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer.
+    fn report(&self, report: &Report) -> StoreFuture<FleetState>;
+
+    /// What the processes of the service said last. Of more than [`PeerReport::MAX`] one more is
+    /// returned, and not the rest.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer.
+    fn reports(&self) -> StoreFuture<Vec<PeerReport>>;
+
+    /// Lets a key through, for all processes of the service: they learn of it by their next
+    /// [report](Self::report). Returns false if [as many](LetThrough::MAX) keys as possible are let
+    /// through already.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) if there is no answer.
+    fn let_through(&self, key: &LetThrough) -> StoreFuture<bool>;
+}
+
+/// What a process says of itself, once a second: see [`Fleet::report`].
 ///
 /// ```
 /// use tidegate::store::Report;
-/// use tidegate::{MemoryStore, Store};
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tidegate::StoreError> {
-/// let report = Report {
-///     process: "a3f19c0012ab34cd".into(),
+/// let first = Report {
+///     process: "00c0ffee00c0ffee".into(),
 ///     text: "{}".into(),
 ///     known_version: 0,
 ///     random: [7; 16],
 /// };
-/// // The memory of a process has no fleet.
-/// assert!(MemoryStore::new().report(&report).await?.is_none());
-/// # Ok(())
-/// # }
+/// assert_eq!(first.process.len(), 16);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -35,21 +69,21 @@ pub struct Report {
     pub random: [u8; 16],
 }
 
-/// What a process said last.
+/// What a process said last: see [`Fleet::reports`].
 ///
 /// ```
-/// use tidegate::{MemoryStore, Store};
+/// use std::time::Duration;
+/// use tidegate::store::PeerReport;
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tidegate::StoreError> {
-/// for process in MemoryStore::new().reports().await? {
-///     println!("{}, {:?} ago: {}", process.process, process.ago, process.text);
-/// }
-/// # Ok(())
-/// # }
+/// let peer = PeerReport {
+///     process: "00c0ffee00c0ffee".into(),
+///     text: "{}".into(),
+///     ago: Duration::from_millis(400),
+/// };
+/// assert!(peer.ago < Duration::from_secs(1));
 /// ```
 #[derive(Debug, Clone)]
-pub struct Reported {
+pub struct PeerReport {
     /// The process.
     pub process: Arc<str>,
     /// What it [said](Report::text).
@@ -58,25 +92,25 @@ pub struct Reported {
     pub ago: Duration,
 }
 
-impl Reported {
-    /// The most processes of a service that are shown.
+impl PeerReport {
+    /// The maximum number of processes that are shown.
     pub const MAX: usize = 200;
 }
 
-/// What all processes of a service share.
+/// What all processes of a service share: see [`Fleet::report`].
 ///
 /// ```
-/// use tidegate::store::News;
+/// use tidegate::store::FleetState;
 ///
-/// /// How many keys are let through, if that has changed.
-/// fn changed(news: &News) -> Option<usize> {
-///     news.let_through.as_ref().map(Vec::len)
-/// }
-/// let news = News { secret: [7; 16], version: 3, let_through: None };
-/// assert_eq!(changed(&news), None);
+/// let unchanged = FleetState {
+///     secret: [7; 16],
+///     version: 3,
+///     let_through: None,
+/// };
+/// assert!(unchanged.let_through.is_none());
 /// ```
 #[derive(Debug, Clone)]
-pub struct News {
+pub struct FleetState {
     /// The secret by which pages hash keys.
     pub secret: [u8; 16],
     /// The version of the list of keys; 0 without a list.
@@ -85,25 +119,19 @@ pub struct News {
     pub let_through: Option<Vec<LetThrough>>,
 }
 
-/// A key of a rule that is not limited for a while.
+/// A key of a rule that is not limited for a while: see [`Fleet::let_through`].
 ///
 /// ```
 /// use std::time::Duration;
 /// use tidegate::store::LetThrough;
-/// use tidegate::{MemoryStore, Store};
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), tidegate::StoreError> {
 /// let alice = LetThrough {
 ///     path: "login".into(),
 ///     key: "alice".into(),
 ///     by: None,
 ///     time: Duration::from_secs(3_600),
 /// };
-/// // A store on Redis answers `Some(true)`: all processes of the service obey.
-/// assert_eq!(MemoryStore::new().let_through(&alice).await?, None);
-/// # Ok(())
-/// # }
+/// assert!(alice.time <= LetThrough::MAX_TIME);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LetThrough {
@@ -118,11 +146,12 @@ pub struct LetThrough {
 }
 
 impl LetThrough {
-    /// The most keys of a service that are let through at a time.
+    /// The maximum number of keys of a service that are let through at a time.
     pub const MAX: usize = 1_000;
 
-    /// The longest time: a day.
-    pub const LONGEST: Duration = Duration::from_secs(86_400);
+    /// How long a key is let through at most: a day. The scripts of `lua/fleet/` get it from here;
+    /// what the page offers, up to it, is in its `assets/`: `index.html` and `confirm.js`.
+    pub const MAX_TIME: Duration = Duration::from_secs(86_400);
 
     /// What its name in a store begins with: key and path. A key has no blanks.
     #[cfg(feature = "redis")]

@@ -23,19 +23,22 @@
 //! # }
 //! ```
 //!
-//! [`Timeout`], [`InFlight`], [`CircuitBreaker`], [`DenialCache`] and [`Fallback`] are stores
-//! around another store of any kind; [`Resilient`] puts them together. [`UnitLeases`] stands around
-//! all of them, for rules with a [lease](crate::Rule::with_lease). A store of your own implements
-//! [`Store`], may count by [`Count`](crate::algorithm::Count) under the name
-//! [`Take::name`](crate::Take::name), and is tested by the suite in `test_util::conformance`
-//! (feature `test-util`).
+//! [`Resilient`] is the door to a store of any kind: it bounds the time of an answer, leaves a
+//! store alone that fails, answers denied keys by itself, decides by a share of the limits while
+//! the store is away, and hands out units ahead for rules with a
+//! [lease](crate::Rule::with_lease). A custom store implements [`Store`], may count by
+//! [`Count`](crate::algorithm::Count) under the name [`Take::name`](crate::Take::name), and is
+//! tested by the suite in `test_util::conformance` (feature `test-util`).
 
 pub(crate) mod answers;
 mod breaker;
+pub(crate) mod capabilities;
 mod charge;
 mod denial_cache;
 mod fallback;
 mod fleet;
+mod guarded;
+mod leases;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -45,25 +48,19 @@ mod refund_queue;
 pub(crate) mod resilient;
 pub(crate) mod store;
 pub(crate) mod take;
-mod unit_leases;
-mod wrapper;
 
-pub use breaker::CircuitBreaker;
+pub use capabilities::{Capabilities, Condition, ServerId};
 pub use charge::{Charge, Charges};
-pub use denial_cache::DenialCache;
-pub use fallback::Fallback;
-pub use fleet::{LetThrough, News, Report, Reported};
+pub use fleet::{Fleet, FleetState, LetThrough, PeerReport, Report};
 pub use memory::MemoryStore;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 pub use resilient::Resilient;
 pub use store::{Store, StoreFuture};
 pub use take::Take;
-pub use unit_leases::UnitLeases;
-pub use wrapper::{InFlight, Timeout};
 
 pub use crate::error::{StoreError, StoreErrorKind};
 
-pub(crate) use answers::{Answers, LayerResponse};
+pub(crate) use answers::{Answers, Denial, LayerResponse};
 pub(crate) use refund_queue::{LateCharge, RefundQueue};
 pub(crate) use store::{default_store, shared};

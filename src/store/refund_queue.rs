@@ -9,8 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::StoreFuture;
-use super::charge::{Charge, ClaimedRefund};
+use super::charge::Charge;
 use crate::sync::lock;
 use crate::trace;
 
@@ -25,9 +24,10 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Gives charges back after their requests have ended, for all layers of a store. Clones are the
 /// same queue.
 ///
-/// The store is asked at once, so that refunds keep their place among its takes. Only the answer is
-/// waited for, by a task in the runtime of the request that has ended. So nothing has to be started
-/// again when a runtime is gone. A store that answers at once needs neither task nor runtime.
+/// The store is asked immediately, so that refunds keep their place among its takes. Only the
+/// answer is waited for, by a task in the runtime of the request that has ended. So nothing has to
+/// be started again when a runtime is gone. A store that answers immediately needs neither task nor
+/// runtime.
 ///
 /// What is lost stays charged, and is counted: beyond [`MAX_PENDING`], after an error, a panic or
 /// [`MAX_WAIT`], and with the runtime.
@@ -43,53 +43,48 @@ struct Pending {
 
 /// The place of a refund in a queue, until this is dropped.
 #[derive(Debug)]
-struct Place(Arc<Pending>);
-
-/// A refund that counts as lost unless it is answered.
-struct Unanswered {
-    refund: ClaimedRefund,
-    is_answered: bool,
-    place: Option<Place>,
-}
+pub(super) struct QueuePlace(Arc<Pending>);
 
 impl RefundQueue {
     /// Gives back what was not used of a charge, unless somebody else does.
     pub(crate) fn give_back(&self, charge: &Charge, used: u64) {
-        if let Some(refund) = charge.claim(used) {
-            self.push(refund);
-        }
-    }
-
-    fn push(&self, refund: ClaimedRefund) {
-        let mut unanswered = Unanswered {
-            refund,
-            is_answered: false,
-            place: self.place(),
+        let Some(refund) = charge.claim(used) else {
+            return;
         };
-        if unanswered.place.is_none() {
+        let refund = refund.unawaited(self.place());
+        if !refund.has_place() {
             return;
         }
-        let refund = &unanswered.refund;
-        let Ok(answer) = catch_unwind(AssertUnwindSafe(|| refund.ask_unawaited())) else {
-            let path = refund.path();
+        let Ok(mut answer) = catch_unwind(AssertUnwindSafe(|| refund.ask())) else {
+            let path = charge.take().rule().path();
             trace::event!(error: path, "a store panicked: a refund is lost");
             return;
         };
-        match answer.now() {
-            Ok(answer) => unanswered.answered(answer.ok()),
-            Err(answer) => {
+        match answer.poll_now() {
+            Some(Ok(units)) => drop(refund.answered(units)),
+            Some(Err(_)) => {}
+            None => {
                 if let Ok(runtime) = Handle::try_current() {
-                    runtime.spawn(unanswered.wait(answer));
+                    runtime.spawn(async move {
+                        if let Ok(Ok(units)) = timeout(MAX_WAIT, answer).await {
+                            refund.answered(units);
+                        }
+                    });
                 }
             }
         }
     }
 
-    fn place(&self) -> Option<Place> {
+    /// Whether they are the same queue: that of one `Limits`.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn place(&self) -> Option<QueuePlace> {
         let relaxed = Ordering::Relaxed;
         let add = |number| (number < MAX_PENDING).then_some(number + 1);
         let added = self.0.number.fetch_update(relaxed, relaxed, add);
-        added.is_ok().then(|| Place(Arc::clone(&self.0)))
+        added.is_ok().then(|| QueuePlace(Arc::clone(&self.0)))
     }
 
     /// Waits until no refund waits for an answer, for at most this long. Returns whether none does.
@@ -107,29 +102,7 @@ impl RefundQueue {
     }
 }
 
-impl Unanswered {
-    async fn wait(mut self, answer: StoreFuture<u64>) {
-        let answer = timeout(MAX_WAIT, answer).await;
-        self.answered(answer.ok().and_then(Result::ok));
-    }
-
-    fn answered(&mut self, units: Option<u64>) {
-        if let Some(units) = units {
-            self.is_answered = true;
-            self.refund.answered(units);
-        }
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.refund.lost();
-        }
-    }
-}
-
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         if self.0.number.fetch_sub(1, Ordering::Release) == 1 {
             self.0.emptied.notify_waiters();
@@ -153,11 +126,10 @@ enum LateState {
     Unwanted {
         used: u64,
         /// So that a flush waits for it.
-        _place: Option<Place>,
+        _place: Option<QueuePlace>,
     },
-    Charged(Charge),
-    /// Nothing was charged, or what was is given back.
-    Over,
+    /// With a charge, or without one.
+    Answered(Option<Charge>),
 }
 
 impl LateCharge {
@@ -171,13 +143,9 @@ impl LateCharge {
 
     /// The store has answered: with a charge, or without one.
     pub(crate) fn answered(&self, charge: Option<Charge>) {
-        let mut state = lock(&self.state);
-        let next = charge.clone().map_or(LateState::Over, LateState::Charged);
-        if let (LateState::Unwanted { used, .. }, Some(charge)) =
-            (std::mem::replace(&mut *state, next), charge)
-        {
-            *state = LateState::Over;
-            drop(state);
+        let answered = LateState::Answered(charge.clone());
+        let before = std::mem::replace(&mut *lock(&self.state), answered);
+        if let (LateState::Unwanted { used, .. }, Some(charge)) = (before, charge) {
             self.refunds.give_back(&charge, used);
         }
     }
@@ -185,16 +153,17 @@ impl LateCharge {
     /// Gives back what is not used: now, or when the store has answered.
     pub(crate) fn give_back(&self, used: u64) {
         let mut state = lock(&self.state);
-        match std::mem::replace(&mut *state, LateState::Over) {
+        match &*state {
             LateState::Asked => {
                 let _place = self.refunds.place();
                 *state = LateState::Unwanted { used, _place };
             }
-            LateState::Charged(charge) => {
+            LateState::Answered(Some(charge)) => {
+                let charge = charge.clone();
                 drop(state);
                 self.refunds.give_back(&charge, used);
             }
-            known @ (LateState::Unwanted { .. } | LateState::Over) => *state = known,
+            LateState::Answered(None) | LateState::Unwanted { .. } => {}
         }
     }
 }

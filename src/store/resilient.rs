@@ -1,18 +1,27 @@
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::breaker::{Breaker, CircuitBreaker};
-use super::denial_cache::{DenialCache, Denials};
+use super::breaker::{Breaker, MAX_FAILURES};
+use super::capabilities::{Capabilities, Condition};
+use super::denial_cache::Denials;
 use super::fallback::LocalFallback;
-use super::wrapper::{InFlight, QuestionLimit, Wrapped, Wrapper};
-use super::{MemoryStore, Store};
+use super::fleet::Fleet;
+use super::guarded::{Guarded, QuestionLimit};
+use super::leases::{Clocks, Leases};
+use super::{MemoryStore, Store, StoreFuture, Take};
 use crate::clock::Clock;
+use crate::decision::{Decision, Receipt};
 use crate::rule::Share;
 #[cfg(feature = "redis")]
-use crate::{connection::IntoRedisAddress, error::StoreError, store::redis::RedisStore};
+use crate::{
+    connection::{IntoRedisAddress, Wanted},
+    error::StoreError,
+    store::redis::RedisStore,
+};
 
-/// A store with wrappers around it, so that requests are answered in bounded time, and as declared,
-/// whatever the store does.
+/// The door to a store: requests are answered in bounded time, and as declared, whatever the store
+/// does.
 ///
 /// `Resilient::redis` is the usual set-up of a service of several processes:
 ///
@@ -30,16 +39,19 @@ use crate::{connection::IntoRedisAddress, error::StoreError, store::redis::Redis
 /// # }
 /// ```
 ///
-/// | from outside in | what it does | default | switched off by |
-/// |---|---|---|---|
-/// | [`Fallback`](crate::store::Fallback) | answers from memory while the store fails, by a share of each quota | off | `.fallback(None)` |
-/// | [`DenialCache`] | answers a denied key until its denial is over, and asks the store again at its max age | 100 ms | `.denial_cache(None)` |
-/// | [`CircuitBreaker`] | leaves a store alone that fails, and finds out when it answers again | after 10 failures, every 100 ms | `.failures(None)` |
-/// | [`InFlight`] | sheds what is too much at once | 1,024 | `.in_flight(None)` |
-/// | [`Timeout`](crate::store::Timeout) | bounds the time of an answer | off: a `RedisStore` has its own, of 50 ms | `.timeout(None)` |
+/// A question passes its parts in this order:
 ///
-/// Clones share the store and its wrappers. A setter leaves the clones as they are: the value it
-/// returns has wrappers of its own around the same store.
+/// | part | what it does | default | switched off by |
+/// |---|---|---|---|
+/// | [leases](#leases) | hand out units that this process took ahead | for rules with a [lease](crate::Rule::with_lease) | a rule without a lease |
+/// | [fallback](Self::fallback) | answers from memory while the store fails, by a share of each quota | off | `.fallback(None)` |
+/// | [denial cache](Self::denial_cache) | answers a denied key until its denial is over, and asks the store again at its max age | 100 ms | `.denial_cache(None)` |
+/// | [circuit breaker](Self::failures) | leaves a store alone that fails, and finds out when it answers again | after 10 failures, every 100 ms | `.failures(None)` |
+/// | [bound](Self::in_flight) | sheds what is too much at a time | 1,024 | `.in_flight(None)` |
+/// | [time-out](Self::timeout) | bounds the time of an answer | off: a `RedisStore` has its own, of 50 ms | `.timeout(None)` |
+///
+/// Clones share the store and its parts. A setter leaves the clones as they are: the value it
+/// returns has new parts around the same store.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,12 +62,73 @@ use crate::{connection::IntoRedisAddress, error::StoreError, store::redis::Redis
 /// let layer = RateLimitLayer::new("getId", Duration::from_secs(10), 5).store(store);
 /// # let _ = layer;
 /// ```
-#[derive(Debug)]
+///
+/// # Leases
+///
+/// Rules with a [lease](crate::Rule::with_lease) take units ahead and hand them out without asking
+/// the store: for a hot key with a large quota. Leases stand before all other parts, so a cached
+/// denial does not deny what a lease still holds.
+///
+/// A process leases a share of the quota for a short time. The store charges the whole share at
+/// once; takes of this process are answered from it immediately, with
+/// [`Source::Lease`](crate::decision::Source::Lease). What is left when the lease ends is given
+/// back. The share follows the demand of the last lease and what remained of the quota. Near the
+/// limit, for costs that are larger than what is left of a lease, and where a lease would be
+/// shorter than two round trips, takes go to the store. No take waits for a lease.
+///
+/// ## Never more than the quota
+///
+/// A key that a rule with a lease `L` charges says so in its count. From then on, every taker
+/// counts the key's units for the window `W` and the lease, also a taker whose rule has no lease or
+/// a shorter one, until no unit that was charged under a lease counts any more. The proof:
+///
+/// - A unit that is charged at `t` is used at `t + L` at the latest, because a lease begins before
+///   the store is asked, and ends by the clock that has advanced more.
+/// - So the units that are used in any window `(u - W, u]` were charged in `(u - W - L, u]`: the
+///   leased ones there, and the others in the window itself.
+/// - When the last of them was charged, all others still counted, so they are at most max together.
+///
+/// In a fixed window, a lease ends with the window that its units were charged to.
+///
+/// A unit counts as used when the process read its clocks. Were both of them stopped, as those of a
+/// virtual machine that is paused, one lease may be handed out late: no more than its units. A
+/// [`reset`](Store::reset) forgets the leases of its own process. What others hold then, they hand
+/// out until their leases end, beside what the store admits anew.
+///
+/// ## What leases cost
+///
+/// - At most the part `W / (W + L)` of a quota can be used, 98 % or more.
+/// - Above the quota, leases take no load off the store: a lease that is denied is followed by
+///   plain takes. A fleet that starts under its full load may keep a store busy with plain
+///   takes. `docs/evidence/scale.md` has the figures.
+/// - A process that crashes loses what is left of its leases for `W + L`: others are denied these
+///   units.
+/// - The response fields say what is left of the lease, which is less than the store has.
+/// - A lease is a task that ends with it. When the runtime ends, its rest is lost in the same way.
+///   In a runtime without timers, and outside of a runtime, all takes go to the store.
+///
+/// ## Introducing leases in a running fleet
+///
+/// Processes that lease and processes that do not may share a key, in any order: first update all
+/// of them to a version of this crate that has leases, because an earlier one takes the count of a
+/// leased key for damaged and starts afresh. Then give the rule its lease, process by process. To
+/// end it, take the steps back in any order; for one window, units still count for `W + L`.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{MemoryStore, Quota, RateLimitLayer, Resilient, Rule};
+///
+/// let rule = Rule::new("feed", [Quota::new(Duration::from_secs(10), 1_000_000)?])?
+///     .with_lease(Duration::from_millis(50))?;
+/// let layer = RateLimitLayer::from_rule(rule).store(Resilient::new(MemoryStore::new()));
+/// # let _ = layer;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Resilient<S> {
     inner: Arc<S>,
     options: Options,
-    /// Made by the first question.
-    wrapped: Arc<OnceLock<Wrapped<S>>>,
+    /// Made by the layer, or by the first question.
+    parts: Arc<OnceLock<Parts<S>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -66,18 +139,28 @@ struct Options {
     probe_every: Duration,
     fallback: Option<Share>,
     fallback_keys: usize,
+    fallback_store: Option<Arc<MemoryStore>>,
     denial_max_age: Option<Duration>,
-    #[cfg(feature = "test-util")]
-    clock: Option<crate::test_util::ManualClock>,
+    denial_keys: usize,
+    /// The clock of the denial cache.
+    clock: Option<Clock>,
+    lease_clocks: Clocks,
+}
+
+/// From the outside in: what a lease still holds is handed out whatever the other parts say.
+struct Parts<S> {
+    leases: Leases,
+    guarded: Arc<Guarded<S>>,
 }
 
 #[cfg(feature = "redis")]
 impl Resilient<RedisStore> {
     /// A [`RedisStore`] at this address for the service of this name, with the defaults. It
-    /// connects in the background, so a service starts while its Redis cannot be reached;
-    /// [`connect`](Self::connect) waits for it instead.
+    /// connects in the background, so a service starts while its Redis cannot be reached.
+    /// [`ready`](Store::ready) waits for it before the first request, and so does
+    /// [`connect`](Self::connect), with an error if it cannot be reached.
     ///
-    /// The name stands in front of the keys of this service: `shop:CurrentLimiter:login`. So two
+    /// The name is in front of the keys of this service: `shop:CurrentLimiter:login`. So two
     /// services that use the same Redis and both have a rule `login` do not count together. A
     /// [prefix of a rule](crate::Rule::with_prefix) stands behind it. 1 to 64 ASCII letters,
     /// digits, `-`, `.` or `_`.
@@ -97,7 +180,8 @@ impl Resilient<RedisStore> {
     /// [`StoreError`] if the server cannot be reached or refuses, or if that takes longer than
     /// [`CONNECT_TIMEOUT`](RedisStore::CONNECT_TIMEOUT).
     pub async fn connect(self) -> Result<Self, StoreError> {
-        self.inner.wait_until_connected().await?;
+        let (connection, bound) = (&self.inner.connection, RedisStore::CONNECT_TIMEOUT);
+        connection.connected(Wanted::First, bound).await?;
         Ok(self)
     }
 }
@@ -105,58 +189,180 @@ impl Resilient<RedisStore> {
 impl<S: Store> Resilient<S> {
     /// This store, with the defaults.
     pub fn new(store: S) -> Self {
+        Self::bare(store)
+            .in_flight(1_024)
+            .failures(MAX_FAILURES)
+            .denial_cache(Duration::from_millis(100))
+    }
+
+    /// This store, with all parts off that can be: a time-out, a bound, a breaker, a denial cache
+    /// and a fallback are only there if they are set.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{MemoryStore, Resilient};
+    ///
+    /// // A time-out and nothing else.
+    /// let store = Resilient::bare(MemoryStore::new()).timeout(Duration::from_millis(20));
+    /// # let _ = store;
+    /// ```
+    pub fn bare(store: S) -> Self {
         Self {
             inner: Arc::new(store),
             options: Options {
                 timeout: None,
-                in_flight: Some(InFlight::<S>::DEFAULT_MAX),
-                failures: Some(CircuitBreaker::<S>::DEFAULT_FAILURES),
-                probe_every: CircuitBreaker::<S>::DEFAULT_PROBE_EVERY,
+                in_flight: None,
+                failures: None,
+                probe_every: Duration::from_millis(100),
                 fallback: None,
                 fallback_keys: MemoryStore::DEFAULT_MAX_KEYS,
-                denial_max_age: Some(DenialCache::<S>::DEFAULT_MAX_AGE),
-                #[cfg(feature = "test-util")]
+                fallback_store: None,
+                denial_max_age: None,
+                denial_keys: 10_000,
                 clock: None,
+                lease_clocks: Clocks::both(),
             },
-            wrapped: Arc::default(),
+            parts: Arc::default(),
         }
     }
 
     fn change(&mut self) -> &mut Options {
-        self.wrapped = Arc::default();
+        self.parts = Arc::default();
         &mut self.options
     }
 
-    /// How long an answer of the store may take. A `RedisStore` has its server refuse what is
-    /// later. Default: the store's own time-out; of a `RedisStore` that is 50 ms.
+    /// How long an answer of the store may take. Default: the store's own time-out; of a
+    /// `RedisStore` that is 50 ms.
+    ///
+    /// After that time the answer is a [`StoreError`](crate::StoreError) of the kind
+    /// [`Timeout`](crate::store::StoreErrorKind::Timeout). A process that comes to the end of that
+    /// time late, because it was slow itself, waits longer by as much as it was late, at most once
+    /// more the time. A `RedisStore` has its server refuse what is later; if its own time-out was
+    /// set, too, the earlier one counts.
+    ///
+    /// It needs a tokio runtime with its timer enabled, unless the store answers immediately.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.change().timeout = timeout.into();
         self
     }
 
-    /// How many questions may wait for the store's answer at once; `None`: any number; 0: no request
-    /// may ask it. Default: 1,024.
-    pub fn in_flight(mut self, most: impl Into<Option<usize>>) -> Self {
-        self.change().in_flight = most.into();
+    /// How many questions may wait for the store's answer at a time; `None`: any number; 0: no
+    /// request may ask it. Default: 1,024. At a time-out of 50 ms, a store that answers in the last
+    /// moment still gives 20,000 answers a second.
+    ///
+    /// Beyond that, a question is answered immediately with a [`StoreError`](crate::StoreError) of
+    /// the kind [`Overloaded`](crate::store::StoreErrorKind::Overloaded), so that a store that has
+    /// become slow does not gather requests that would all be too late. A question is a take, a
+    /// refund or a reset. Each needs a permit, also where the store answers immediately, except
+    /// [repeats](Take::repeat) of callers that wait, takes of
+    /// [shadow rules](crate::Rule::into_shadow), and refunds
+    /// [by outcome](crate::Rule::with_refund_on), which have a bound of their own. A future that is
+    /// dropped gives its permit back.
+    pub fn in_flight(mut self, max: impl Into<Option<usize>>) -> Self {
+        self.change().in_flight = max.into();
         self
     }
 
-    /// After how many failures in a row the store is no longer asked, at least 1; `None`: it is
-    /// always asked. Default: 10.
+    /// How many questions wait for an answer of the store now; 0 without a
+    /// [bound](Self::in_flight).
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        let limit = self.parts().guarded.in_flight.as_ref();
+        limit.map_or(0, QuestionLimit::under_way)
+    }
+
+    /// The circuit breaker: after how many failures in a row, at least 1, the store is no longer
+    /// asked; `None`: it is always asked. Default: 10.
+    ///
+    /// - **Closed**: it passes every question on. After this number of failures in a row,
+    ///   without a decision in between, it opens.
+    /// - **Open**: it answers immediately with a [`StoreError`](crate::StoreError) of the kind
+    ///   [`Unavailable`](crate::store::StoreErrorKind::Unavailable), whose source is the failure
+    ///   that opened it. A task probes the store [every 100 ms](Self::probe_every), with the take
+    ///   that failed last and then with takes that were refused, at a cost of 0. The first answer
+    ///   makes the breaker half-open.
+    /// - **Half-open**: one request passes, all others are refused. If that request is decided, the
+    ///   breaker closes; if it fails, the breaker opens again. A probe alone is not enough: it
+    ///   writes nothing, so a read-only replica and a server without memory answer it, too.
+    ///
+    /// | kind of error | counts as |
+    /// |---|---|
+    /// | `Timeout`, `Unavailable`, `ReadOnly`, `OutOfMemory`, `Protocol` | a failure |
+    /// | `WrongType`, `Refused`, `Full`, `Configuration`, `Overloaded` | nothing: it may be about one key, or is about this process |
+    ///
+    /// A decision on a take that costs something counts as a success, whether it allows or denies,
+    /// and also if this process was late to read it. The answer to a question from before the
+    /// breaker opened or closed counts for nothing.
+    ///
+    /// The store needs a time-out, its own or [that of this](Self::timeout): a request that is
+    /// dropped while it waits is no failure. The task runs on the runtime in which the breaker
+    /// opened, and ends with the last clone. Where there is no runtime, or it has ended, a request
+    /// passes instead of each probe.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{MemoryStore, Resilient};
+    ///
+    /// let store = Resilient::new(MemoryStore::new())
+    ///     .failures(20)
+    ///     .probe_every(Duration::from_millis(250));
+    /// # let _ = store;
+    /// ```
     pub fn failures(mut self, failures: impl Into<Option<u32>>) -> Self {
         self.change().failures = failures.into();
         self
     }
 
     /// The pause between two probes of a store that is no longer asked: 1 ms to a day, and up to a
-    /// fifth more, at random. Default: 100 ms.
+    /// fifth more, at random. A probe takes at most a second. Default: 100 ms.
     pub fn probe_every(mut self, pause: Duration) -> Self {
         self.change().probe_every = pause;
         self
     }
 
-    /// The share of each quota that this process admits while the store fails; `None`: there is no
-    /// fallback. Default: `None`.
+    /// Answers from the memory of this process, by this share of each quota, whenever the store
+    /// fails; `None`: there is no fallback. Default: `None`.
+    ///
+    /// Every take asks the store first, so that it decides again as soon as it can. The [circuit
+    /// breaker](Self::failures) lets that cost no time while the store fails. A decision of the
+    /// fallback has the source [`Fallback`](crate::decision::Source::Fallback) and the
+    /// [failure](Decision::failure) that caused it. Takes whose rule says
+    /// [`OnError::Respond`](crate::rule::OnError::Respond) or
+    /// [`OnError::Proceed`](crate::rule::OnError::Proceed) get the error instead.
+    ///
+    /// # What it may admit
+    ///
+    /// The fallback limits a quota of `max` units to `floor(max * share)`, and so its burst under
+    /// GCRA. If that is less than the [cost](crate::Rule::cost) of one request, it admits that cost
+    /// in a window that is longer by the same factor: `window * cost / (max * share)`, rounded up
+    /// to milliseconds. It admits nothing if that window is longer than [ten
+    /// years](crate::Quota::MAX_WINDOW), if `max` is 0, and if one request costs more than `max`. A
+    /// take that costs more than the share, because its cost is not the rule's, is *never* allowed
+    /// here.
+    ///
+    /// The fallback keeps its counts while the store comes and goes. So however often that happens,
+    /// a window of `n` processes holds at most `max` of what the store admitted in it, and at most
+    /// `n * floor(max * share)` of what the fallbacks admitted, or `n` requests where a share is
+    /// less than one request. With [`Share::of_processes`] that is `max` in a window in which only
+    /// the fallbacks decided, and up to twice `max` in a window in which both did. Where the
+    /// [algorithm](crate::Algorithm) itself admits more than `max`, its share is larger alike.
+    ///
+    /// A take is charged in one place. Only if the store's outcome is unknown, after a time-out or
+    /// a broken connection, may it have been charged there as well: the quota is then kept more
+    /// strictly, never more loosely. A [refund](Store::refund) goes to the store that gave its
+    /// receipt. A [reset](Store::reset) forgets the key here in any case, and its answer is that of
+    /// the store.
+    ///
+    /// The memory is bounded: the fallback counts in a [`MemoryStore`], and passes on its error
+    /// when it is [full](crate::store::StoreErrorKind::Full).
+    ///
+    /// ```
+    /// use tidegate::rule::Share;
+    /// use tidegate::{MemoryStore, Resilient};
+    ///
+    /// let store = Resilient::new(MemoryStore::new()).fallback(Share::of_processes(4));
+    /// # let _ = store;
+    /// ```
     pub fn fallback(mut self, share: impl Into<Option<Share>>) -> Self {
         self.change().fallback = share.into();
         self
@@ -180,19 +386,114 @@ impl<S: Store> Resilient<S> {
         self
     }
 
-    /// How old a denial may be before one request [asks the store
-    /// again](DenialCache::max_age); `None`: every request asks the store. Units that another
-    /// process frees by a refund, a reset or a larger quota may be denied for this time.
-    /// Default: 100 ms.
+    /// The store that answers for the fallback, for example one that reads the time elsewhere.
+    /// Later clones share it. Default: a store of its own for
+    /// [so many keys](Self::fallback_keys).
+    pub fn fallback_store(mut self, store: MemoryStore) -> Self {
+        self.change().fallback_store = Some(Arc::new(store));
+        self
+    }
+
+    /// Remembers denials: while a denial is valid, it answers the same take in the memory of this
+    /// process, so that a flood of denied requests costs the store nearly nothing. The max age says
+    /// how old a denial may become; `None`: every request asks the store. Default: 100 ms.
+    ///
+    /// A denial answers takes of the same rule, the same `Arc`, of the same key and of the same
+    /// cost. The answer is there immediately, without an allocation, and its source is
+    /// [`Cache`](crate::decision::Source::Cache): the verdict is that of the store, whose
+    /// [name](Store::name) the cache has, and never that of a fallback.
+    ///
+    /// # What it answers
+    ///
+    /// - **The remaining units** are those of the denial.
+    /// - **The retry-after** is what is left of it, and ends when that of the first caller does: it
+    ///   is counted from the instant at which the store's answer came. The store allows the take at
+    ///   that instant, and at most one round trip earlier. The reset-after is what is left, too; a
+    ///   rule of several quotas tells that of the denial.
+    /// - **The denial ends** its retry-after from the instant at which its question was sent, less
+    ///   a thousandth for clocks whose paces differ. The server's time cannot be over before. From
+    ///   then on the store answers. So the cache denies nobody for whom time has made room in the
+    ///   store.
+    /// - **A take that can [never](crate::decision::Verdict::Never) be allowed** has no such end.
+    ///
+    /// A denial is void immediately after a [refund](Store::refund) or a [reset](Store::reset)
+    /// through this cache, and when the rule is replaced by another one. A question from before is
+    /// then not remembered, either.
+    ///
+    /// # What may free units without its knowledge
+    ///
+    /// *What is free is granted* has this one exception: units that another process, or another
+    /// store of this process, frees by a refund, a reset or a larger quota may be denied here for
+    /// at most the max age. The same holds when the server loses its data or its clock is set
+    /// forward, after a refund or a reset that got no answer, and after a rule was replaced by one
+    /// under which charges count for a longer time: what was charged before is then free earlier
+    /// than the store said.
+    ///
+    /// Once a denial has three quarters of the max age, the next take asks the store, and only that
+    /// one; until its answer comes, the others are answered by the denial, and do not wait. If that
+    /// take fails or its future is dropped, the denial is void. So it is at the max age: then every
+    /// take asks until there is a new denial.
+    ///
+    /// # What it does not answer
+    ///
+    /// Looks, at a cost of 0, and [repeats](Take::repeat) of callers that wait always ask the
+    /// store.
+    ///
+    /// The memory is bounded: it remembers [at most 10,000](Self::denial_cache_keys) denials, each
+    /// a rule, a key and a cost. Where there is no room, a new denial takes the place of one of the
+    /// eight others that its key shares a place with: that of the least recently used one. So a
+    /// flood of keys costs no caller more time, and a key that is asked for often stays. Time is
+    /// tokio's, so that `tokio::time::pause` works on it. A store whose answers take longer than a
+    /// quarter of the max age is asked more often, and by every take if they take longer than all
+    /// of it. With [`Duration::ZERO`] the cache is off; with [`Duration::MAX`] a denial lasts as
+    /// long as its retry-after.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::decision::Source;
+    /// use tidegate::{Key, MemoryStore, Quota, Resilient, Rule, Store, Take};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // In place of a RedisStore.
+    /// let store = Resilient::new(MemoryStore::new());
+    /// let rule = Arc::new(Rule::new("export", [Quota::per_hour(1)])?);
+    /// let take = Take::new(rule, Key::from("alice"));
+    /// assert!(store.take(&take).await?.is_allowed());
+    ///
+    /// let denied = store.take(&take).await?;
+    /// assert_eq!(denied.source(), Source::Local);
+    /// let again = store.take(&take).await?;
+    /// assert_eq!(again.source(), Source::Cache);
+    /// assert!(again.retry_after() <= denied.retry_after());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn denial_cache(mut self, max_age: impl Into<Option<Duration>>) -> Self {
         self.change().denial_max_age = max_age.into();
+        self
+    }
+
+    /// How many denials are remembered at most; with 0 the cache is off. Default: 10,000, which
+    /// take about 2 MB where the keys are addresses. More than a million become that number: room
+    /// for so many takes 200 MB.
+    pub fn denial_cache_keys(mut self, max_keys: usize) -> Self {
+        self.change().denial_keys = max_keys;
         self
     }
 
     /// The denial cache reads the time from a clock that a test moves by hand.
     #[cfg(feature = "test-util")]
     pub fn clock(mut self, clock: crate::test_util::ManualClock) -> Self {
-        self.change().clock = Some(clock);
+        self.change().clock = Some(Clock::Manual(clock));
+        self
+    }
+
+    /// Leases end by tokio's clock alone, for tests and simulations that pause time. Default: by
+    /// the monotonic clock or the wall clock, whichever has advanced more.
+    #[cfg(feature = "test-util")]
+    pub fn tokio_clock(mut self) -> Self {
+        self.change().lease_clocks = Clocks::tokio();
         self
     }
 
@@ -202,44 +503,101 @@ impl<S: Store> Resilient<S> {
         Arc::new(self)
     }
 
-    fn wrap(&self) -> Wrapped<S> {
-        let options = &self.options;
-        let name = self.inner.name();
+    fn parts(&self) -> &Parts<S> {
+        self.parts.get_or_init(|| self.make_parts())
+    }
+
+    fn make_parts(&self) -> Parts<S> {
+        let (options, inner) = (self.options.clone(), Arc::clone(&self.inner));
+        let name = inner.name();
+        let clock = options.clock.unwrap_or_else(Clock::tokio);
         let fallback = options.fallback.map(|share| {
-            let store = MemoryStore::with_max_keys(options.fallback_keys);
+            let own = || Arc::new(MemoryStore::with_max_keys(options.fallback_keys));
+            let store = options.fallback_store.unwrap_or_else(own);
             Arc::new(LocalFallback::new(name.clone(), share, store))
         });
-        #[cfg(not(feature = "test-util"))]
-        let clock = Clock::tokio();
-        #[cfg(feature = "test-util")]
-        let clock = options
-            .clock
-            .clone()
-            .map_or_else(Clock::tokio, Clock::Manual);
-        let max_keys = DenialCache::<S>::DEFAULT_MAX_KEYS;
-        let denials = options.denial_max_age;
-        let denials = denials.map(|max_age| Arc::new(Denials::new(max_keys, max_age, clock)));
+        let denials = options
+            .denial_max_age
+            .map(|max_age| Arc::new(Denials::new(options.denial_keys, max_age, clock)));
         let breaker = options.failures.map(|failures| {
-            let inner = Arc::clone(&self.inner);
-            let (every, timeout) = (options.probe_every, options.timeout);
-            Arc::new(Breaker::new(inner, failures, every, timeout))
+            let (inner, every) = (Arc::clone(&inner), options.probe_every);
+            Arc::new(Breaker::new(inner, failures, every, options.timeout))
         });
-        Wrapped {
+        let guarded = Arc::new(Guarded {
             fallback,
             denials,
             breaker,
             in_flight: options.in_flight.map(|max| QuestionLimit::new(&name, max)),
             timeout: options.timeout,
-            inner: Arc::clone(&self.inner),
+            inner,
+        });
+        Parts {
+            leases: Leases::new(options.lease_clocks),
+            guarded,
         }
     }
 }
 
-impl<S: Store> Wrapper for Resilient<S> {
-    type Inner = S;
+impl<S: Store> Store for Resilient<S> {
+    fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let Parts { leases, guarded } = self.parts();
+        leases.take(take, guarded)
+    }
 
-    fn wrapped(&self) -> &Wrapped<S> {
-        self.wrapped.get_or_init(|| self.wrap())
+    /// Units of a lease are given back to the store.
+    fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        self.parts().guarded.refund(take, receipt)
+    }
+
+    fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        let Parts { leases, guarded } = self.parts();
+        leases.reset(take);
+        guarded.reset(take)
+    }
+
+    fn ready(&self, bound: Duration) -> StoreFuture<()> {
+        self.inner.ready(bound)
+    }
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let (guarded, inner) = (&self.parts().guarded, self.inner.capabilities());
+        Capabilities {
+            timeout: guarded.timeout.into_iter().chain(inner.timeout).min(),
+            has_fallback: guarded.fallback.is_some() || inner.has_fallback,
+            has_leases: true,
+            ..inner
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        let (guarded, mut condition) = (&self.parts().guarded, self.inner.condition());
+        if let Some(fallback) = &guarded.fallback {
+            condition
+                .warnings
+                .extend(fallback.store.condition().warnings);
+        }
+        if let Some(breaker) = &guarded.breaker {
+            let inner = condition.is_breaker_open == Some(true);
+            condition.is_breaker_open = Some(inner || breaker.is_open());
+        }
+        condition
+    }
+
+    fn fleet(&self) -> Option<Arc<dyn Fleet>> {
+        self.inner.fleet()
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Resilient<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resilient")
+            .field("inner", &self.inner)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -248,7 +606,7 @@ impl<S> Clone for Resilient<S> {
         Self {
             inner: Arc::clone(&self.inner),
             options: self.options.clone(),
-            wrapped: Arc::clone(&self.wrapped),
+            parts: Arc::clone(&self.parts),
         }
     }
 }

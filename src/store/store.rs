@@ -10,12 +10,12 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use super::Take;
-use super::fleet::{LetThrough, News, Report, Reported};
+use super::capabilities::{Capabilities, Condition};
+use super::fleet::Fleet;
 #[cfg(feature = "redis")]
-use crate::connection::AnswerFuture;
+use crate::connection::ReplyFuture;
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
-use crate::warning::Warning;
 
 /// Keeps the counts and answers takes.
 ///
@@ -133,72 +133,38 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// then unknown; it is safe to ask again.
     fn reset(&self, take: &Take) -> StoreFuture<bool>;
 
-    /// The store's name for people: `memory`, or an address without secrets. Stores with one name
-    /// that begins with `redis `, as that of a `RedisStore` does, are taken for one server: after a
-    /// time-out, later layers of the same request leave all of them alone.
+    /// Waits until the store can answer, for at most `bound`. A server awaits it before it listens,
+    /// so that its first requests find a connection: see [`Limits::ready`](crate::Limits::ready). A
+    /// store around another one passes the question on. Default: it is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) that says what is missing, once the bound is over. What
+    /// will not pass by itself, such as a wrong password, is an error immediately.
+    fn ready(&self, _bound: Duration) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    /// The store's name for people: `memory`, or an address without secrets.
     fn name(&self) -> String;
 
-    /// Whether this store has a [`Fallback`](crate::store::Fallback). A store around another one
-    /// passes the question on. Default: no.
-    fn has_fallback(&self) -> bool {
-        false
+    /// What this store can do. It never changes. A store around another one passes on what it does
+    /// not add itself. A caller that asks a store for what it lacks gets an error of the kind
+    /// [`Configuration`](crate::store::StoreErrorKind::Configuration), and nothing is charged.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
     }
 
-    /// Whether this store hands out units ahead, as [`UnitLeases`](crate::store::UnitLeases) does. A
-    /// store around another one passes the question on. Default: no.
-    fn has_leases(&self) -> bool {
-        false
+    /// What changes about this store: its warnings, and whether its breaker is open. A store around
+    /// another one adds to the other one's. Default: a store in good health.
+    fn condition(&self) -> Condition {
+        Condition::default()
     }
 
-    /// The time-out of this store's answers, if one was set. After a time-out, later layers of the
-    /// same request leave the store alone for this long. A store around another one passes the
-    /// question on. Default: `None`, not known.
-    fn answers_within(&self) -> Option<Duration> {
+    /// What the processes of a service share through this store. A store around another one passes
+    /// the question on. Default: `None`, they share nothing.
+    fn fleet(&self) -> Option<Arc<dyn Fleet>> {
         None
-    }
-
-    /// Mistakes in the set-up of this store that show now; see [`Warning`]. A store around another
-    /// one passes the question on. Default: none.
-    fn warnings(&self) -> Vec<Warning> {
-        Vec::new()
-    }
-
-    /// Whether a [`CircuitBreaker`](crate::store::CircuitBreaker) keeps questions from the store
-    /// now. A store around another one passes the question on. Default: `None`, there is none.
-    fn is_breaker_open(&self) -> Option<bool> {
-        None
-    }
-
-    /// Keeps what a process says of itself for a few seconds, and returns what all processes of its
-    /// service share. `Limits` with a page asks once a second. A store around another one passes
-    /// this and the next two questions on. Default: `None`, the processes share nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`](crate::StoreError) if there is no answer.
-    fn report(&self, _report: &Report) -> StoreFuture<Option<News>> {
-        StoreFuture::ready(Ok(None))
-    }
-
-    /// What the processes of the service said last. Of more than [`Reported::MAX`] one more is told,
-    /// and the rest is not. Default: nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`](crate::StoreError) if there is no answer.
-    fn reports(&self) -> StoreFuture<Vec<Reported>> {
-        StoreFuture::ready(Ok(Vec::new()))
-    }
-
-    /// Lets a key through, for all processes of the service: they learn of it by their next
-    /// [report](Self::report). Returns whether it does: the service may have
-    /// [as many](LetThrough::MAX) as it may. Default: `None`, the processes share nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`](crate::StoreError) if there is no answer.
-    fn let_through(&self, _key: &LetThrough) -> StoreFuture<Option<bool>> {
-        StoreFuture::ready(Ok(None))
     }
 }
 
@@ -216,40 +182,24 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         S::reset(self, take)
     }
 
+    fn ready(&self, bound: Duration) -> StoreFuture<()> {
+        S::ready(self, bound)
+    }
+
     fn name(&self) -> String {
         S::name(self)
     }
 
-    fn has_fallback(&self) -> bool {
-        S::has_fallback(self)
+    fn capabilities(&self) -> Capabilities {
+        S::capabilities(self)
     }
 
-    fn has_leases(&self) -> bool {
-        S::has_leases(self)
+    fn condition(&self) -> Condition {
+        S::condition(self)
     }
 
-    fn answers_within(&self) -> Option<Duration> {
-        S::answers_within(self)
-    }
-
-    fn warnings(&self) -> Vec<Warning> {
-        S::warnings(self)
-    }
-
-    fn is_breaker_open(&self) -> Option<bool> {
-        (**self).is_breaker_open()
-    }
-
-    fn report(&self, report: &Report) -> StoreFuture<Option<News>> {
-        (**self).report(report)
-    }
-
-    fn reports(&self) -> StoreFuture<Vec<Reported>> {
-        (**self).reports()
-    }
-
-    fn let_through(&self, key: &LetThrough) -> StoreFuture<Option<bool>> {
-        (**self).let_through(key)
+    fn fleet(&self) -> Option<Arc<dyn Fleet>> {
+        (**self).fleet()
     }
 }
 
@@ -273,7 +223,7 @@ pub(crate) fn shared<S: Store>(store: S) -> Arc<dyn Store> {
 }
 
 #[cfg(not(feature = "redis"))]
-type AnswerFuture<T> = std::future::Pending<Result<T, StoreError>>;
+type ReplyFuture<T> = std::future::Pending<Result<T, StoreError>>;
 
 pin_project! {
     /// The future of a store's answer.
@@ -287,8 +237,8 @@ pin_project! {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
-    /// let ready: StoreFuture<u64> = StoreFuture::ready(Ok(3));
-    /// assert_eq!(ready.now().expect("it is there").ok(), Some(3));
+    /// let mut ready: StoreFuture<u64> = StoreFuture::ready(Ok(3));
+    /// assert!(ready.poll_now().is_some_and(|answer| answer.is_ok_and(|number| number == 3)));
     ///
     /// let later: StoreFuture<u64> = StoreFuture::boxed(async {
     ///     Err(StoreError::new(StoreErrorKind::Unavailable, "the database is gone"))
@@ -311,7 +261,7 @@ pin_project! {
         // The common case of a Redis store needs no box.
         Redis {
             #[pin]
-            answer: AnswerFuture<T>,
+            answer: ReplyFuture<T>,
         },
     }
 }
@@ -335,27 +285,18 @@ impl<T> StoreFuture<T> {
 
     /// The answer to one question that travels to Redis.
     #[cfg(feature = "redis")]
-    pub(super) fn redis(answer: AnswerFuture<T>) -> Self {
+    pub(super) fn redis(answer: ReplyFuture<T>) -> Self {
         Self {
             state: State::Redis { answer },
         }
     }
 
-    /// The answer, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// The future itself, if the answer has to be waited for.
-    #[allow(
-        clippy::result_large_err,
-        reason = "it is no error, and a box would cost an allocation"
-    )]
-    pub fn now(self) -> Result<Result<T, StoreError>, Self> {
-        match self.state {
-            State::Ready {
-                answer: Some(answer),
-            } => Ok(answer),
-            state => Err(Self { state }),
+    /// Takes the answer out, if it is there: the future is then over. `None` if the answer has to
+    /// be awaited.
+    pub fn poll_now(&mut self) -> Option<Result<T, StoreError>> {
+        match &mut self.state {
+            State::Ready { answer } => answer.take(),
+            _ => None,
         }
     }
 }

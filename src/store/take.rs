@@ -25,6 +25,8 @@ pub struct Take {
     is_repeat: bool,
     /// Whether it is a refund for which nobody waits.
     is_unawaited: bool,
+    /// What [`OpenCharges::refunds`](crate::metrics::OpenCharges) said before it was asked.
+    pub(crate) refunds: u32,
     /// The earliest of the time-outs around the store; `None` if only its own counts.
     deadline: Option<Deadline>,
     /// Why the store gave no decision to an outer layer of the same request.
@@ -35,11 +37,18 @@ impl Take {
     /// A take at the rule's cost.
     #[must_use]
     pub fn new(rule: Arc<Rule>, key: Key) -> Self {
+        let cost = rule.cost();
+        Self::of(CountName::new(rule, key), cost)
+    }
+
+    /// A first question that no caller waits for yet.
+    fn of(name: CountName, cost: u64) -> Self {
         Self {
-            cost: rule.cost(),
-            name: CountName::new(rule, key),
+            name,
+            cost,
             is_repeat: false,
             is_unawaited: false,
+            refunds: 0,
             deadline: None,
             failure: None,
         }
@@ -54,7 +63,7 @@ impl Take {
 
     /// The same, asked again by a caller that was denied and has waited.
     ///
-    /// Stores may answer repeats about one key together, and [`InFlight`](crate::store::InFlight)
+    /// Stores may answer repeats about one key together, and a [bound](crate::Resilient::in_flight)
     /// does not count them.
     #[must_use]
     pub fn repeat(mut self) -> Self {
@@ -141,14 +150,7 @@ impl Take {
 
     /// A first question about the same count at this cost, which no caller waits for.
     pub(crate) fn anew(&self, cost: u64) -> Self {
-        Self {
-            name: self.name.clone(),
-            cost,
-            is_repeat: false,
-            is_unawaited: false,
-            deadline: None,
-            failure: None,
-        }
+        Self::of(self.name.clone(), cost)
     }
 
     /// The same for a refund of so many units, for which nobody waits.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::breaker::SharedState;
+use crate::deadline::Deadline;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::jitter;
 use crate::store::{Store, Take};
@@ -20,11 +21,10 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Owns the task: it ends when this is dropped.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Prober(Mutex<Option<AbortHandle>>);
 
 /// What the task asks, and whom it tells.
-#[derive(Debug)]
 pub(super) struct Probe<S> {
     pub(super) inner: Arc<S>,
     pub(super) state: Arc<SharedState>,
@@ -32,8 +32,6 @@ pub(super) struct Probe<S> {
     pub(super) take: Arc<Take>,
     /// The generation at which the breaker opened.
     pub(super) generation: u64,
-    pub(super) every: Duration,
-    pub(super) patience: Duration,
 }
 
 impl Prober {
@@ -63,11 +61,11 @@ struct ProbeTask<S>(Probe<S>);
 impl<S: Store> ProbeTask<S> {
     async fn run(self) {
         let Probe { inner, state, .. } = &self.0;
-        let mut take = Arc::clone(&self.0.take);
+        let (mut take, every) = (Arc::clone(&self.0.take), state.probe_every);
         loop {
-            sleep(self.0.every + jitter::up_to(self.0.every / 5)).await;
-            let answer = timeout(self.0.patience, inner.take(&take)).await;
-            if answer.is_ok_and(|answer| is_answer(&answer)) {
+            sleep(every + jitter::up_to(every / 5)).await;
+            let answer = Deadline::after(state.patience).wait_for(inner.take(&take));
+            if answer.await.is_some_and(|answer| is_answer(&answer)) {
                 return state.store_answered(self.0.generation);
             }
             // Takes of another key, rule or node may be answered.
@@ -78,13 +76,8 @@ impl<S: Store> ProbeTask<S> {
 
 impl<S> Drop for ProbeTask<S> {
     fn drop(&mut self) {
-        let Probe {
-            state,
-            generation,
-            every,
-            ..
-        } = &self.0;
-        state.stop_probing(*generation, Instant::now() + *every);
+        let state = &self.0.state;
+        state.stop_probing(self.0.generation, Instant::now() + state.probe_every);
     }
 }
 

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 /// How long a trial may take before another request is tried: its future may never be polled.
 pub(super) const MAX_TRIAL: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
 pub(super) struct State {
     pub(super) phase: Phase,
     /// Counts the changes of phase. A result from before a change says nothing about the phase

@@ -2,9 +2,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hashbrown::HashTable;
+use slab::Slab;
 
-use super::slab::Slab;
-use crate::algorithm::{Algorithm, Count, Counting};
+use crate::algorithm::{Algorithm, AlgorithmConfig, Count};
 use crate::decision::{Decision, Receipt};
 use crate::error::StoreError;
 use crate::quota::Quota;
@@ -47,6 +47,9 @@ struct FullEntry {
     due: u64,
 }
 
+/// An empty shard frees its memory if it has room for more keys than these.
+const KEPT_CAPACITY: usize = 64;
+
 /// [`Shard::due`] may have this many outdated entries, and as many as an eighth of the keys.
 const EXTRA_DUE_ENTRIES: usize = 64;
 
@@ -67,7 +70,7 @@ impl Shard {
         let Some(at) = self.find(hash, take.count_name()) else {
             return self.take_first(hash, now, take, reserve);
         };
-        match &mut self.slots.get_mut(at)?.entry {
+        match &mut self.slot(at)?.entry {
             Entry::Full { full, .. } => {
                 let decision = charge(&mut full.count, now, take);
                 // Only a shorter window, or a clock that went back, makes the due earlier.
@@ -126,7 +129,7 @@ impl Shard {
     }
 
     fn keep(&mut self, at: u32, what: impl FnOnce(u32) -> Entry) {
-        if let Some(slot) = self.slots.get_mut(at) {
+        if let Some(slot) = self.slot(at) {
             slot.entry = what(slot.entry.hash());
         }
     }
@@ -135,8 +138,8 @@ impl Shard {
     /// earlier.
     #[cold]
     fn bring_forward(&mut self, at: u32) {
-        let Some(Entry::Full { full, .. }) = self.slots.get_mut(at).map(|slot| &mut slot.entry)
-        else {
+        let slot = self.slots.get_mut(at as usize);
+        let Some(Entry::Full { full, .. }) = slot.map(|slot| &mut slot.entry) else {
             return;
         };
         let forgotten_at = full.count.forgotten_at();
@@ -148,7 +151,7 @@ impl Shard {
         if self.due.len() > EXTRA_DUE_ENTRIES + self.slots.len() + self.slots.len() / 8 {
             let slots = &self.slots;
             self.due
-                .retain(|due, at| slots.get(at).is_some_and(|slot| slot.entry.is_due_at(due)));
+                .retain(|due, at| slot_at(slots, at).is_some_and(|slot| slot.entry.is_due_at(due)));
         }
     }
 
@@ -163,19 +166,8 @@ impl Shard {
         let Some(at) = self.find(hash, name) else {
             return 0;
         };
-        match self.slots.get_mut(at).map(|slot| &mut slot.entry) {
-            Some(Entry::Full { full, .. }) => full.count.refund(now, receipt, units),
-            Some(Entry::ChargedOnce { once, .. }) => {
-                let mut count = once.count();
-                let due = count.forgotten_at();
-                let refunded = count.refund(now, receipt, units);
-                if refunded > 0 {
-                    self.keep(at, |hash| Entry::full(hash, count, due));
-                }
-                refunded
-            }
-            None => 0,
-        }
+        let full = self.as_full(at);
+        full.map_or(0, |full| full.count.refund(now, receipt, units))
     }
 
     /// Resets a key's count, and returns whether anything of it still counted. The key is dropped as
@@ -184,43 +176,58 @@ impl Shard {
         let Some(at) = self.find(hash, name) else {
             return false;
         };
-        let has_counted = match self.slots.get_mut(at).map(|slot| &mut slot.entry) {
-            Some(Entry::Full { full, .. }) => full.count.reset(now),
-            Some(Entry::ChargedOnce { once, .. }) => {
-                let mut count = once.count();
-                let due = count.forgotten_at();
-                let has_counted = count.reset(now);
-                self.keep(at, |hash| Entry::full(hash, count, due));
-                has_counted
-            }
-            None => return false,
-        };
+        let full = self.as_full(at);
+        let has_counted = full.is_some_and(|full| full.count.reset(now));
         self.bring_forward(at);
         has_counted
     }
 
+    /// The key's count, which no longer says only that the key was charged once.
+    fn as_full(&mut self, at: u32) -> Option<&mut FullEntry> {
+        let entry = &mut self.slot(at)?.entry;
+        if let Entry::ChargedOnce { hash, once } = entry {
+            let count = once.count();
+            let due = count.forgotten_at();
+            *entry = Entry::full(*hash, count, due);
+        }
+        match entry {
+            Entry::Full { full, .. } => Some(full),
+            Entry::ChargedOnce { .. } => None,
+        }
+    }
+
+    #[inline]
+    fn slot(&mut self, at: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(at as usize)
+    }
+
     fn find(&self, hash: u32, name: &CountName) -> Option<u32> {
         let slots = &self.slots;
-        let is_it = |at: &u32| slots.get(*at).is_some_and(|slot| name.is(&slot.name, ""));
+        let is_it = |at: &u32| slot_at(slots, *at).is_some_and(|slot| name.is(&slot.name, ""));
         self.by_name.find(widened(hash), is_it).copied()
     }
 
     fn insert(&mut self, hash: u32, now: u64, take: &Take, count: Count) {
         let due = count.forgotten_at();
+        if self.slots.len() == self.slots.capacity() {
+            // Doubling would leave half of it empty.
+            self.slots.reserve_exact(16 + self.slots.len() / 8);
+        }
         let at = self.slots.insert(Slot {
             name: take.name("").into(),
             entry: Entry::of_first(hash, now, take, count),
         });
+        let at = u32::try_from(at).expect("fewer than four billion keys");
         self.due.push(due, at);
         let slots = &self.slots;
-        let hash_of = |at: &u32| slots.get(*at).map_or(0, |slot| widened(slot.entry.hash()));
+        let hash_of = |at: &u32| slot_at(slots, *at).map_or(0, |slot| widened(slot.entry.hash()));
         self.by_name.insert_unique(widened(hash), at, hash_of);
     }
 
     /// Whether there is a key that may be forgotten.
     #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
-        self.due.earliest() <= now
+        self.due.earliest <= now
     }
 
     /// Looks at up to `max` keys that are due, drops those that are forgotten, and returns their
@@ -231,7 +238,7 @@ impl Shard {
             let Some((due, at)) = self.due.pop(now) else {
                 break;
             };
-            let Some(slot) = self.slots.get_mut(at) else {
+            let Some(slot) = self.slots.get_mut(at as usize) else {
                 continue;
             };
             if !slot.entry.is_due_at(due) {
@@ -248,14 +255,14 @@ impl Shard {
             self.remove(at);
             dropped += 1;
         }
-        if dropped > 0 && self.slots.len() == 0 && self.slots.has_many_pages() {
+        if dropped > 0 && self.slots.is_empty() && self.slots.capacity() > KEPT_CAPACITY {
             *self = Self::default();
         }
         dropped
     }
 
     fn remove(&mut self, at: u32) {
-        let Some(slot) = self.slots.remove(at) else {
+        let Some(slot) = self.slots.try_remove(at as usize) else {
             return;
         };
         let hash = widened(slot.entry.hash());
@@ -294,6 +301,11 @@ impl Entry {
             Self::Full { full, .. } => full.due == due,
         }
     }
+}
+
+#[inline]
+fn slot_at(slots: &Slab<Slot>, at: u32) -> Option<&Slot> {
+    slots.get(at as usize)
 }
 
 #[inline]
@@ -337,7 +349,7 @@ impl ChargedOnce {
             return None;
         }
         Some(Self {
-            stamp: now.into(),
+            stamp: split(now),
             max: quota.max().try_into().ok()?,
             burst: quota.burst().try_into().ok()?,
             cost: take.cost().try_into().ok()?,
@@ -347,16 +359,11 @@ impl ChargedOnce {
         })
     }
 
-    /// When it was charged.
-    pub(super) fn stamp(&self) -> u64 {
-        self.stamp.into()
-    }
-
     pub(super) fn count(&self) -> Count {
         let window = u64::from(self.window) * 1_000;
         let quota = Quota::of_parts(self.max.into(), window, self.burst.into());
-        let counting = Counting::from(self.algorithm).sub_windows(self.sub_windows);
-        Count::charged_once(counting, self.stamp(), &quota, self.cost.into())
+        let counting = AlgorithmConfig::from(self.algorithm).sub_windows(self.sub_windows);
+        Count::charged_once(counting, joined(self.stamp), &quota, self.cost.into())
     }
 }
 
@@ -379,17 +386,12 @@ impl DueQueue {
         self.entries.len()
     }
 
-    #[inline]
-    fn earliest(&self) -> u64 {
-        self.earliest
-    }
-
     pub(super) fn push(&mut self, due: u64, at: u32) {
         if self.entries.len() == self.entries.capacity() {
             // Doubling would leave half of it empty.
             self.entries.reserve_exact(16 + self.entries.len() / 8);
         }
-        let due = due.into();
+        let due = split(due);
         self.entries.push(Reverse(DueEntry { due, at }));
         self.update_earliest();
     }
@@ -401,13 +403,13 @@ impl DueQueue {
         }
         let Reverse(DueEntry { due, at }) = self.entries.pop()?;
         self.update_earliest();
-        Some((due.into(), at))
+        Some((joined(due), at))
     }
 
     /// Keeps one of each of the entries that `is_kept` accepts.
     pub(super) fn retain(&mut self, is_kept: impl Fn(u64, u32) -> bool) {
         let mut entries = std::mem::take(&mut self.entries).into_vec();
-        entries.retain(|Reverse(entry)| is_kept(entry.due.into(), entry.at));
+        entries.retain(|Reverse(entry)| is_kept(joined(entry.due), entry.at));
         entries.sort_unstable();
         entries.dedup();
         self.entries = entries.into();
@@ -416,7 +418,7 @@ impl DueQueue {
 
     fn update_earliest(&mut self) {
         let first = self.entries.peek();
-        self.earliest = first.map_or(u64::MAX, |Reverse(entry)| entry.due.into());
+        self.earliest = first.map_or(u64::MAX, |Reverse(entry)| joined(entry.due));
     }
 }
 
@@ -429,27 +431,16 @@ impl Default for DueQueue {
     }
 }
 
-/// An instant in microseconds, in two halves, so that structs with one need an alignment of 4 bytes
-/// only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SplitMicros {
-    high: u32,
-    low: u32,
+/// An instant in microseconds, in two halves, the higher one first, so that structs with one need
+/// an alignment of 4 bytes only.
+type SplitMicros = [u32; 2];
+
+const fn split(micros: u64) -> SplitMicros {
+    [(micros >> 32) as u32, micros as u32]
 }
 
-impl From<u64> for SplitMicros {
-    fn from(micros: u64) -> Self {
-        Self {
-            high: (micros >> 32) as u32,
-            low: micros as u32,
-        }
-    }
-}
-
-impl From<SplitMicros> for u64 {
-    fn from(micros: SplitMicros) -> Self {
-        Self::from(micros.high) << 32 | Self::from(micros.low)
-    }
+fn joined([high, low]: SplitMicros) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
 }
 
 #[cfg(test)]

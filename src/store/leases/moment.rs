@@ -2,6 +2,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+use crate::clock::nanos;
+
 /// An instant by both clocks of the host, in nanoseconds. A paused machine stops one of them, and a
 /// step moves the other: of the two, the one that has advanced more is believed.
 #[derive(Debug, Clone, Copy)]
@@ -14,14 +16,14 @@ pub(super) struct Moment {
 
 /// The clocks that leases end by.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clocks {
+pub(in crate::store) struct Clocks {
     begin: Instant,
     /// Tokio's clock alone, which tests pause, or the wall clock as well.
     with_wall: bool,
 }
 
 impl Clocks {
-    pub(super) fn both() -> Self {
+    pub(in crate::store) fn both() -> Self {
         Self {
             begin: Instant::now(),
             with_wall: true,
@@ -29,7 +31,7 @@ impl Clocks {
     }
 
     #[cfg(feature = "test-util")]
-    pub(super) fn tokio() -> Self {
+    pub(in crate::store) fn tokio() -> Self {
         Self {
             with_wall: false,
             ..Self::both()
@@ -52,11 +54,6 @@ impl Clocks {
         let since_begin = moment.monotonic.saturating_add(nanos);
         self.begin + Duration::from_nanos(since_begin)
     }
-}
-
-/// Clocks of 64 bits end after 584 years.
-pub(super) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Moment {

@@ -1,21 +1,42 @@
 //! The counts of a fleet.
+//!
+//! A [`RedisStore`] is over a connection, which knows no takes. This folder is the source of its
+//! questions:
+//!
+//! | what | file |
+//! |---|---|
+//! | the questions about a count, and the names of its keys | `question.rs` |
+//! | groups the questions of a flight into calls, in the order of arrival for each count | `calls.rs` |
+//! | takes that share a script call: up to 64 keys and 512 takes | `take_call.rs` |
+//! | the bytes that the scripts read and write | `take_script.rs` |
+//! | refunds that share a script call | `refund_call.rs` |
+
+mod calls;
+mod question;
+mod refund_call;
+mod take_call;
+mod take_script;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
-use super::fleet::{LetThrough, News, Report, Reported};
+use self::calls::flight;
+use self::question::{Change, CountKey, CountQuestion, KeyPrefix, of_given_back};
+use super::capabilities::{Capabilities, Condition, DEFAULT_TIMEOUT, ServerId};
+use super::fleet::Fleet;
 use super::{Store, StoreFuture, Take};
 use crate::connection::{
-    Connection, CountKey, IntoRedisAddress, KeyPrefix, Preload, RESET, Redis, RefundQuestion,
-    TakeQuestion,
+    CallQuestion, Connection, Driver, IntoRedisAddress, Preload, RESET, Redis, ReplyFuture, Wanted,
 };
 use crate::deadline::Deadline;
 use crate::decision::{Decision, Receipt};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::warning::{Warning, WarningKind};
+
+pub(super) use self::question::of_fleet;
 
 /// Keeps the counts in Redis, so that all processes that use the same Redis share them.
 ///
@@ -95,6 +116,7 @@ impl RedisStore {
 
     /// Begins to connect in the background, so that a service can start while its Redis cannot be
     /// reached: until then there is no decision, and the error callbacks answer.
+    /// [`ready`](Store::ready) waits for the connection.
     ///
     /// # Errors
     ///
@@ -138,7 +160,7 @@ impl RedisStore {
     pub const DEFAULT_PREFIX: &'static str = "CurrentLimiter:";
 
     /// The default of [`RedisStore::timeout`].
-    pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
+    pub const DEFAULT_TIMEOUT: Duration = DEFAULT_TIMEOUT;
 
     /// What the names of all keys begin with, for rules that do not say. Default:
     /// `CurrentLimiter:`.
@@ -167,15 +189,10 @@ impl RedisStore {
         Ok(self)
     }
 
-    /// Waits for the first connection.
-    pub(super) async fn wait_until_connected(&self) -> Result<(), StoreError> {
-        self.connection.wait_until_connected().await
-    }
-
-    /// How long a decision may take, with all waiting. Of this and a
-    /// [`Timeout`](crate::store::Timeout) around the store, the earlier one counts. Default: that
-    /// around the store, as of [`Resilient::timeout`](crate::Resilient::timeout); without one, 50
-    /// ms.
+    /// How long a decision may take, with all waiting. A process that was slow itself waits longer
+    /// by as much as it was late, at most once more this time. Of this and
+    /// [`Resilient::timeout`](crate::Resilient::timeout) around the store, the earlier one counts.
+    /// Default: that around the store; without one, 50 ms.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -215,74 +232,77 @@ impl RedisStore {
             prefix: Arc::clone(&self.prefix),
         }
     }
+
+    fn ask<T: Send + 'static>(&self, take: &Take, what: Change, driver: Driver) -> ReplyFuture<T> {
+        let question = CountQuestion {
+            count: self.key_of(take),
+            now: self.now(),
+            what,
+        };
+        let key = |question: &CountQuestion| question.count.joined();
+        let deadline = self.deadline(take);
+        self.connection.ask(flight, question, key, deadline, driver)
+    }
 }
 
 impl Store for RedisStore {
     fn take(&self, take: &Take) -> StoreFuture<Decision> {
-        let question = TakeQuestion {
-            count: self.key_of(take),
-            cost: take.cost(),
-            now: self.now(),
-        };
-        StoreFuture::redis(self.connection.take(question, self.deadline(take)))
+        let cost = take.cost();
+        StoreFuture::redis(self.ask(take, Change::Take { cost }, Driver::Caller))
     }
 
     fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
-        let question = RefundQuestion {
-            count: self.key_of(take),
-            receipt: *receipt,
-            max: take.cost().min(receipt.units()),
-            now: self.now(),
-        };
-        StoreFuture::redis(self.connection.refund(question, self.deadline(take)))
+        let (receipt, max) = (*receipt, take.cost().min(receipt.units()));
+        let refund = Change::Refund { receipt, max };
+        StoreFuture::redis(self.ask(take, refund, Driver::Dispatcher))
     }
 
     fn reset(&self, take: &Take) -> StoreFuture<bool> {
-        let arguments = |command: &mut Cmd| {
+        let name = self.key_of(take).text();
+        let call = CallQuestion::new(&RESET, &[&name, &of_given_back(&name)], |command| {
             command.arg(self.now());
-        };
-        let reply =
-            self.connection
-                .change_count(&RESET, self.key_of(take), self.deadline(take), arguments);
-        let address = Arc::clone(self.connection.label());
+        });
+        let connection = self.connection.clone();
+        let reply = self.ask(take, Change::Reset(call), Driver::Dispatcher);
         StoreFuture::boxed(async move {
             match reply.await? {
                 Value::Int(found) => Ok(found > 0),
-                _ => {
-                    let message = format!("{address} gave an answer that is no reset");
-                    Err(StoreError::new(StoreErrorKind::Protocol, message))
-                }
+                reply => Err(connection.protocol_error(&reply)),
             }
         })
+    }
+
+    fn ready(&self, bound: Duration) -> StoreFuture<()> {
+        let connection = self.connection.clone();
+        StoreFuture::boxed(async move { connection.connected(Wanted::All, bound).await })
     }
 
     fn name(&self) -> String {
         self.connection.label().to_string()
     }
 
-    fn answers_within(&self) -> Option<Duration> {
-        self.timeout
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            timeout: self.timeout,
+            server: Some(ServerId::of(&self.name())),
+            ..Capabilities::default()
+        }
     }
 
-    fn warnings(&self) -> Vec<Warning> {
+    fn condition(&self) -> Condition {
         let KeyPrefix { service, default } = &*self.prefix;
         let is_default = service.is_empty() && **default == *Self::DEFAULT_PREFIX;
         let prefix = is_default.then(|| Warning::named(WarningKind::DefaultPrefix, "prefix"));
         let evicts = self.connection.evicts();
         let evicts = evicts.then(|| Warning::named(WarningKind::RedisEvicts, "maxmemory-policy"));
-        prefix.into_iter().chain(evicts).collect()
+        Condition {
+            warnings: prefix.into_iter().chain(evicts).collect(),
+            is_breaker_open: None,
+        }
     }
 
-    fn report(&self, report: &Report) -> StoreFuture<Option<News>> {
-        StoreFuture::boxed(self.keep_report(report))
-    }
-
-    fn reports(&self) -> StoreFuture<Vec<Reported>> {
-        StoreFuture::boxed(self.clone().read_reports())
-    }
-
-    fn let_through(&self, key: &LetThrough) -> StoreFuture<Option<bool>> {
-        StoreFuture::boxed(self.keep_let_through(key))
+    fn fleet(&self) -> Option<Arc<dyn Fleet>> {
+        Some(Arc::new(self.clone()))
     }
 }
 

@@ -2,19 +2,19 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::moment::{Moment, nanos};
-use crate::algorithm::LeaseEnd;
+use super::moment::Moment;
+use crate::algorithm::{LeaseEnd, MODULUS_MASK};
+use crate::clock::nanos;
 use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
 use crate::rule::{CountName, Rule};
 
 /// The leases of one rule and key.
 ///
 /// It reads no clock and asks no store: its functions get the time and the answers.
-#[derive(Debug)]
 pub(super) struct KeyLeases {
     name: CountName,
     /// In the order in which they end. Two, while one takes over from the other.
-    held: SmallVec<[HeldLease; 2]>,
+    held: SmallVec<[LeasedUnits; 2]>,
     demand: Demand,
     /// Whether the store is asked for a lease.
     is_asked: bool,
@@ -31,7 +31,6 @@ pub(super) struct KeyLeases {
 }
 
 /// What becomes of a take.
-#[derive(Debug)]
 pub(super) struct Served {
     /// The answer; `None` if the store has to be asked.
     pub(super) decision: Option<Decision>,
@@ -44,13 +43,6 @@ pub(super) struct WantedLease {
     pub(super) units: u64,
     generation: u64,
     asked_at: Moment,
-}
-
-impl WantedLease {
-    /// The lease, if it was charged for.
-    pub(super) fn held(&self, rule: &Arc<Rule>, decision: &Decision) -> Option<HeldLease> {
-        HeldLease::new(rule, decision, self.asked_at)
-    }
 }
 
 /// Fewer units in the time of a lease are not worth a lease.
@@ -149,7 +141,7 @@ impl KeyLeases {
         let soon = self.round_trip.saturating_mul(2).max(lease / 8);
         let left: u64 = held
             .filter(|held| held.time_left(now) > soon)
-            .map(HeldLease::left)
+            .map(LeasedUnits::left)
             .sum();
         (left < share / 4).then_some(share)
     }
@@ -159,11 +151,11 @@ impl KeyLeases {
         self.remaining = u64::MAX;
     }
 
-    /// The store has answered about a lease. If it is held now, returns when it began and for how
-    /// many nanoseconds it lasts.
+    /// The store has answered about a lease under this rule. If it is held now, returns when it
+    /// began and for how many nanoseconds it lasts.
     pub(super) fn answered(
         &mut self,
-        held: Option<HeldLease>,
+        rule: &Arc<Rule>,
         decision: Option<&Decision>,
         wanted: &WantedLease,
         now: Moment,
@@ -172,12 +164,15 @@ impl KeyLeases {
         self.round_trip = now.since(wanted.asked_at);
         let lease = lease_of(&self.name.rule);
         self.remaining = decision.map_or(0, Decision::remaining);
+        // What a fallback admits is not the fleet's: it is not held.
+        let held = decision.filter(|decision| decision.failure().is_none());
+        let held = held.and_then(|decision| LeasedUnits::new(rule, decision, wanted.asked_at));
         let held = held.filter(|_| self.generation == wanted.generation);
         let Some(held) = held else {
             self.be_plain(now, lease);
             return None;
         };
-        let term = held.term();
+        let term = (held.asked_at, held.length);
         self.held.push(held);
         Some(term)
     }
@@ -194,10 +189,8 @@ impl KeyLeases {
 
     /// Ends a lease. Returns the receipt of what is left of it.
     pub(super) fn end(&mut self, receipt: Receipt) -> Option<Receipt> {
-        let at = self
-            .held
-            .iter()
-            .position(|held| held.receipt() == receipt)?;
+        let mut held = self.held.iter();
+        let at = held.position(|held| held.receipt == receipt)?;
         self.held.remove(at).receipt_of_the_rest()
     }
 
@@ -209,7 +202,6 @@ impl KeyLeases {
 }
 
 /// How many units were granted in the last period, and in the one that runs.
-#[derive(Debug)]
 struct Demand {
     began: Moment,
     running: u64,
@@ -256,8 +248,7 @@ impl Demand {
 }
 
 /// Units that were charged ahead, until their lease ends.
-#[derive(Debug)]
-pub(super) struct HeldLease {
+struct LeasedUnits {
     rule: Arc<Rule>,
     /// The charge of all units.
     receipt: Receipt,
@@ -271,12 +262,9 @@ pub(super) struct HeldLease {
     states: SmallVec<[QuotaState; 1]>,
 }
 
-/// Serial numbers are modulo this.
-const MODULUS_MASK: u64 = (1 << 52) - 1;
-
-impl HeldLease {
+impl LeasedUnits {
     /// The lease of an allowed take under this rule. `None` if nothing was charged.
-    pub(super) fn new(rule: &Arc<Rule>, decision: &Decision, asked_at: Moment) -> Option<Self> {
+    fn new(rule: &Arc<Rule>, decision: &Decision, asked_at: Moment) -> Option<Self> {
         let receipt = decision.receipt()?;
         let states = SmallVec::from(decision.quotas());
         let mut length = nanos(rule.lease()?);
@@ -297,16 +285,12 @@ impl HeldLease {
     }
 
     /// Units that were not handed out.
-    pub(super) const fn left(&self) -> u64 {
+    const fn left(&self) -> u64 {
         self.receipt.units() - self.used
     }
 
-    pub(super) fn is_of(&self, rule: &Arc<Rule>) -> bool {
+    fn is_of(&self, rule: &Arc<Rule>) -> bool {
         Arc::ptr_eq(&self.rule, rule)
-    }
-
-    pub(super) const fn receipt(&self) -> Receipt {
-        self.receipt
     }
 
     /// How many nanoseconds units may be handed out yet; 0 if the lease has ended.
@@ -314,13 +298,8 @@ impl HeldLease {
         self.length.saturating_sub(now.since(self.asked_at))
     }
 
-    /// When the lease began, and for how many nanoseconds.
-    pub(super) const fn term(&self) -> (Moment, u64) {
-        (self.asked_at, self.length)
-    }
-
     /// Hands out units, if there are as many.
-    pub(super) fn take(&mut self, cost: u64) -> Option<Decision> {
+    fn take(&mut self, cost: u64) -> Option<Decision> {
         if self.left() < cost {
             return None;
         }
@@ -355,17 +334,17 @@ mod tests {
 
     use super::*;
     use crate::quota::Quota;
-    use crate::store::unit_leases::moment::Clocks;
+    use crate::store::leases::moment::Clocks;
 
     const LEASE: Duration = Duration::from_millis(20);
 
-    fn lease(asked_at: Moment) -> HeldLease {
+    fn lease(asked_at: Moment) -> LeasedUnits {
         let rule = Rule::new("a", [Quota::per_second(100)]).expect("valid");
         let rule = Arc::new(rule.with_lease(LEASE).expect("leases"));
         let state = QuotaState::from_micros(90, 1_020_000);
         let receipt = Some(Receipt::new(5, 30, 10));
         let decision = Decision::from_state(Verdict::Allowed, Source::Redis, 10, state, receipt);
-        HeldLease::new(&rule, &decision, asked_at).expect("charged")
+        LeasedUnits::new(&rule, &decision, asked_at).expect("charged")
     }
 
     /// A machine that is paused stops one clock, and a step moves the other.
@@ -390,13 +369,13 @@ mod tests {
     #[test]
     fn a_window_without_an_end_ends_no_lease_later() {
         let rule = Rule::new("a", [Quota::per_second(100)]).expect("valid");
-        let rule = rule.with_algorithm(crate::Algorithm::FixedWindow);
+        let rule = rule.with_algorithm(crate::algorithm::Algorithm::FixedWindow);
         let rule = Arc::new(rule.with_lease(LEASE).expect("leases"));
         let state = QuotaState::from_micros(90, u64::MAX);
         let receipt = Some(Receipt::new(5, 30, 10));
         let decision = Decision::from_state(Verdict::Allowed, Source::Redis, 10, state, receipt);
         let now = Clocks::both().now();
-        let lease = HeldLease::new(&rule, &decision, now).expect("charged");
+        let lease = LeasedUnits::new(&rule, &decision, now).expect("charged");
         assert_eq!(lease.time_left(now), nanos(LEASE));
     }
 

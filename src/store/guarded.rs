@@ -1,0 +1,169 @@
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::breaker::Breaker;
+use super::denial_cache::Denials;
+use super::fallback::LocalFallback;
+use super::{Store, StoreFuture, Take};
+use crate::deadline::Deadline;
+use crate::decision::{Decision, Receipt};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::in_flight_counter::{InFlightCounter, Permit};
+
+/// A store and what guards it, from outside in. A question needs one future for all of it.
+pub(super) struct Guarded<S> {
+    pub(super) fallback: Option<Arc<LocalFallback>>,
+    pub(super) denials: Option<Arc<Denials>>,
+    pub(super) breaker: Option<Arc<Breaker<S>>>,
+    pub(super) in_flight: Option<QuestionLimit>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) inner: Arc<S>,
+}
+
+/// What the store inside is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum QuestionKind {
+    Take,
+    /// A refund or a reset.
+    Change,
+}
+
+impl<S: Store> Guarded<S> {
+    pub(super) fn take(&self, take: &Take) -> StoreFuture<Decision> {
+        let looked = self.denials.as_ref().map(|denials| denials.look(take));
+        let pending = match looked.transpose() {
+            Ok(pending) => pending.flatten(),
+            Err(denial) => return StoreFuture::ready(Ok(denial)),
+        };
+        let fallback = self.fallback.clone();
+        self.call(take, QuestionKind::Take, S::take, move |take, answer| {
+            if let Some(pending) = pending {
+                pending.answered(take, &answer);
+            }
+            match fallback {
+                Some(fallback) => fallback.answer(take, answer),
+                None => answer,
+            }
+        })
+    }
+
+    pub(super) fn refund(&self, take: &Take, receipt: &Receipt) -> StoreFuture<u64> {
+        let fallback = self.fallback.as_ref();
+        if let Some(given_back) = fallback.and_then(|it| it.refund(take, receipt)) {
+            return StoreFuture::ready(Ok(given_back));
+        }
+        let refund = |inner: &S, take: &Take| inner.refund(take, receipt);
+        self.change(take, refund, |given_back| given_back)
+    }
+
+    pub(super) fn reset(&self, take: &Take) -> StoreFuture<bool> {
+        let has_counted_here = self.fallback.as_ref().is_some_and(|it| it.reset(take));
+        self.change(take, S::reset, move |has_counted| {
+            has_counted || has_counted_here
+        })
+    }
+
+    /// Asks something that may free units: denials of the key are void.
+    fn change<T: Send + 'static>(
+        &self,
+        take: &Take,
+        ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
+        map: impl FnOnce(T) -> T + Send + 'static,
+    ) -> StoreFuture<T> {
+        let denials = self.denials.as_ref();
+        let guard = denials.map(|denials| denials.begin_change(take));
+        self.call(take, QuestionKind::Change, ask, move |_, answer| {
+            drop(guard);
+            answer.map(map)
+        })
+    }
+
+    /// Asks the store inside if the breaker and the bound on questions in flight admit it, within
+    /// the time-out. `after` makes the caller's answer of the store's.
+    fn call<T: Send + 'static>(
+        &self,
+        take: &Take,
+        kind: QuestionKind,
+        ask: impl FnOnce(&S, &Take) -> StoreFuture<T>,
+        after: impl FnOnce(&Take, Result<T, StoreError>) -> Result<T, StoreError> + Send + 'static,
+    ) -> StoreFuture<T> {
+        if let (QuestionKind::Take, Some(failure)) = (kind, take.failure())
+            && !self.inner.capabilities().has_fallback
+        {
+            return StoreFuture::ready(after(take, Err(failure.clone())));
+        }
+        let call = self.breaker.as_ref().map(|breaker| breaker.admit(take));
+        let admitted = call.transpose().and_then(|call| {
+            let permit = self.in_flight.as_ref().map(|it| it.permit(take, kind));
+            Ok((call, permit.transpose()?.flatten()))
+        });
+        let (call, permit) = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => return StoreFuture::ready(after(take, Err(refusal))),
+        };
+        let answered = move |take: &Take, answer: Result<T, StoreError>| {
+            drop(permit);
+            if let Some(call) = call {
+                call.answered(take, kind, &answer);
+            }
+            after(take, answer)
+        };
+        let deadline = self.timeout.map(Deadline::after);
+        let take = deadline.map_or(Cow::Borrowed(take), |deadline| {
+            Cow::Owned(take.clone().within(deadline))
+        });
+        let mut pending = ask(&self.inner, &take);
+        if let Some(answer) = pending.poll_now() {
+            return StoreFuture::ready(answered(&take, answer));
+        }
+        let take = take.into_owned();
+        let Some(deadline) = deadline else {
+            return StoreFuture::boxed(async move { answered(&take, pending.await) });
+        };
+        let inner = Arc::clone(&self.inner);
+        StoreFuture::boxed(async move {
+            let answer = deadline.wait_for(pending).await;
+            let answer = answer.unwrap_or_else(|| Err(deadline.missed(&inner.name())));
+            answered(&take, answer)
+        })
+    }
+}
+
+/// The bound on questions under way.
+pub(super) struct QuestionLimit {
+    max: usize,
+    under_way: InFlightCounter,
+    overloaded: StoreError,
+}
+
+impl QuestionLimit {
+    /// At most `max` questions under way to the store of this name.
+    pub(super) fn new(name: &str, max: usize) -> Self {
+        let message = format!("{name} was not asked, it still has {max} questions to answer");
+        Self {
+            max,
+            under_way: InFlightCounter::default(),
+            overloaded: StoreError::new(StoreErrorKind::Overloaded, message),
+        }
+    }
+
+    /// How many questions wait for an answer now.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.number()
+    }
+
+    /// Questions of callers that wait need none, nor do those of shadow rules and refunds for which
+    /// nobody waits: no request may be refused because of them, and the layer bounds their number.
+    fn permit(&self, take: &Take, kind: QuestionKind) -> Result<Option<Permit>, StoreError> {
+        let is_free = match kind {
+            QuestionKind::Take => take.is_repeat() || take.rule().is_shadow(),
+            QuestionKind::Change => take.is_unawaited(),
+        };
+        if is_free {
+            return Ok(None);
+        }
+        let permit = self.under_way.try_acquire(self.max);
+        permit.map(Some).ok_or_else(|| self.overloaded.clone())
+    }
+}

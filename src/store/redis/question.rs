@@ -1,0 +1,114 @@
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::connection::{CallQuestion, Question};
+use crate::decision::Receipt;
+use crate::rule::CountName;
+
+/// A question about one count.
+pub(super) struct CountQuestion {
+    pub(super) count: CountKey,
+    /// A test's clock, in microseconds, in place of the server's.
+    ///
+    /// Questions with different clocks are never in one call, since a call has one clock.
+    pub(super) now: Option<u64>,
+    pub(super) what: Change,
+}
+
+/// What is asked of a count.
+pub(super) enum Change {
+    /// May its key spend this cost? The reply is a [`Decision`](crate::decision::Decision).
+    Take { cost: u64 },
+    /// Gives back up to `max` units of what was charged with this receipt. The reply is their
+    /// number.
+    Refund { receipt: Receipt, max: u64 },
+    /// Forgets it, by a call of its own. The reply is the script's.
+    Reset(CallQuestion),
+}
+
+impl CountQuestion {
+    /// What a question asks of a count. `None` if it is about none.
+    pub(super) fn of(question: &Question) -> Option<&Self> {
+        question.content()
+    }
+
+    /// What is asked of a count.
+    pub(super) fn in_call(question: &Question) -> &Self {
+        Self::of(question).expect("a shared call holds no other question")
+    }
+
+    /// The cost of a take.
+    pub(super) fn cost(&self) -> u64 {
+        match self.what {
+            Change::Take { cost } => cost,
+            _ => unreachable!("a call of takes holds no other question"),
+        }
+    }
+
+    /// What a refund gives back at most, and the receipt.
+    pub(super) fn refund(&self) -> (&Receipt, u64) {
+        match &self.what {
+            Change::Refund { receipt, max } => (receipt, *max),
+            _ => unreachable!("a call of refunds holds no other question"),
+        }
+    }
+}
+
+/// The key of a count. Its name is joined where it is sent.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct CountKey {
+    pub(super) name: CountName,
+    pub(super) prefix: Arc<KeyPrefix>,
+}
+
+/// What the names of a store's keys begin with.
+#[derive(Clone, PartialEq, Eq)]
+pub(in crate::store) struct KeyPrefix {
+    /// The service's own, in front of every name; may be empty.
+    pub(in crate::store) service: Box<str>,
+    /// Stands behind it for rules without a prefix of their own.
+    pub(in crate::store) default: Box<str>,
+}
+
+impl CountKey {
+    /// The name of the key in Redis.
+    pub(super) fn text(&self) -> String {
+        let pieces = self.name.pieces(&self.prefix.default);
+        [&*self.prefix.service, &pieces.concat()].concat()
+    }
+
+    /// The same. Most names need no allocation.
+    pub(super) fn joined(&self) -> SmallVec<[u8; 128]> {
+        let mut joined = SmallVec::new();
+        joined.extend_from_slice(self.prefix.service.as_bytes());
+        for piece in self.name.pieces(&self.prefix.default) {
+            joined.extend_from_slice(piece.as_bytes());
+        }
+        joined
+    }
+}
+
+/// The name of the key with what was given back of the count `name`, where that stands apart. It
+/// differs from the names of all counts: paths and keys are encoded without braces.
+pub(super) fn of_given_back(name: &str) -> String {
+    match has_tag(name) {
+        true => format!("{name}{{back}}"),
+        false => format!("{{{name}}}:back"),
+    }
+}
+
+/// The name of a key that the processes of a service share, in one slot with the others. No path
+/// and no key of a count makes it: they are encoded without `~` at their beginning.
+pub(in crate::store) fn of_fleet(prefix: &str, what: &str) -> String {
+    match has_tag(prefix) {
+        true => format!("{prefix}~fleet:{what}"),
+        false => format!("{{{prefix}~fleet}}:{what}"),
+    }
+}
+
+/// Whether a part of the name chooses the slot of a cluster.
+fn has_tag(name: &str) -> bool {
+    let after = name.split_once('{');
+    after.is_some_and(|(_, rest)| rest.contains('}'))
+}

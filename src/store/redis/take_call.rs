@@ -1,0 +1,271 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+use smallvec::{SmallVec, smallvec};
+
+use super::question::{Change, CountKey, CountQuestion};
+use super::take_script::{TakeReply, id_in, read_replies, write_questions};
+use crate::algorithm::Algorithm;
+use crate::connection::{
+    CallId, Carrier, Question, REFUND_FIXED_WINDOW, REFUND_GCRA, REFUND_SLIDING_LOG,
+    REFUND_SLIDING_WINDOW, Script, SendOptions, ServerClock, TAKE_FIXED_WINDOW, TAKE_GCRA,
+    TAKE_SLIDING_LOG, TAKE_SLIDING_WINDOW,
+};
+use crate::rule::Rule;
+
+/// The most keys and takes in one script call. Such a call occupies the server for at most about
+/// 200 microseconds.
+///
+/// The server serves nobody else while a script runs, and a script cannot measure how long it has
+/// run. So the bound is a number of keys.
+const MAX_KEYS: usize = 64;
+const MAX_TAKES: usize = 512;
+/// In microseconds. Takes of one key and cost share a row if their deadlines are at most this far
+/// apart. The row has the earliest of their deadlines.
+///
+/// Without this spread, each take would need a row of its own, because no two callers ask in the
+/// same microsecond. The price is that a take may be refused some milliseconds before its deadline;
+/// it is sent again if more than twice this time is left.
+const DEADLINE_SPREAD: u64 = 5_000;
+/// Later than every time that a script can read: its numbers are doubles.
+const NO_DEADLINE: u64 = 1 << 53;
+
+/// Takes of many callers in one script call, for up to 64 keys.
+///
+/// The script answers the takes of each key as if they had come one after the other. Takes of the
+/// same cost that follow one another share a row of the question, so that thousands of takes of one
+/// key need few bytes.
+///
+/// A flight makes it, fills it, writes its command, and consumes it when the reply has come.
+///
+/// ```text
+/// arrived     a a c a b c         the third take of a has cost 5
+/// keys        a: row(cost 1, 2 takes), row(cost 5, 1 take)
+///             c: row(cost 1, 2 takes)
+///             b: row(cost 1, 1 take)
+/// reply       clock, call id, answers of a, of c, of b
+/// ```
+///
+/// The answers have no names in them. They belong to the takes by their position alone, so the
+/// order of the keys and of their takes must not change between the command and the reply.
+pub(super) struct TakeCall {
+    id: CallId,
+    pub(super) kind: CallKind,
+    keys: SmallVec<[KeyTakes; 1]>,
+    /// Whether a key is in it more than once, under several rules.
+    names_twice: bool,
+    number_of_takes: usize,
+}
+
+/// Takes, or refunds, share a call only if they agree in all of this.
+///
+/// In a cluster that includes the slot: a node refuses a call with keys of two slots, even if it
+/// serves both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct CallKind {
+    pub(super) is_refund: bool,
+    algorithm: Algorithm,
+    /// A test's clock in place of the server's.
+    pub(super) now: Option<u64>,
+    pub(super) options: SendOptions,
+    slot: u16,
+}
+
+/// The takes of one key under one rule, in order of arrival. There is at least one.
+#[derive(Default)]
+pub(super) struct KeyTakes {
+    questions: SmallVec<[Question; 1]>,
+    pub(super) rows: SmallVec<[Row; 1]>,
+}
+
+/// Successive takes of the same cost.
+///
+/// The script does not decide the takes of a row one by one: the first ones that fit are charged
+/// together, and all others are denied together.
+pub(super) struct Row {
+    pub(super) cost: u64,
+    pub(super) takes: u16,
+    /// In microseconds of the server's clock.
+    pub(super) deadline: u64,
+}
+
+impl CallKind {
+    /// The kind of call that this take or refund needs.
+    pub(super) fn of(question: &Question) -> Self {
+        let CountQuestion { count, now, what } = CountQuestion::in_call(question);
+        Self {
+            is_refund: matches!(what, Change::Refund { .. }),
+            algorithm: count.name.rule.algorithm().algorithm(),
+            now: *now,
+            options: question.options,
+            slot: question.slot,
+        }
+    }
+
+    /// The script that such a call runs.
+    fn script(self) -> &'static Script {
+        let [take, refund] = match self.algorithm {
+            Algorithm::SlidingLog => [&TAKE_SLIDING_LOG, &REFUND_SLIDING_LOG],
+            Algorithm::SlidingWindow => [&TAKE_SLIDING_WINDOW, &REFUND_SLIDING_WINDOW],
+            Algorithm::Gcra => [&TAKE_GCRA, &REFUND_GCRA],
+            Algorithm::FixedWindow => [&TAKE_FIXED_WINDOW, &REFUND_FIXED_WINDOW],
+        };
+        if self.is_refund { refund } else { take }
+    }
+
+    /// The beginning of such a call with this number of keys. It has room for `bytes` of keys and
+    /// arguments.
+    pub(super) fn command(self, keys: usize, bytes: usize) -> Cmd {
+        self.script().command(self.options.has_text, keys, bytes)
+    }
+}
+
+impl KeyTakes {
+    /// The rule of all its takes.
+    pub(super) fn rule(&self) -> &Arc<Rule> {
+        &self.count().name.rule
+    }
+
+    /// The count that they are about.
+    fn count(&self) -> &CountKey {
+        &CountQuestion::in_call(&self.questions[0]).count
+    }
+
+    /// Adds a take with this deadline by the server's clock. It joins the last row only if its cost
+    /// is the same, since the script answers the takes of a row as one.
+    fn push(&mut self, question: Question, deadline: u64) {
+        let cost = CountQuestion::in_call(&question).cost();
+        match self.rows.last_mut() {
+            Some(row) if row.cost == cost && row.deadline.abs_diff(deadline) <= DEADLINE_SPREAD => {
+                row.takes += 1;
+                row.deadline = row.deadline.min(deadline);
+            }
+            _ => self.rows.push(Row {
+                cost,
+                takes: 1,
+                deadline,
+            }),
+        }
+        self.questions.push(question);
+    }
+}
+
+impl TakeCall {
+    /// A call with one key, without takes yet.
+    pub(super) fn new(kind: CallKind) -> Self {
+        Self {
+            id: CallId::next(),
+            kind,
+            keys: smallvec![KeyTakes::default()],
+            names_twice: false,
+            number_of_takes: 0,
+        }
+    }
+
+    /// The index of the key for a further take of this key under this rule, if there is room.
+    /// Behind takes under another rule, the key is in the call once more.
+    pub(super) fn behind(&mut self, key: usize, rule: &Arc<Rule>) -> Option<usize> {
+        if self.number_of_takes < MAX_TAKES && Arc::ptr_eq(self.keys[key].rule(), rule) {
+            return Some(key);
+        }
+        let key = self.new_key()?;
+        self.names_twice = true;
+        Some(key)
+    }
+
+    /// The index of a further key, if there is room. A take has to be added to it.
+    pub(super) fn new_key(&mut self) -> Option<usize> {
+        if self.keys.len() == MAX_KEYS || self.number_of_takes >= MAX_TAKES {
+            return None;
+        }
+        self.keys.push(KeyTakes::default());
+        Some(self.keys.len() - 1)
+    }
+
+    /// Adds a take to those of the key with this index.
+    pub(super) fn push(&mut self, key: usize, question: Question, clock: &ServerClock) {
+        let deadline = match self.kind.now {
+            Some(_) => NO_DEADLINE,
+            None => clock.at(question.deadline.at.into_std()).min(NO_DEADLINE),
+        };
+        self.number_of_takes += 1;
+        self.keys[key].push(question, deadline);
+    }
+
+    /// The count of the key with this index.
+    pub(super) fn count(&self, key: usize) -> &CountKey {
+        self.keys[key].count()
+    }
+
+    /// The script call: keys, questions, call id, and a test's clock if there is one.
+    pub(super) fn command(&self) -> Cmd {
+        let mut command = self
+            .kind
+            .command(self.keys.len(), 192 * self.keys.len() + 64);
+        for key in &self.keys {
+            command.arg(&key.count().joined()[..]);
+        }
+        let mut questions = Vec::with_capacity(64 * self.keys.len());
+        write_questions(&self.keys, self.names_twice, &mut questions);
+        command.arg(questions).arg(self.id.number());
+        if let Some(now) = self.kind.now {
+            command.arg(now);
+        }
+        command
+    }
+
+    /// Whether this reply is the one to this call.
+    pub(super) fn is_answered_by(&self, reply: &Value) -> bool {
+        matches!(reply, Value::BulkString(bytes) if id_in(bytes) == Some(self.id.number()))
+    }
+
+    /// Hands out the replies. A take that is late by the server's clock and not by this process's
+    /// is sent again. An error about one key is the reply to the takes of that key only.
+    ///
+    /// If the reply is not that of this call or cannot be read, all takes get an error, and the
+    /// connection is closed.
+    pub(super) fn hand_out(self, reply: &Value, asked: Instant, carrier: &Carrier) {
+        let mut replies = SmallVec::<[_; 1]>::with_capacity(self.number_of_takes);
+        let read = match reply {
+            Value::BulkString(bytes) => {
+                read_replies(bytes, self.id.number(), &self.keys, |reply| {
+                    replies.push(reply)
+                })
+            }
+            _ => None,
+        };
+        let answered = Instant::now();
+        let Some(now) = read else {
+            return carrier.condemn(self.into_questions());
+        };
+        if self.kind.now.is_none() {
+            carrier.clock().learn(now, asked, answered);
+        }
+        let retry_until = answered + 2 * Duration::from_micros(DEADLINE_SPREAD);
+        let questions = self.keys.into_iter().flat_map(|key| key.questions);
+        for (question, reply) in questions.zip(replies) {
+            match reply {
+                TakeReply::Decided(mut decision) => {
+                    let deadline = question.deadline;
+                    decision.is_late =
+                        deadline.grace < deadline.timeout || deadline.at.into_std() <= answered;
+                    question.reply(Ok(decision));
+                }
+                TakeReply::Late => carrier.send_again(question, retry_until),
+                TakeReply::Failed(error) => question.fail(carrier.error(error)),
+            }
+        }
+    }
+
+    /// How the call is sent, and how many keys it has.
+    pub(super) fn shape(&self) -> (SendOptions, usize) {
+        (self.kind.options, self.keys.len())
+    }
+
+    /// The takes of all keys.
+    pub(super) fn into_questions(self) -> Vec<Question> {
+        let keys = self.keys.into_iter();
+        keys.flat_map(|key| key.questions).collect()
+    }
+}

@@ -1,0 +1,450 @@
+//! What the scripts of the algorithms are asked and what they answer, in bytes. The formats stand
+//! in `lua/include/read_question.lua` and `lua/include/reply_format.lua`.
+//!
+//! The names of the keys travel in KEYS. All questions of a call are one argument, and all answers
+//! one string: Lua builds no array, and none is parsed here. Both sides must change together: a
+//! field that is added here is added there. No version is needed, since a script is called by its
+//! hash: two releases of this crate use two scripts.
+//!
+//! Every reply is checked: a reply that is too short, too long or of another call is no answer,
+//! and the link is closed. What is written is bounded by the types and by
+//! [`TakeCall`](super::take_call::TakeCall).
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, Value};
+use smallvec::SmallVec;
+
+use super::take_call::{KeyTakes, Row};
+use crate::algorithm::{Algorithm, MODULUS_MASK};
+use crate::decision::{Decision, QuotaState, Receipt, Source, Verdict};
+use crate::quota::Quota;
+use crate::rule::Rule;
+
+/// The shortest of the slices of time in each of which the scripts set an expiry once, in
+/// microseconds.
+const SLICE: u64 = 1 << 20;
+/// The scripts' numbers are doubles.
+const MAX_NUMBER: u64 = 1 << 53;
+/// The kinds of calls: whether a script begins with its usual case, and whether a key is named by
+/// more than one question.
+const USUAL: u8 = 0;
+const NAMES_TWICE: u8 = 1;
+const GENERAL: u8 = 2;
+/// The bytes of the head of the questions, and of the record of a key.
+const HEAD_SIZE: usize = 3;
+const RECORD_SIZE: usize = 20;
+
+/// The questions about these keys.
+///
+/// Calls about many keys are mostly about one rule. What they say of a rule is encoded once for each
+/// rule, and sent once for a run of keys.
+pub(super) fn write_questions(keys: &[KeyTakes], names_twice: bool, into: &mut Vec<u8>) {
+    let is_usual = |key: &KeyTakes| {
+        key.rule().charged_quotas().len() == 1 && key.rule().algorithm().lease_micros() == 0
+    };
+    let kind = match names_twice {
+        true => NAMES_TWICE,
+        false if keys.iter().any(is_usual) => USUAL,
+        false => GENERAL,
+    };
+    into.extend_from_slice(&[kind, 0, 0]);
+    let mut rules = SmallVec::<[u16; 8]>::new();
+    let mut known: Option<&Rule> = None;
+    for key in keys {
+        let rule: &Rule = key.rule();
+        if !known.is_some_and(|known| std::ptr::eq(known, rule)) {
+            // Positions in Lua begin with 1.
+            let position = into.len() + 1;
+            rules.push(u16::try_from(position).expect("64 rules have less than 64 KiB"));
+            into.extend_from_slice(rule.question(encode));
+            known = Some(rule);
+        } else if let Some(last) = rules.last().copied() {
+            rules.push(last);
+        }
+    }
+    let records = u16::try_from(into.len() + 1).expect("64 rules have less than 64 KiB");
+    into[1..HEAD_SIZE].copy_from_slice(&records.to_be_bytes());
+    into.reserve(keys.len() * RECORD_SIZE);
+    for (key, rule) in keys.iter().zip(rules) {
+        into.extend_from_slice(&rule.to_be_bytes());
+        let rows = u16::try_from(key.rows.len()).expect("a call has at most 512 takes");
+        into.extend_from_slice(&rows.to_be_bytes());
+        key.rows
+            .first()
+            .into_iter()
+            .for_each(|row| write_row(row, into));
+    }
+    for row in keys.iter().flat_map(|key| key.rows.iter().skip(1)) {
+        write_row(row, into);
+    }
+}
+
+/// What a question says of a rule: how long a key lives, and its quotas.
+fn encode(rule: &Rule) -> Box<[u8]> {
+    let counting = rule.algorithm();
+    let charged = rule.charged_quotas();
+    let numbers = [charged.len(), rule.quotas().len()];
+    let numbers = numbers.map(|number| u8::try_from(number).expect("at most 17 quotas"));
+    let has_bound = charged.len() > rule.quotas().len() && charged.iter().any(Quota::bounds);
+    let mut bytes = vec![numbers[0], numbers[1], has_bound.into()];
+    let into = &mut bytes;
+    let slice = (rule.life_micros() / 16).max(SLICE);
+    let expiry = (rule.life_micros() + 2 * slice).div_ceil(1_000);
+    write(&[counting.lease_micros(), expiry, slice], into);
+    for quota in charged {
+        let algorithm = counting.algorithm();
+        write(&[quota.max(), quota.window_micros()], into);
+        write(
+            &algorithm.script_numbers(quota, counting.number_of_sub_windows()),
+            into,
+        );
+    }
+    bytes.into()
+}
+
+fn write_row(row: &Row, into: &mut Vec<u8>) {
+    write(&[row.cost], into);
+    into.extend_from_slice(&row.takes.to_be_bytes());
+    write(&[row.deadline], into);
+}
+
+/// Writes numbers in 7 bytes, which hold every quota's numbers. A cost above [`MAX_NUMBER`] never
+/// fits, as that number does not.
+fn write(numbers: &[u64], into: &mut Vec<u8>) {
+    for number in numbers {
+        into.extend_from_slice(&(*number).min(MAX_NUMBER).to_be_bytes()[1..]);
+    }
+}
+
+/// The reply to one take.
+pub(super) enum TakeReply {
+    Decided(Decision),
+    /// The deadline had passed, so nothing was charged.
+    Late,
+    /// The script failed for this key.
+    Failed(RedisError),
+}
+
+/// Calls `answer` for each take, in the order of keys, rows and takes.
+///
+/// Returns the server's clock in microseconds, or `None` if this is not the reply to these
+/// questions.
+///
+/// If it returns `None`, some answers may have been handed out before the mistake was found. The
+/// caller has to drop them all.
+pub(super) fn read_replies(
+    reply: &[u8],
+    id: u64,
+    keys: &[KeyTakes],
+    mut answer: impl FnMut(TakeReply),
+) -> Option<u64> {
+    let mut fields = Fields(reply);
+    let now = fields.integer::<8>().filter(|now| *now < 1 << 53)?;
+    if fields.integer::<8>()? != id {
+        return None;
+    }
+    for key in keys {
+        read_key(&mut fields, now, key, &mut answer)?;
+    }
+    fields.0.is_empty().then_some(now)
+}
+
+/// The call id that a reply repeats.
+pub(super) fn id_in(reply: &[u8]) -> Option<u64> {
+    let id = reply.get(8..16)?.try_into().ok()?;
+    Some(u64::from_be_bytes(id))
+}
+
+fn read_key(
+    fields: &mut Fields<'_>,
+    now: u64,
+    key: &KeyTakes,
+    answer: &mut impl FnMut(TakeReply),
+) -> Option<()> {
+    let mut rows = key.rows.iter();
+    while let Some(row) = rows.next() {
+        let mut left = u64::from(row.takes);
+        while left > 0 {
+            let (verdict, number) = (fields.integer::<1>()?, fields.integer::<2>()?);
+            if verdict == ERROR {
+                let text = fields.take(usize::try_from(number).ok()?)?;
+                let others = rows.map(|row| u64::from(row.takes)).sum::<u64>();
+                let error = server_error(text);
+                (0..left + others).for_each(|_| answer(TakeReply::Failed(error.clone())));
+                return Some(());
+            }
+            left = left.checked_sub(number).filter(|_| number > 0)?;
+            if verdict == LATE {
+                (0..number).for_each(|_| answer(TakeReply::Late));
+                continue;
+            }
+            let group = ReplyGroup::read(fields, now, key.rule(), row, verdict, number)?;
+            let decisions = (0..number).rev().map(|behind| group.decision(behind));
+            decisions.for_each(|decision| answer(TakeReply::Decided(decision)));
+        }
+    }
+    Some(())
+}
+
+// The verdicts, as the scripts have them.
+const DENIED: u64 = 0;
+const ALLOWED: u64 = 1;
+const NEVER: u64 = 2;
+const LATE: u64 = 3;
+const ERROR: u64 = 4;
+
+fn server_error(text: &[u8]) -> RedisError {
+    let line: String = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
+    let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+    match reply.and_then(Value::extract_error) {
+        Err(error) => error,
+        Ok(_) => RedisError::from((ErrorKind::Parse, "an error without a text")),
+    }
+}
+
+/// What is left of a reply: big-endian fields.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn integer<const LENGTH: usize>(&mut self) -> Option<u64> {
+        let mut bytes = [0; 8];
+        bytes[8 - LENGTH..].copy_from_slice(self.take(LENGTH)?);
+        Some(u64::from_be_bytes(bytes))
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.integer::<7>()
+    }
+}
+
+/// Takes that are answered together: either all are denied, or all are charged, one after the
+/// other.
+struct ReplyGroup<'a> {
+    rule: &'a Rule,
+    cost: u64,
+    verdict: Verdict,
+    /// The last take's, if it was charged.
+    receipt: Option<Receipt>,
+    /// How each quota stands after the last take.
+    states: SmallVec<[QuotaReply; 1]>,
+}
+
+/// What the reply says about a quota.
+struct QuotaReply {
+    remaining: u64,
+    reset_after: u64,
+    /// The units that the quota's state holds, if the answer tells that.
+    held: Option<u64>,
+}
+
+impl<'a> ReplyGroup<'a> {
+    fn read(
+        fields: &mut Fields<'_>,
+        now: u64,
+        rule: &'a Rule,
+        row: &Row,
+        code: u64,
+        takes: u64,
+    ) -> Option<Self> {
+        let number = fields.number()?;
+        let verdict = match code {
+            DENIED => Verdict::Denied {
+                retry_after: Duration::from_micros(number),
+            },
+            ALLOWED => Verdict::Allowed,
+            NEVER => Verdict::Never,
+            _ => return None,
+        };
+        let is_charged = verdict == Verdict::Allowed && row.cost > 0;
+        let quotas = rule.quotas().iter();
+        let states = quotas.map(|_| {
+            Some(QuotaReply {
+                remaining: fields.number()?,
+                reset_after: fields.number()?,
+                held: None,
+            })
+        });
+        let mut states = states.collect::<Option<SmallVec<[QuotaReply; 1]>>>()?;
+        if is_charged && takes > 1 && rule.algorithm().algorithm().tells_held() {
+            for state in &mut states {
+                state.held = Some(fields.number()?);
+            }
+        }
+        Some(Self {
+            rule,
+            cost: row.cost,
+            verdict,
+            receipt: is_charged.then(|| Receipt::new(now, number, row.cost)),
+            states,
+        })
+    }
+
+    /// The decision on the take that has `behind` others of the group behind it.
+    fn decision(&self, behind: u64) -> Decision {
+        let later = match self.receipt {
+            Some(_) => behind.saturating_mul(self.cost),
+            None => 0,
+        };
+        let algorithm = self.rule.algorithm().algorithm();
+        let states = self.states.iter().zip(self.rule.quotas());
+        let states = states.map(|(state, quota)| state.before(algorithm, quota, later));
+        let receipt = self.receipt.map(|last| {
+            let serial = last.serial().wrapping_sub(later) & MODULUS_MASK;
+            Receipt::new(last.stamp(), serial, self.cost)
+        });
+        Decision::from_states(self.verdict, Source::Redis, self.cost, states, receipt)
+    }
+}
+
+impl QuotaReply {
+    /// How the quota stood before the last `later` units were charged. It never has more left than
+    /// its limit, whatever the reply says.
+    fn before(&self, algorithm: Algorithm, quota: &Quota, later: u64) -> QuotaState {
+        let delay = self.held.map(|held| algorithm.delay(quota, held, later));
+        let reset_after = self.reset_after.saturating_sub(delay.unwrap_or(0));
+        let remaining = self.remaining.saturating_add(later);
+        QuotaState::from_micros(remaining.min(algorithm.limit(quota)), reset_after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// What one algorithm's script or state says in its own way.
+    const OF_ONE_ALGORITHM: [&str; 5] = [
+        "COUNTER_SIZE",
+        "ENTRY_SIZE",
+        "MAX_HELD",
+        "MAX_RANGES",
+        "STATE_SIZE",
+    ];
+
+    fn read(path: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// The files below a folder of the crate.
+    fn files(folder: &str) -> Vec<String> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let entries = fs::read_dir(path).expect("a folder");
+        let entries = entries.map(|entry| entry.expect("an entry"));
+        let files = entries.flat_map(|entry| {
+            let name = format!("{folder}/{}", entry.file_name().display());
+            match entry.file_type().expect("a type").is_dir() {
+                true => files(&name),
+                false => vec![name],
+            }
+        });
+        files.collect()
+    }
+
+    fn is_constant(name: &str) -> bool {
+        name.starts_with(|first: char| first.is_ascii_uppercase())
+            && name
+                .chars()
+                .all(|it| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_')
+    }
+
+    /// The numbers that a script gives a name, as `local A, B = 1, 2`.
+    fn numbers(script: &str) -> Vec<(&str, u64)> {
+        let lines = script.lines().filter_map(|line| {
+            let assignment = line.trim().strip_prefix("local ")?;
+            assignment.split_once(" = ")
+        });
+        let pairs = lines.flat_map(|(names, values)| names.split(", ").zip(values.split(", ")));
+        let constants = pairs.filter(|(name, _)| is_constant(name));
+        let numbers = constants.filter_map(|(name, value)| Some((name, value.parse().ok()?)));
+        numbers.collect()
+    }
+
+    /// The files of an algorithm's scripts, with what they include.
+    fn scripts_of(algorithm: Algorithm) -> Vec<String> {
+        fn add(file: String, to: &mut Vec<String>) {
+            let text = read(&file);
+            to.push(file);
+            let includes = text
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("-- include: "));
+            includes.for_each(|name| add(format!("lua/include/{name}.lua"), to));
+        }
+        let name = algorithm.name().replace('-', "_");
+        let mut files = Vec::new();
+        add(format!("lua/{name}.lua"), &mut files);
+        add(format!("lua/refund/{name}.lua"), &mut files);
+        files
+    }
+
+    /// By name, what these files say. Each name has one value.
+    fn values(files: &[String], except: &[&str]) -> BTreeMap<String, u64> {
+        let mut values = BTreeMap::new();
+        for file in files {
+            for (name, value) in numbers(&read(file)) {
+                let known = *values.entry(name.to_owned()).or_insert(value);
+                assert!(
+                    known == value || except.contains(&name),
+                    "{file}: {name} is {value}, and {known} in another file"
+                );
+            }
+        }
+        values
+    }
+
+    #[test]
+    fn a_name_has_one_value_in_all_scripts() {
+        assert!(!values(&files("lua"), &OF_ONE_ALGORITHM).is_empty());
+    }
+
+    #[test]
+    fn scripts_and_states_have_the_same_numbers() {
+        let number = |number: usize| u64::try_from(number).expect("small");
+        let of_questions = [
+            ("USUAL", USUAL.into()),
+            ("SLICE", SLICE),
+            ("RECORD_SIZE", number(RECORD_SIZE)),
+            ("DENIED", DENIED),
+            ("ALLOWED", ALLOWED),
+            ("NEVER", NEVER),
+            ("LATE", LATE),
+            ("ERROR", ERROR),
+        ];
+        let mut compared = BTreeSet::new();
+        let mut in_scripts = BTreeSet::new();
+        for algorithm in Algorithm::ALL {
+            let values = values(&scripts_of(algorithm), &[]);
+            let numbers = algorithm.numbers_of_scripts();
+            for (name, ours) in numbers.into_iter().chain(of_questions) {
+                assert_eq!(values.get(name), Some(&ours), "{algorithm:?}: {name}");
+                compared.insert(name);
+            }
+            // The log reads the state of a key where it decides.
+            let names_twice = values.get("NAMES_TWICE").copied();
+            let is_log = algorithm == Algorithm::SlidingLog;
+            assert_eq!(names_twice, (!is_log).then(|| NAMES_TWICE.into()));
+            compared.insert("NAMES_TWICE");
+            in_scripts.extend(values.into_keys());
+        }
+        // A name that both have is compared.
+        for file in [files("src/algorithm"), files("src/store/redis")].concat() {
+            let text = read(&file);
+            for (at, _) in text.match_indices("const ") {
+                let name = text[at + "const ".len()..].split(':').next();
+                let name = name.unwrap_or_default();
+                let is_compared = compared.contains(name) || !in_scripts.contains(name);
+                assert!(is_compared, "{file}: {name} is in a script, too");
+            }
+        }
+    }
+}
