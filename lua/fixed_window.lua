@@ -1,57 +1,125 @@
 -- The fixed window: decides whether takes fit into every quota of their keys, and charges those
 -- that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua and
---          include/fixed_window_tally.lua
--- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max and window in
---          microseconds
--- ARGV[2]  the call id, which the reply repeats: a number below 2^32, or 2^32 more if a key stands
---          in KEYS more than once
+-- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
+-- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, and window
+--          in microseconds
+-- ARGV[2]  the call id, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see include/reply_format.lua. Refunds: see refund/fixed_window.lua.
+--
+-- A window begins with the first take that is charged to it. The state of a key says when its window
+-- began, and the units charged since then. All fields: include/counters.lua and
+-- include/fixed_window_counter.lua.
+
+local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
+local floor, concat, format = math.floor, table.concat, string.format
+local USUAL, NAMES_TWICE, DENIED, ALLOWED, FIXED_MARK, MODULUS = 0, 1, 0, 1, 250, 4503599627370496
+local RECORD, RULE, ANSWER = '>I2I2I7I2I7', '>BBBI7I7I7I7I7', '>BI2I7I7I7'
+local STATE, STATE_SIZE = '>BI7I7I7I7I7I7I7I7', 57
+
+local clock = not ARGV[3] and call('TIME')
+local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
+local question, keys, replies, is_left = ARGV[1], KEYS, { pack('>I8I8', now, ARGV[2]) }, false
+local kind, at = unpack('>BI2', question)
+local values = kind ~= NAMES_TWICE
+  and (keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) })
+local rule_at, quotas, lease, expiry, slice, max, window, this_slice, expiry_text, _
+
+-- The usual case: one quota, no lease, takes of one cost, and a key that was charged under
+-- windows of this length alone, or never. All else is left for the general part.
+for place = 1, kind == USUAL and #keys or 0 do
+  local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
+  rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
+  if rule_from ~= rule_at then
+    rule_at, expiry_text = rule_from, nil
+    quotas, _, _, lease, expiry, slice, max, window = unpack(RULE, question, rule_from)
+    this_slice = floor(now / slice)
+  end
+
+  local mark, serial, last_charge, window_then, needed_until, refundable_since, start, used
+  if raw and #raw == STATE_SIZE then
+    mark, serial, last_charge, _, window_then, needed_until, refundable_since, start, used =
+      unpack(STATE, raw)
+  else
+    mark, serial, last_charge, window_then, needed_until, refundable_since, start, used =
+      not raw and FIXED_MARK, 0, now, window, now + window, now, now, 0
+  end
+  local is_usual = mark == FIXED_MARK and quotas == 1 and lease == 0 and rows == 1
+    and now <= deadline and cost > 0 and cost <= max
+    and window_then == window and needed_until == last_charge + window
+    and last_charge <= now and refundable_since <= now and start <= last_charge and used <= max
+
+  if used == 0 or start + window <= now then
+    if last_charge ~= now then serial = 0 end
+    refundable_since, start, used = now, now, 0
+  end
+  local allowed = cost * takes <= max - used and takes or floor((max - used) / cost)
+  local reset, answer = start + window - now, ''
+  if is_usual and allowed > 0 then
+    used, serial = used + cost * allowed, (serial + cost * allowed) % MODULUS
+    local state = pack(STATE, FIXED_MARK, serial, now, max, window, now + window, refundable_since,
+      start, used)
+    local written
+    if raw and floor(last_charge / slice) == this_slice then
+      written = pcall('SET', keys[place], state, 'KEEPTTL')
+    else
+      -- The same for all keys of a rule: to format a number takes as long as a command.
+      expiry_text = expiry_text or format('%.0f', expiry)
+      written = pcall('SET', keys[place], state, 'PX', expiry_text, raw and 'XX' or 'NX')
+    end
+    is_usual = written and written.ok
+    answer = pack(ANSWER, ALLOWED, allowed, serial, max - used, reset)
+  end
+  if is_usual and allowed < takes then
+    answer = answer .. pack(ANSWER, DENIED, takes - allowed, reset, max - used, reset)
+  end
+  replies[place + 1] = is_usual and answer
+  is_left = is_left or not is_usual
+end
+if kind == USUAL and not is_left then return concat(replies) end
 
 -- include: setup
--- include: fixed_window_tally
+-- include: fixed_window_counter
 
 local TELLS_HELD = false
 -- Units count no longer because of leases.
 local lengthen
 
 local function read_quota(from)
-  local max, window, behind = unpack('<I7I7', ARGV[1], from)
+  local max, window, behind = unpack('>I7I7', question, from)
   return { max = max, window = window, limit = max, life = window, variant = 0 }, behind
 end
 
-local function new_tally(quota)
+local function new_counter(quota)
   return { window = quota.window, variant = 0, needed_until = 0, refundable_since = 0, used = 0,
     start = 0, units = 0 }
 end
 
-local function ends_at(tally)
-  if tally.units == 0 then return 0 end
-  return tally.start + tally.window
+local function ends_at(counter)
+  if counter.units == 0 then return 0 end
+  return counter.start + counter.window
 end
 
 local carried_over = used_now
 
-local function wait(tally) return tally.start + tally.window - now end
+local function wait(counter) return counter.start + counter.window - now end
 
--- No tally holds more than 2^51 units: a rule with large costs may charge the tally of an earlier
+-- No counter holds more than 2^51 units: a rule with large costs may charge the counter of an earlier
 -- one beyond that one's max.
 local MAX_HELD = 2251799813685248
 
-local function charge(tally, time, units)
-  if tally.start > time then tally.start = time end
-  if tally.units == 0 or tally.start + tally.window <= time then
-    tally.start, tally.units = time, 0
+local function charge(counter, time, units)
+  if counter.start > time then counter.start = time end
+  if counter.units == 0 or counter.start + counter.window <= time then
+    counter.start, counter.units = time, 0
   end
-  local lost = tally.units + units - MAX_HELD
+  local lost = counter.units + units - MAX_HELD
   if lost < 0 then lost = 0 end
-  tally.units = tally.units + units - lost
+  counter.units = counter.units + units - lost
   return lost
 end
 
 -- include: reply_format
--- include: read_values
--- include: tallies
+-- include: counters

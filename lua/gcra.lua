@@ -1,117 +1,128 @@
 -- The generic cell rate algorithm: decides whether takes fit into every quota of their keys, and
 -- charges those that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua and
---          include/gcra_tally.lua
+-- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
 --          microseconds, burst, life: how long a charge counts at most, and max and window without
 --          their common factors
--- ARGV[2]  the call id, which the reply repeats: a number below 2^32, or 2^32 more if a key stands
---          in KEYS more than once
+-- ARGV[2]  the call id, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see include/reply_format.lua. Refunds: see refund/gcra.lua.
+--
+-- A key is a bucket of `burst` units: a take pours its cost in, if there is room, and the bucket
+-- drains `pace_units` in every `pace_micros`. Its state says since when it is busy, and what was
+-- poured in since then. All fields: include/counters.lua and include/gcra_counter.lua.
 
--- include: setup
-
+local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
+local floor, ceil, concat, format = math.floor, math.ceil, table.concat, string.format
+local USUAL, NAMES_TWICE, DENIED, ALLOWED, GCRA_MARK, MODULUS = 0, 1, 0, 1, 249, 4503599627370496
+local RECORD, RULE, ANSWER = '>I2I2I7I2I7', '>BBBI7I7I7I7I7I7I7I7I7', '>BI2I7I7I7'
 local STATE, STATE_SIZE = '>BI7I7I7I7I7I7I7I7I7', 64
-local QUOTA = '<I7I7I7I7I7I7'
 -- Products below this are exact.
 local EXACT = 9007199254740992
 
+local clock = not ARGV[3] and call('TIME')
+local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
+local question, keys, replies, is_left = ARGV[1], KEYS, { pack('>I8I8', now, ARGV[2]) }, false
+local kind, at = unpack('>BI2', question)
+local values = kind ~= NAMES_TWICE
+  and (keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) })
+local rule_at, quotas, lease, expiry, slice, max, window, burst, life, pace_units, pace_micros, _
+local is_exact, expiry_text, this_slice
+
+-- The usual case: one quota, no lease, takes of one cost, and a key that was charged under this
+-- quota alone, or never. All else is left for the general part.
+for place = 1, kind == USUAL and #keys or 0 do
+  local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
+  rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
+  if rule_from ~= rule_at then
+    rule_at, expiry_text = rule_from, nil
+    quotas, _, _, lease, expiry, slice, max, window, burst, life, pace_units, pace_micros =
+      unpack(RULE, question, rule_from)
+    this_slice = floor(now / slice)
+    is_exact = quotas == 1 and lease == 0 and max > 0 and (burst + pace_units) * pace_micros < EXACT
+  end
+
+  local mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
+    start, units
+  if raw and #raw == STATE_SIZE then
+    mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
+      start, units = unpack(STATE, raw)
+  else
+    mark, serial, last_charge, max_then, window_then, burst_then, needed_until, refundable_since,
+      start, units = not raw and GCRA_MARK, 0, now, max, window, burst, now + life, now, now, 0
+  end
+  local is_usual = mark == GCRA_MARK and is_exact and rows == 1
+    and now <= deadline and cost > 0 and cost <= burst
+    and max_then == max and window_then == window and burst_then == burst
+    and needed_until == last_charge + life and last_charge <= now and refundable_since <= now
+    and start <= last_charge and units <= burst + pace_units
+
+  -- The units that have not drained yet. A product that is too large to be exact is larger than all
+  -- units, so that nothing is left. If nothing is left, the bucket begins afresh.
+  local used = units - floor((now - start) * pace_units / pace_micros)
+  if used <= 0 or needed_until <= now then
+    if last_charge ~= now then serial = 0 end
+    refundable_since, start, units, used = now, now, 0, 0
+  end
+  local allowed = cost * takes <= burst - used and takes or math.max(floor((burst - used) / cost), 0)
+
+  local answer = ''
+  if is_usual and allowed > 0 then
+    local charged, paces = cost * allowed, floor((now - start) / pace_micros)
+    start, units, used = start + paces * pace_micros, units - paces * pace_units + charged, used + charged
+    serial = (serial + charged) % MODULUS
+    local state = pack(STATE, GCRA_MARK, serial, now, max, window, burst, now + life,
+      refundable_since, start, units)
+    local written
+    if raw and floor(last_charge / slice) == this_slice then
+      written = pcall('SET', keys[place], state, 'KEEPTTL')
+    else
+      -- The same for all keys of a rule: to format a number takes as long as a command.
+      expiry_text = expiry_text or format('%.0f', expiry)
+      written = pcall('SET', keys[place], state, 'PX', expiry_text, raw and 'XX' or 'NX')
+    end
+    is_usual = written and written.ok
+    local reset = start + ceil(units * pace_micros / pace_units) - now
+    answer = pack(ANSWER, ALLOWED, allowed, serial, burst - used, reset)
+    if allowed > 1 then answer = answer .. pack('>I7', units) end
+  end
+  if is_usual and allowed < takes then
+    local wait = start + ceil((units + cost - burst) * pace_micros / pace_units) - now
+    local reset = used > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
+    answer = answer .. pack(ANSWER, DENIED, takes - allowed, wait, math.max(burst - used, 0), reset)
+  end
+  replies[place + 1] = is_usual and answer
+  is_left = is_left or not is_usual
+end
+if kind == USUAL and not is_left then return concat(replies) end
+
+-- include: setup
+
+local QUOTA = '>I7I7I7I7I7I7'
+-- No counter holds more units than these.
+local MAX_HELD = 2251799813685248
+
 local function read_quota(from)
-  local max, window, burst, life, pace_units, pace_micros, behind = unpack(QUOTA, ARGV[1], from)
+  local max, window, burst, life, pace_units, pace_micros, behind = unpack(QUOTA, question, from)
   return { max = max, window = window, burst = burst, variant = max, life = life,
     capacity = math.max(max, burst),
     limit = max > 0 and burst or 0, pace_units = pace_units, pace_micros = pace_micros }, behind
 end
 
 -- include: reply_format
--- include: read_values
 
--- The fast path. It answers the usual keys: the rule has one quota, the bucket, if any, was charged
--- under this quota alone, and the takes are all allowed, or all denied. All other keys are left for
--- `tallies`.
---
--- Without it a call takes the server 1.25 to 1.3 times as long for one take of one key, 1.6 times for
--- 64 takes of it, and 1.4 to 1.6 times for one take of each of 64 keys.
---
--- Calls in which a key stands more than once keep their order without it.
-local keys_left = repeats
-do
-  local usual, max, window, burst, life, limit, pace_units, pace_micros, is_exact
-
-  for place = 1, repeats and 0 or #KEYS do
--- include: read_question
-    local quota, is_usual = quotas[1], rows == 1 and cost > 0 and now <= deadline
-    if quota ~= usual then
-      usual, max, window, burst, life = quota, quota.max, quota.window, quota.burst, quota.life
-      limit, pace_units, pace_micros = quota.limit, quota.pace_units, quota.pace_micros
-      is_exact = number_of_quotas == 1 and limit * pace_micros < EXACT
-    end
-    local raw = values and values[place] or pcall('GET', KEYS[place])
-    local serial, last_charge, refundable_since, start, units, units_now = 0, -1, now, now, 0, 0
-    is_usual = is_usual and is_exact and cost * takes <= limit
-    if raw and is_usual then
-      local mark, max_then, window_then, burst_then, needed_until
-      if #raw == STATE_SIZE then
-        mark, serial, last_charge, max_then, window_then, burst_then, needed_until,
-          refundable_since, start, units = unpack(STATE, raw)
-      end
-      is_usual = mark == GCRA_MARK and max_then == max and window_then == window
-        and burst_then == burst and needed_until == last_charge + life and last_charge <= now
-        and refundable_since <= now and start <= last_charge and (now - start) * pace_units < EXACT
-      units_now = units - floor((now - start) * pace_units / pace_micros)
-      if is_usual and (units_now <= 0 or needed_until <= now) then
-        -- Nothing counts: the bucket begins afresh.
-        if last_charge ~= now then serial = 0 end
-        refundable_since, start, units, units_now, last_charge = now, now, 0, 0, -1
-      end
-    end
-
-    local charged, number, verdict = cost * takes, 0, ALLOWED
-    if is_usual and units_now + charged <= limit then
-      local paces = floor((now - start) / pace_micros)
-      start, units = start + paces * pace_micros, units - paces * pace_units + charged
-      units_now, serial = units_now + charged, (serial + charged) % MODULUS
-      number = serial
-      local state = pack(STATE, GCRA_MARK, serial, now, max, window, burst, now + life,
-        refundable_since, start, units)
-      local written
-      if floor(last_charge / slice) == floor(now / slice) then
-        written = pcall('SET', KEYS[place], state, 'KEEPTTL')
-      else
-        expiry_text = expiry_text or format('%.0f', expiry)
-        written = pcall('SET', KEYS[place], state, 'PX', expiry_text)
-      end
-      is_usual = not written.err
-    elseif is_usual then
-      is_usual = units_now + cost > limit
-      charged, verdict = 0, DENIED
-      number = start + ceil((units + cost - limit) * pace_micros / pace_units) - now
-    end
-    if is_usual then
-      local reset = units_now > 0 and start + ceil(units * pace_micros / pace_units) - now or 0
-      local answer = pack(ANSWER, verdict, takes, number, limit - units_now, reset)
-      if charged > cost then answer = answer .. pack(HELD, units) end
-      replies[place + 1] = answer
-    else
-      keys_left, replies[place + 1], at = true, false, at + (rows - 1) * ROW_SIZE
-    end
-  end
-end
-if not keys_left then return concat(replies) end
-
--- include: drain
--- include: gcra_tally
+-- include: bucket
+-- include: gcra_counter
 
 local TELLS_HELD = true
 -- Units count no longer because of leases.
 local lengthen
 
-local function ends_at(tally) return tally.start + time_for(tally.units, tally) end
+local function ends_at(counter) return counter.start + time_for(counter.units, counter) end
 
-local function new_tally(quota)
+local function new_counter(quota)
   return { max = quota.max, window = quota.window, burst = quota.burst, variant = quota.max,
     capacity = quota.capacity,
     life = quota.life, needed_until = 0, refundable_since = 0, used = 0, start = 0, units = 0,
@@ -119,39 +130,39 @@ local function new_tally(quota)
 end
 
 -- The bucket's units at that instant: the new rule's bucket does not drain them a second time.
-local function carried_over(tally, charged_at)
-  if used_now(tally, charged_at) == 0 then return 0 end
-  return used_at(tally, charged_at)
+local function carried_over(counter, charged_at)
+  if used_now(counter, charged_at) == 0 then return 0 end
+  return used_at(counter, charged_at)
 end
 
-local function wait(tally, limit, wanted)
-  return tally.start + time_for(tally.units + wanted - limit, tally) - now
+local function wait(counter, limit, wanted)
+  return counter.start + time_for(counter.units + wanted - limit, counter) - now
 end
 
-local function charge(tally, time, units, charged_at)
+local function charge(counter, time, units, charged_at)
   -- What counts now is known.
-  local before = time == now and tally.used or used_at(tally, time)
+  local before = time == now and counter.used or used_at(counter, time)
   if before == 0 then
-    tally.start, tally.units = time, 0
+    counter.start, counter.units = time, 0
   elseif charged_at > time then
-    tally.start, tally.units = time, before
-  elseif time - tally.start >= tally.pace_micros then
-    local paces = floor((time - tally.start) / tally.pace_micros)
-    tally.start = tally.start + paces * tally.pace_micros
-    tally.units = tally.units - paces * tally.pace_units
+    counter.start, counter.units = time, before
+  elseif time - counter.start >= counter.pace_micros then
+    local paces = floor((time - counter.start) / counter.pace_micros)
+    counter.start = counter.start + paces * counter.pace_micros
+    counter.units = counter.units - paces * counter.pace_units
   end
   -- What another quota's takes charge in beyond what it can hold is lost.
-  local room = tally.capacity - before
+  local room = counter.capacity - before
   local held = units
   if held > room and room >= 0 then
     -- It is full to the brim, not to the last unit that fits wholly.
-    tally.start, tally.units, tally.used = time, before + room, before + room
+    counter.start, counter.units, counter.used = time, before + room, before + room
     return units - room
   elseif held > room then
     held = 0
   end
-  tally.units, tally.used = tally.units + held, before + held
+  counter.units, counter.used = counter.units + held, before + held
   return units - held
 end
 
--- include: tallies
+-- include: counters

@@ -1,23 +1,128 @@
 -- The sliding window in sub-windows: decides whether takes fit into every quota of their keys, and
 -- charges those that do.
 --
--- KEYS     1 to 64 keys of one slot, each a string: see include/tallies.lua and
---          include/sliding_window_tally.lua
+-- KEYS     1 to 64 keys of one slot, each a string: see include/counters.lua
 -- ARGV[1]  the questions: see include/read_question.lua; of a quota they say max, window in
 --          microseconds and the number of sub-windows
--- ARGV[2]  the call id, which the reply repeats: a number below 2^32, or 2^32 more if a key stands
---          in KEYS more than once
+-- ARGV[2]  the call id, which the reply repeats
 -- ARGV[3]  now in microseconds since the epoch, only in tests; without it the server's own clock
 --
 -- Reply: see include/reply_format.lua. Refunds: see refund/sliding_window.lua.
+--
+-- The state of a key has an entry for each sub-window with something in it: when something was
+-- charged in it last, and the total of all units with it. `base` is the total before the oldest
+-- entry. So the units of the window are the newest total less that of the last entry that has left.
+-- All fields: include/counters.lua and include/sliding_window_counter.lua.
+
+local call, pcall, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
+local floor, concat, sub, format = math.floor, table.concat, string.sub, string.format
+local USUAL, NAMES_TWICE, DENIED, ALLOWED, WINDOW_MARK, MODULUS = 0, 1, 0, 1, 248, 4503599627370496
+local RECORD, RULE, ANSWER = '>I2I2I7I2I7', '>BBBI7I7I7I7I7I7', '>BI2I7I7I7'
+local STATE, STATE_SIZE = '>BI7I7I7I7I7I7I7I7I2', 59
+local ENTRY, ENTRY_SIZE = '>I7I7', 14
+
+local clock = not ARGV[3] and call('TIME')
+local now = clock and clock[1] * 1000000 + clock[2] or ARGV[3] + 0
+local question, keys, replies, is_left = ARGV[1], KEYS, { pack('>I8I8', now, ARGV[2]) }, false
+local kind, at = unpack('>BI2', question)
+local values = kind ~= NAMES_TWICE
+  and (keys[2] and call('MGET', _G.unpack(keys)) or { pcall('GET', keys[1]) })
+local rule_at, quotas, lease, expiry, slice, max, window, sub_windows, length
+local this_slice, expiry_text, _
+
+-- The usual case: one quota, no lease, takes of one cost, and a key that was charged under
+-- windows of this length alone, or never. All else is left for the general part.
+for place = 1, kind == USUAL and #keys or 0 do
+  local raw, rule_from, rows, cost, takes, deadline = values[place], nil, nil, nil, nil, nil
+  rule_from, rows, cost, takes, deadline, at = unpack(RECORD, question, at)
+  if rule_from ~= rule_at then
+    rule_at, expiry_text = rule_from, nil
+    quotas, _, _, lease, expiry, slice, max, window, sub_windows = unpack(RULE, question, rule_from)
+    this_slice = floor(now / slice)
+    length = math.max(floor(window / sub_windows), 1)
+  end
+
+  local mark, serial, last_charge, window_then, needed_until, refundable_since, length_then, base,
+    number
+  local stamp, total = now, 0
+  if raw and #raw > STATE_SIZE then
+    mark, serial, last_charge, _, window_then, needed_until, refundable_since, length_then, base,
+      number = unpack(STATE, raw)
+    stamp, total = unpack(ENTRY, raw, #raw - ENTRY_SIZE + 1)
+  else
+    mark, serial, last_charge, window_then, needed_until, refundable_since, length_then, base,
+      number = not raw and WINDOW_MARK, 0, now, window, now + window, now, length, 0, 0
+  end
+  local is_usual = mark == WINDOW_MARK and quotas == 1 and lease == 0 and rows == 1
+    and now <= deadline and cost > 0 and cost <= max
+    and window_then == window and length_then == length
+    and needed_until == last_charge + window and stamp <= last_charge and last_charge <= now
+    and refundable_since <= now and total < MODULUS - max
+    and (not raw or total > base and #raw == STATE_SIZE + number * ENTRY_SIZE)
+
+  -- The entries that have left the window: a binary search, which begins with the oldest one.
+  local left, left_total, high, middle, first_stamp = 0, base, is_usual and number or 0, 0, stamp
+  while left < high do
+    local of, with = unpack(ENTRY, raw, STATE_SIZE + 1 + middle * ENTRY_SIZE)
+    if of <= now - window then
+      left, left_total = middle + 1, with
+    else
+      high, first_stamp = middle, of
+    end
+    middle = floor((left + high) / 2)
+  end
+  local used = total - left_total
+  if used == 0 then
+    if last_charge ~= now then serial = 0 end
+    refundable_since = now
+  end
+  local allowed = cost * takes <= max - used and takes or floor((max - used) / cost)
+  -- If one unit has to leave for the next take to fit, the oldest entry suffices.
+  is_usual = is_usual and used >= 0 and used <= max
+    and (allowed == takes or used + allowed * cost + cost == max + 1)
+
+  local answer = ''
+  if is_usual and allowed > 0 then
+    local charged, stays = cost * allowed, number - left
+    if used == 0 then
+      stays = 0
+    elseif floor(stamp / length) == floor(now / length) then
+      stays = stays - 1
+    end
+    if stays == 0 then first_stamp = now end
+    total, serial, used = total + charged, (serial + charged) % MODULUS, used + charged
+    local entries = STATE_SIZE + left * ENTRY_SIZE
+    local state = pack(STATE, WINDOW_MARK, serial, now, max, window, now + window, refundable_since,
+      length, left_total, stays + 1) .. sub(raw or '', entries + 1, entries + stays * ENTRY_SIZE)
+      .. pack(ENTRY, now, total)
+    local written
+    if raw and floor(last_charge / slice) == this_slice then
+      written = pcall('SET', keys[place], state, 'KEEPTTL')
+    else
+      -- The same for all keys of a rule: to format a number takes as long as a command.
+      expiry_text = expiry_text or format('%.0f', expiry)
+      written = pcall('SET', keys[place], state, 'PX', expiry_text, raw and 'XX' or 'NX')
+    end
+    is_usual = written and written.ok
+    answer = pack(ANSWER, ALLOWED, allowed, serial, max - used, window)
+    stamp = now
+  end
+  if is_usual and allowed < takes then
+    answer = answer .. pack(ANSWER, DENIED, takes - allowed, first_stamp + window - now, max - used,
+      stamp + window - now)
+  end
+  replies[place + 1] = is_usual and answer
+  is_left = is_left or not is_usual
+end
+if kind == USUAL and not is_left then return concat(replies) end
 
 -- include: setup
--- include: sliding_window_tally
+-- include: sliding_window_counter
 
 local TELLS_HELD = false
 
 local function read_quota(from)
-  local max, window, sub_windows, behind = unpack('<I7I7I7', ARGV[1], from)
+  local max, window, sub_windows, behind = unpack('>I7I7I7', question, from)
   local resolution = math.max(floor(window / sub_windows), 1)
   return { max = max, window = window, limit = max, life = window, variant = resolution,
     given = window, sub_windows = sub_windows }, behind
@@ -29,51 +134,50 @@ local function lengthen(quota, by)
   quota.variant = math.max(floor(window / quota.sub_windows), 1)
 end
 
-local function new_tally(quota)
+local function new_counter(quota)
   return { window = quota.window, variant = quota.variant, needed_until = 0, refundable_since = 0,
     used = 0, base = 0, entries = '', number = 0, stamp = 0, total = 0 }
 end
 
-local function ends_at(tally)
-  if tally.total == tally.base then return 0 end
-  return tally.stamp + tally.window
+local function ends_at(counter)
+  if counter.total == counter.base then return 0 end
+  return counter.stamp + counter.window
 end
 
 local carried_over = used_now
 
-local function wait(tally, limit, cost)
-  local before = count_oldest(tally, -1, limit - cost + 1)
-  local leaves = tally.stamp
-  if before < tally.number then leaves = unpack(ENTRY, tally.entries, before * ENTRY_SIZE + 1) end
-  return leaves + tally.window - now
+local function wait(counter, limit, cost)
+  local before = count_oldest(counter, -1, limit - cost + 1)
+  local leaves = counter.stamp
+  if before < counter.number then leaves = unpack(ENTRY, counter.entries, before * ENTRY_SIZE + 1) end
+  return leaves + counter.window - now
 end
 
--- No tally holds more than 2^51 units: a rule with large costs may charge the tally of an earlier
+-- No counter holds more than 2^51 units: a rule with large costs may charge the counter of an earlier
 -- one beyond that one's max.
 local MAX_HELD = 2251799813685248
 
-local function charge(tally, time, units)
-  if tally.stamp > time then
-    local before = count_oldest(tally, time - 1, MODULUS)
-    local earlier = sub(tally.entries, 1, before * ENTRY_SIZE)
-    tally.entries = earlier .. pack(ENTRY, time, tally.total)
-    tally.number, tally.stamp = before + 1, time
+local function charge(counter, time, units)
+  if counter.stamp > time then
+    local before = count_oldest(counter, time - 1, MODULUS)
+    local earlier = sub(counter.entries, 1, before * ENTRY_SIZE)
+    counter.entries = earlier .. pack(ENTRY, time, counter.total)
+    counter.number, counter.stamp = before + 1, time
   end
-  local left, base = count_oldest(tally, time - tally.window, MODULUS)
-  local stays, held = tally.number - left, (tally.total - base) % MODULUS
+  local left, base = count_oldest(counter, time - counter.window, MODULUS)
+  local stays, held = counter.number - left, (counter.total - base) % MODULUS
   local taken = math.min(units, math.max(MAX_HELD - held, 0))
   if held == 0 then
     stays = 0
-  elseif floor(tally.stamp / tally.variant) == floor(time / tally.variant) then
+  elseif floor(counter.stamp / counter.variant) == floor(time / counter.variant) then
     stays = stays - 1
   end
-  local total, first = (tally.total + taken) % MODULUS, left * ENTRY_SIZE
-  local earlier = sub(tally.entries, first + 1, first + stays * ENTRY_SIZE)
-  tally.entries = earlier .. pack(ENTRY, time, total)
-  tally.base, tally.number, tally.stamp, tally.total = base, stays + 1, time, total
+  local total, first = (counter.total + taken) % MODULUS, left * ENTRY_SIZE
+  local earlier = sub(counter.entries, first + 1, first + stays * ENTRY_SIZE)
+  counter.entries = earlier .. pack(ENTRY, time, total)
+  counter.base, counter.number, counter.stamp, counter.total = base, stays + 1, time, total
   return units - taken
 end
 
 -- include: reply_format
--- include: read_values
--- include: tallies
+-- include: counters

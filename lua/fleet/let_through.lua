@@ -5,27 +5,26 @@
 -- ARGV[1]  the key and its rule: what the member begins with
 -- ARGV[2]  who lets it through: the rest of the member
 -- ARGV[3]  for how many milliseconds; 0 ends it
--- ARGV[4]  the most members
+-- ARGV[4]  for how many milliseconds anything is let through at most
+-- ARGV[5]  the maximum number of members
 --
 -- Reply: 1, or 0 if there are as many members as may be
 
 local call = redis.call
--- In milliseconds: a day. Nothing is let through for longer.
-local LONGEST = 86400000
-local VERSION_EXPIRY = 2 * LONGEST
+local max_time, max_members = tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function whole(number) return string.format('%.0f', number) end
 
 call('ZREMRANGEBYSCORE', KEYS[1], '-inf', whole(now))
-call('ZREMRANGEBYSCORE', KEYS[1], '(' .. whole(now + LONGEST), '+inf')
+call('ZREMRANGEBYSCORE', KEYS[1], '(' .. whole(now + max_time), '+inf')
 for _, member in ipairs(call('ZRANGE', KEYS[1], 0, -1)) do
   if string.sub(member, 1, #ARGV[1]) == ARGV[1] then call('ZREM', KEYS[1], member) end
 end
 
 if ARGV[3] ~= '0' then
-  if call('ZCARD', KEYS[1]) >= tonumber(ARGV[4]) then return 0 end
+  if call('ZCARD', KEYS[1]) >= max_members then return 0 end
   call('ZADD', KEYS[1], whole(now + ARGV[3]), ARGV[1] .. ARGV[2])
 end
 local last = call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
@@ -35,5 +34,5 @@ local version = clock[1] * 1000000 + clock[2]
 local before = tonumber(call('GET', KEYS[2]) or nil) or 0
 -- A value that no process wrote.
 if before >= 2 ^ 53 or before ~= before then before = 0 end
-call('SET', KEYS[2], whole(math.max(version, before + 1)), 'PX', VERSION_EXPIRY)
+call('SET', KEYS[2], whole(math.max(version, before + 1)), 'PX', whole(2 * max_time))
 return 1

@@ -9,16 +9,15 @@
 -- ARGV[2]  what it says
 -- ARGV[3]  the version of the list that it knows, 0 for none
 -- ARGV[4]  16 random bytes, which become the secret if there is none
+-- ARGV[5]  for how many milliseconds a key is let through at most
+-- ARGV[6]  the maximum number of members in the reply
 --
 -- Reply: {the secret; the version, 0 without a list;
---         nothing if that version is known, else the list: {member, milliseconds that it still has}}
+--         nil if that version is known, else the list: {member, milliseconds that it still has}}
 
 local call = redis.call
 -- In milliseconds. A process that was killed is gone after SILENCE.
 local SILENCE, INDEX_EXPIRY, SECRET_EXPIRY = 5000, 60000, 86400000
-local MAX_LISTED = 1000
--- In milliseconds: a day. Nothing is let through for longer.
-local LONGEST = 86400000
 
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -26,7 +25,7 @@ local function whole(number) return string.format('%.0f', number) end
 
 call('SET', KEYS[1], ARGV[2], 'PX', SILENCE)
 call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(now - SILENCE))
--- After a clock has stepped back: whoever lives says so within a second.
+-- After a clock has stepped back: every process that lives says so within a second.
 call('ZREMRANGEBYSCORE', KEYS[2], '(' .. whole(now), '+inf')
 call('ZADD', KEYS[2], whole(now), ARGV[1])
 call('PEXPIRE', KEYS[2], INDEX_EXPIRY)
@@ -43,10 +42,11 @@ local version = call('GET', KEYS[5]) or '0'
 if #version > 16 or not string.find(version, '^%d+$') then
   version = '0'
 elseif version == ARGV[3] then
-  return { secret, version }
+  return { secret, version, false }
 end
-local last = whole(now + LONGEST)
-local members = call('ZRANGEBYSCORE', KEYS[4], whole(now + 1), last, 'WITHSCORES', 'LIMIT', 0, MAX_LISTED)
+local last = whole(now + ARGV[5])
+local first = whole(now + 1)
+local members = call('ZRANGEBYSCORE', KEYS[4], first, last, 'WITHSCORES', 'LIMIT', 0, ARGV[6])
 local list = {}
 for index = 1, #members, 2 do
   list[#list + 1] = { members[index], whole(members[index + 1] - now) }

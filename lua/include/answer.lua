@@ -1,7 +1,7 @@
       -- Encodes an answer: see `reply_format`.
       --
-      -- Uses   what `decide` gives; limits, used, counters
-      --        ends_at(counters[n]): from when on nothing counts that was charged under the quota
+      -- Uses   what `decide` gives; limits, used, own
+      --        ends_at(own[n]): from when on nothing counts that was charged under the quota
       size = size + 1
       for n = 1, number_limiting do
         local units_now = used[n] + charged
@@ -9,7 +9,7 @@
         used[n] = units_now
         if remaining < 0 then remaining = 0 end
         if units_now > 0 and limits[n] > 0 then
-          reset = ends_at(counters[n]) - now
+          reset = ends_at(own[n]) - now
           if reset < 0 then reset = 0 end
         end
         if n == 1 then
@@ -20,6 +20,6 @@
       end
       if TELLS_HELD and charged > 0 and alike > 1 then
         for n = 1, number_limiting do
-          answers[size] = answers[size] .. pack(HELD, counters[n].units)
+          answers[size] = answers[size] .. pack(HELD, own[n].units)
         end
       end

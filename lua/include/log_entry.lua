@@ -14,15 +14,15 @@
 --                 if units were given back
 -- and only where longer windows of earlier charges still need something of the set, the clock went
 -- back, or a rule with a lease charged something:
---   long_window, long_units   the newest entries inside of this window are still needed, until they
---                             hold that many units
+--   long_window, long_units   the entries inside of this window are still needed: the newest one
+--                             by one, until they hold that many units, and older ones as one
 --   long_until                until when
 --   refundable_since          takes that were charged before this are not given back
 --   marked_lease, lease_stamp, lease_life
 --                             the lease that counts for all takers: see include/longer.lua
 --
 -- Where units of other entries than the newest were given back, the set has one more member, with
--- the score -1: see include/given_back.lua. The units are numbered by the running totals.
+-- the score -1: see include/refunded_ranges.lua. The units are numbered by the running totals.
 --
 -- Uses   now
 -- Gives  the formats; newest, and the fields of the newest entry, for `read_log` to fill; entry_of
@@ -30,14 +30,17 @@
 local ENTRY, ENTRY_SIZE = '>BI7I7I7I7I7I7I7I7', 57
 local MORE, ENTRY_AND_MORE = '>I7I7I7I7I7I7I7', '>BI7I7I7I7I7I7I7I7I7I7I7I7I7I7I7'
 local ENTRY_AND_MORE_SIZE = 106
-local WITH_GIVEN_BACK = MODULUS
+local WITH_REFUNDED = MODULUS
+-- More units than any quota admits are not needed. Sums of these and of one take are below
+-- MODULUS.
+local MAX_HELD = 2999999999999997
 
 -- The newest entry, and its fields. A charge changes the fields.
 local newest, total, base, oldest_base, oldest_stamp, stamp, horizon, units, serial
 local long_window, long_units, long_until, refundable_since
 local marked_lease, lease_stamp, lease_life
 -- Whether nothing in the set counts. And what was given back, or nil.
-local is_stale, given_back
+local is_stale, refunded
 
 -- An entry's stamp, and the running totals before and with it; nil if the member is no entry.
 local function entry_of(member)

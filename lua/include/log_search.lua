@@ -1,19 +1,18 @@
 -- Counts the oldest entries of a log that have at least `units_behind` units behind them, or are
 -- stamped at `left` or before: a binary search by rank. It looks at `high` entries at most.
 --
--- Uses   high, units_behind, left; key, now, total, oldest_base, given_back, entry_of
--- Gives  needless: how many, with the member that says what was given back; base_behind: the running
---        total with the last of them; stamp_behind: the stamp of the next entry, if it looked at
---        that
-local needless, base_behind, stamp_behind = given_back and 1 or 0, oldest_base, nil
+-- Uses   high, units_behind, left; key, now, total, refunded, entry_of
+-- Gives  needless: how many, with the member that says what was given back; stamp_behind: the stamp
+--        of the next entry, if it looked at that
+local needless, stamp_behind = refunded and 1 or 0, nil
 while needless < high do
   local middle = floor((needless + high) / 2)
   local of, _, with = entry_of(call('ZRANGE', key, middle, middle)[1])
   if not of then of, with = now, total end
   local behind = (total - with) % MODULUS
-  if given_back then behind = behind - units_from(given_back, with) end
+  if refunded then behind = behind - units_from(refunded, with) end
   if behind >= units_behind or of <= left then
-    needless, base_behind = middle + 1, with
+    needless = middle + 1
   else
     high, stamp_behind = middle, of
   end

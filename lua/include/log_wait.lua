@@ -9,7 +9,7 @@ for n = 1, number_limiting do
     -- Every entry holds at least one unit, unless something was given back: if one unit has to
     -- leave, the oldest entry suffices.
     local leaves = quota.oldest
-    if missing > 1 or given_back then
+    if missing > 1 or refunded then
       -- What this call has charged is not in the set yet.
       local high = newest and call('ZCARD', key) or 0
       if merges then high = high - 1 end

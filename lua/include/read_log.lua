@@ -1,8 +1,8 @@
   -- Reads the newest entry of a log, which describes the whole set.
   --
   -- Uses   newest: a member, or nil
-  -- Gives  the entry's fields; is_stale; newest: nil if nothing in the set counts; given_back
-  is_stale, refundable_since, given_back = false, 0, nil
+  -- Gives  the entry's fields; is_stale; newest: nil if nothing in the set counts; refunded
+  is_stale, refundable_since, refunded = false, 0, nil
   long_window, long_units, long_until = 0, 0, 0
   marked_lease, lease_stamp, lease_life = 0, 0, 0
   local mark, _
@@ -34,10 +34,10 @@
     end
     newest, total, base, oldest_base, oldest_stamp, stamp = nil, 0, 0, 0, now, now
   end
-  if serial >= WITH_GIVEN_BACK then
-    serial = serial - WITH_GIVEN_BACK
+  if serial >= WITH_REFUNDED then
+    serial = serial - WITH_REFUNDED
     if newest then
-      given_back = call('ZRANGE', key, '0', '0')[1]
-      if not is_given_back(given_back) or total < oldest_base then given_back = nil end
+      refunded = call('ZRANGE', key, '0', '0')[1]
+      if not is_refunded(refunded) or total < oldest_base then refunded = nil end
     end
   end

@@ -1,8 +1,8 @@
     -- Reads a row behind the first one, and answers its takes if they are late: nothing is done.
     --
-    -- Uses   question, at, row; add an answer: answers, size
+    -- Uses   question, further, row; add an answer: answers, size
     -- Gives  cost, takes: those that have to be decided
-    if row > 1 then cost, takes, deadline, at = unpack(ROW, question, at) end
+    if row > 1 then cost, takes, deadline, further = unpack(ROW, question, further) end
     if now > deadline then
       size = size + 1
       answers[size] = pack(SHORT_ANSWER, LATE, takes)

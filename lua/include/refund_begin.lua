@@ -1,7 +1,7 @@
 -- The beginning of refunds: each gives back what a take was charged.
 --
 -- KEYS     for each count two keys of one slot: the count, as the algorithm's script keeps it, and
---          what was given back, where the algorithm keeps that apart: see include/given_back.lua
+--          what was given back, where the algorithm keeps that apart: see include/refunded_ranges.lua
 -- ARGV[1]  for each count the number of its refunds, a big-endian integer of 2 bytes, and their
 --          receipts: stamp, serial number and units of the take, and the most units to give back:
 --          big-endian integers of 7 bytes
@@ -11,15 +11,19 @@
 --        error, for all refunds of a count
 --
 -- The refunds of a count are answered in order, as if each had come alone; the count is read and
--- written once. Nothing says here whether a take was given back before: whoever charged it asks
+-- written once. Nothing says here whether a take was given back before: its owner asks
 -- once.
 --
 -- Uses   what `setup` gives
--- Gives  key, receipt_stamp, receipt_serial, receipt_units; most: the most units to give back;
+-- Gives  now; key, receipt_stamp, receipt_serial, receipt_units; most: the most units to give back;
 --        next_receipt(): reads these of the next refund; replies
 
 local RECEIPT, RECEIPT_SIZE = '>I7I7I7I7', 28
-now = ARGV[2] and ARGV[2] + 0 or now
+local now = ARGV[2] and ARGV[2] + 0
+if not now then
+  local clock = call('TIME')
+  now = clock[1] * 1000000 + clock[2]
+end
 local receipt_stamp, receipt_serial, receipt_units, most
 local replies, next_at = {}, 1
 

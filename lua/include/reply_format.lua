@@ -1,4 +1,4 @@
--- The reply of a call: one string, little-endian; numbers have 7 bytes unless it says otherwise.
+-- The reply of a call: one string, big-endian; numbers have 7 bytes unless it says otherwise.
 --
 --   8 bytes    now, in microseconds since the epoch
 --   8 bytes    the call id, ARGV[2]
@@ -11,17 +11,19 @@
 --              charged, or 0
 --   each quota that limits, after the last take: units remaining, microseconds until it is whole
 -- and, if the script sets TELLS_HELD and several takes were charged, for each of these quotas
---   number     units that its tally holds
+--   number     units that its counter holds
 --
--- Uses   ARGV[2]
--- Gives  the verdicts and formats; replies: the head, and behind it what is answered about each
---        key; answers, size: those about the key in hand; what `read_question` and `read_row` fill
+-- Uses   question; RECORD, ANSWER; replies: the head, and behind it what is answered about each key
+-- Gives  the verdicts and formats; answers, size: those about the key in hand; what `read_question`
+--        and `read_row` fill
 
-local DENIED, ALLOWED, NEVER, LATE, ERROR = 0, 1, 2, 3, 4
-local SHORT_ANSWER, ANSWER, NEXT_QUOTA, HELD = '<BI2', '<BI2I7I7I7', '<I7I7', '<I7'
+local NEVER, LATE, ERROR = 2, 3, 4
+local SHORT_ANSWER, NEXT_QUOTA, HELD = '>BI2', '>I7I7', '>I7'
 
-local QUESTION, ROW, ROW_SIZE, WITH_LEASE, WITH_COUNTING = '<BI2I7I2I7', '<I7I2I7', 16, 128, 64
-local question, at = ARGV[1], 1
-local number_of_quotas, number_limiting, has_bound, lease, expiry, expiry_text, slice, rows
+local RULE_HEAD, RECORD_SIZE, ROW = '>BBBI7I7I7', 20, '>I7I2I7'
+local rule_known, number_of_quotas, number_limiting, has_bound, lease, expiry, expiry_text, slice, rows
 local cost, takes, deadline
-local replies, answers, size = { pack('<I8I8', now, ARGV[2]) }, {}, 0
+local answers, size = {}, 0
+-- Where the next record begins, and where the next further row does.
+local _, at = unpack('>BI2', question)
+local further = at + #KEYS * RECORD_SIZE

@@ -2,22 +2,21 @@
 --
 -- KEYS     see lua/include/permits.lua
 -- ARGV[1]  now in microseconds since 1970, only in tests; empty: the server's clock
--- ARGV[2]  try_set: only if there is no rate; grants under a rate that has expired still count
---          set: always; earlier grants no longer count
---          update: only if there is a rate; earlier grants no longer count
---          update_keeping: only if there is a rate; earlier grants still count
---          ensure: the rate that a process chose, unless a later choice stands; the first time, it
---          takes the place of any other rate; earlier grants still count
+-- ARGV[2]  if_missing: only if there is no rate; grants under a rate that has expired still count
+--          always: earlier grants no longer count
+--          chosen: the rate that a process chose, unless a later choice is in force; the first
+--          time, it replaces any other rate; earlier grants still count
 -- ARGV[3]  the permits in an interval
 -- ARGV[4]  the interval in milliseconds
 -- ARGV[5]  0: one budget for all clients, 1: one budget for each client
 -- ARGV[6]  the keep-alive time in milliseconds: without a grant for this long, the rate is
 --          forgotten; 0: never
 -- ARGV[7]  1 if clients of Redisson use the limiter as well; 0 if the counts may expire
--- ARGV[8]  ensure: when the process chose the rate, as the last reply said; empty for the first time
--- ARGV[9]  ensure, for the first time: how many microseconds ago the process chose the rate
+-- ARGV[8]  chosen: when the process chose the rate, as the last reply said; empty for the first
+--          time
+-- ARGV[9]  chosen, for the first time: how many microseconds ago the process chose the rate
 --
--- Reply: 1 if the rate was set, else 0; with ensure when the process chose it
+-- Reply: when the rate was chosen, in microseconds; 0 if it was not set, except with chosen
 
 local call = redis.call
 local mode, rate, interval, rate_type, keep_alive = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -31,8 +30,10 @@ local time = call('TIME')
 local now = ARGV[1] ~= '' and ARGV[1] + 0 or time[1] * 1000000 + time[2]
 local stands = exists and tonumber(config[7] or nil) or 0
 -- What a person or a program sets by hand is a choice of now.
-local chosen_at, reply, reply_if_unset = math.max(now, stands + 1), 1, 0
-if mode == 'ensure' then
+local chosen_at, reply_if_unset = math.max(now, stands + 1), 0
+local is_set = mode == 'always' or not exists
+local replaces = mode == 'chosen' and exists
+if mode == 'chosen' then
   local is_first = ARGV[8] == ''
   local is_same = exists and config[1] == rate and config[2] == interval
     and config[3] == rate_type and (config[4] or '0') == keep_alive
@@ -43,27 +44,25 @@ if mode == 'ensure' then
     -- The clock went back, as after a failover. What was chosen by this clock is later then.
     if chosen_at > now and stands > 0 and stands <= now then chosen_at = stands - 1 end
   end
-  reply, reply_if_unset = chosen_at, chosen_at
   local is_later = not exists or is_first or chosen_at > stands
   if is_later and is_same then
     call('HSET', KEYS[1], 'chosenAt', string.format('%.0f', chosen_at))
   end
-  mode = is_later and exists and not is_same and 'update_keeping' or 'try_set'
+  is_set, reply_if_unset = is_later and not is_same, chosen_at
 end
-if mode == 'try_set' and exists then
+if not is_set then
   -- The rate stays, but the limiter is shared with Redisson from now on.
   if is_shared and call('HDEL', KEYS[1], 'countsExpire') == 1 and call('PTTL', KEYS[1]) < 0 then
     for index = 2, 3 do call('PERSIST', KEYS[index]) end
   end
   return reply_if_unset
 end
-if (mode == 'update' or mode == 'update_keeping') and not exists then return 0 end
 
 -- The rate under which the earlier grants were made, if they still count.
 local old_interval, old_type, epoch = nil, nil, nil
-if mode == 'update_keeping' then
+if replaces then
   old_interval, old_type, epoch = config[2], config[3], config[6] or ''
-elseif mode == 'try_set' then
+elseif mode ~= 'always' then
   local forgotten = redis.pcall('GET', KEYS[10])
   if type(forgotten) == 'string' then
     old_interval, old_type, epoch = string.match(forgotten, '^(%d+) (%d) (.*)$')
@@ -87,7 +86,7 @@ call('HSET', KEYS[1], 'rate', rate, 'interval', interval, 'type', rate_type, 'ch
 if epoch == '' then call('HDEL', KEYS[1], 'epoch') else call('HSET', KEYS[1], 'epoch', epoch) end
 if is_shared then
   call('HDEL', KEYS[1], 'countsExpire')
-elseif mode == 'try_set' or mode == 'set' or did_counts_expire then
+elseif not replaces or did_counts_expire then
   call('HSET', KEYS[1], 'countsExpire', rate .. ' ' .. interval .. ' ' .. rate_type)
 end
 if keep_alive ~= '0' then
@@ -103,7 +102,7 @@ end
 call('DEL', KEYS[2], KEYS[4], KEYS[10])
 if not old_interval then
   call('DEL', KEYS[3], KEYS[5], KEYS[6])
-  return reply
+  return chosen_at
 end
 for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
   if expired_until then
@@ -125,4 +124,4 @@ for _, permits in ipairs({ KEYS[3], KEYS[5] }) do
     end
   end
 end
-return reply
+return chosen_at

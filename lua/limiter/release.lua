@@ -1,5 +1,6 @@
 -- Gives back permits of one client. The permits that expire first come back, whichever were used,
--- so that no window ever holds more than the rate.
+-- so that no window ever holds more than the rate. Permits that a lost key held may be of this
+-- client: they come first, and stay.
 --
 -- KEYS     see lua/include/permits.lua
 -- ARGV[1]  now in microseconds since 1970, only in tests; empty: the server's clock
@@ -20,7 +21,9 @@ while released < wanted do
   if #grants == 0 then break end
   for index = 1, #grants, 2 do
     local member = grants[index]
-    if #member == 21 and string.sub(member, 2, 9) == ARGV[3] and released < wanted then
+    if #member == 21 and string.sub(member, 10, 17) == 'missing_' then
+      wanted, offset = wanted - permits_of(member), offset + 1
+    elseif #member == 21 and string.sub(member, 2, 9) == ARGV[3] and released < wanted then
       local permits = permits_of(member)
       local taken = math.min(permits, wanted - released)
       -- The rest is added before the grant is removed: Redis would delete an empty set together

@@ -1,19 +1,19 @@
 -- Gives back what takes were charged by the fixed window.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/tallies.lua and include/fixed_window_tally.lua.
+-- include/counters.lua and include/fixed_window_counter.lua.
 
 -- include: setup
--- include: fixed_window_tally
 -- include: refund_begin
+-- include: fixed_window_counter
 
-local function refund_tally(tally)
-  if receipt_stamp < tally.start then return 0 end
-  local taken = math.min(most, used_now(tally))
-  tally.units = tally.units - taken
+local function refund_counter(counter)
+  if receipt_stamp < counter.start then return 0 end
+  local taken = math.min(most, used_now(counter))
+  counter.units = counter.units - taken
   return taken
 end
 
-local runs
--- include: refund_tallies
+local ranges
+-- include: refund_counters
 -- include: refund_end

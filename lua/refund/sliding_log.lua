@@ -2,16 +2,16 @@
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a sorted set: see
 -- include/log_entry.lua. Units of the newest entry were never charged afterwards. For those of
--- others no total is changed: see include/given_back.lua. Entries that hold nothing any more are
+-- others no total is changed: see include/refunded_ranges.lua. Entries that hold nothing any more are
 -- removed, unless it is the only one.
 
 -- include: setup
--- include: given_back
--- include: log_entry
 -- include: refund_begin
--- include: give_back
+-- include: refunded_ranges
+-- include: log_entry
+-- include: refund_ranges
 
-local MAX_RUNS = 32
+local MAX_RANGES = 32
 -- Whether something was given back of the key.
 local is_changed
 -- The first entry at this stamp or behind it, and the next one.
@@ -20,7 +20,7 @@ local found_stamp, entry, next_entry
 -- Units from this running total on that were not given back.
 local function net_from(from)
   local behind = (total - from) % MODULUS
-  return given_back and behind - units_from(given_back, from) or behind
+  return refunded and behind - units_from(refunded, from) or behind
 end
 
 -- Gives back units of an older entry, or of entries that were removed, which begin at this running
@@ -29,23 +29,19 @@ end
 local function refund_older(before, taken, since)
   local millisecond, is_inexact, held = receipt_stamp - receipt_stamp % MILLISECOND, nil, nil
   if since > millisecond then since = millisecond end
-  -- It is asked for only where a run too many comes.
-  if given_back and #given_back >= RUNS_SIZE + MAX_RUNS * RUN_SIZE then
+  -- It is asked for only where a range too many comes.
+  if refunded and #refunded >= RANGES_SIZE + MAX_RANGES * RANGE_SIZE then
     held = net_from(oldest_base)
   end
-  given_back, is_inexact = give_back(given_back, since, before, taken, total, held, MAX_RUNS)
-  if is_inexact and since == 0 then given_back = with_since(given_back, millisecond) end
+  refunded, is_inexact = give_back(refunded, since, before, taken, total, held, MAX_RANGES)
+  if is_inexact and since == 0 then refunded = with_since(refunded, millisecond) end
 end
 
 -- Gives back one receipt. The newest entry, and what was given back, are changed in memory: they
 -- are written once for all refunds of the key. Other entries are changed in the set.
 local function refund()
   if receipt_stamp < refundable_since then return 0 end
-  local window, needed = horizon, 0
-  if now < long_until then
-    -- Older entries may have been dropped because that many newer units sufficed.
-    window, needed = math.max(horizon, long_window), long_units
-  end
+  local window = now < long_until and math.max(horizon, long_window) or horizon
   if receipt_stamp <= stamp and receipt_stamp >= stamp - stamp % MILLISECOND then
     -- A millisecond has one entry.
     entry, next_entry, found_stamp = newest, nil, nil
@@ -58,7 +54,7 @@ local function refund()
   if not is_newest then of, before, with = entry_of(entry) end
   if not of then return 0 end
   local since, _ = 0, nil
-  if given_back then _, since = unpack(RUNS_HEAD, given_back) end
+  if refunded then _, since = unpack(RANGES_HEAD, refunded) end
   local is_own = floor(of / MILLISECOND) == floor(receipt_stamp / MILLISECOND)
   if not is_own then
     -- Its entry may have been removed: then its units are those of this one.
@@ -67,9 +63,8 @@ local function refund()
   end
   if of + window <= now then return 0 end
   local taken = math.min(most, net_from(before))
-  if needed > 0 then taken = math.min(taken, math.max(net_from(oldest_base) - needed, 0)) end
   if is_own and is_newest then
-    local from = math.max(before, given_back and runs_end(given_back) or 0)
+    local from = math.max(before, refunded and ranges_end(refunded) or 0)
     taken = math.min(taken, (total - from) % MODULUS)
     if taken == 0 then return 0 end
     total = (total - taken) % MODULUS
@@ -104,10 +99,10 @@ local function refund()
     call('ZREM', key, newest)
     found_stamp = nil
     newest, stamp, base, total = member, stamp_before, base_before, total_before
-    given_back = given_back and cut(given_back, total)
+    refunded = refunded and cut(refunded, total)
   end
   if is_empty and net_from(oldest_base) == 0 then
-    given_back, base, oldest_base, oldest_stamp = nil, total, total, stamp
+    refunded, base, oldest_base, oldest_stamp = nil, total, total, stamp
   end
   return taken
 end
@@ -117,13 +112,13 @@ end
 local function write(more, known)
   local new, gone = {}, {}
   local member = pack(ENTRY, LOG_MARK, total, base, oldest_base, oldest_stamp, stamp, horizon,
-    units, given_back and serial + WITH_GIVEN_BACK or serial) .. more
+    units, refunded and serial + WITH_REFUNDED or serial) .. more
   if member ~= newest then
     new[1], new[2], gone[1] = stamp, member, newest
   end
-  if given_back ~= known then
+  if refunded ~= known then
     gone[#gone + 1] = known
-    if given_back then new[#new + 1], new[#new + 2] = '-1', given_back end
+    if refunded then new[#new + 1], new[#new + 2] = '-1', refunded end
   end
   if #new > 0 then call('ZADD', key, _G.unpack(new)) end
   if #gone > 0 then call('ZREM', key, _G.unpack(gone)) end
@@ -132,7 +127,7 @@ end
 local function refund_all(number)
   newest = call('ZRANGE', key, '-1', '-1')[1]
 -- include: read_log
-  local counts, known = newest and stamp <= now, given_back
+  local counts, known = newest and stamp <= now, refunded
   local more = newest and sub(newest, ENTRY_SIZE + 1)
   is_changed, found_stamp = false, nil
   for _ = 1, number do

@@ -1,11 +1,11 @@
 -- Gives back what takes were charged by the sliding window.
 --
 -- KEYS, ARGV and the reply: see include/refund_begin.lua. Each count is a string: see
--- include/tallies.lua and include/sliding_window_tally.lua.
+-- include/counters.lua and include/sliding_window_counter.lua.
 
 -- include: setup
--- include: sliding_window_tally
 -- include: refund_begin
+-- include: sliding_window_counter
 
 -- Adds units to the running totals of so many entries. 100 at a time: there is a limit to the
 -- number of values.
@@ -23,32 +23,32 @@ end
 
 -- An entry that holds nothing any more is removed, unless it is the only one. An entry that has
 -- left the window stays as it is.
-local function refund_tally(tally)
-  local before, with_last = count_oldest(tally, receipt_stamp - 1, MODULUS)
-  if before == tally.number then return 0 end
-  local entries, at = tally.entries, before * ENTRY_SIZE
+local function refund_counter(counter)
+  local before, with_last = count_oldest(counter, receipt_stamp - 1, MODULUS)
+  if before == counter.number then return 0 end
+  local entries, at = counter.entries, before * ENTRY_SIZE
   local stamp, with = unpack(ENTRY, entries, at + 1)
-  if stamp + tally.window <= now then return 0 end
-  if floor(stamp / tally.variant) ~= floor(receipt_stamp / tally.variant) then return 0 end
+  if stamp + counter.window <= now then return 0 end
+  if floor(stamp / counter.variant) ~= floor(receipt_stamp / counter.variant) then return 0 end
   local held = (with - with_last) % MODULUS
   local taken = math.min(most, held)
   if taken == 0 then return 0 end
   local older, behind = sub(entries, 1, at), at + ENTRY_SIZE
   local own = pack(ENTRY, stamp, with)
   local later = sub(entries, behind + 1)
-  if before > tally.number / 2 then
+  if before > counter.number / 2 then
     -- Only the differences of totals matter.
     own, later = pack(ENTRY, stamp, (with - taken) % MODULUS), add_to(later, -taken)
   else
-    older, tally.base = add_to(older, taken), (tally.base + taken) % MODULUS
+    older, counter.base = add_to(older, taken), (counter.base + taken) % MODULUS
   end
-  if taken == held and tally.number > 1 then
-    own, tally.number = '', tally.number - 1
+  if taken == held and counter.number > 1 then
+    own, counter.number = '', counter.number - 1
   end
-  tally.entries = older .. own .. later
+  counter.entries = older .. own .. later
   return taken
 end
 
-local runs
--- include: refund_tallies
+local ranges
+-- include: refund_counters
 -- include: refund_end

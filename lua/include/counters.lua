@@ -1,11 +1,11 @@
--- Answers the takes of an algorithm that keeps a tally for each quota.
+-- Answers the takes of an algorithm that keeps a counter for each quota.
 --
 -- A state is a string: the mark of its algorithm, and then, as big-endian integers of 7 bytes,
 --   serial       units ever charged, modulo 2^52: tells takes of one instant apart
 --   last_charge  when something was charged last
--- and the tallies: those of the rule's quotas, and those of earlier quotas for as long as what was
+-- and the counters: those of the rule's quotas, and those of earlier quotas for as long as what was
 -- charged under them still counts. Each charge goes to all of them, so that two rules may take
--- turns on one key, and neither refills the other. What all tallies have:
+-- turns on one key, and neither refills the other. What all counters have:
 --   max, window       the quota that it was charged under last
 --   needed_until      until when it is needed for what was charged while that was the rule's quota
 --   refundable_since  takes that were charged before this are not told apart in it, and not given
@@ -13,35 +13,38 @@
 -- Where a rule with a lease charged the key, the state begins with LEASED_MARK, and
 --   marked_lease, lease_stamp, lease_life
 --                the lease that counts for all takers: see `longer`
--- stand before the tallies.
+-- stand before the counters.
 -- A value that is no such string, or damaged, is as good as none.
 --
 -- Nothing is written unless something is charged. If the clock went back, what was charged in the
 -- future counts; a charge then pulls it back to now.
 --
--- Uses   MARK, LEASED_MARK; used_now, read_tally: see `read_tallies`
+-- Uses   MARK, LEASED_MARK; used_now, read_counter: see `read_counters`
 --        read_quota(at) -> quota, at   with max, window, limit, life: how long a charge counts at
---                                      most, `variant`, and perhaps capacity: a tally of the same
+--                                      most, `variant`, and perhaps capacity: a counter of the same
 --                                      window, variant and capacity can be the quota's own
 --        lengthen(quota, by), or nil: makes its window longer than `given`, that of the rule
---        new_tally(quota)              with window, variant, and perhaps capacity
---        carried_over(tally, charged_at)
---                                      units that another tally has to be charged with then to
+--        new_counter(quota)              with window, variant, and perhaps capacity
+--        carried_over(counter, charged_at)
+--                                      units that another counter has to be charged with then to
 --                                      count as much
---        charge(tally, time, units, charged_at) -> how many of them it could not hold
---        wait(tally, limit, cost): microseconds until the cost fits, if it does not fit now
+--        charge(counter, time, units, charged_at) -> how many of them it could not hold
+--        wait(counter, limit, cost): microseconds until the cost fits, if it does not fit now
 --        ends_at: see `answer`
---        write_tally(tally)
+--        write_counter(counter)
 --        Here `charged_at` is when something was charged last.
 -- Gives  the reply of the script
 
--- The tally of each quota.
-local counters = { false }
+-- The most counters of earlier quotas that are kept beside those of the rule, and beside one that
+-- counts for all.
+local MAX_EARLIER, MAX_EARLIER_BESIDE_BOUND = 16, 2
+-- The counter of each quota.
+local own = { false }
 
-at = 1
 for place = 1, #KEYS do
   key = KEYS[place]
 -- include: read_question
+  -- The usual case has answered most. Their rows are one each.
   if not replies[place + 1] then
     local has_charged, is_prepared = false, false
     local is_changed, sets_expiry = false, false
@@ -49,7 +52,7 @@ for place = 1, #KEYS do
     local raw = values and values[place] or pcall('GET', key)
     local error_text = type(raw) == 'table' and raw.err
     if error_text then raw = false end
--- include: read_tallies
+-- include: read_counters
     local marked_lease, lease_stamp, lease_life = 0, 0, 0
     if lease_text ~= '' then
       marked_lease, lease_stamp, lease_life = unpack(LEASE, lease_text)
@@ -65,37 +68,37 @@ for place = 1, #KEYS do
     end
 
     for n = 1, number_of_quotas do
-      local quota, tally = quotas[n], nil
+      local quota, counter = quotas[n], nil
       for before = 1, n - 1 do
-        local own = counters[before]
+        local own = own[before]
         if own.window == quota.window and own.variant == quota.variant
-          and own.capacity == quota.capacity then tally = own end
+          and own.capacity == quota.capacity then counter = own end
       end
-      for t = 1, not tally and anything_counts and #tallies or 0 do
-        local known = tallies[t]
+      for t = 1, not counter and anything_counts and #counters or 0 do
+        local known = counters[t]
         if known.window == quota.window and known.variant == quota.variant
-          and known.capacity == quota.capacity then tally = known end
+          and known.capacity == quota.capacity then counter = known end
       end
-      if not tally then
-        tally, is_changed = new_tally(quota), true
+      if not counter then
+        counter, is_changed = new_counter(quota), true
         -- What counts under any other quota counts here, too.
         local most = 0
-        for t = 1, anything_counts and #tallies or 0 do
-          local known, bound = tallies[t], has_bound and quotas[number_of_quotas]
+        for t = 1, anything_counts and #counters or 0 do
+          local known, bound = counters[t], has_bound and quotas[number_of_quotas]
           local units = known.needed_until > now and carried_over(known, last_charge) or 0
           -- A bucket that counts for all others may have lost units while it was half full.
           if bound and bound.capacity and known.max == bound.max and known.window == bound.window
             and known.capacity == bound.capacity and units >= floor(bound.capacity / 2) then
-            units = 2251799813685248
+            units = MAX_HELD
           end
           if units > most then most = units end
         end
         if most > 0 then
-          charge(tally, last_charge, most, last_charge)
-          tally.used = used_now(tally, last_charge)
+          charge(counter, last_charge, most, last_charge)
+          counter.used = used_now(counter, last_charge)
         end
       end
-      counters[n], used[n] = tally, tally.used
+      own[n], used[n] = counter, counter.used
     end
 
     for row = 1, rows do
@@ -104,7 +107,7 @@ for place = 1, #KEYS do
 -- include: decide
         for n = 1, verdict == DENIED and number_limiting or 0 do
           if cost > limits[n] - used[n] then
-            number = math.max(number, wait(counters[n], limits[n], cost))
+            number = math.max(number, wait(own[n], limits[n], cost))
           end
         end
         if charged > 0 then
@@ -112,13 +115,13 @@ for place = 1, #KEYS do
             is_prepared = true
             local refundable_since = reset_since > now and reset_since or now
             local went_back = last_charge > now
-            for t = 1, #tallies do
-              local tally = tallies[t]
+            for t = 1, #counters do
+              local counter = counters[t]
               if went_back then
-                tally.needed_until = math.min(tally.needed_until, now + tally.life)
-                tally.refundable_since = math.max(tally.refundable_since, last_charge + 1)
+                counter.needed_until = math.min(counter.needed_until, now + counter.life)
+                counter.refundable_since = math.max(counter.refundable_since, last_charge + 1)
               end
-              refundable_since = math.max(refundable_since, tally.refundable_since)
+              refundable_since = math.max(refundable_since, counter.refundable_since)
             end
             -- The serial numbers run from zero again, unless a take with such a number may have the
             -- same stamp: one of this very instant, or one from before the clock went back.
@@ -126,24 +129,24 @@ for place = 1, #KEYS do
               serial = 0
             end
             for n = 1, number_of_quotas do
-              local quota, tally = quotas[n], counters[n]
-              local charged_before = tally.needed_until - quota.life
+              local quota, counter = quotas[n], own[n]
+              local charged_before = counter.needed_until - quota.life
               if floor(charged_before / slice) ~= floor(now / slice) then sets_expiry = true end
-              if tally.life ~= quota.life then is_changed = true end
-              tally.max, tally.burst, tally.life = quota.max, quota.burst, quota.life
-              tally.needed_until = now + tally.life
-              if tally.refundable_since == 0 then tally.refundable_since = refundable_since end
+              if counter.life ~= quota.life then is_changed = true end
+              counter.max, counter.burst, counter.life = quota.max, quota.burst, quota.life
+              counter.needed_until = now + counter.life
+              if counter.refundable_since == 0 then counter.refundable_since = refundable_since end
             end
             sets_expiry = sets_expiry or is_changed or went_back
-            if is_changed or #tallies > 1 then
--- include: choose_tallies
+            if is_changed or #counters > 1 then
+-- include: choose_counters
             end
           end
-          for t = 1, #tallies do
-            local tally = tallies[t]
-            local lost = charge(tally, now, charged, last_charge)
-            if lost > 0 and tally.refundable_since <= now then
-              tally.refundable_since = now + 1
+          for t = 1, #counters do
+            local counter = counters[t]
+            local lost = charge(counter, now, charged, last_charge)
+            if lost > 0 and counter.refundable_since <= now then
+              counter.refundable_since = now + 1
             end
           end
           last_charge = now
@@ -163,12 +166,12 @@ for place = 1, #KEYS do
         state = state .. pack(LEASE, marked_lease, lease_stamp, lease_life)
       end
       local written
-      for t = 1, #tallies do state = state .. write_tally(tallies[t]) end
+      for t = 1, #counters do state = state .. write_counter(counters[t]) end
       if sets_expiry then
         local longest = expiry
-        for t = 1, #tallies do
-          local tally = tallies[t]
-          local needed = tally.needed_until - now + 2 * math.max(tally.life / 16, SLICE)
+        for t = 1, #counters do
+          local counter = counters[t]
+          local needed = counter.needed_until - now + 2 * math.max(counter.life / 16, SLICE)
           longest = math.max(longest, math.ceil(needed / MILLISECOND))
         end
         if longest == expiry then

@@ -1,27 +1,27 @@
--- A tally of the sliding window in sub-windows, in big-endian integers of 7 bytes but for the last
+-- A counter of the sliding window in sub-windows, in big-endian integers of 7 bytes but for the last
 -- one of 2:
 --   max, window, needed_until, refundable_since
---                  as in all tallies (see `tallies`)
+--                  as in all counters (see `counters`)
 --   resolution     the length of a sub-window
 --   base           the running total of all costs before the oldest entry
 --   number         the number of entries
 -- and then the entries, one for each sub-window with something in it:
 --   stamp, total   when something was charged in it last, and the running total with it
 --
--- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, read_tally, write_tally, used_now:
---        see `read_tallies`; ENTRY, ENTRY_SIZE, count_oldest
+-- Gives  MARK, HEADER, HEADER_SIZE, LEASED_MARK, read_counter, write_counter, used_now:
+--        see `read_counters`; ENTRY, ENTRY_SIZE, count_oldest
 
 local MARK, LEASED_MARK = WINDOW_MARK, LEASED_WINDOW_MARK
 local HEADER, HEADER_SIZE = '>BI7I7', 15
-local TALLY, TALLY_SIZE = '>I7I7I7I7I7I7I2', 44
+local COUNTER, COUNTER_SIZE = '>I7I7I7I7I7I7I2', 44
 local ENTRY, ENTRY_SIZE = '>I7I7', 14
 
--- A tally's `variant` is the resolution; its `stamp` and `total` are those of the newest entry.
-local function read_tally(raw, from)
-  local first = from + TALLY_SIZE
+-- A counter's `variant` is the resolution; its `stamp` and `total` are those of the newest entry.
+local function read_counter(raw, from)
+  local first = from + COUNTER_SIZE
   if first - 1 > #raw then return nil end
   local max, window, needed_until, refundable_since, resolution, base, number =
-    unpack(TALLY, raw, from)
+    unpack(COUNTER, raw, from)
   local behind = first + number * ENTRY_SIZE
   if resolution == 0 or behind - 1 > #raw then return nil end
   local stamp, total = 0, base
@@ -31,16 +31,16 @@ local function read_tally(raw, from)
     entries = sub(raw, first, behind - 1), number = number, stamp = stamp, total = total }, behind
 end
 
-local function write_tally(tally)
-  return pack(TALLY, tally.max, tally.window, tally.needed_until, tally.refundable_since,
-    tally.variant, tally.base, tally.number) .. tally.entries
+local function write_counter(counter)
+  return pack(COUNTER, counter.max, counter.window, counter.needed_until, counter.refundable_since,
+    counter.variant, counter.base, counter.number) .. counter.entries
 end
 
 -- How many of the oldest entries are stamped at `latest` or before, or have at least `units_behind`
 -- units behind them; and the running total with the last of these.
-local function count_oldest(tally, latest, units_behind)
-  local entries, total = tally.entries, tally.total
-  local low, high, with_last, first = 0, tally.number, tally.base, 0
+local function count_oldest(counter, latest, units_behind)
+  local entries, total = counter.entries, counter.total
+  local low, high, with_last, first = 0, counter.number, counter.base, 0
   while low < high do
     local stamp, with = unpack(ENTRY, entries, first * ENTRY_SIZE + 1)
     if stamp <= latest or (total - with) % MODULUS >= units_behind then
@@ -54,7 +54,7 @@ local function count_oldest(tally, latest, units_behind)
   return low, with_last
 end
 
-local function used_now(tally)
-  local _, with_last = count_oldest(tally, now - tally.window, MODULUS)
-  return (tally.total - with_last) % MODULUS
+local function used_now(counter)
+  local _, with_last = count_oldest(counter, now - counter.window, MODULUS)
+  return (counter.total - with_last) % MODULUS
 end
