@@ -8,7 +8,7 @@ pub(crate) struct InFlightCounter(Arc<AtomicUsize>);
 
 /// A permit of an [`InFlightCounter`]. Dropping it gives it back.
 #[derive(Debug)]
-#[must_use = "dropping the permit gives it back at once"]
+#[must_use = "dropping the permit gives it back immediately"]
 pub(crate) struct Permit(Arc<AtomicUsize>);
 
 impl InFlightCounter {

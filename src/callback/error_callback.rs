@@ -23,7 +23,7 @@ use crate::rule::Rule;
 /// a callback may serve many routes. An [`ErrorCallbackChain`](crate::ErrorCallbackChain) has a
 /// callback for each type of error. A panic is answered with a 500.
 ///
-/// Where a [`Fallback`](crate::store::Fallback) has decided in place of the store, its decision
+/// Where a [fallback](crate::Resilient::fallback) has decided in place of the store, its decision
 /// applies and the callback is not called, unless it says that it
 /// [wants to be](Self::also_with_fallback).
 ///
@@ -90,7 +90,7 @@ pub enum Recovery {
     /// The client gets this response.
     Respond(Response),
     /// The callback does not handle the error. An error of the handler is returned unchanged. After
-    /// an error of the store, the decision of a [`Fallback`](crate::store::Fallback) applies, or
+    /// an error of the store, the decision of a [fallback](crate::Resilient::fallback) applies, or
     /// the rule's [`OnError`](crate::rule::OnError). A request without a key is answered with a 400
     /// or 500.
     Propagate,
@@ -198,7 +198,7 @@ impl Failed {
         }
     }
 
-    /// The decision that a [`Fallback`](crate::store::Fallback) made in place of the store, for a
+    /// The decision that a [fallback](crate::Resilient::fallback) made in place of the store, for a
     /// callback that [wants to know](ErrorCallback::also_with_fallback). It applies if the callback
     /// [propagates](crate::Recovery::Propagate) the error.
     #[must_use]

@@ -13,7 +13,7 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// `application/grpc`, `application/grpc-web` or `application/grpc-web-text`, alone or followed by
 /// `+` or `;`, in upper or lower case.
 ///
-/// For callbacks of one's own, which answer a gRPC request as they answer any other:
+/// For custom callbacks, which answer a gRPC request as they answer any other:
 ///
 /// ```
 /// use std::time::Duration;

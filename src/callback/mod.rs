@@ -38,7 +38,7 @@
 //! ```
 //!
 //! Without callbacks, [`Problem`] answers: HTTP requests with a problem document, gRPC requests
-//! with a gRPC status. What a callback of one's own returns is sent as it is; [`is_grpc`] tells it
+//! with a gRPC status. What a custom callback returns is sent as it is; [`is_grpc`] tells it
 //! what the request expects. Callbacks may be shared by many routes as an `Arc`. A panic in a
 //! callback is logged and answered with a 500, or for gRPC with the status 13.
 

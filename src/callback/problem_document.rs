@@ -42,7 +42,7 @@ pub(crate) fn quota_exceeded(
 
 fn quota_exceeded_document(rule: &Rule, decision: &Decision) -> Response {
     let body = match rule.policies() {
-        // A denial without exceeded quotas is that of a store of one's own.
+        // A denial without exceeded quotas is that of a custom store.
         [_] if decision.denied_by(rule.policies()).next().is_some() => {
             let document = || write_quota_exceeded(rule, decision);
             rule.texts().denial.get_or_init(document).clone()
@@ -80,34 +80,39 @@ pub(crate) fn reduced_capacity(grpc: Option<&HeaderValue>) -> Response {
     document(StatusCode::SERVICE_UNAVAILABLE, body)
 }
 
-/// A 400 or 500 for a request without a key, depending on whose mistake that is. It does not tell
-/// the client what the key is made of.
+/// A 400 or 500 for a request without a key, depending on whose mistake that is.
 pub(crate) fn key_refused(error: &KeyError, grpc: Option<&HeaderValue>) -> Response {
-    match (error.kind(), grpc) {
-        (KeyErrorKind::Server, _) => internal_error(error, grpc),
-        (KeyErrorKind::Absent | KeyErrorKind::Malformed, Some(content_type)) => {
-            grpc::trailers_only(content_type, Code::INVALID_ARGUMENT, b"bad request")
-        }
-        (KeyErrorKind::Absent | KeyErrorKind::Malformed, None) => {
-            let body = "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400}";
-            document(StatusCode::BAD_REQUEST, body)
+    match error.kind() {
+        KeyErrorKind::Server => internal_error(error, grpc),
+        KeyErrorKind::Absent | KeyErrorKind::Malformed => {
+            mistake(StatusCode::BAD_REQUEST, error, grpc)
         }
     }
 }
 
-/// A 500. The log tells what went wrong, and in debug builds the response does, too.
+/// A 500. The log tells what went wrong.
 pub(crate) fn internal_error(reason: &dyn Display, grpc: Option<&HeaderValue>) -> Response {
+    mistake(StatusCode::INTERNAL_SERVER_ERROR, reason, grpc)
+}
+
+/// A 400 or 500. In debug builds it says what is wrong; others do not tell a client what a key is
+/// made of.
+fn mistake(status: StatusCode, reason: &dyn Display, grpc: Option<&HeaderValue>) -> Response {
+    let (title, code) = match status {
+        StatusCode::BAD_REQUEST => ("Bad Request", Code::INVALID_ARGUMENT),
+        _ => ("Internal Server Error", Code::INTERNAL),
+    };
     let reason = cfg!(debug_assertions).then(|| reason.to_string());
     if let Some(content_type) = grpc {
-        let mut message = b"internal server error".to_vec();
+        let mut message = title.to_ascii_lowercase().into_bytes();
         if let Some(reason) = reason {
             message.extend_from_slice(b": ");
             grpc::push_encoded(&mut message, &reason);
         }
-        return grpc::trailers_only(content_type, Code::INTERNAL, &message);
+        return grpc::trailers_only(content_type, code, &message);
     }
-    let mut body =
-        "{\"type\":\"about:blank\",\"title\":\"Internal Server Error\",\"status\":500".to_owned();
+    let number = status.as_u16();
+    let mut body = format!("{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{number}");
     if let Some(reason) = reason {
         body.push_str(",\"detail\":\"");
         for character in reason.chars() {
@@ -121,7 +126,7 @@ pub(crate) fn internal_error(reason: &dyn Display, grpc: Option<&HeaderValue>) -
         body.push('"');
     }
     body.push('}');
-    document(StatusCode::INTERNAL_SERVER_ERROR, body)
+    document(status, body)
 }
 
 fn document(status: StatusCode, body: impl Into<Body>) -> Response {
@@ -147,6 +152,9 @@ fn document(status: StatusCode, body: impl Into<Body>) -> Response {
 /// response is 200 with the status in its head (*trailers only*), and mirrors the request's content
 /// type. `Retry-After` and the `RateLimit` fields are the same as in HTTP: gRPC clients find them
 /// in the metadata of the status.
+///
+/// What is missing or went wrong is shown only in builds with debug assertions: in the `detail` of
+/// the document, or behind a colon in the message of the status.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Problem;
 
@@ -175,7 +183,7 @@ impl ErrorCallback for Problem {
 // Panics of user code are caught, logged and answered with a 500.
 
 /// A panic that was caught and logged: in whose code it was.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Panicked(String);
 
 impl Display for Panicked {

@@ -5,17 +5,16 @@ use axum_core::BoxError;
 use axum_core::body::Body;
 use axum_core::response::Response;
 use bytes::Bytes;
-use http::HeaderMap;
 use http::request::Parts;
 use http_body::Body as HttpBody;
+use tokio::time::Instant;
 
-use super::decide::Verdict;
+use super::decide::Outcome;
+use super::gate::Gate;
 use super::outage::Outage;
-use super::responder::Responder;
 use super::response_future::PermitBody;
-use crate::callback::{BoxFuture, DegradeCallback, ErrorCallback, Panicked, recover_inner};
+use crate::callback::{BoxFuture, Cause, DegradeCallback, ErrorCallback, Panicked, recover_inner};
 use crate::decision::Decision;
-use crate::error::KeyError;
 use crate::rule::Rule;
 use crate::store::{Answers, Charge, LateCharge, LayerResponse, Take};
 
@@ -27,8 +26,8 @@ pub(crate) enum Action {
     Admit(Admission),
     /// The degrade callback answers.
     Degrade(Box<(Arc<dyn DegradeCallback>, Take, Decision)>),
-    /// The error callback gets the failure of the verdict. It answers, or chooses the action.
-    Recover(Arc<dyn ErrorCallback>, Box<Verdict>),
+    /// The error callback gets the failure of the outcome. It answers, or chooses the action.
+    Recover(Arc<dyn ErrorCallback>, Box<Outcome>),
     /// The client gets this response.
     Respond(Response),
     /// This crate answers, in the form that the request expects.
@@ -41,21 +40,19 @@ pub(crate) enum Action {
 }
 
 /// Why a request gets an answer of this crate's own.
+#[derive(Clone)]
 pub(crate) enum Refusal {
-    Denied(Arc<Rule>, Decision),
-    NoDecision,
-    NoKey(KeyError),
+    Denied(Take, Decision),
+    /// There is no decision.
+    Failed(Cause),
     Panicked(Panicked),
 }
 
-impl From<Panicked> for Action {
+impl From<Panicked> for Box<Action> {
     fn from(panicked: Panicked) -> Self {
-        Self::Refuse(Refusal::Panicked(panicked))
+        Self::new(Action::Refuse(Refusal::Panicked(panicked)))
     }
 }
-
-/// Writes a decision into the header fields of a response, for the client.
-pub(crate) type WriteFields = Arc<dyn Fn(&Arc<Rule>, &Decision, &mut HeaderMap) + Send + Sync>;
 
 /// An admitted request, until its response is there.
 pub(crate) struct Admission {
@@ -68,14 +65,28 @@ pub(crate) struct Admission {
     pub(super) is_grpc: bool,
     /// Is dropped with the body of the response.
     pub(crate) permit: Option<Box<dyn Any + Send>>,
-    pub(super) responder: Arc<Responder>,
+    pub(super) gate: Arc<Gate>,
     /// The request's head for the error callback, kept while the inner service has the request.
     pub(super) head: Option<Box<Parts>>,
+    /// Whether only the handler may give the charge back: it has the charge by its first poll, or
+    /// never.
+    pub(super) is_open_for_handler: bool,
+    /// Since when the request has waited, for inner layers.
+    pub(super) waiting_since: Option<Instant>,
     /// What inner layers have to know, if the store failed.
     pub(super) outage: Option<Box<Outage>>,
 }
 
 impl Admission {
+    /// The handler was polled and has not answered.
+    pub(super) fn began(&mut self) {
+        if self.is_open_for_handler
+            && let Some(answer) = &mut self.answer
+        {
+            answer.release();
+        }
+    }
+
     /// Lets the error callback answer an error of the inner service, which has ended.
     pub(super) fn recover<E>(
         mut self,
@@ -84,7 +95,7 @@ impl Admission {
     where
         E: Send + Sync + 'static,
     {
-        let (Some(head), Some(callback)) = (self.head.take(), &self.responder.on_error) else {
+        let (Some(head), Some(callback)) = (self.head.take(), &self.gate.options.on_error) else {
             return Err(error);
         };
         let callback = Arc::clone(callback);
@@ -103,9 +114,9 @@ impl Admission {
         B::Error: Into<BoxError>,
     {
         let is_charged = self.answer.is_some() || self.shadow.is_some();
-        if is_charged && self.responder.outcome.apply_to(&self.rule) {
+        if is_charged && self.gate.refunds_by_response(&self.rule) {
             let (head, body) = response.into_parts();
-            self.responder.outcome.settle(&self, &head);
+            self.gate.refund_by(&self, &head);
             response = http::Response::from_parts(head, body);
         }
         self.show_in(response)
@@ -121,9 +132,10 @@ impl Admission {
             None => response.map(Body::new),
             Some(permit) => response.map(|body| Body::new(PermitBody::new(body, permit))),
         };
-        if let Some(answer) = self.answer {
-            let fields = response.headers_mut();
-            (self.responder.write_fields)(&self.rule, answer.decision(), fields);
+        if let Some(mut answer) = self.answer {
+            answer.release();
+            let write_fields = self.gate.options.write_fields;
+            write_fields.write(&self.rule, answer.decision(), response.headers_mut());
             Answers::add_outer(response.extensions_mut(), answer);
         }
         response

@@ -1,22 +1,21 @@
 //! Decisions for code that has no HTTP request.
 
 use std::fmt;
-use std::ops::ControlFlow::{Break, Continue};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum_core::response::{IntoResponse, Response};
+use http::request::Parts;
 
-use super::action::Refusal;
-use super::decide::{Begun, Verdict};
-use super::responder::Responder;
-use super::settings::Settings;
-use crate::callback::Cause;
+use super::action::{Refusal, marked};
+use super::decide::Outcome;
+use super::gate::Gate;
+use crate::callback::{Cause, Failed, Recovery, grpc, recover};
 use crate::decision::Decision;
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
 use crate::key::Key;
-use crate::rule::{OnError, Rule};
+use crate::rule::{Quotas, Rule};
 use crate::store::{Charge, Store, Take};
 
 /// A question to [`Limits::check`](crate::Limits::check): await it.
@@ -35,22 +34,25 @@ use crate::store::{Charge, Store, Take};
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "nothing is asked until it is awaited"]
 pub struct Check {
     /// Missing for a path without a rule that is not remembered.
-    settings: Option<Arc<Settings>>,
+    gate: Option<Arc<Gate>>,
     key: Key,
     cost: Option<u64>,
     plan: Option<Box<str>>,
+    quotas: Option<Arc<Quotas>>,
 }
 
 impl Check {
-    pub(crate) fn new(settings: Option<Arc<Settings>>, key: Key) -> Self {
+    pub(crate) fn new(gate: Option<Arc<Gate>>, key: Key) -> Self {
         Self {
-            settings,
+            gate,
             key,
             cost: None,
             plan: None,
+            quotas: None,
         }
     }
 
@@ -61,6 +63,13 @@ impl Check {
         self
     }
 
+    /// Decides by these quotas in place of the rule's and its plans', as a layer with
+    /// [`quotas`](crate::RateLimitLayer::quotas) does. Default: none.
+    pub fn quotas(mut self, quotas: impl Into<Option<Arc<Quotas>>>) -> Self {
+        self.quotas = quotas.into();
+        self
+    }
+
     /// Asks for so many units. 0 only looks. Default: the rule's cost, which is 1 by default.
     pub fn cost(mut self, units: u64) -> Self {
         self.cost = Some(units);
@@ -68,68 +77,38 @@ impl Check {
     }
 
     async fn decide(self) -> Result<Admitted, Refused> {
-        let Some(settings) = self.settings else {
+        let Some(gate) = self.gate else {
             return Ok(Admitted::default());
         };
-        let Some(rule) = settings.rule() else {
-            settings.count_unmatched();
+        let Some(rule) = gate.rule_or_count() else {
             return Ok(Admitted::default());
         };
-        settings.inspect(&rule, None);
+        gate.inspect(&rule, None);
         let cost = self.cost.unwrap_or(rule.cost());
-        let rule = settings.with_plan(rule, self.plan.as_deref());
+        let rule = match self.quotas {
+            Some(quotas) => rule.of_quotas(quotas),
+            None => gate.with_plan(rule, self.plan.as_deref()),
+        };
         let take = Take::new(rule, self.key).with_cost(cost);
-        if settings.let_through(&take) {
-            return Ok(Admitted::default());
-        }
-        let decider = &settings.decider;
-        if take.rule().is_shadow() {
-            decider.take_in_shadow(take, None);
-            return Ok(Admitted::default());
-        }
-        let judged = match decider.take_first(take) {
-            Begun::Judged(judged) => judged,
-            Begun::Asked(asked, answer) => decider.judge_later(asked, answer).await,
-        };
-        let verdict = match judged {
-            Break(verdict) => verdict,
-            Continue(waiting) => {
-                let is_let_through = |take: &Take| settings.let_through(take);
-                match decider.wait(waiting, is_let_through).await {
-                    Some(verdict) => verdict,
-                    None => return Ok(Admitted::default()),
-                }
+        let mut outcome = gate.decide(take, None).outcome(&gate).await;
+        gate.count(&mut outcome);
+        let rule = Arc::clone(outcome.rule());
+        let refusal = match outcome {
+            Outcome::Pass(..) | Outcome::Proceed(..) => return Ok(Admitted::default()),
+            Outcome::Allowed(charge, _) => {
+                return Ok(Admitted {
+                    decision: Some(charge.decision().clone()),
+                    charge: charge.hand_out(),
+                });
             }
+            Outcome::Denied(take, decision) => Refusal::Denied(take, decision),
+            Outcome::Failed(_, cause) => Refusal::Failed(cause),
         };
-        let responder = &settings.responder;
-        responder.count(&verdict);
-        let refused = |rule, cause| {
-            Err(Refused(Box::new(Refusing {
-                rule,
-                cause,
-                responder: Arc::clone(responder),
-            })))
-        };
-        match verdict {
-            Verdict::Allowed(answer) => Ok(Admitted {
-                decision: Some(answer.decision().clone()),
-                charge: answer.of_units(),
-            }),
-            Verdict::Denied(take, decision) => refused(take.into_rule(), Why::Denied(decision)),
-            Verdict::Failed(rule, _) if rule.on_error() == Some(OnError::Proceed) => {
-                responder.counters.proceeded();
-                Ok(Admitted::default())
-            }
-            Verdict::Failed(rule, cause) => {
-                let error = match cause {
-                    Cause::Store(error, _) => error,
-                    Cause::Key(_) | Cause::Inner(..) => {
-                        StoreError::new(StoreErrorKind::Unavailable, "there is no decision")
-                    }
-                };
-                refused(rule, Why::Failed(error))
-            }
-        }
+        Err(Refused(Box::new(Refusing {
+            rule,
+            refusal,
+            gate,
+        })))
     }
 }
 
@@ -139,17 +118,6 @@ impl IntoFuture for Check {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.decide())
-    }
-}
-
-impl fmt::Debug for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Check")
-            .field("settings", &self.settings)
-            .field("key", &self.key)
-            .field("cost", &self.cost)
-            .field("plan", &self.plan)
-            .finish()
     }
 }
 
@@ -174,6 +142,7 @@ pub struct Peek {
     rule: Option<Arc<Rule>>,
     key: Key,
     plan: Option<Box<str>>,
+    quotas: Option<Arc<Quotas>>,
 }
 
 impl Peek {
@@ -183,6 +152,7 @@ impl Peek {
             rule,
             key,
             plan: None,
+            quotas: None,
         }
     }
 
@@ -190,6 +160,12 @@ impl Peek {
     /// does not have counts as none. Default: none, the rule's own quotas.
     pub fn plan(mut self, name: &str) -> Self {
         self.plan = Some(name.into());
+        self
+    }
+
+    /// What is left of these quotas, in place of the rule's and its plans'. Default: none.
+    pub fn quotas(mut self, quotas: impl Into<Option<Arc<Quotas>>>) -> Self {
+        self.quotas = quotas.into();
         self
     }
 }
@@ -203,8 +179,11 @@ impl IntoFuture for Peek {
             let Some(rule) = self.rule else {
                 return Ok(None);
             };
-            let of_plan = self.plan.and_then(|name| rule.of_plan(&name));
-            let rule = of_plan.unwrap_or_else(|| rule.for_no_plan());
+            let chosen = match self.quotas {
+                Some(quotas) => Some(rule.of_quotas(quotas)),
+                None => self.plan.and_then(|name| rule.of_plan(&name)),
+            };
+            let rule = chosen.unwrap_or_else(|| rule.for_no_plan());
             let take = Take::new(rule, self.key);
             self.store.peek(&take).await.map(Some)
         })
@@ -240,7 +219,8 @@ pub struct Admitted {
 
 /// The answer to a [`Check`] that may not go on: it was denied, or the store gave no decision.
 ///
-/// It is an axum response: the problem document and the fields that the layer answers with. Its text
+/// It is an axum response: the problem document and the fields that a layer without callbacks
+/// answers with; [`answer`](Self::answer) asks the application's callbacks. Its text
 /// tells a client no more than these; [`error`](Refused::error) is for the log.
 ///
 /// ```
@@ -263,14 +243,8 @@ pub struct Refused(Box<Refusing>);
 #[derive(Clone)]
 struct Refusing {
     rule: Arc<Rule>,
-    cause: Why,
-    responder: Arc<Responder>,
-}
-
-#[derive(Debug, Clone)]
-enum Why {
-    Denied(Decision),
-    Failed(StoreError),
+    refusal: Refusal,
+    gate: Arc<Gate>,
 }
 
 impl Refused {
@@ -283,18 +257,18 @@ impl Refused {
     /// The decision that denied it; `None` if the store gave none.
     #[must_use]
     pub fn decision(&self) -> Option<&Decision> {
-        match &self.0.cause {
-            Why::Denied(decision) => Some(decision),
-            Why::Failed(_) => None,
+        match &self.0.refusal {
+            Refusal::Denied(_, decision) => Some(decision),
+            Refusal::Failed(_) | Refusal::Panicked(_) => None,
         }
     }
 
     /// Why the store gave no decision; `None` if it was denied.
     #[must_use]
     pub fn error(&self) -> Option<&StoreError> {
-        match &self.0.cause {
-            Why::Denied(_) => None,
-            Why::Failed(error) => Some(error),
+        match &self.0.refusal {
+            Refusal::Failed(Cause::Store(error, _)) => Some(error),
+            _ => None,
         }
     }
 
@@ -303,40 +277,80 @@ impl Refused {
     pub fn retry_after(&self) -> Option<Duration> {
         self.decision()?.retry_after()
     }
+
+    /// The answer that a layer of the path would give to a request with this head: that of the
+    /// [degrade callback](crate::Limits::degrade) or of the
+    /// [error callback](crate::Limits::on_error) of the [`Limits`](crate::Limits). Without one it is
+    /// the crate's own, in the form that the request expects: a problem document, or a gRPC
+    /// status. So the handshake of a WebSocket and a handler behind a layer answer alike.
+    ///
+    /// An error callback cannot admit what was refused already: where it
+    /// [proceeds](crate::callback::Recovery::Proceed), the answer is the crate's own, too.
+    ///
+    /// ```
+    /// use axum::extract::{Request, State};
+    /// use axum::response::Response;
+    /// use tidegate::Limits;
+    ///
+    /// async fn handshake(State(limits): State<Limits>, request: Request) -> Response {
+    ///     let (head, _) = request.into_parts();
+    ///     match limits.check("chat", "alice").await {
+    ///         Ok(_) => Response::default(),
+    ///         Err(refused) => refused.answer(head).await,
+    ///     }
+    /// }
+    /// # let _ = handshake;
+    /// ```
+    pub async fn answer(self, head: Parts) -> Response {
+        let Refusing {
+            rule,
+            refusal,
+            gate,
+        } = *self.0;
+        let grpc = grpc::content_type(&head.method, &head.headers).cloned();
+        let options = &gate.options;
+        let refusal = match (refusal, options.degrade.clone(), &options.on_error) {
+            (Refusal::Denied(take, decision), Some(callback), _) => {
+                return gate.degrade(callback, take, decision, head).await;
+            }
+            (Refusal::Failed(cause), _, Some(callback)) => {
+                match recover(&**callback, Failed::new(rule, head, cause.clone())).await {
+                    Ok(Recovery::Respond(response)) => return marked(response),
+                    Ok(Recovery::Proceed | Recovery::Propagate) => Refusal::Failed(cause),
+                    Err(panicked) => Refusal::Panicked(panicked),
+                }
+            }
+            (refusal, ..) => refusal,
+        };
+        gate.answer(refusal, grpc.as_ref())
+    }
 }
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let Refusing {
-            rule,
-            cause,
-            responder,
-        } = *self.0;
-        let refusal = match cause {
-            Why::Denied(decision) => Refusal::Denied(rule, decision),
-            Why::Failed(_) => Refusal::NoDecision,
-        };
-        responder.answer(refusal, None)
+        let Refusing { refusal, gate, .. } = *self.0;
+        gate.answer(refusal, None)
     }
 }
 
+/// Its text, and the error of the store.
 impl fmt::Debug for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused")
-            .field("path", &self.0.rule.path())
-            .field("cause", &self.0.cause)
-            .finish()
+        match self.error() {
+            Some(error) => write!(f, "{self}: {error:?}"),
+            None => fmt::Display::fmt(self, f),
+        }
     }
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.0.rule.path();
-        match (&self.0.cause, self.retry_after()) {
-            (Why::Failed(_), _) => write!(f, "the limit of {path} cannot be checked now"),
-            (Why::Denied(_), None) => write!(f, "the limit of {path} is used up"),
-            (Why::Denied(_), Some(wait)) => {
-                // Rounded up: asking earlier is in vain.
+        let path = self.rule().path();
+        match (self.decision(), self.retry_after()) {
+            (None, _) => write!(f, "the limit of {path} cannot be checked now"),
+            (Some(_), None) => write!(f, "the limit of {path} is used up"),
+            (Some(_), Some(wait)) => {
+                // Rounded up: an earlier question would be denied.
                 let seconds = wait.as_millis().div_ceil(1_000).max(1);
                 write!(f, "the limit of {path} is used up, again in {seconds} s")
             }

@@ -1,260 +1,246 @@
 //! The decision about a take. It knows nothing of HTTP.
 //!
 //! ```text
-//! take_first ── the store, once, and about the rule's candidate along with it
-//!     │
-//!   judge ──── no answer ──▶ Failed
-//!     │        allowed ────▶ Allowed
-//!     │        denied ─────▶ Denied, or it may wait
-//!     │
-//!    wait ──── sleeps until its retry-after, asks, judges
+//! decide ──── let through, or in shadow ──▶ Pass
+//!   │
+//!  ask ────── the store, once, and about the rule's candidate along with it
+//!   │
+//! judge ───── no answer ──▶ Failed
+//!   │         allowed ────▶ Allowed
+//!   │         denied ─────▶ Denied, or it may wait
+//!   │
+//!  wait ───── sleeps until its retry-after, or until units come back, and asks
 //! ```
 
 use std::future::{Future, poll_fn};
-use std::ops::ControlFlow::{self, Break, Continue};
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
+use super::gate::Gate;
+use super::outage::capabilities;
 use super::shadow_take::ShadowTake;
-use super::waiting::{WaitLimits, Waiter};
+use super::waiting::Waiter;
 use crate::callback::Cause;
 use crate::decision::{Decision, Source};
 use crate::error::StoreError;
-use crate::in_flight_counter::InFlightCounter;
-use crate::log_on_change::LogOnChange;
-use crate::metrics::RuleCounters;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, LateCharge, RefundQueue, Store, StoreFuture, Take, default_store};
+use crate::store::{Charge, LateCharge, Store, StoreFuture, Take};
 use crate::trace::{self, TakeSpan};
 
-/// Decides about takes by asking a store.
-#[derive(Clone)]
-pub(crate) struct Decider {
-    /// Empty until it is needed where nothing else was said: a memory store takes a while to make.
-    store: Arc<OnceLock<Arc<dyn Store>>>,
-    pub(super) counters: Arc<RuleCounters>,
-    pub(super) waiting: WaitLimits,
-    /// What candidates were charged is given back there.
-    pub(super) refunds: RefundQueue,
-    /// Takes of shadow rules that wait for an answer.
-    shadows: InFlightCounter,
-    log: Arc<StoreLog>,
-}
-
-/// What was logged about a store. Another store has failures of its own.
-#[derive(Default)]
-struct StoreLog {
-    failures: LogOnChange,
-    is_missing_fallback_logged: OnceLock<()>,
-}
-
-/// What the store's answer means for a take.
+/// What becomes of a take.
 ///
 /// A decision with a [failure](Decision::failure) was made by a fallback.
-pub(crate) enum Verdict {
-    Allowed(Charge),
+#[derive(Clone)]
+pub(crate) enum Outcome {
+    /// Nothing limits it. With what a shadow rule may have charged, if the response decides whether
+    /// that is given back.
+    Pass(Arc<Rule>, Option<Arc<LateCharge>>),
+    /// With the instant since when it has waited, if it has waited.
+    Allowed(Charge, Option<Instant>),
     Denied(Take, Decision),
+    /// It is admitted without a decision.
+    Proceed(Arc<Rule>, Cause),
     /// There is no decision.
     Failed(Arc<Rule>, Cause),
 }
 
-/// A denied take that is asked again later.
-pub(super) struct Waiting {
-    take: Take,
-    until: Instant,
-    waiter: Waiter,
-    candidate: Option<Arc<LateCharge>>,
+/// How far the decision about a take is.
+#[allow(clippy::large_enum_variant, reason = "a box would cost an allocation")]
+pub(super) enum Deciding {
+    Done(Outcome),
+    /// The store has not answered yet.
+    Asked(AskedTake, StoreFuture<Decision>),
+    /// It was denied, and is asked again later.
+    Waiting(WaitingTake),
 }
 
-/// A take about which a store was asked.
-pub(super) enum Begun {
-    /// The answer was there at once.
-    Judged(ControlFlow<Verdict, Waiting>),
-    Asked(Asked, StoreFuture<Decision>),
-}
-
-/// A take that waits for the store's answer.
-pub(super) struct Asked {
+/// A take about which the store was asked.
+pub(super) struct AskedTake {
     take: Take,
     /// When it was asked. `None` where no request may wait.
     at: Option<Instant>,
-    /// The waiter, if the request has waited already.
-    waiter: Option<Waiter>,
-    /// The candidate that is tried beside the rule.
-    candidate: Option<Box<Candidate>>,
+    wait: Wait,
+    /// What the candidate of the rule is charged.
+    candidate: Option<Arc<LateCharge>>,
+    /// The candidate's take, until that is counted.
+    shadow: Option<Box<ShadowTake>>,
     /// The span around the call of the store.
     span: TakeSpan,
 }
 
-/// A question about a candidate that was asked.
-struct Candidate {
-    /// What it was charged.
-    charge: Arc<LateCharge>,
-    /// Its take, until that is counted.
-    shadow: Option<ShadowTake>,
+/// Whether a take may wait, or has waited already.
+enum Wait {
+    /// It may, and has waited in an outer layer since this instant.
+    May(Option<Instant>),
+    Did(Waiter),
 }
 
-impl Decider {
-    pub(super) fn new() -> Self {
-        Self {
-            store: Arc::default(),
-            counters: Arc::default(),
-            waiting: WaitLimits::default(),
-            refunds: RefundQueue::default(),
-            shadows: InFlightCounter::default(),
-            log: Arc::default(),
+/// A denied take that is asked again later.
+pub(super) struct WaitingTake {
+    take: Take,
+    /// The denial, and when it was asked for.
+    decision: Decision,
+    at: Instant,
+    waiter: Waiter,
+    candidate: Option<Arc<LateCharge>>,
+}
+
+impl Outcome {
+    pub(super) fn rule(&self) -> &Arc<Rule> {
+        match self {
+            Self::Allowed(charge, _) => charge.take().rule(),
+            Self::Denied(take, _) => take.rule(),
+            Self::Pass(rule, _) | Self::Proceed(rule, _) | Self::Failed(rule, _) => rule,
         }
     }
 
-    /// Asks this store from now on.
-    pub(super) fn set_store(&mut self, store: Arc<dyn Store>) {
-        self.store = Arc::new(store.into());
-        self.refunds = RefundQueue::default();
-        self.log = Arc::default();
+    pub(super) fn decision(&self) -> Option<&Decision> {
+        match self {
+            Self::Allowed(charge, _) => Some(charge.decision()),
+            Self::Denied(_, decision) => Some(decision),
+            Self::Pass(..) | Self::Proceed(..) | Self::Failed(..) => None,
+        }
     }
+}
 
-    /// The store, if there is one already.
-    pub(super) fn known_store(&self) -> Option<&Arc<dyn Store>> {
-        self.store.get()
+impl Deciding {
+    /// The outcome, when it is there.
+    pub(super) async fn outcome(mut self, gate: &Arc<Gate>) -> Outcome {
+        loop {
+            self = match self {
+                Self::Done(outcome) => return outcome,
+                Self::Asked(asked, answer) => gate.answered(asked, answer).await,
+                Self::Waiting(waiting) => gate.wait(waiting).await,
+            };
+        }
     }
+}
 
-    /// The store, for whoever asks for it later.
-    pub(super) fn shared_store(&self) -> Arc<OnceLock<Arc<dyn Store>>> {
-        Arc::clone(&self.store)
-    }
-
-    pub(super) fn store(&self) -> &Arc<dyn Store> {
-        self.store.get_or_init(default_store)
-    }
-
-    /// Asks the store about a request that has just arrived, and about the candidate of its rule.
+impl Gate {
+    /// Decides about a take that has just arrived. An outer layer has let it wait since this
+    /// instant.
     #[inline]
-    pub(super) fn take_first(&self, take: Take) -> Begun {
+    pub(super) fn decide(&self, take: Take, since: Option<Instant>) -> Deciding {
+        if self.lets_through(&take) {
+            return Deciding::Done(Outcome::Pass(take.into_rule(), None));
+        }
+        if take.rule().is_shadow() {
+            let rule = Arc::clone(take.rule());
+            let charge = self.refunds_by_response(&rule);
+            let charge = charge.then(|| LateCharge::new(&self.refunds));
+            let shadow = ShadowTake::begin(self, take, charge.clone());
+            shadow.into_iter().for_each(ShadowTake::count);
+            return Deciding::Done(Outcome::Pass(rule, charge));
+        }
+        let wait = Wait::May(since);
         let candidate = take.rule().shadow().map(Arc::clone);
         let Some(candidate) = candidate.map(|candidate| take.under(candidate)) else {
-            return self.take(take, None, None);
+            return self.ask(take, wait, None);
         };
         let charge = LateCharge::new(&self.refunds);
-        let mut begun = self.take(take, None, Some(Arc::clone(&charge)));
-        // Both stand in the queue before a flight departs, unless one departs in between.
-        if let Some(shadow) = self.begin_shadow(candidate, Some(charge)) {
-            match &mut begun {
-                Begun::Judged(_) => shadow.count(),
-                Begun::Asked(asked, _) => {
-                    if let Some(candidate) = &mut asked.candidate {
-                        candidate.shadow = Some(shadow);
-                    }
-                }
-            }
+        let mut deciding = self.ask(take, wait, Some(Arc::clone(&charge)));
+        // Both are in the queue before a flight departs, unless one departs in between.
+        let shadow = ShadowTake::begin(self, candidate, Some(charge));
+        match &mut deciding {
+            Deciding::Asked(asked, _) => asked.shadow = shadow.map(Box::new),
+            _ => shadow.into_iter().for_each(ShadowTake::count),
         }
-        begun
+        deciding
     }
 
-    /// Asks the store about the take of a shadow rule, for whoever may give its charge back.
-    pub(super) fn take_in_shadow(&self, take: Take, charge: Option<Arc<LateCharge>>) {
-        if let Some(shadow) = self.begin_shadow(take, charge) {
-            shadow.count();
+    /// Whether an operator lets the key of this take through. Such a request is counted.
+    #[inline]
+    fn lets_through(&self, take: &Take) -> bool {
+        #[cfg(feature = "page")]
+        if self
+            .let_through
+            .as_ref()
+            .is_some_and(|it| it.contains(take))
+        {
+            self.counters.let_through();
+            return true;
         }
+        let _ = take;
+        false
     }
 
     /// Asks the store, once.
     #[inline]
-    fn take(
-        &self,
-        take: Take,
-        waiter: Option<Waiter>,
-        candidate: Option<Arc<LateCharge>>,
-    ) -> Begun {
+    fn ask(&self, mut take: Take, wait: Wait, candidate: Option<Arc<LateCharge>>) -> Deciding {
+        take.refunds = self.counters.open.refunds(take.count_name().hash());
         let at = self.waiting.now();
         let span = TakeSpan::new(take.rule().path(), || self.store().name());
-        let answer = span.in_scope(|| ask(self.store(), &take));
-        match answer.now() {
-            Ok(answer) => {
-                span.record_answer(&answer);
-                Begun::Judged(self.judge(take, at, waiter, candidate, answer))
-            }
-            Err(answer) => {
-                let asked = Asked {
-                    take,
-                    at,
-                    waiter,
-                    candidate: candidate.map(|charge| {
-                        let shadow = None;
-                        Box::new(Candidate { charge, shadow })
-                    }),
-                    span,
-                };
-                Begun::Asked(asked, answer)
-            }
+        let mut answer = span.in_scope(|| ask(self.store(), &take));
+        let asked = AskedTake {
+            take,
+            at,
+            wait,
+            candidate,
+            shadow: None,
+            span,
+        };
+        match answer.poll_now() {
+            Some(answer) => self.judge(asked, answer),
+            None => Deciding::Asked(asked, answer),
         }
     }
 
-    fn begin_shadow(&self, take: Take, charge: Option<Arc<LateCharge>>) -> Option<ShadowTake> {
-        let permit = self.shadows.try_acquire(ShadowTake::MAX_PENDING);
-        ShadowTake::begin(self.store(), take, &self.counters, permit, charge)
-    }
-
-    /// What an answer means that has to be waited for.
-    pub(super) async fn judge_later(
-        &self,
-        mut asked: Asked,
+    /// Waits for the answer of the store.
+    // No `async fn`: that would copy the take once more when it is polled first.
+    pub(super) fn answered(
+        self: &Arc<Self>,
+        mut asked: AskedTake,
         answer: StoreFuture<Decision>,
-    ) -> ControlFlow<Verdict, Waiting> {
-        let at = *asked.at.get_or_insert_with(Instant::now);
-        let mut answer = pin!(answer);
-        let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
-        self.counters.answered_after(at.elapsed());
-        let candidate = asked.candidate.map(|candidate| {
-            let Candidate { charge, shadow } = *candidate;
-            shadow.into_iter().for_each(ShadowTake::count);
-            charge
-        });
-        asked.span.record_answer(&answer);
-        self.judge(asked.take, Some(at), asked.waiter, candidate, answer)
+    ) -> impl Future<Output = Deciding> + Send + use<> {
+        let gate = Arc::clone(self);
+        async move {
+            let at = *asked.at.get_or_insert_with(Instant::now);
+            let mut answer = pin!(answer);
+            let answer = poll_fn(|cx| asked.span.in_scope(|| answer.as_mut().poll(cx))).await;
+            gate.counters.answered_after(at.elapsed());
+            if let Some(shadow) = asked.shadow.take() {
+                shadow.count();
+            }
+            gate.judge(asked, answer)
+        }
     }
 
-    /// Sleeps and asks again, until the take is allowed or may wait no longer. `None` if an operator
-    /// lets it through meanwhile.
-    pub(super) async fn wait(
-        &self,
-        mut waiting: Waiting,
-        is_let_through: impl Fn(&Take) -> bool,
-    ) -> Option<Verdict> {
-        loop {
-            sleep_until(waiting.until).await;
-            if is_let_through(&waiting.take) {
-                return None;
-            }
-            let take = waiting.take.repeat();
-            let judged = match self.take(take, Some(waiting.waiter), waiting.candidate) {
-                Begun::Judged(judged) => judged,
-                Begun::Asked(asked, answer) => self.judge_later(asked, answer).await,
-            };
-            match judged {
-                Break(verdict) => return Some(verdict),
-                Continue(later) => waiting = later,
-            }
+    /// Sleeps until a denied take may be asked about again, and asks, unless an operator lets it
+    /// through meanwhile.
+    async fn wait(&self, waiting: WaitingTake) -> Deciding {
+        let (take, decision, at) = (waiting.take, waiting.decision, waiting.at);
+        // Each question whether it is let through counts if it is.
+        let passes = AtomicBool::new(false);
+        let has_reason = || {
+            passes.store(self.lets_through(&take), Ordering::Relaxed);
+            passes.load(Ordering::Relaxed)
+        };
+        let may_ask = waiting.waiter.may_ask(at, &decision, has_reason).await;
+        if passes.into_inner() || self.lets_through(&take) {
+            return Deciding::Done(Outcome::Pass(take.into_rule(), None));
         }
+        if !may_ask {
+            let told = decision.aged_by(at.elapsed(), decision.source());
+            return Deciding::Done(Outcome::Denied(take, told));
+        }
+        let wait = Wait::Did(waiting.waiter);
+        self.ask(take.repeat(), wait, waiting.candidate)
     }
 
     /// What the store's answer means. A denied take that may wait is asked again later.
-    fn judge(
-        &self,
-        mut take: Take,
-        at: Option<Instant>,
-        mut waiter: Option<Waiter>,
-        candidate: Option<Arc<LateCharge>>,
-        answer: Result<Decision, StoreError>,
-    ) -> ControlFlow<Verdict, Waiting> {
+    fn judge(&self, asked: AskedTake, answer: Result<Decision, StoreError>) -> Deciding {
+        asked.span.record_answer(&answer);
+        let (mut take, candidate) = (asked.take, asked.candidate);
         self.log_answer(take.rule(), &answer);
         let decision = match answer {
             Ok(decision) => decision,
             Err(error) => {
                 self.counters.store_failed(error.kind());
                 let cause = Cause::Store(error, None);
-                return Break(Verdict::Failed(take.into_rule(), cause));
+                return Deciding::Done(Outcome::Failed(take.into_rule(), cause));
             }
         };
         if let Some(failure) = decision.failure() {
@@ -263,16 +249,31 @@ impl Decider {
         if decision.is_allowed() {
             let (store, counters) = (Arc::clone(self.store()), Arc::clone(&self.counters));
             take.set_failure(None);
-            let answer = Charge::decided(store, take, decision, counters, candidate);
-            return Break(Verdict::Allowed(answer));
+            let charge = Charge::decided(store, take, decision, counters, candidate);
+            // Before it ceases to wait: those behind it may hope for what it was granted.
+            let charge = match self.waiting.is_on() {
+                true => charge.opened(),
+                false => charge,
+            };
+            let waited_since = match asked.wait {
+                Wait::May(_) => None,
+                Wait::Did(waiter) => {
+                    waiter.granted();
+                    Some(waiter.since)
+                }
+            };
+            return Deciding::Done(Outcome::Allowed(charge, waited_since));
         }
-        let limits = &self.waiting;
-        let wake = limits.wake_at(at, &take, &mut waiter, &decision, &self.counters);
-        match wake.zip(waiter) {
-            None => Break(Verdict::Denied(take, decision)),
-            Some((until, waiter)) => Continue(Waiting {
+        let waiter = match asked.wait {
+            Wait::Did(waiter) => Some(waiter),
+            Wait::May(since) => self.waiter(asked.at, since, &take, &decision),
+        };
+        match waiter.zip(asked.at) {
+            None => Deciding::Done(Outcome::Denied(take, decision)),
+            Some((waiter, at)) => Deciding::Waiting(WaitingTake {
                 take,
-                until,
+                decision,
+                at,
                 waiter,
                 candidate,
             }),
@@ -282,6 +283,14 @@ impl Decider {
     /// Logs that decisions begin to fail, and that they are made again: only the changes.
     fn log_answer(&self, rule: &Rule, answer: &Result<Decision, StoreError>) {
         let path = rule.path();
+        if !answer.as_ref().is_ok_and(|decision| decision.is_late) {
+            self.log.lags.worked();
+        } else {
+            self.counters.lagged();
+            if self.log.lags.failed() {
+                trace::event!(warn: path, "lag: this process read the answer of the store late");
+            }
+        }
         match answer {
             // A cached denial does not mean that the store answers again.
             Ok(decision) if decision.source() == Source::Cache => {}
@@ -289,14 +298,14 @@ impl Decider {
                 trace::event!(warn: path, "the store decides again");
             }
             Err(error) if self.log.failures.failed() => {
-                let error = error.to_string();
-                trace::event!(warn: path, error, "no decisions: the error callbacks answer");
+                let (kind, error) = (error.kind().name(), error.to_string());
+                trace::event!(warn: path, kind, error, "no decisions: the error callbacks answer");
             }
             Ok(_) | Err(_) => {}
         }
         let wants_fallback = rule.on_error() == Some(OnError::Fallback);
-        if answer.is_err() && wants_fallback && !self.store().has_fallback() {
-            self.log.is_missing_fallback_logged.get_or_init(|| {
+        if answer.is_err() && wants_fallback && !self.capabilities().has_fallback {
+            self.log.missing_fallback.get_or_init(|| {
                 trace::event!(warn: path, "the rule says \"fallback\", but its store has none");
             });
         }
@@ -307,7 +316,9 @@ impl Decider {
 /// it has a fallback.
 pub(super) fn ask(store: &Arc<dyn Store>, take: &Take) -> StoreFuture<Decision> {
     match take.failure() {
-        Some(failure) if !store.has_fallback() => StoreFuture::ready(Err(failure.clone())),
+        Some(failure) if !capabilities(store).has_fallback => {
+            StoreFuture::ready(Err(failure.clone()))
+        }
         _ => store.take(take),
     }
 }

@@ -1,11 +1,10 @@
 use std::cmp::Reverse;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use smallvec::SmallVec;
 
-use super::action::WriteFields;
 use crate::decision::{Decision, QuotaState};
 use crate::rule::{Policy, Rule};
 
@@ -37,14 +36,23 @@ pub enum Headers {
     /// [draft-ietf-httpapi-ratelimit-headers-11](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/),
     /// with an item for each quota. The default.
     ///
-    /// `t` is when the quota is replenished, on a denial not later than `Retry-After`. Layers
-    /// within one another each add their items. A window that is not a whole number of seconds is
-    /// left out of the policy.
+    /// `r` is the number of units that remain, and `t` the seconds for which they are meant: a
+    /// client that spreads them over `t` is not denied, if nobody else asks, and sends no faster
+    /// than `max` units per window. `t` is rounded up, and never 0. It is the longer of two times:
+    /// the one in which `r` units come at the quota's rate, for an untouched quota the window, and
+    /// the one until all units are back, under [`Algorithm::Gcra`](crate::Algorithm::Gcra) until
+    /// one more is.
+    ///
+    /// On a denial `t` is never later than `Retry-After`: for a quota that denied, it ends with it
+    /// at the latest, and for another quota it is left out if it would be later. Layers within one
+    /// another each add their items. A window that is not a whole number of seconds is left out of
+    /// the policy.
     #[default]
     Draft11,
     /// The same fields as draft 7 had them, for the tightest quota of all layers: `limit=100,
     /// remaining=50, reset=5`. That is the one with the fewest units left; of several, the one that
-    /// is replenished last.
+    /// is replenished last. `reset` is when all of its units are back, 0 if they are, and on a
+    /// denial not later than `Retry-After`.
     Draft7,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (in seconds from now), for the tightest
     /// quota of all layers.
@@ -54,30 +62,38 @@ pub enum Headers {
 }
 
 impl Headers {
-    pub(super) fn writer(self) -> WriteFields {
-        match self {
-            Self::Draft11 => writer(draft_11),
-            Self::Draft7 => writer(draft_7),
-            Self::Legacy => writer(legacy),
-            Self::None => writer(|_, _, _| ()),
-        }
+    pub(crate) fn writer(self) -> WriteFields {
+        WriteFields(match self {
+            Self::Draft11 => draft_11,
+            Self::Draft7 => draft_7,
+            Self::Legacy => legacy,
+            Self::None => |_, _, _| (),
+        })
     }
 }
 
-/// Writes these fields, unless the store's decision tells nothing about the quotas, and
-/// `Retry-After`, unless an inner layer has set it.
-fn writer(
-    fields: impl Fn(&Rule, &Decision, &mut HeaderMap) + Send + Sync + 'static,
-) -> WriteFields {
-    Arc::new(move |rule, decision, to| {
+/// Writes what a decision tells about the quotas into the header fields of a response.
+#[derive(Clone, Copy)]
+pub(crate) struct WriteFields(pub(crate) fn(&Rule, &Decision, &mut HeaderMap));
+
+impl WriteFields {
+    /// Writes these fields, unless the store's decision tells nothing about the quotas, and
+    /// `Retry-After`, unless it is set already.
+    pub(super) fn write(self, rule: &Rule, decision: &Decision, to: &mut HeaderMap) {
         if !decision.quotas().is_empty() {
-            fields(rule, decision, to);
+            self.0(rule, decision, to);
         }
         if let Some(retry_after) = decision.retry_after() {
             let seconds = number(whole_seconds(retry_after));
             to.entry(RETRY_AFTER).or_insert(seconds);
         }
-    })
+    }
+}
+
+impl Default for WriteFields {
+    fn default() -> Self {
+        Headers::default().writer()
+    }
 }
 
 /// A list of the structured field `RateLimit-Policy`: `"getId";q=5;w=10`.
@@ -98,83 +114,71 @@ fn policy_list(policies: &[Policy]) -> HeaderValue {
 
 /// One item for each quota: `"getId";r=4;t=10`. Items are appended, so that nested layers add up.
 fn draft_11(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
-    let quotas = || {
-        let quotas = rule.policies().iter().zip(decision.quotas());
-        quotas.map(|(policy, state)| (policy.name(), state.remaining(), reset(state, decision)))
-    };
-    let length = |(name, remaining, reset): (&str, _, _)| {
-        name.len() + "\"\";r=;t=,".len() + digits(remaining) + digits(reset)
-    };
-    // Exactly as long as needed: such a vector becomes a field value without being copied.
-    let length = quotas().map(length).sum::<usize>();
-    let mut items = Vec::with_capacity(length.saturating_sub(1));
-    let mut number = itoa::Buffer::new();
-    for (name, remaining, reset) in quotas() {
-        if !items.is_empty() {
-            items.push(b',');
-        }
-        items.push(b'"');
-        items.extend_from_slice(name.as_bytes());
-        items.extend_from_slice(b"\";r=");
-        items.extend_from_slice(number.format(remaining).as_bytes());
-        items.extend_from_slice(b";t=");
-        items.extend_from_slice(number.format(reset).as_bytes());
+    let (mut items, mut length) = (SmallVec::<[_; 4]>::new(), 0);
+    for (policy, state) in rule.policies().iter().zip(decision.quotas()) {
+        let (name, remaining) = (policy.name(), state.remaining());
+        let window = effective_window(rule, policy, state, decision);
+        length += "\"\";r=,".len() + name.len() + digits(remaining);
+        length += window.map_or(0, |window| ";t=".len() + digits(window));
+        items.push((name, remaining, window));
     }
-    let policies = rule
-        .texts()
-        .field
-        .get_or_init(|| policy_list(rule.policies()));
+    // Exactly as long as needed: such a vector becomes the field's value without being copied.
+    let mut list = Vec::with_capacity(length.saturating_sub(1));
+    let mut number = itoa::Buffer::new();
+    for &(name, remaining, window) in &items {
+        if !list.is_empty() {
+            list.push(b',');
+        }
+        list.push(b'"');
+        list.extend_from_slice(name.as_bytes());
+        list.extend_from_slice(b"\";r=");
+        list.extend_from_slice(number.format(remaining).as_bytes());
+        if let Some(window) = window {
+            list.extend_from_slice(b";t=");
+            list.extend_from_slice(number.format(window).as_bytes());
+        }
+    }
+    let policies = &rule.texts().field;
+    let policies = policies.get_or_init(|| policy_list(rule.policies()));
     headers.append(RATELIMIT_POLICY, policies.clone());
-    let items = HeaderValue::from_maybe_shared(Bytes::from(items)).expect(PRINTABLE);
-    headers.append(RATELIMIT, items);
+    let list = HeaderValue::from_maybe_shared(Bytes::from(list)).expect(PRINTABLE);
+    headers.append(RATELIMIT, list);
 }
 
 fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// The tightest quota: `limit=5, remaining=4, reset=10`.
-fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
-    let Some((tightest, state)) = tightest(rule, decision) else {
-        return;
-    };
-    let (limit, remaining) = (tightest.quota().max(), state.remaining());
-    let reset = reset(state, decision);
-    let inner = headers.get(RATELIMIT).map(|field| {
-        let numbers = field
-            .to_str()
-            .ok()?
-            .split(", ")
-            .map(|item| item.split_once('='));
-        let number = |name| {
-            numbers
-                .clone()
-                .flatten()
-                .find(|item| item.0 == name)?
-                .1
-                .parse()
-                .ok()
-        };
-        Some((number("remaining")?, number("reset")?))
-    });
-    if !is_tighter((remaining, reset), inner) {
-        return;
-    }
-    let policies: Vec<_> = rule.policies().iter().map(draft_7_policy).collect();
-    let limit = format!("limit={limit}, remaining={remaining}, reset={reset}");
-    headers.insert(RATELIMIT_POLICY, value(policies.join(", ").as_bytes()));
-    headers.insert(RATELIMIT, value(limit.as_bytes()));
+/// The effective window of a quota in seconds. On a denial it ends with `Retry-After` at the
+/// latest; a quota that did not deny, and whose window is longer, has none.
+fn effective_window(
+    rule: &Rule,
+    policy: &Policy,
+    state: &QuotaState,
+    decision: &Decision,
+) -> Option<u64> {
+    let algorithm = rule.algorithm().algorithm();
+    let window = algorithm.effective_window(&policy.quota(), state);
+    let window = whole_seconds(Duration::from_micros(window));
+    let end = decision.retry_after().map_or(window, whole_seconds);
+    (state.is_exceeded() || window <= end).then_some(window.min(end))
 }
 
-/// Whether the units left and the seconds until the quota is replenished are a tighter limit than
-/// those of an inner layer, `Some(None)` if its fields cannot be read.
-fn is_tighter((left, reset): (u64, u64), inner: Option<Option<(u64, u64)>>) -> bool {
-    match inner {
-        None => true,
-        Some(None) => false,
-        Some(Some((inner_left, inner_reset))) => {
-            (left, Reverse(reset)) < (inner_left, Reverse(inner_reset))
-        }
+/// The tightest quota: `limit=5, remaining=4, reset=10`.
+fn draft_7(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
+    let inner = headers.get(RATELIMIT).map(|field| {
+        let field = field.to_str().ok()?;
+        let number = |name: &str| {
+            let mut items = field.split(", ");
+            items.find_map(|item| item.strip_prefix(name)?.parse().ok())
+        };
+        Some((number("remaining=")?, number("reset=")?))
+    });
+    if let Some((limit, remaining, reset)) = tightest(rule, decision, inner) {
+        let policies: Vec<_> = rule.policies().iter().map(draft_7_policy).collect();
+        let limit = format!("limit={limit}, remaining={remaining}, reset={reset}");
+        headers.insert(RATELIMIT_POLICY, value(policies.join(", ").as_bytes()));
+        headers.insert(RATELIMIT, value(limit.as_bytes()));
     }
 }
 
@@ -188,30 +192,35 @@ fn draft_7_policy(policy: &Policy) -> String {
 
 /// The tightest quota in three fields, one number each.
 fn legacy(rule: &Rule, decision: &Decision, headers: &mut HeaderMap) {
-    let Some((tightest, state)) = tightest(rule, decision) else {
-        return;
-    };
-    let (remaining, reset) = (state.remaining(), reset(state, decision));
     let inner = headers.contains_key(X_REMAINING).then(|| {
         let number = |name| headers.get(name)?.to_str().ok()?.parse().ok();
         Some((number(X_REMAINING)?, number(X_RESET)?))
     });
-    if !is_tighter((remaining, reset), inner) {
-        return;
-    }
-    for (name, value) in [
-        (X_LIMIT, tightest.quota().max()),
-        (X_REMAINING, remaining),
-        (X_RESET, reset),
-    ] {
-        headers.insert(name, number(value));
+    if let Some((limit, remaining, reset)) = tightest(rule, decision, inner) {
+        headers.insert(X_LIMIT, number(limit));
+        headers.insert(X_REMAINING, number(remaining));
+        headers.insert(X_RESET, number(reset));
     }
 }
 
-/// The quota with the fewest units left; of several, the one that is replenished last.
-fn tightest<'a>(rule: &'a Rule, decision: &'a Decision) -> Option<(&'a Policy, &'a QuotaState)> {
+/// The max of the quota with the fewest units left, these units, and the seconds until it is
+/// replenished; of several quotas, the one that is replenished last. `None` if the limit of an inner
+/// layer is as tight, or if its fields cannot be read, which is `Some(None)`.
+fn tightest(
+    rule: &Rule,
+    decision: &Decision,
+    inner: Option<Option<(u64, u64)>>,
+) -> Option<(u64, u64, u64)> {
     let quotas = rule.policies().iter().zip(decision.quotas());
-    quotas.min_by_key(|(_, state)| (state.remaining(), Reverse(state.reset_after())))
+    let order = |state: &QuotaState| (state.remaining(), Reverse(state.reset_after()));
+    let (policy, state) = quotas.min_by_key(|(_, state)| order(state))?;
+    let (left, reset) = (state.remaining(), reset(state, decision));
+    let is_tighter = inner.is_none_or(|inner| {
+        inner.is_some_and(|(inner_left, inner_reset)| {
+            (left, Reverse(reset)) < (inner_left, Reverse(inner_reset))
+        })
+    });
+    is_tighter.then(|| (policy.quota().max(), left, reset))
 }
 
 /// When to look again, in seconds: never later than `Retry-After`, and 0 for a quota that is whole.

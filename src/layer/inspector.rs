@@ -1,12 +1,17 @@
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use http::HeaderMap;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::rule::WeakRules;
+use super::gate::{Gate, RuleSource};
+use crate::callback::caught;
+use crate::key::KeyExtractor;
+use crate::rule::{Rule, SharedRules, WeakRules};
+use crate::store::Store;
 use crate::sync::lock;
 use crate::warning::{Warning, WarningKind};
 
@@ -48,33 +53,24 @@ impl Warnings {
 
     /// Notes the first request. When the application has started, it is logged which of these
     /// rules no layer uses.
-    fn begin(self: &Arc<Self>, rules: Option<WeakRules>) {
-        let mut is_first = false;
-        self.first_request.get_or_init(|| {
-            is_first = true;
-            Instant::now()
-        });
-        let Some(rules) = rules.filter(|_| is_first) else {
+    fn begin(self: &Arc<Self>, rules: WeakRules) {
+        if self.first_request.set(Instant::now()).is_err() {
             return;
-        };
+        }
         let warnings = Arc::downgrade(self);
         if let Ok(runtime) = Handle::try_current() {
             let task = runtime.spawn(async move {
                 sleep(Self::STARTED_AFTER).await;
-                if let Some(warnings) = warnings.upgrade() {
+                if let Some((warnings, rules)) = warnings.upgrade().zip(rules.upgrade()) {
                     warnings.log_unused(&rules);
                 }
             });
             let _ = self.task.set(task.abort_handle());
         }
     }
-}
 
-impl Warnings {
-    fn log_unused(&self, rules: &WeakRules) {
-        let rules = rules.upgrade();
-        let paths = rules.map(|rules| rules.paths_without_layer());
-        for path in paths.unwrap_or_default() {
+    fn log_unused(&self, rules: &SharedRules) {
+        for path in rules.paths_without_layer() {
             self.add(Warning::new(WarningKind::UnusedRule).about(&path));
         }
     }
@@ -88,49 +84,61 @@ impl Drop for Warnings {
     }
 }
 
-/// Decides which requests of a layer are looked at for mistakes in the set-up.
-#[derive(Debug, Default)]
-pub(crate) struct Inspector {
-    requests: AtomicU32,
-    pub(crate) warnings: Arc<Warnings>,
-}
+/// The first requests of a layer, which are all looked at for mistakes in the set-up.
+const ALL: u32 = 100;
+/// From then on one of so many is,
+const EVERY: u32 = 64;
+/// and none after so many.
+const LAST: u32 = 10_000;
 
-impl Inspector {
-    /// The first requests, which are all looked at.
-    const ALL: u32 = 100;
-    /// From then on one of so many is,
-    const EVERY: u32 = 64;
-    /// and none after so many.
-    const LAST: u32 = 10_000;
-
-    pub(crate) fn new(warnings: &Arc<Warnings>) -> Self {
-        Self {
-            requests: AtomicU32::new(0),
-            warnings: Arc::clone(warnings),
-        }
-    }
-
-    /// Whether to look at the request that has just arrived.
+impl Gate {
+    /// Looks for mistakes in the set-up that a request with these fields shows, if it is one of the
+    /// first requests. Code that asks without a request has no fields.
     #[inline]
-    pub(crate) fn is_due(&self, rules: impl FnOnce() -> Option<WeakRules>) -> bool {
-        self.requests.load(Ordering::Relaxed) < Self::LAST && self.is_due_among_first(rules)
+    pub(super) fn inspect(&self, rule: &Rule, fields: Option<&HeaderMap>) {
+        if self.inspected.load(Ordering::Relaxed) < LAST {
+            self.inspect_first(rule, fields);
+        }
     }
 
     #[cold]
-    fn is_due_among_first(&self, rules: impl FnOnce() -> Option<WeakRules>) -> bool {
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        if number == 0 {
-            self.warnings.begin(rules());
-            return true;
+    fn inspect_first(&self, rule: &Rule, fields: Option<&HeaderMap>) {
+        let warnings = &self.warnings;
+        let number = self.inspected.fetch_add(1, Ordering::Relaxed);
+        if number >= ALL && !number.is_multiple_of(EVERY) {
+            return;
         }
-        let is_due = number < Self::ALL || number.is_multiple_of(Self::EVERY);
-        // The runtime that waited may have ended.
-        if is_due
-            && self.warnings.has_started()
-            && let Some(rules) = rules()
-        {
-            self.warnings.log_unused(&rules);
+        match &self.rule {
+            RuleSource::Named { rules, .. } if number == 0 => warnings.begin(rules.downgrade()),
+            // The runtime that waited may have ended.
+            RuleSource::Named { rules, .. } if warnings.has_started() => warnings.log_unused(rules),
+            RuleSource::Named { .. } | RuleSource::Fixed(_) => {}
         }
-        is_due
+        let extractor = self.options.extractor(rule);
+        let warning = |(extractor, fields): (&dyn KeyExtractor, _)| {
+            let found = caught("key extractor", rule.path(), || extractor.warning(fields));
+            found.ok().flatten()
+        };
+        let of_key = extractor.zip(fields).and_then(warning);
+        let exemptions = rule.exemptions().zip(fields);
+        let of_exemptions = exemptions.and_then(|(it, fields)| it.warning(fields));
+        let of_log = rule
+            .has_large_log()
+            .then(|| Warning::named(WarningKind::LargeLog, "max"));
+        let is_unused = rule.lease().is_some() && !self.capabilities().has_leases;
+        let of_lease = is_unused.then(|| Warning::new(WarningKind::UnusedLease));
+        let is_check = fields.is_none() && rule.outcomes().is_some();
+        let of_check = is_check.then(|| Warning::named(WarningKind::OutcomeOfCheck, "refund-on"));
+        let found = [of_key, of_exemptions, of_log, of_lease, of_check];
+        for found in found.into_iter().flatten() {
+            warnings.add(found.about(rule.path()));
+        }
+        // The store logs by itself what it finds later.
+        let condition = caught("store", rule.path(), || self.store().condition());
+        for found in condition.map(|it| it.warnings).unwrap_or_default() {
+            if found.kind == WarningKind::DefaultPrefix {
+                warnings.add(found);
+            }
+        }
     }
 }

@@ -51,31 +51,41 @@
 
 // The way of a request:
 //
-//     RateLimit::call           rate_limit.rs        from top to bottom
-//       Settings::rule          settings.rs          no rule: the inner service is called
-//       Settings::take_for      settings.rs          exemption, key and cost, from the head
-//       Decider::take_first     decide.rs            asks the store, and waits: a `Verdict`
-//       Responder::act          responder.rs         what the verdict means: an `Action`
+//     RateLimit::call           rate_limit.rs        the service
+//       Gate::enter             gate.rs              the rule; no rule: the inner service is called
+//         Gate::take_for        gate.rs              exemption, key, cost and quotas, from the head
+//         Gate::decide          decide.rs            asks the store, and waits: an `Outcome`
+//         Gate::act             responder.rs         counts it, and says what it means: an `Action`
 //     ResponseFuture::poll      response_future.rs   does it: the inner service, a callback, a response
-//       Admission::finish       action.rs            the response: gives back by the outcome, and fields
+//       Admission::finish       action.rs            the response: gives back by it, and fields
 //
-// The layer of the locks has a `Responder` and a `ResponseFuture`, too. The inner service is called
-// only after the verdict, and only the instance that was polled ready.
+// A `Gate` owns what a path's requests share; `Check` decides by one, too. What the application
+// says about its requests are the gate's `Options` (options.rs). Beside these steps:
+//
+//     inspector.rs              looks for mistakes in the set-up
+//     outage.rs                 a store that failed an outer layer is not asked again
+//     shadow_take.rs            takes whose answers deny nothing
+//     waiting.rs                how long a denied request waits
+//     outcome.rs                what is given back by the response
+//     headers.rs                the fields of responses
+//
+// The layer of the locks has a `Gate` without a store, and a `ResponseFuture`. The inner service is
+// called only after the outcome is known, and only the instance that was polled ready.
 mod action;
 mod check;
 mod decide;
-mod defaults;
+mod gate;
 pub(crate) mod headers;
 mod inspector;
 #[cfg(feature = "page")]
-mod keys_let_through;
+mod let_through_keys;
+mod options;
 mod outage;
 mod outcome;
 mod rate_limit;
 pub(crate) mod rate_limit_layer;
 mod responder;
 mod response_future;
-mod settings;
 mod shadow_take;
 mod waiting;
 
@@ -83,15 +93,17 @@ mod waiting;
 pub(crate) use action::Action;
 pub use check::{Admitted, Check, Peek, Refused};
 #[cfg(feature = "lock")]
-pub(crate) use decide::Verdict;
-pub(crate) use defaults::Defaults;
+pub(crate) use decide::Outcome;
+pub(crate) use gate::Gate;
+#[cfg(feature = "lock")]
+pub(crate) use gate::RuleSource;
 pub use headers::Headers;
+#[cfg(feature = "lock")]
+pub(crate) use headers::WriteFields;
 pub(crate) use inspector::Warnings;
 #[cfg(feature = "page")]
-pub(crate) use keys_let_through::KeysLetThrough;
+pub(crate) use let_through_keys::LetThroughKeys;
+pub(crate) use options::Options;
 pub use rate_limit::RateLimit;
 pub use rate_limit_layer::RateLimitLayer;
-#[cfg(feature = "lock")]
-pub(crate) use responder::Responder;
 pub use response_future::ResponseFuture;
-pub(crate) use settings::Settings;

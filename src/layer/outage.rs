@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::callback::caught;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::Store;
+use crate::store::capabilities::{Capabilities, DEFAULT_TIMEOUT, ServerId};
 
 /// The stores that gave no decision to the outer layers of a request, in its extensions.
 ///
@@ -18,17 +19,13 @@ struct Outages(Vec<Outage>);
 /// A store that gave no decision to a layer.
 #[derive(Debug, Clone)]
 pub(super) struct Outage {
-    /// The store's name, and where it is in memory.
-    store: (String, usize),
+    store: StoreId,
     error: StoreError,
     /// Until then the store is not asked again.
     until: Instant,
 }
 
 impl Outage {
-    /// For a store whose time-out was not set: the default of a `RedisStore`.
-    const DEFAULT: Duration = Duration::from_millis(50);
-
     /// The outage that shows in this error, which has just happened.
     pub(super) fn of(store: &Arc<dyn Store>, error: &StoreError) -> Option<Self> {
         let is_outage = matches!(
@@ -38,11 +35,9 @@ impl Outage {
         if !is_outage {
             return None;
         }
-        let asked = caught("store", "", || (named(store), store.answers_within()));
-        let (store, patience) = asked.ok()?;
-        let patience = patience.unwrap_or(Self::DEFAULT);
+        let patience = capabilities(store).timeout.unwrap_or(DEFAULT_TIMEOUT);
         Some(Self {
-            store,
+            store: StoreId::of(store),
             error: error.clone(),
             until: Instant::now() + patience.min(Duration::from_secs(60)),
         })
@@ -53,7 +48,7 @@ impl Outage {
         let now = Instant::now();
         let Outages(known) = request.get_or_insert_default();
         known.retain(|outage| outage.until > now);
-        if !known.iter().any(|outage| outage.is_of(&self.store)) {
+        if known.iter().all(|outage| outage.store != self.store) {
             known.push(self);
         }
     }
@@ -62,20 +57,29 @@ impl Outage {
     #[inline]
     pub(super) fn known(request: &Extensions, store: &Arc<dyn Store>) -> Option<StoreError> {
         let Outages(known) = request.get()?;
-        let store = caught("store", "", || named(store)).ok()?;
+        let store = StoreId::of(store);
         let (mut known, now) = (known.iter(), Instant::now());
-        let outage = known.find(|outage| outage.until > now && outage.is_of(&store));
+        let outage = known.find(|outage| outage.until > now && outage.store == store);
         outage.map(|outage| outage.error.clone())
-    }
-
-    /// Whether it is of this store, or of another handle to the same server.
-    fn is_of(&self, store: &(String, usize)) -> bool {
-        // As the addresses of this crate are shown.
-        let is_address = || store.0.starts_with("redis ");
-        self.store.1 == store.1 || (self.store.0 == store.0 && is_address())
     }
 }
 
-fn named(store: &Arc<dyn Store>) -> (String, usize) {
-    (store.name(), Arc::as_ptr(store).addr())
+/// What a store can do; nothing special if it panics about that.
+pub(super) fn capabilities(store: &Arc<dyn Store>) -> Capabilities {
+    caught("store", "", || store.capabilities()).unwrap_or_default()
+}
+
+/// Tells stores apart: all handles to one server are one store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum StoreId {
+    Server(ServerId),
+    /// The address in memory of a store that no other one shares its counts with.
+    Alone(usize),
+}
+
+impl StoreId {
+    fn of(store: &Arc<dyn Store>) -> Self {
+        let alone = || Self::Alone(Arc::as_ptr(store).addr());
+        capabilities(store).server.map_or_else(alone, Self::Server)
+    }
 }

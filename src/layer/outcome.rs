@@ -1,44 +1,29 @@
-use std::sync::{Arc, OnceLock};
-
 use http::header::HeaderName;
 use http::{StatusCode, response};
 
 use super::action::Admission;
-use super::inspector::Warnings;
+use super::gate::Gate;
 use crate::callback::caught;
 use crate::rule::{Outcomes, Rule};
-use crate::store::{LayerResponse, RefundQueue};
+use crate::store::LayerResponse;
 use crate::warning::{Warning, WarningKind};
-
-/// What a layer gives back by the outcomes of its requests.
-#[derive(Clone, Default)]
-pub(crate) struct OutcomeRefunds {
-    /// Beside what the rule says.
-    pub(super) condition: Option<Arc<RefundIf>>,
-    pub(super) queue: RefundQueue,
-    pub(super) warnings: Arc<Warnings>,
-    /// Whether it was said that a status in trailers comes too late.
-    are_trailers_told: Arc<OnceLock<()>>,
-}
-
-/// Whether the charge of a request with this response is given back.
-pub(super) type RefundIf = dyn Fn(&response::Parts) -> bool + Send + Sync;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-impl OutcomeRefunds {
-    /// Whether the outcome of a request under this rule matters.
-    pub(super) fn apply_to(&self, rule: &Rule) -> bool {
-        self.condition.is_some() || rule.outcomes().is_some()
+// What a layer gives back by the responses to its requests.
+impl Gate {
+    /// Whether the response to a request under this rule matters.
+    pub(super) fn refunds_by_response(&self, rule: &Rule) -> bool {
+        self.options.refund_if.is_some() || rule.outcomes().is_some()
     }
 
-    /// Gives back what a request with this response was charged, if the outcome says so.
-    pub(super) fn settle(&self, admitted: &Admission, response: &response::Parts) {
+    /// Gives back what a request with this response was charged, if the response says so.
+    pub(super) fn refund_by(&self, admitted: &Admission, response: &response::Parts) {
         if !self.want_refund(admitted, response) {
             return;
         }
         if let Some(charge) = &admitted.answer {
-            self.queue.give_back(charge, 0);
+            self.refunds.give_back(charge, 0);
         }
         if let Some(charge) = &admitted.shadow {
             charge.give_back(0);
@@ -49,21 +34,24 @@ impl OutcomeRefunds {
         let rule = &admitted.rule;
         let outcomes = rule.outcomes();
         outcomes.is_some_and(|outcomes| self.is_among(outcomes, admitted, response))
-            || self.condition.as_ref().is_some_and(|condition| {
+            || self.options.refund_if.as_ref().is_some_and(|condition| {
                 caught("refund condition", rule.path(), || condition(response)).unwrap_or(false)
             })
     }
 
     /// Whether the response is among the outcomes of the rule. What a layer of this crate has
-    /// answered says nothing of the handler, which has not been called.
+    /// answered says nothing of the handler, which has not been called; but a denial of the same
+    /// `Limits` gives back what the layers around it have charged.
     fn is_among(
         &self,
         outcomes: &Outcomes,
         admitted: &Admission,
         response: &response::Parts,
     ) -> bool {
-        if response.extensions.get::<LayerResponse>().is_some() {
-            return false;
+        if let Some(LayerResponse(denial)) = response.extensions.get() {
+            return denial
+                .as_ref()
+                .is_some_and(|it| it.refunds.is(&self.refunds));
         }
         if !admitted.is_grpc {
             return outcomes.contain_http(response.status);
@@ -80,7 +68,7 @@ impl OutcomeRefunds {
     }
 
     fn warn_of_trailers(&self, rule: &Rule) {
-        self.are_trailers_told.get_or_init(|| {
+        self.log.trailers.get_or_init(|| {
             let warning = Warning::named(WarningKind::GrpcStatusInTrailers, "refund-on");
             self.warnings.add(warning.about(rule.path()));
         });

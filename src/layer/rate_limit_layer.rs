@@ -7,9 +7,8 @@ use http::request::Parts;
 use http::response;
 use tower_layer::Layer;
 
-use super::decide::Decider;
-use super::responder::Responder;
-use super::settings::{RuleSource, Settings};
+use super::gate::{Gate, RuleSource};
+use super::options::Options;
 use super::{Headers, RateLimit};
 use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
 use crate::error::KeyError;
@@ -40,7 +39,7 @@ use crate::store::{Store, shared};
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing until something is wrapped in it"]
 pub struct RateLimitLayer {
-    settings: Arc<Settings>,
+    gate: Arc<Gate>,
 }
 
 impl RateLimitLayer {
@@ -61,7 +60,7 @@ impl RateLimitLayer {
 
     /// Limits what the rule says.
     pub fn from_rule(rule: Rule) -> Self {
-        Self::of(RuleSource::Fixed(Arc::new(rule)))
+        Self::of(Gate::new(RuleSource::Fixed(Arc::new(rule))))
     }
 
     /// Limits `path` as the rules say at each request; not at all while they have no rule for it.
@@ -72,32 +71,20 @@ impl RateLimitLayer {
     pub fn from_rules(rules: &SharedRules, path: &str, store: impl Store) -> Self {
         assert!(!path.is_empty(), "the path is empty");
         rules.mark_used(path);
-        let rules = rules.clone();
-        let path = path.into();
-        Self::of(RuleSource::Named { rules, path }).store(store)
+        Self::of(Gate::named(rules, path)).store(store)
     }
 
-    /// A layer of [`Limits`](crate::Limits).
-    pub(crate) const fn of_limits(settings: Arc<Settings>) -> Self {
-        Self { settings }
-    }
-
-    fn of(rule: RuleSource) -> Self {
-        let settings = Arc::new(Settings::new(rule));
-        Self { settings }
+    pub(crate) fn of(gate: Gate) -> Self {
+        let gate = Arc::new(gate);
+        Self { gate }
     }
 
     /// Where the counts are kept: a store, or an `Arc` of one that others use, too.
     /// Default: a [`MemoryStore`](crate::MemoryStore) of this layer's own, which all its clones and
     /// services share. With debug assertions the default store reads tokio's clock, so that tests
     /// may pause time.
-    pub fn store(mut self, store: impl Store) -> Self {
-        self.change_decider().set_store(shared(store));
-        let store = self.settings.decider.shared_store();
-        let refunds = self.settings.decider.refunds.clone();
-        let responder = self.change_responder();
-        (responder.store, responder.outcome.queue) = (store, refunds);
-        self
+    pub fn store(self, store: impl Store) -> Self {
+        self.with(|gate| gate.set_store(shared(store)))
     }
 
     /// Which requests are counted together: those with the same key. Default: the rule's key;
@@ -110,9 +97,10 @@ impl RateLimitLayer {
     /// let layer = RateLimitLayer::new("login", Duration::from_secs(60), 5).key(PeerIp);
     /// # let _ = layer;
     /// ```
-    pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.change_responder().key = Some(Arc::new(key));
-        self
+    pub fn key(self, key: impl KeyExtractor) -> Self {
+        let key: Arc<dyn KeyExtractor> = Arc::new(key);
+        self.gate.counters.add_extractor(&key);
+        self.with_option(|it| it.key = Some(key))
     }
 
     /// The same with a closure, whose types are inferred: [`key`](Self::key) needs the type of its
@@ -150,9 +138,8 @@ impl RateLimitLayer {
     ///     .cost(|head| if head.uri.path().starts_with("/export") { 10 } else { 1 });
     /// # let _ = layer;
     /// ```
-    pub fn cost(mut self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
-        self.change().cost = Some(Arc::new(cost));
-        self
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.with_option(|it| it.cost = Some(Arc::new(cost)))
     }
 
     /// The plan of a request, which chooses among the [plans](Rule::with_plan) of the rule; `None`
@@ -181,9 +168,8 @@ impl RateLimitLayer {
     /// # let _ = layer;
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
-    pub fn plan(mut self, plan: impl Fn(&Parts) -> Option<&str> + Send + Sync + 'static) -> Self {
-        self.change().plan = Some(Arc::new(plan));
-        self
+    pub fn plan(self, plan: impl Fn(&Parts) -> Option<&str> + Send + Sync + 'static) -> Self {
+        self.with_option(|it| it.plan = Some(Arc::new(plan)))
     }
 
     /// The quotas of a request, where they stand elsewhere, as those of a customer in a table;
@@ -221,11 +207,10 @@ impl RateLimitLayer {
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
     pub fn quotas(
-        mut self,
+        self,
         quotas: impl Fn(&Parts) -> Option<Arc<Quotas>> + Send + Sync + 'static,
     ) -> Self {
-        self.change().quotas = Some(Arc::new(quotas));
-        self
+        self.with_option(|it| it.quotas = Some(Arc::new(quotas)))
     }
 
     /// Gives a request's charge back when this holds for the head of its response, beside what the
@@ -246,11 +231,10 @@ impl RateLimitLayer {
     /// # let _ = layer;
     /// ```
     pub fn refund_if(
-        mut self,
+        self,
         condition: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.change_responder().outcome.condition = Some(Arc::new(condition));
-        self
+        self.with_option(|it| it.refund_if = Some(Arc::new(condition)))
     }
 
     /// Waits until nothing waits to be given back [by its outcome](Rule::with_refund_on), for at
@@ -261,7 +245,7 @@ impl RateLimitLayer {
     ///
     /// Outside of a tokio runtime with its timer enabled.
     pub async fn flush(&self, bound: Duration) -> bool {
-        self.settings.decider.refunds.flush(bound).await
+        self.gate.refunds.flush(bound).await
     }
 
     /// Requests that pass without being limited: CORS preflights, for example. A panic is
@@ -277,16 +261,14 @@ impl RateLimitLayer {
     ///     .exempt(|head| head.method == Method::OPTIONS);
     /// # let _ = layer;
     /// ```
-    pub fn exempt(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.change().exempt.push(Arc::new(exempt));
-        self
+    pub fn exempt(self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with_option(|it| it.exempt.push(Arc::new(exempt)))
     }
 
     /// What answers a denied request. Default: [`Problem`](crate::callback::Problem), a 429, or for
     /// a gRPC request the status 8.
-    pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
-        self.change_responder().degrade = Some(Arc::new(callback));
-        self
+    pub fn degrade(self, callback: impl DegradeCallback) -> Self {
+        self.with_option(|it| it.degrade = Some(Arc::new(callback)))
     }
 
     /// The same with a closure, whose types are inferred: [`degrade`](Self::degrade) needs the type
@@ -308,12 +290,9 @@ impl RateLimitLayer {
     ///     });
     /// # let _ = layer;
     /// ```
-    pub fn degrade_fn<Answer>(
-        self,
-        callback: impl Fn(Denied) -> Answer + Send + Sync + 'static,
-    ) -> Self
+    pub fn degrade_fn<A>(self, callback: impl Fn(Denied) -> A + Send + Sync + 'static) -> Self
     where
-        Answer: Future<Output: IntoResponse> + Send + 'static,
+        A: Future<Output: IntoResponse> + Send + 'static,
     {
         self.degrade(callback)
     }
@@ -326,14 +305,13 @@ impl RateLimitLayer {
     /// Errors of the handler go on. Where a fallback has decided, its decision applies and the
     /// callback is not called, unless it
     /// [wants to be](crate::ErrorCallback::also_with_fallback).
-    pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
-        self.change_responder().on_error = Some(Arc::new(callback));
-        self
+    pub fn on_error(self, callback: impl ErrorCallback) -> Self {
+        self.with_option(|it| it.on_error = Some(Arc::new(callback)))
     }
 
-    /// The same with a closure, whose types are inferred: [`on_error`](Self::on_error) needs the type
-    /// of its argument. What the closure has captured is cloned in it for each answer. It returns a
-    /// response or a [`Recovery`].
+    /// The same with a closure, whose types are inferred: [`on_error`](Self::on_error) needs the
+    /// type of its argument. What the closure has captured is cloned in it for each answer. It
+    /// returns a response or a [`Recovery`].
     ///
     /// ```
     /// use std::sync::Arc;
@@ -353,20 +331,16 @@ impl RateLimitLayer {
     ///     });
     /// # let _ = layer;
     /// ```
-    pub fn on_error_fn<Answer>(
-        self,
-        callback: impl Fn(Failed) -> Answer + Send + Sync + 'static,
-    ) -> Self
+    pub fn on_error_fn<A>(self, callback: impl Fn(Failed) -> A + Send + Sync + 'static) -> Self
     where
-        Answer: Future<Output: Into<Recovery>> + Send + 'static,
+        A: Future<Output: Into<Recovery>> + Send + 'static,
     {
         self.on_error(callback)
     }
 
     /// Which fields the responses get. Default: [`Headers::Draft11`].
-    pub fn headers(mut self, headers: Headers) -> Self {
-        self.change_responder().write_fields = headers.writer();
-        self
+    pub fn headers(self, headers: Headers) -> Self {
+        self.with_option(|it| it.write_fields = headers.writer())
     }
 
     /// Lets a request that does not fit yet wait for up to this long, instead of denying it.
@@ -374,9 +348,25 @@ impl RateLimitLayer {
     ///
     /// Each request asks the store when it arrives. If it is denied it asks again after its
     /// retry-after, and at least once a second, and is denied for good once its retry-after leads
-    /// past its time. Units that are free go to whoever asks first: requests that wait are not
-    /// served in the order of their arrival. While it waits, a request keeps no instance of the
-    /// inner service ready.
+    /// past its time. Units that are free go to the caller that asks first: requests that wait are
+    /// not served in the order of their arrival. While it waits, a request keeps no instance of the
+    /// inner service ready. Where several layers around a handler let a request wait, the bounds
+    /// of inner layers begin when it began to wait in an outer one.
+    ///
+    /// Units that this process gives back, by a [settlement or a
+    /// refund](crate::store::Charge::settle) or [by outcome](Rule::with_refund_on), wake requests
+    /// that wait for this count in layers of the same `Limits`. So a request waits beyond its
+    /// retry-after, up to its whole time, where units may come back:
+    ///
+    /// - the rule has [`refund-on`](Rule::with_refund_on), or the layer
+    ///   [`refund_if`](Self::refund_if); or the rule says that it
+    ///   [settles](Rule::with_settling);
+    /// - or code of this process holds a charge of the count that it may settle, such as
+    ///   [`Charges`](crate::store::Charges) in a handler: until that is settled or dropped.
+    ///
+    /// All such requests of a key ask the store by one question every 100 ms, that of the lowest
+    /// cost, for what other processes give back. All other requests whose retry-after leads past
+    /// their time are denied immediately.
     ///
     /// Around a client that calls others, this paces its calls.
     ///
@@ -388,25 +378,22 @@ impl RateLimitLayer {
     ///     .wait(Duration::from_secs(5));
     /// # let _ = paced;
     /// ```
-    pub fn wait(mut self, up_to: Duration) -> Self {
-        self.change_decider().waiting.up_to = up_to;
-        self
+    pub fn wait(self, up_to: Duration) -> Self {
+        self.with(|gate| gate.waiting.up_to = up_to)
     }
 
-    /// How many requests may [`wait`](Self::wait) at once, in all services and clones of this
-    /// layer. One key takes at most a quarter of them, rounded down, but at least one. A request
-    /// beyond either bound is denied at once. Default: 1,024.
-    pub fn max_waiting(mut self, max: usize) -> Self {
-        self.change_decider().waiting.max = max;
-        self
+    /// How many requests may [`wait`](Self::wait) at the same time, in all services and clones of
+    /// this layer. One key takes at most a quarter of them, rounded down, but at least one. A
+    /// request beyond either bound is denied immediately. Default: 1,024.
+    pub fn max_waiting(self, max: usize) -> Self {
+        self.with(|gate| gate.waiting.max = max)
     }
 
     /// Adds the key's hash to the debug event of each denial: 128 bits of SHA-256, the same in all
-    /// processes. Whoever can guess a key, as an address, can recognize it. Default: no keys.
+    /// processes. Readers who can guess a key, as an address, can recognize it. Default: no keys.
     #[cfg(feature = "tracing")]
-    pub fn trace_hashed_keys(mut self) -> Self {
-        self.change_responder().traces_keys = true;
-        self
+    pub fn trace_hashed_keys(self) -> Self {
+        self.with_option(|it| it.traces_keys = true)
     }
 
     /// What this layer's services have counted, together with those of all other layers that the
@@ -423,19 +410,16 @@ impl RateLimitLayer {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Option<RuleSnapshot> {
-        self.settings.snapshot()
+        self.gate.snapshot()
     }
 
-    fn change(&mut self) -> &mut Settings {
-        Arc::make_mut(&mut self.settings)
+    fn with(mut self, change: impl FnOnce(&mut Gate)) -> Self {
+        change(Arc::make_mut(&mut self.gate));
+        self
     }
 
-    fn change_decider(&mut self) -> &mut Decider {
-        Arc::make_mut(&mut self.change().decider)
-    }
-
-    fn change_responder(&mut self) -> &mut Responder {
-        Arc::make_mut(&mut self.change().responder)
+    fn with_option(self, change: impl FnOnce(&mut Options)) -> Self {
+        self.with(|gate| change(&mut gate.options))
     }
 }
 
@@ -444,7 +428,8 @@ impl<S> Layer<S> for RateLimitLayer {
 
     fn layer(&self, inner: S) -> RateLimit<S> {
         // Made now, with its wrappers, so that no request has to wait for them.
-        self.settings.decider.store().has_fallback();
-        RateLimit::new(inner, Arc::clone(&self.settings))
+        self.gate.capabilities();
+        let gate = Arc::clone(&self.gate);
+        RateLimit { inner, gate }
     }
 }

@@ -1,197 +1,191 @@
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum_core::response::Response;
+use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderValue, Request};
 
-use super::action::{Action, Admission, Refusal, WriteFields, marked};
-use super::decide::Verdict;
+use super::action::{Action, Admission, Refusal, marked};
+use super::decide::{Deciding, Outcome};
+use super::gate::Gate;
 use super::outage::Outage;
-use super::outcome::OutcomeRefunds;
 use crate::callback::{
-    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, caught, grpc, guarded,
-    internal_error, key_refused, quota_exceeded, recover, reduced_capacity,
+    Cause, DegradeCallback, Denied, ErrorCallback, Failed, Recovery, grpc, guarded, internal_error,
+    key_refused, quota_exceeded, recover, reduced_capacity,
 };
-use crate::decision::Decision;
-use crate::error::{KeyError, KeyErrorKind, StoreError};
-use crate::key::{Key, KeyExtractor};
-use crate::metrics::{DecisionOutcome, RuleCounters};
+use crate::decision::{Decision, QuotaState, Verdict};
+use crate::error::StoreError;
+use crate::metrics::DecisionOutcome;
+use crate::quota::Quota;
 #[cfg(feature = "tracing")]
 use crate::rule::Policy;
 use crate::rule::{OnError, Rule};
-use crate::store::{Charge, LateCharge, LayerResponse, Store, Take};
-use crate::trace::{self, TakeSpan};
+use crate::store::{Denial, LayerResponse, Take};
+use crate::trace::TakeSpan;
+use crate::warning::Warning;
 
-/// Turns verdicts into what becomes of requests, by the callbacks of a layer. Both layers of this
-/// crate have one.
-#[derive(Clone)]
-pub(crate) struct Responder {
-    pub(crate) key: Option<Arc<dyn KeyExtractor>>,
-    /// For a rule without a key.
-    pub(super) default_key: Option<Arc<dyn KeyExtractor>>,
-    pub(crate) degrade: Option<Arc<dyn DegradeCallback>>,
-    pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
-    pub(crate) write_fields: WriteFields,
-    pub(crate) counters: Arc<RuleCounters>,
-    /// The store of the layer. Empty for one that asks none.
-    pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
-    pub(super) outcome: OutcomeRefunds,
-    /// Whether events contain the hashes of keys.
-    #[cfg(feature = "tracing")]
-    pub(crate) traces_keys: bool,
-    /// Whether it was logged that the server does not provide what the key is made of.
-    is_key_error_logged: Arc<OnceLock<()>>,
-}
-
-impl Responder {
-    pub(crate) fn new(write_fields: WriteFields) -> Self {
-        Self {
-            key: None,
-            default_key: None,
-            degrade: None,
-            on_error: None,
-            write_fields,
-            counters: Arc::default(),
-            store: Arc::default(),
-            outcome: OutcomeRefunds::default(),
-            #[cfg(feature = "tracing")]
-            traces_keys: false,
-            is_key_error_logged: Arc::default(),
-        }
-    }
-
-    /// The layer's own extractor comes before the rule's, and that before the default.
-    pub(crate) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
-        let own = self.key.as_deref().or(rule.extractor());
-        own.or(self.default_key.as_deref())
-    }
-
-    /// The key of the request with this head, or what becomes of a request without one. A panic of
-    /// the extractor is answered with a 500.
-    pub(crate) fn extract(
-        self: &Arc<Self>,
-        rule: &Arc<Rule>,
-        head: &Parts,
-    ) -> Result<Key, Box<Action>> {
-        let Some(extractor) = self.extractor(rule) else {
-            return Ok(Key::default());
-        };
-        let action = match caught("key extractor", rule.path(), || extractor.extract(head)) {
-            Ok(Ok(key)) => return Ok(key),
-            Ok(Err(error)) => {
-                self.counters.key_failed(error.kind());
-                self.log_key_error(rule.path(), &error);
-                self.act(Verdict::Failed(Arc::clone(rule), Cause::Key(error)))
+impl Gate {
+    /// What becomes of a request, when its take is decided.
+    #[inline]
+    pub(super) fn act_when_decided(self: &Arc<Self>, deciding: Deciding) -> Action {
+        match deciding {
+            Deciding::Done(outcome) => self.act(outcome),
+            Deciding::Asked(asked, answer) => {
+                let gate = Arc::clone(self);
+                let decided = self.answered(asked, answer);
+                let acted = decided.map(move |deciding| gate.act_when_decided(deciding));
+                Action::Ask(Box::pin(acted))
             }
-            Err(panicked) => panicked.into(),
-        };
-        Err(Box::new(action))
-    }
-
-    /// Logs the server's mistakes. Clients could fill the log with theirs.
-    fn log_key_error(&self, path: &str, error: &KeyError) {
-        if error.kind() == KeyErrorKind::Server {
-            self.is_key_error_logged.get_or_init(|| {
-                let error = error.to_string();
-                trace::event!(warn: path, error, "requests have no key: answered with a 500");
-            });
+            deciding @ Deciding::Waiting(_) => {
+                let gate = Arc::clone(self);
+                Action::Wait(Box::pin(
+                    async move { gate.act(deciding.outcome(&gate).await) },
+                ))
+            }
         }
     }
 
-    /// What a verdict means for the request. If something failed, the error callback comes first;
+    /// What an outcome means for the request. If something failed, the error callback comes first;
     /// where a fallback has decided, only one that wants to.
     #[inline]
-    pub(crate) fn act(self: &Arc<Self>, verdict: Verdict) -> Action {
-        match &self.on_error {
-            Some(callback) if verdict.is_for(&**callback) => {
-                Action::Recover(Arc::clone(callback), Box::new(verdict))
+    pub(crate) fn act(self: &Arc<Self>, outcome: Outcome) -> Action {
+        match &self.options.on_error {
+            Some(callback) if outcome.is_for(&**callback) => {
+                Action::Recover(Arc::clone(callback), Box::new(outcome))
             }
-            _ => self.carry_out(verdict),
+            _ => self.carry_out(outcome),
         }
     }
 
-    /// Counts the decision of a request, and logs a denial: once, however often it has asked, and
-    /// not where an error callback answers in place of the decision.
-    pub(super) fn count(&self, verdict: &Verdict) {
-        match verdict {
-            Verdict::Allowed(answer) => {
-                let take = answer.take();
-                self.counters
-                    .decided(take.rule(), answer.decision(), take.cost());
-            }
-            Verdict::Denied(take, decision) => {
-                self.counters.decided(take.rule(), decision, take.cost());
-                self.counters.denied(take.count_name(), decision);
-                self.log_denial(take, decision);
-            }
-            Verdict::Failed(..) => {}
-        }
-    }
-
-    /// Counts the request, and does what the verdict says. Without a decision that is what the rule
-    /// says.
-    fn carry_out(self: &Arc<Self>, verdict: Verdict) -> Action {
-        self.count(&verdict);
-        match verdict {
-            Verdict::Allowed(answer) => {
-                let failure = answer.decision().failure();
-                let outage = failure.and_then(|error| self.outage(error));
-                let mut admitted = self.admit(Arc::clone(answer.take().rule()), Some(answer));
-                admitted.outage = outage;
+    /// Does what the outcome says.
+    fn carry_out(self: &Arc<Self>, mut outcome: Outcome) -> Action {
+        self.count(&mut outcome);
+        match outcome {
+            Outcome::Pass(_, None) => Action::Pass,
+            Outcome::Pass(rule, shadow) => {
+                let mut admitted = self.admit(rule);
+                admitted.shadow = shadow;
                 Action::Admit(admitted)
             }
-            Verdict::Denied(take, decision) => match self.degrade.clone() {
-                None => Action::Refuse(Refusal::Denied(take.into_rule(), decision)),
-                Some(callback) => Action::Degrade(Box::new((callback, take, decision))),
-            },
-            Verdict::Failed(_, Cause::Key(error)) => Action::Refuse(Refusal::NoKey(error)),
-            Verdict::Failed(rule, cause) if rule.on_error() == Some(OnError::Proceed) => {
-                self.proceed(rule, &cause)
+            Outcome::Allowed(charge, waiting_since) => {
+                let rule = charge.take().rule();
+                let mut admitted = self.admit(Arc::clone(rule));
+                admitted.waiting_since = waiting_since;
+                if let Some(failure) = charge.decision().failure() {
+                    admitted.outage = self.outage(failure);
+                }
+                admitted.is_open_for_handler = !(rule.settles() || self.refunds_by_response(rule));
+                admitted.answer = Some(match admitted.is_open_for_handler {
+                    true => charge,
+                    false => charge.opened(),
+                });
+                Action::Admit(admitted)
             }
-            Verdict::Failed(..) => Action::Refuse(Refusal::NoDecision),
+            Outcome::Denied(take, decision) => match &self.options.degrade {
+                None => Action::Refuse(Refusal::Denied(take, decision)),
+                Some(callback) => {
+                    let degrade = (Arc::clone(callback), take, decision);
+                    Action::Degrade(Box::new(degrade))
+                }
+            },
+            Outcome::Proceed(rule, cause) => {
+                let mut admitted = self.admit(rule);
+                if let Cause::Store(error, _) = cause {
+                    admitted.outage = self.outage(&error);
+                }
+                Action::Admit(admitted)
+            }
+            Outcome::Failed(_, cause) => Action::Refuse(Refusal::Failed(cause)),
         }
     }
 
-    pub(crate) fn admit(self: &Arc<Self>, rule: Arc<Rule>, answer: Option<Charge>) -> Admission {
-        Admission {
-            rule,
-            answer,
-            shadow: None,
-            is_grpc: false,
-            permit: None,
-            responder: Arc::clone(self),
-            head: None,
-            outage: None,
+    /// Counts the outcome of a request or a check, and logs a denial: once, however often it has
+    /// asked, and not where an error callback answers in place of the decision. A take without a
+    /// decision proceeds, if its rule says so.
+    pub(super) fn count(&self, outcome: &mut Outcome) {
+        match outcome {
+            Outcome::Allowed(charge, _) => self.count_decision(charge.take(), charge.decision()),
+            Outcome::Denied(take, decision) => {
+                self.count_decision(take, decision);
+                self.counters.denied(take.count_name(), decision);
+                self.log_denial(take, decision);
+                if decision.verdict() == Verdict::Never {
+                    self.warn_of_cost(take);
+                }
+            }
+            Outcome::Failed(rule, cause @ Cause::Store(..))
+                if rule.on_error() == Some(OnError::Proceed) =>
+            {
+                self.counters.proceeded();
+                *outcome = Outcome::Proceed(Arc::clone(rule), cause.clone());
+            }
+            Outcome::Proceed(..) => self.counters.proceeded(),
+            Outcome::Pass(..) | Outcome::Failed(..) => {}
         }
     }
 
-    /// Admits a request that a shadow rule may have charged.
-    pub(super) fn admit_in_shadow(
-        self: &Arc<Self>,
-        rule: Arc<Rule>,
-        charge: Arc<LateCharge>,
-    ) -> Admission {
-        Admission {
-            shadow: Some(charge),
-            ..self.admit(rule, None)
+    fn count_decision(&self, take: &Take, decision: &Decision) {
+        self.counters.chose(take.count_name());
+        self.counters.decided(take.rule(), decision, take.cost());
+    }
+
+    /// No wait helps a request that costs more than a quota: a mistake, unless the quota is 0.
+    #[cold]
+    fn warn_of_cost(&self, take: &Take) {
+        let algorithm = take.rule().algorithm().algorithm();
+        let is_below = |quota: Quota| quota.max() > 0 && algorithm.limit(&quota) < take.cost();
+        let mut policies = take.rule().policies().iter();
+        if let Some(policy) = policies.find(|policy| is_below(policy.quota())) {
+            let warning = Warning::cost_above(policy.name()).about(take.rule().path());
+            self.warnings.add(warning);
         }
     }
 
     /// Admits a request without a decision.
-    fn proceed(self: &Arc<Self>, rule: Arc<Rule>, cause: &Cause) -> Action {
-        self.counters.proceeded();
-        let mut admitted = self.admit(rule, None);
-        if let Cause::Store(error, _) = cause {
-            admitted.outage = self.outage(error);
+    #[inline]
+    pub(crate) fn admit(self: &Arc<Self>, rule: Arc<Rule>) -> Admission {
+        Admission {
+            rule,
+            answer: None,
+            shadow: None,
+            is_grpc: false,
+            permit: None,
+            gate: Arc::clone(self),
+            head: None,
+            is_open_for_handler: false,
+            waiting_since: None,
+            outage: None,
         }
-        Action::Admit(admitted)
     }
 
     /// The outage that inner layers have to know of.
     fn outage(&self, error: &StoreError) -> Option<Box<Outage>> {
-        let store = self.store.get()?;
-        Outage::of(store, error).map(Box::new)
+        Outage::of(self.store.get()?, error).map(Box::new)
+    }
+
+    /// What the error callback says about a request with this head. If it propagates the error, the
+    /// outcome stays what it is.
+    pub(super) async fn recover(
+        self: Arc<Self>,
+        callback: Arc<dyn ErrorCallback>,
+        outcome: Outcome,
+        head: Parts,
+    ) -> Action {
+        let Some(cause) = outcome.cause() else {
+            return self.carry_out(outcome);
+        };
+        // A request without a key may not: a client could lift its limit by leaving the key out.
+        let may_proceed = !matches!(cause, Cause::Key(_));
+        let failed = Failed::new(Arc::clone(outcome.rule()), head, cause.clone());
+        match recover(&*callback, failed).await {
+            Err(panicked) => Action::Refuse(Refusal::Panicked(panicked)),
+            Ok(Recovery::Respond(response)) => Action::Respond(marked(response)),
+            Ok(Recovery::Proceed) if may_proceed => {
+                self.carry_out(Outcome::Proceed(Arc::clone(outcome.rule()), cause))
+            }
+            Ok(Recovery::Proceed | Recovery::Propagate) => self.carry_out(outcome),
+        }
     }
 
     /// This crate's own answer to a request.
@@ -203,12 +197,13 @@ impl Responder {
     /// The same for a gRPC request with this content type, or an HTTP request.
     pub(super) fn answer(&self, refusal: Refusal, grpc: Option<&HeaderValue>) -> Response {
         match refusal {
-            Refusal::Denied(rule, decision) => {
-                let response = quota_exceeded(&rule, &decision, grpc);
-                self.denied(&rule, decision, response)
+            Refusal::Denied(take, decision) => {
+                let response = quota_exceeded(take.rule(), &decision, grpc);
+                let told = self.told(&take, &decision);
+                self.denied(take.rule(), decision, told, response)
             }
-            Refusal::NoDecision => marked(reduced_capacity(grpc)),
-            Refusal::NoKey(error) => marked(key_refused(&error, grpc)),
+            Refusal::Failed(Cause::Key(error)) => marked(key_refused(&error, grpc)),
+            Refusal::Failed(_) => marked(reduced_capacity(grpc)),
             Refusal::Panicked(panicked) => marked(internal_error(&panicked, grpc)),
         }
     }
@@ -222,74 +217,63 @@ impl Responder {
         head: Parts,
     ) -> Response {
         let rule = Arc::clone(take.rule());
+        let told = self.told(&take, &decision);
         let grpc = grpc::content_type(&head.method, &head.headers).cloned();
         let denied = Denied::new(take, decision.clone(), head);
         let response = guarded("degrade callback", rule.path(), || callback.degrade(denied));
         let response = response.await;
         let response = response.unwrap_or_else(|panicked| internal_error(&panicked, grpc.as_ref()));
-        self.denied(&rule, decision, response)
+        self.denied(&rule, decision, told, response)
     }
 
-    /// The answer to a denied request, with what shows the decision.
-    fn denied(&self, rule: &Arc<Rule>, decision: Decision, mut response: Response) -> Response {
-        (self.write_fields)(rule, &decision, response.headers_mut());
-        let denial = LayerResponse(Some(decision));
+    /// The denial as the client sees it, if not as it is: while this process may give back units
+    /// that would make room, the client comes again soon.
+    fn told(&self, take: &Take, decision: &Decision) -> Option<Decision> {
+        const SOON: Duration = Duration::from_secs(1);
+        let hash = take.count_name().hash();
+        let open = self.counters.open.units(hash);
+        // Units were given back after the store had decided.
+        let was_refunded = self.counters.open.refunds(hash) != take.refunds;
+        let has_room = |state: &QuotaState| state.remaining().saturating_add(open) >= take.cost();
+        let quotas = decision.quotas();
+        let may_have_room = open > 0 && !quotas.is_empty() && quotas.iter().all(has_room);
+        (may_have_room || was_refunded).then(|| decision.within(SOON))
+    }
+
+    /// The answer to a denied request, with what shows the decision that the client sees.
+    fn denied(
+        &self,
+        rule: &Rule,
+        decision: Decision,
+        told: Option<Decision>,
+        mut response: Response,
+    ) -> Response {
+        let told = told.as_ref().unwrap_or(&decision);
+        let write_fields = self.options.write_fields;
+        write_fields.write(rule, told, response.headers_mut());
+        let refunds = self.refunds.clone();
+        let denial = LayerResponse(Some(Denial { decision, refunds }));
         response.extensions_mut().insert(denial);
         response
     }
-
-    /// What the error callback says about a request with this head. If it propagates the error, the
-    /// verdict stands.
-    pub(super) async fn recover(
-        self: Arc<Self>,
-        callback: Arc<dyn ErrorCallback>,
-        verdict: Verdict,
-        head: Parts,
-    ) -> Action {
-        let Some((rule, cause)) = verdict.failure() else {
-            return self.carry_out(verdict);
-        };
-        // A request without a key may not: a client could lift its limit by leaving the key out.
-        let may_proceed = !matches!(cause, Cause::Key(_));
-        let failed = Failed::new(Arc::clone(&rule), head, cause.clone());
-        match recover(&*callback, failed).await {
-            Err(panicked) => panicked.into(),
-            Ok(Recovery::Respond(response)) => Action::Respond(marked(response)),
-            Ok(Recovery::Proceed) if may_proceed => self.proceed(rule, &cause),
-            Ok(Recovery::Proceed | Recovery::Propagate) => self.carry_out(verdict),
-        }
-    }
 }
 
-impl Verdict {
+impl Outcome {
     /// Whether there is no decision, or only a fallback's about which the callback wants to know.
     fn is_for(&self, callback: &dyn ErrorCallback) -> bool {
-        match self {
-            Self::Allowed(answer) => {
-                answer.decision().failure().is_some() && callback.also_with_fallback()
-            }
-            Self::Denied(_, decision) => {
-                decision.failure().is_some() && callback.also_with_fallback()
-            }
-            Self::Failed(..) => true,
+        let is_fallback = |decision: &Decision| decision.failure().is_some();
+        matches!(self, Self::Failed(..))
+            || self.decision().is_some_and(is_fallback) && callback.also_with_fallback()
+    }
+
+    /// The cause for the error callback.
+    fn cause(&self) -> Option<Cause> {
+        if let Self::Failed(_, cause) = self {
+            return Some(cause.clone());
         }
-    }
-
-    /// The rule, and the cause for the error callback.
-    fn failure(&self) -> Option<(Arc<Rule>, Cause)> {
-        let (rule, decision) = match self {
-            Self::Allowed(answer) => (answer.take().rule(), answer.decision()),
-            Self::Denied(take, decision) => (take.rule(), decision),
-            Self::Failed(rule, cause) => return Some((Arc::clone(rule), cause.clone())),
-        };
-        let cause = Cause::Store(decision.failure()?.clone(), Some(decision.clone()));
-        Some((Arc::clone(rule), cause))
-    }
-}
-
-impl fmt::Debug for Responder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Responder").finish_non_exhaustive()
+        let decision = self.decision()?;
+        let failure = decision.failure()?.clone();
+        Some(Cause::Store(failure, Some(decision.clone())))
     }
 }
 
@@ -298,7 +282,7 @@ impl fmt::Debug for Responder {
 // | level | what | how often |
 // |---|---|---|
 // | warn | decisions begin to fail, and are made again | once for each change |
-// | info | a summary: requests denied and allowed since the one before | for each rule, at a denial, at most every 10 s |
+// | info | a summary: the path, requests denied and allowed, since when: the one before, or the start | for each rule, at a denial, at most every 10 s |
 // | debug | a denial: its quotas without room, cost, retry-after, store | for each denial |
 // | debug | the span `tidegate.take` around the call of the store | for each question |
 //
@@ -323,10 +307,10 @@ impl TakeSpan {
     }
 }
 
-impl Responder {
+impl Gate {
     /// A debug event for each denial, and a summary of the rule's denials at most every 10 s.
     #[inline]
-    pub(super) fn log_denial(&self, take: &Take, decision: &Decision) {
+    fn log_denial(&self, take: &Take, decision: &Decision) {
         #[cfg(feature = "tracing")]
         {
             let path = take.rule().path();
@@ -334,9 +318,8 @@ impl Responder {
                 self.log_one_denial(take, decision);
             }
             if let Some(summary) = self.counters.denial_summary() {
-                let (denied, allowed) = (summary.denied, summary.allowed);
-                let seconds = summary.since.as_millis() as f64 / 1_000.0;
-                tracing::info!(path, denied, allowed, seconds, "requests were denied");
+                let (denied, allowed, since) = (summary.denied, summary.allowed, summary.since());
+                tracing::info!(path, denied, allowed, since, "requests were denied");
             }
         }
         #[cfg(not(feature = "tracing"))]
@@ -347,7 +330,7 @@ impl Responder {
     fn log_one_denial(&self, take: &Take, decision: &Decision) {
         let quotas = decision.denied_by(take.rule().policies());
         let quotas: Vec<_> = quotas.map(Policy::name).collect();
-        let key = self.traces_keys.then(|| {
+        let key = self.options.traces_keys.then(|| {
             let hashed = crate::key::Key::default().with_secret(take.key().as_str());
             tracing::field::display(hashed)
         });

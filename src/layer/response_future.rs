@@ -15,7 +15,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::action::{Action, Admission};
-use super::responder::Responder;
+use super::gate::Gate;
+use super::waiting::WaitingSince;
 use crate::callback::{BoxFuture, grpc};
 use crate::store::Answers;
 
@@ -91,27 +92,18 @@ struct Held<S, B> {
     service: S,
     is_ready: bool,
     request: Request<B>,
-    responder: Arc<Responder>,
+    gate: Arc<Gate>,
 }
 
 const DONE: &str = "polled after completion";
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    /// Nothing limits this request. The service has been polled ready.
-    pub(crate) fn unlimited(service: &mut S, request: Request<B>) -> Self
-    where
-        S::Error: 'static,
-    {
-        let state = State::call(service, request, None);
-        Self { state }
-    }
-
     /// Does this with the request. The service has been polled ready.
     pub(crate) fn new(
         action: Action,
         service: &mut S,
         request: Request<B>,
-        responder: &Arc<Responder>,
+        gate: &Arc<Gate>,
     ) -> Self
     where
         S: Clone,
@@ -129,7 +121,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
             }
             Action::Refuse(refusal) => {
                 *service = service.clone();
-                let response = Some(responder.refuse(refusal, &request));
+                let response = Some(gate.refuse(refusal, &request));
                 State::Responding { response }
             }
             action => {
@@ -138,7 +130,7 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
                     service: std::mem::replace(service, fresh),
                     is_ready: true,
                     request,
-                    responder: Arc::clone(responder),
+                    gate: Arc::clone(gate),
                 };
                 State::after(action, held)
             }
@@ -164,20 +156,20 @@ where
                 return Self::Responding { response };
             }
             Action::Refuse(refusal) => {
-                let response = Some(held.responder.refuse(refusal, &held.request));
+                let response = Some(held.gate.refuse(refusal, &held.request));
                 return Self::Responding { response };
             }
             Action::Degrade(degrade) => {
                 let (callback, take, decision) = *degrade;
                 let (head, _) = held.request.into_parts();
-                let response = held.responder.degrade(callback, take, decision, head);
+                let response = held.gate.degrade(callback, take, decision, head);
                 return Self::Answering {
                     response: Box::pin(async { Ok(response.await) }),
                 };
             }
-            Action::Recover(callback, verdict) => {
-                let responder = Arc::clone(&held.responder);
-                let action = responder.recover(callback, *verdict, head(&held.request));
+            Action::Recover(callback, outcome) => {
+                let gate = Arc::clone(&held.gate);
+                let action = gate.recover(callback, *outcome, head(&held.request));
                 return Self::after(Action::Wait(Box::pin(action)), held);
             }
             Action::Ask(action) => {
@@ -203,6 +195,9 @@ where
             if let Some(answer) = &admitted.answer {
                 Answers::add_inner(request.extensions_mut(), answer);
             }
+            if let Some(since) = admitted.waiting_since {
+                request.extensions_mut().insert(WaitingSince(since));
+            }
             if let Some(outage) = admitted.outage.take() {
                 outage.mark(request.extensions_mut());
             }
@@ -213,7 +208,7 @@ where
             // Axum's services never fail.
             let may_fail = TypeId::of::<S::Error>() != TypeId::of::<Infallible>();
             let may_recover = may_fail && admitted.shadow.is_none();
-            if may_recover && admitted.responder.on_error.is_some() {
+            if may_recover && admitted.gate.options.on_error.is_some() {
                 admitted.head = Some(Box::new(head(&request)));
             }
         }
@@ -268,7 +263,10 @@ where
                     State::call(&mut held.service, held.request, admitted.take())
                 }
                 StateProj::Calling { response, admitted } => {
-                    let result = ready!(response.poll(cx));
+                    let Poll::Ready(result) = response.poll(cx) else {
+                        admitted.iter_mut().for_each(Admission::began);
+                        return Poll::Pending;
+                    };
                     let Some(admitted) = admitted.take() else {
                         return Poll::Ready(result.map(|response| response.map(Body::new)));
                     };

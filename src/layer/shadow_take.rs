@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::decide::ask;
+use super::gate::Gate;
 use crate::callback::caught;
 use crate::decision::Decision;
 use crate::error::StoreError;
@@ -16,15 +17,15 @@ use crate::metrics::RuleCounters;
 use crate::store::{Charge, LateCharge, Store, StoreFuture, Take};
 
 /// A take of a shadow rule that is not answered yet. Only the counters learn its answer, and
-/// whoever may give back what it was charged.
+/// callers that may give back what it was charged.
 pub(super) struct ShadowTake {
-    asked: Asked,
+    asked: AskedInShadow,
     answer: Pin<Box<StoreFuture<Decision>>>,
     _permit: Permit,
 }
 
-/// A question that was asked, and who learns its answer.
-struct Asked {
+/// Who learns the answer about a take of a shadow rule.
+struct AskedInShadow {
     store: Arc<dyn Store>,
     take: Take,
     counters: Arc<RuleCounters>,
@@ -35,38 +36,38 @@ struct Asked {
 /// never give one.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-impl ShadowTake {
-    /// The most takes of shadow rules that wait for an answer in one layer. Beyond that, the store
-    /// is not asked.
-    pub(super) const MAX_PENDING: usize = 4_096;
+/// The maximum of takes of shadow rules that wait for an answer in one layer. Beyond that, the store
+/// is not asked.
+const MAX_PENDING: usize = 4_096;
 
-    /// Asks the store. `None` if the answer was there at once and is counted, or if too many takes
-    /// are pending, so that there is no permit. A panic of the store is logged.
-    pub(super) fn begin(
-        store: &Arc<dyn Store>,
-        take: Take,
-        counters: &Arc<RuleCounters>,
-        permit: Option<Permit>,
-        charge: Option<Arc<LateCharge>>,
-    ) -> Option<Self> {
-        let asked = Asked {
-            store: Arc::clone(store),
+const STORE: &str = "store of a shadow rule";
+
+impl ShadowTake {
+    /// Asks the store. `None` if the answer was there immediately and is counted, or if too many
+    /// takes are pending. A panic of the store is logged.
+    pub(super) fn begin(gate: &Gate, take: Take, charge: Option<Arc<LateCharge>>) -> Option<Self> {
+        let asked = AskedInShadow {
+            store: Arc::clone(gate.store()),
             take,
-            counters: Arc::clone(counters),
+            counters: Arc::clone(&gate.counters),
             charge,
         };
-        let answer = permit.and_then(|permit| {
+        let answer = gate.shadows.try_acquire(MAX_PENDING).and_then(|permit| {
             let path = asked.take.rule().path();
-            let answer = caught("store of a shadow rule", path, || ask(store, &asked.take));
-            Some((answer.ok()?.now(), permit))
+            let answer = caught(STORE, path, || ask(&asked.store, &asked.take));
+            Some((answer.ok()?, permit))
         });
-        match answer {
-            None => asked.answered(None),
-            Some((Ok(answer), _)) => asked.answered(Some(answer)),
-            Some((Err(answer), _permit)) => {
+        let Some((mut answer, _permit)) = answer else {
+            asked.answered(None);
+            return None;
+        };
+        match answer.poll_now() {
+            Some(answer) => asked.answered(Some(answer)),
+            None => {
+                let answer = Box::pin(answer);
                 return Some(Self {
                     asked,
-                    answer: Box::pin(answer),
+                    answer,
                     _permit,
                 });
             }
@@ -77,12 +78,9 @@ impl ShadowTake {
     /// Counts the answer. It is usually there: a flight carries both takes of a request. Otherwise
     /// a task waits for it, so that no request does.
     pub(super) fn count(mut self) {
-        let answer = self.answer.as_mut();
-        let path = self.asked.take.rule().path();
-        let polled = caught("store of a shadow rule", path, || {
-            answer.poll(&mut Context::from_waker(Waker::noop()))
-        });
-        match polled {
+        let (answer, path) = (self.answer.as_mut(), self.asked.take.rule().path());
+        let mut noop = Context::from_waker(Waker::noop());
+        match caught(STORE, path, || answer.poll(&mut noop)) {
             Ok(Poll::Ready(answer)) => self.asked.answered(Some(answer)),
             Err(_) => self.asked.answered(None),
             Ok(Poll::Pending) => {
@@ -99,23 +97,19 @@ impl ShadowTake {
     }
 }
 
-impl Asked {
+impl AskedInShadow {
     /// The store has answered; `None` if there will be no answer.
     fn answered(self, answer: Option<Result<Decision, StoreError>>) {
-        let Self {
-            store,
-            take,
-            counters,
-            charge,
-        } = self;
+        let Self { take, counters, .. } = self;
         let decision = answer.and_then(Result::ok);
         match &decision {
             Some(decision) => counters.shadow_decided(take.rule(), decision, take.cost()),
             None => counters.shadow_failed(),
         }
-        if let Some(late) = charge {
+        if let Some(late) = self.charge {
             let allowed = decision.filter(Decision::is_allowed);
-            late.answered(allowed.map(|it| Charge::decided(store, take, it, counters, None)));
+            let charge = |it| Charge::decided(self.store, take, it, counters, None);
+            late.answered(allowed.map(charge));
         }
     }
 }

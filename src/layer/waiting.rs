@@ -1,16 +1,17 @@
 //! Requests that ask again later instead of being denied.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use http::Extensions;
 use tokio::time::Instant;
 
+use super::gate::Gate;
 use crate::decision::Decision;
+use crate::in_flight_counter::{InFlightCounter, Permit};
 use crate::jitter;
-use crate::metrics::RuleCounters;
+use crate::metrics::{RuleCounters, WaitingPlace};
 use crate::store::Take;
-use crate::sync::lock;
 
 /// The shortest pause before a request asks again, for stores whose retry-after is too short.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
@@ -19,87 +20,126 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 ///
 /// Every request asks when it arrives: only a request that was denied waits.
 #[derive(Debug, Clone)]
-pub(crate) struct WaitLimits {
-    pub(crate) up_to: Duration,
-    pub(crate) max: usize,
-    waiters: Arc<Mutex<WaiterCounts>>,
+pub(super) struct WaitLimits {
+    pub(super) up_to: Duration,
+    pub(super) max: usize,
+    waiting: InFlightCounter,
 }
 
-#[derive(Debug, Default)]
-struct WaiterCounts {
-    number: usize,
-    /// By the hashes of their names.
-    by_key: HashMap<u64, usize>,
-}
+/// When a request began to wait, in its extensions: the time counts in inner layers, too.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitingSince(pub(super) Instant);
 
 /// A request that waits, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Waiter {
+pub(super) struct Waiter {
+    pub(super) since: Instant,
     /// `None` for a request that waits without a limit.
     deadline: Option<Instant>,
-    waiters: Arc<Mutex<WaiterCounts>>,
+    expects_refunds: bool,
+    place: WaitingPlace,
     counters: Arc<RuleCounters>,
-    key: u64,
+    _permit: Permit,
 }
 
 impl WaitLimits {
     const DEFAULT_MAX: usize = 1_024;
 
+    /// Whether a request may wait.
+    pub(super) fn is_on(&self) -> bool {
+        !self.up_to.is_zero()
+    }
+
     /// The instant at which a question is asked. `None` where no request may wait: reading the
     /// clock costs time.
-    pub(crate) fn now(&self) -> Option<Instant> {
-        (!self.up_to.is_zero()).then(Instant::now)
+    pub(super) fn now(&self) -> Option<Instant> {
+        self.is_on().then(Instant::now)
     }
 
-    /// When to ask again for a denied request, which is a waiter from now on. `None` if it stays
-    /// denied: it may not wait, its deadline comes before its retry-after, or too many requests
-    /// wait.
-    pub(crate) fn wake_at(
+    /// Since when this request waits in outer layers.
+    #[inline]
+    pub(super) fn since(&self, request: &Extensions) -> Option<Instant> {
+        let WaitingSince(since) = self.is_on().then(|| request.get())??;
+        Some(*since)
+    }
+}
+
+impl Gate {
+    /// A request that was denied at `at` for the first time, and waits from now on: the time counts
+    /// since it was asked about first in a layer that lets it wait. `None` if it stays denied: it
+    /// may not wait, no unit can reach it in time, or too many requests wait.
+    pub(super) fn waiter(
         &self,
         at: Option<Instant>,
+        since: Option<Instant>,
         take: &Take,
-        waiter: &mut Option<Waiter>,
         decision: &Decision,
-        counters: &Arc<RuleCounters>,
-    ) -> Option<Instant> {
-        let at = at?;
-        let retry_after = decision.retry_after()?.max(MIN_SLEEP);
-        let deadline = match &waiter {
-            Some(waiter) => waiter.deadline,
-            None => at.checked_add(self.up_to),
-        };
-        let retry_at = at.checked_add(retry_after);
-        if deadline.is_some_and(|deadline| retry_at.is_none_or(|retry_at| retry_at > deadline)) {
-            return None;
-        }
-        if waiter.is_none() {
-            *waiter = Some(self.new_waiter(take, deadline, counters)?);
-        }
-        let wake = at + jitter::pause_before_repeat(retry_after, MIN_SLEEP);
-        Some(deadline.map_or(wake, |deadline| wake.min(deadline)))
-    }
-
-    fn new_waiter(
-        &self,
-        take: &Take,
-        deadline: Option<Instant>,
-        counters: &Arc<RuleCounters>,
     ) -> Option<Waiter> {
-        let key = take.count_name().hash();
-        let mut waiters = lock(&self.waiters);
-        let of_key = waiters.by_key.get(&key).copied().unwrap_or(0);
-        if waiters.number >= self.max || of_key >= (self.max / 4).max(1) {
+        let at = at?;
+        let (limits, counters) = (&self.waiting, &self.counters);
+        let since = since.unwrap_or(at);
+        let deadline = since.checked_add(limits.up_to);
+        let hash = take.count_name().hash();
+        // Whether charges of its rule are usually given back, here or in another process.
+        let expects_refunds = self.refunds_by_response(take.rule()) || take.rule().settles();
+        let has_open = || counters.open.units(hash) > 0;
+        let was_refunded = || counters.open.refunds(hash) != take.refunds;
+        let may_be_refunded = || expects_refunds || has_open() || was_refunded();
+        if is_after(at, decision.retry_after()?, deadline) && !may_be_refunded() {
             return None;
         }
-        waiters.number += 1;
-        waiters.by_key.insert(key, of_key + 1);
+        if deadline.is_some_and(|deadline| deadline <= at) {
+            return None;
+        }
+        let permit = limits.waiting.try_acquire(limits.max)?;
+        let max_of_key = (limits.max / 4).max(1);
+        let place = counters.open.wait(hash, take.cost(), max_of_key)?;
+        if was_refunded() {
+            place.wake();
+        }
         counters.begins_to_wait();
         Some(Waiter {
+            since,
             deadline,
-            waiters: Arc::clone(&self.waiters),
+            expects_refunds,
+            place,
             counters: Arc::clone(counters),
-            key,
+            _permit: permit,
         })
+    }
+}
+
+/// Whether a take that was denied at this instant is allowed after the deadline only.
+fn is_after(at: Instant, retry_after: Duration, deadline: Option<Instant>) -> bool {
+    let retry_at = at.checked_add(retry_after.max(MIN_SLEEP));
+    deadline.is_some_and(|deadline| retry_at.is_none_or(|retry_at| retry_at > deadline))
+}
+
+impl Waiter {
+    /// Sleeps after a denial at this instant: until its retry-after, or until units of its count
+    /// are given back, or there is another reason to ask. Returns whether to ask again.
+    pub(super) async fn may_ask(
+        &self,
+        at: Instant,
+        decision: &Decision,
+        has_reason: impl Fn() -> bool,
+    ) -> bool {
+        let Some(retry_after) = decision.retry_after() else {
+            return false;
+        };
+        if is_after(at, retry_after, self.deadline) {
+            let (until, hope) = (self.deadline, self.expects_refunds);
+            return self.place.refunded(until, hope, has_reason).await;
+        }
+        let wake = at + jitter::pause_before_repeat(retry_after, MIN_SLEEP);
+        let wake = self.deadline.map_or(wake, |deadline| wake.min(deadline));
+        self.place.sleep_until(wake).await;
+        true
+    }
+
+    /// It was allowed.
+    pub(super) fn granted(&self) {
+        self.place.granted();
     }
 }
 
@@ -108,7 +148,7 @@ impl Default for WaitLimits {
         Self {
             up_to: Duration::ZERO,
             max: Self::DEFAULT_MAX,
-            waiters: Arc::default(),
+            waiting: InFlightCounter::default(),
         }
     }
 }
@@ -116,13 +156,5 @@ impl Default for WaitLimits {
 impl Drop for Waiter {
     fn drop(&mut self) {
         self.counters.ends_waiting();
-        let mut waiters = lock(&self.waiters);
-        waiters.number -= 1;
-        if let Some(of_key) = waiters.by_key.get_mut(&self.key) {
-            *of_key -= 1;
-            if *of_key == 0 {
-                waiters.by_key.remove(&self.key);
-            }
-        }
     }
 }

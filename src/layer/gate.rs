@@ -1,0 +1,290 @@
+use std::fmt;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
+
+use http::Request;
+use http::request::Parts;
+
+use super::action::Action;
+use super::decide::Outcome;
+use super::inspector::Warnings;
+use super::options::Options;
+use super::outage::{Outage, capabilities};
+use super::waiting::WaitLimits;
+use crate::callback::{Cause, Panicked, caught};
+use crate::error::{KeyError, KeyErrorKind};
+use crate::in_flight_counter::InFlightCounter;
+use crate::key::{Key, PeerAddr};
+use crate::log_on_change::LogOnChange;
+use crate::metrics::{RuleCounters, RuleSnapshot};
+use crate::rule::{Exemptions, Plan, Rule, SharedRules};
+use crate::store::{Capabilities, RefundQueue, Store, Take, default_store};
+use crate::trace;
+use crate::warning::Warning;
+
+/// Decides about the requests of a path, for a layer or for the checks of the path: the owner of
+/// what they need for that. All services of a layer share its gate.
+///
+/// The gate of a layer of the locks has no store: its permits decide.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    pub(crate) rule: RuleSource,
+    pub(crate) options: Options,
+    /// Empty until it is needed where nothing else was said: a memory store takes a while to make.
+    pub(crate) store: Arc<OnceLock<Arc<dyn Store>>>,
+    /// What the store can do. It is kept, because a router may make a service for each request.
+    capabilities: OnceLock<Capabilities>,
+    /// Those of the path, with the charges that are open.
+    pub(crate) counters: Arc<RuleCounters>,
+    /// What is given back without somebody who waits for it.
+    pub(crate) refunds: RefundQueue,
+    /// Mistakes in the set-up that were found.
+    pub(crate) warnings: Arc<Warnings>,
+    /// The number of requests that came, as far as they are looked at for such mistakes.
+    pub(super) inspected: Arc<AtomicU32>,
+    pub(super) waiting: WaitLimits,
+    /// Takes of shadow rules that wait for an answer.
+    pub(super) shadows: InFlightCounter,
+    pub(super) log: Arc<GateLog>,
+    /// Keys that an operator lets through.
+    #[cfg(feature = "page")]
+    pub(crate) let_through: Option<Arc<super::LetThroughKeys>>,
+}
+
+/// Where the rule of a gate comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum RuleSource {
+    Fixed(Arc<Rule>),
+    Named { rules: SharedRules, path: Arc<str> },
+}
+
+/// What was logged, so that it is not logged again. Another store has failures of its own.
+#[derive(Default)]
+pub(super) struct GateLog {
+    pub(super) failures: LogOnChange,
+    pub(super) lags: LogOnChange,
+    /// The rule wants a fallback that the store does not have.
+    pub(super) missing_fallback: OnceLock<()>,
+    /// The server does not provide what the key is made of.
+    key_error: OnceLock<()>,
+    /// A status in trailers comes too late.
+    pub(super) trailers: OnceLock<()>,
+}
+
+impl Gate {
+    pub(crate) fn new(rule: RuleSource) -> Self {
+        Self {
+            rule,
+            options: Options::default(),
+            store: Arc::default(),
+            capabilities: OnceLock::new(),
+            counters: Arc::default(),
+            refunds: RefundQueue::default(),
+            warnings: Arc::default(),
+            inspected: Arc::default(),
+            waiting: WaitLimits::default(),
+            shadows: InFlightCounter::default(),
+            log: Arc::default(),
+            #[cfg(feature = "page")]
+            let_through: None,
+        }
+    }
+
+    /// For a path whose rule comes from these rules at each request.
+    pub(crate) fn named(rules: &SharedRules, path: &str) -> Self {
+        let (rules, path) = (rules.clone(), path.into());
+        Self::new(RuleSource::Named { rules, path })
+    }
+
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        self.store.get_or_init(default_store)
+    }
+
+    /// What the store can do. The store makes its parts for that.
+    pub(super) fn capabilities(&self) -> Capabilities {
+        let asked = || capabilities(self.store());
+        *self.capabilities.get_or_init(asked)
+    }
+
+    /// Asks this store from now on.
+    pub(super) fn set_store(&mut self, store: Arc<dyn Store>) {
+        self.store = Arc::new(store.into());
+        self.capabilities = OnceLock::new();
+        self.refunds = RefundQueue::default();
+        self.log = Arc::default();
+    }
+
+    /// The path's rule now; without one nothing is limited.
+    pub(crate) fn rule(&self) -> Option<Arc<Rule>> {
+        match &self.rule {
+            RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
+            RuleSource::Named { rules, path } => rules.guard().get(path).cloned(),
+        }
+    }
+
+    /// The path's rule now, also while limiting is disabled.
+    fn known_rule(&self) -> Option<Arc<Rule>> {
+        match &self.rule {
+            RuleSource::Fixed(rule) => Some(Arc::clone(rule)),
+            RuleSource::Named { rules, path } => rules.guard().find(path).cloned(),
+        }
+    }
+
+    /// The rule for a request or a check that has just arrived. One without a rule is counted,
+    /// unless limiting is disabled.
+    #[inline]
+    pub(super) fn rule_or_count(&self) -> Option<Arc<Rule>> {
+        let rule = self.rule();
+        if rule.is_none() && self.known_rule().is_none() {
+            self.counters.unmatched();
+        }
+        rule
+    }
+
+    /// The counters of the path, read now; `None` without a rule.
+    pub(super) fn snapshot(&self) -> Option<RuleSnapshot> {
+        let rule = self.known_rule()?;
+        Some(self.counters.snapshot(&rule))
+    }
+
+    /// What becomes of a request.
+    #[inline]
+    pub(super) fn enter<B>(self: &Arc<Self>, request: Request<B>) -> (Action, Request<B>) {
+        let Some(rule) = self.rule_or_count() else {
+            return (Action::Pass, request);
+        };
+        self.inspect(&rule, Some(request.headers()));
+        let (take, request) = self.take_for(rule, request);
+        let action = match take {
+            Ok(mut take) => {
+                take.set_failure(Outage::known(request.extensions(), self.store()));
+                let since = self.waiting.since(request.extensions());
+                self.act_when_decided(self.decide(take, since))
+            }
+            Err(action) => *action,
+        };
+        (action, request)
+    }
+
+    /// What the request asks of the store, or what becomes of it without a question.
+    ///
+    /// A request whose head is not read stays in one piece: taking it apart and putting it together
+    /// again is a good part of what a decision costs.
+    pub(crate) fn take_for<B>(
+        self: &Arc<Self>,
+        rule: Arc<Rule>,
+        request: Request<B>,
+    ) -> (Result<Take, Box<Action>>, Request<B>) {
+        let options = &self.options;
+        let has_key = options.extractor(&rule).is_some();
+        let has_exemptions = !options.exempt.is_empty() || rule.exemptions().is_some();
+        let has_choice = options.quotas.is_some() || rule.has_plans();
+        if !has_key && options.cost.is_none() && !has_exemptions && !has_choice {
+            return (Ok(Take::new(rule.for_no_plan(), Key::default())), request);
+        }
+        let (mut head, body) = request.into_parts();
+        let is_shadow = rule.is_shadow();
+        let take = self.read_head(rule, &mut head);
+        // Whatever fails, a shadow rule lets the request pass.
+        let take = take.map_err(|action| {
+            if is_shadow {
+                Box::new(Action::Pass)
+            } else {
+                action
+            }
+        });
+        (take, Request::from_parts(head, body))
+    }
+
+    /// Exemption, key, cost and quotas of the request with this head.
+    fn read_head(self: &Arc<Self>, rule: Arc<Rule>, head: &mut Parts) -> Result<Take, Box<Action>> {
+        for exempt in &self.options.exempt {
+            if caught("exemption", rule.path(), || exempt(head))? {
+                return Err(Box::new(Action::Pass));
+            }
+        }
+        self.find_peer(&rule, head)?;
+        if rule.exemptions().is_some_and(|it| it.contain(head)) {
+            return Err(Box::new(Action::Pass));
+        }
+        let key = match self.options.extractor(&rule) {
+            None => Key::default(),
+            Some(extractor) => {
+                let key = caught("key extractor", rule.path(), || extractor.extract(head))?;
+                key.map_err(|error| self.without_key(&rule, error))?
+            }
+        };
+        let cost = match &self.options.cost {
+            None => rule.cost(),
+            Some(cost) => caught("cost", rule.path(), || cost(head))?,
+        };
+        let rule = self.choose_quotas(rule, head)?;
+        Ok(Take::new(rule, key).with_cost(cost))
+    }
+
+    /// What becomes of a request without a key. The server's mistakes are logged; clients could fill
+    /// the log with theirs.
+    #[cold]
+    fn without_key(self: &Arc<Self>, rule: &Arc<Rule>, error: KeyError) -> Box<Action> {
+        self.counters.key_failed(error.kind());
+        if error.kind() == KeyErrorKind::Server {
+            self.log.key_error.get_or_init(|| {
+                let (path, error) = (rule.path(), error.to_string());
+                trace::event!(warn: path, error, "requests have no key: answered with a 500");
+            });
+        }
+        Box::new(self.act(Outcome::Failed(Arc::clone(rule), Cause::Key(error))))
+    }
+
+    /// Puts what the hook finds where the rule's extractor and its exemptions look for it.
+    fn find_peer(&self, rule: &Rule, head: &mut Parts) -> Result<(), Panicked> {
+        let has_exempt_networks = rule.exemptions().is_some_and(Exemptions::needs_address);
+        if let Some(hook) = &self.options.peer
+            && (has_exempt_networks || self.options.extractor(rule).is_some())
+            && let Some(peer) = caught("peer hook", rule.path(), || hook.find(&head.extensions))?
+        {
+            head.extensions.insert(PeerAddr(peer));
+        }
+        Ok(())
+    }
+
+    /// The rule with the quotas of the request with this head.
+    fn choose_quotas(&self, rule: Arc<Rule>, head: &Parts) -> Result<Arc<Rule>, Panicked> {
+        if let Some(choose) = &self.options.quotas
+            && let Some(quotas) = caught("quotas", rule.path(), || choose(head))?
+        {
+            return Ok(rule.of_quotas(quotas));
+        }
+        let name = match &self.options.plan {
+            _ if !rule.has_plans() => None,
+            Some(choose) => caught("plan", rule.path(), || choose(head))?,
+            None => head.extensions.get::<Plan>().map(Plan::name),
+        };
+        Ok(self.with_plan(rule, name))
+    }
+
+    /// The rule with the quotas of this plan. For an unknown plan it is the rule with its own.
+    pub(super) fn with_plan(&self, rule: Arc<Rule>, name: Option<&str>) -> Arc<Rule> {
+        let Some(name) = name.filter(|_| rule.has_plans()) else {
+            return rule.for_no_plan();
+        };
+        if let Some(of_plan) = rule.of_plan(name) {
+            return of_plan;
+        }
+        self.counters.unknown_plan();
+        if rule.is_first_unknown_plan() {
+            let warning = Warning::unknown_plan(name).about(rule.path());
+            self.warnings.add(warning);
+        }
+        rule.for_no_plan()
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("rule", &self.rule)
+            .field("store", &self.store.get())
+            .finish_non_exhaustive()
+    }
+}

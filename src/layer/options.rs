@@ -1,0 +1,62 @@
+use std::fmt;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::response;
+
+use super::headers::WriteFields;
+use crate::callback::{DegradeCallback, ErrorCallback};
+use crate::key::KeyExtractor;
+use crate::key::ip::PeerHook;
+use crate::rule::{Quotas, Rule};
+
+/// What an application says about the requests of a layer: the setters of
+/// [`RateLimitLayer`](crate::RateLimitLayer) have the meaning and the defaults of each field.
+///
+/// The layers of [`Limits`](crate::Limits) begin with a copy of its options, those of the locks
+/// have a few of them.
+#[derive(Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) key: Option<Arc<dyn KeyExtractor>>,
+    /// For rules and layers without a key of their own.
+    pub(crate) default_key: Option<Arc<dyn KeyExtractor>>,
+    pub(super) cost: Option<Arc<Cost>>,
+    pub(crate) plan: Option<Arc<ChoosePlan>>,
+    pub(super) quotas: Option<Arc<ChooseQuotas>>,
+    /// Any one of them exempts a request.
+    pub(crate) exempt: Vec<Arc<Exempt>>,
+    pub(crate) peer: Option<PeerHook>,
+    pub(crate) degrade: Option<Arc<dyn DegradeCallback>>,
+    pub(crate) on_error: Option<Arc<dyn ErrorCallback>>,
+    /// Gives back by the response, beside what the rule says.
+    pub(super) refund_if: Option<Arc<RefundIf>>,
+    pub(crate) write_fields: WriteFields,
+    /// Whether events contain the hashes of keys.
+    #[cfg(feature = "tracing")]
+    pub(super) traces_keys: bool,
+}
+
+/// Computes the cost of a request from its head.
+type Cost = dyn Fn(&Parts) -> u64 + Send + Sync;
+/// The plan of a request with this head.
+type ChoosePlan = dyn Fn(&Parts) -> Option<&str> + Send + Sync;
+/// The quotas of a request with this head.
+type ChooseQuotas = dyn Fn(&Parts) -> Option<Arc<Quotas>> + Send + Sync;
+/// Whether a request with this head passes without being limited.
+type Exempt = dyn Fn(&Parts) -> bool + Send + Sync;
+/// Whether the charge of a request with this response is given back.
+type RefundIf = dyn Fn(&response::Parts) -> bool + Send + Sync;
+
+impl Options {
+    /// The layer's own extractor comes before the rule's, and that before the default.
+    pub(super) fn extractor<'a>(&'a self, rule: &'a Rule) -> Option<&'a dyn KeyExtractor> {
+        let own = self.key.as_ref().or(rule.extractor());
+        own.or(self.default_key.as_ref()).map(Arc::as_ref)
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").finish_non_exhaustive()
+    }
+}
