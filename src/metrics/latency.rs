@@ -42,14 +42,6 @@ impl Latency {
         bucket.micros.add(micros);
     }
 
-    /// How many answers there were in each bucket, and how many microseconds all of them took.
-    #[cfg(feature = "page")]
-    pub(super) fn numbers(&self) -> ([u64; BOUNDS.len() + 1], u64) {
-        let counts = self.buckets.each_ref().map(|bucket| bucket.count.get());
-        let micros = self.buckets.iter().map(|bucket| bucket.micros.get());
-        (counts, micros.fold(0, u64::wrapping_add))
-    }
-
     pub(super) fn snapshot(&self) -> LatencySnapshot {
         let bounds = BOUNDS.iter().copied().map(Some).chain([None]);
         let buckets = bounds

@@ -32,9 +32,14 @@ const PLACES: usize = 64;
 /// one.
 const PAUSE: u64 = 60;
 
+/// How many whole seconds the [recent denials](LimitedKey::recent) cover.
+pub(crate) const RECENT: u64 = 5;
+/// Those, the second that has not ended, and room for a reader who knows of an earlier one.
+const SECONDS: usize = 8;
+
 #[derive(Debug, Default)]
 struct Shard {
-    /// Where a name stands in `keys`, by its hash.
+    /// Where a name is in `keys`, by its hash.
     places: HashTable<u32>,
     keys: Vec<Place>,
     /// Where to look for the next key that is replaced, and how many denials it has at most, unless
@@ -47,17 +52,19 @@ struct Shard {
     replaced_until: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Place {
     hash: u64,
     key: LimitedKey,
     /// When it was denied last, in seconds.
     denied_at: u64,
+    /// Its denials in that second and in those before it, each at its number modulo [`SECONDS`].
+    by_second: [u32; SECONDS],
     is_forgotten: bool,
 }
 
 /// A key that is or was limited.
-#[derive(Debug, Clone)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct LimitedKey {
     pub(crate) path: Arc<str>,
     pub(crate) key: Key,
@@ -65,6 +72,10 @@ pub(crate) struct LimitedKey {
     pub(crate) denials: u64,
     /// By how much that may be too many.
     pub(crate) error: u64,
+    /// How many of them were in the last [`RECENT`] whole seconds.
+    pub(crate) recent: u64,
+    /// The plan that it was last denied under.
+    pub(crate) plan: Option<Arc<str>>,
     /// Since when it is denied, in seconds.
     pub(crate) since: u64,
     /// When it fits again, in milliseconds. `None` if it never does.
@@ -109,15 +120,18 @@ impl LimitedKeys {
         }
     }
 
-    /// The keys that were denied not long ago, those with most denials first, and how many denials a
-    /// key may have that is not among them.
+    /// The keys that were denied not long ago, those with most denials first, and how many denials
+    /// a key may have that is not among them.
     pub(crate) fn most_denied(&self, at_most: usize) -> (Vec<LimitedKey>, u64) {
         let now = self.now.load(Ordering::Relaxed);
         let (mut all, mut untold) = (Vec::new(), 0);
         for shard in &self.shards {
             let shard = lock(shard);
             let known = shard.keys.iter().filter(|place| !place.is_over(now));
-            all.extend(known.map(|place| place.key.clone()));
+            all.extend(known.map(|place| LimitedKey {
+                recent: place.recent(now),
+                ..place.key.clone()
+            }));
             untold = untold.max(shard.replaced(now));
         }
         all.sort_by_key(|key| std::cmp::Reverse(key.denials));
@@ -133,37 +147,36 @@ impl Shard {
         let known = self
             .places
             .find(hash, |at| keys[*at as usize].is(name, hash));
-        let Some(at) = known.map(|at| *at as usize) else {
-            self.add_new(name, hash, now, until);
-            return;
+        let at = match known {
+            Some(at) => *at as usize,
+            None => self.add_new(name, hash, now),
         };
         let place = &mut self.keys[at];
+        // Another thread may have read a later second.
+        let now = now.max(place.denied_at);
         if place.is_over(now) {
             (place.key.denials, place.key.error, place.key.since) = (0, 0, now);
+            place.by_second = [0; SECONDS];
         }
+        for ago in 0..(now - place.denied_at).min(SECONDS as u64) {
+            *place.in_second(now - ago) = 0;
+        }
+        *place.in_second(now) += 1;
         place.key.denials += 1;
         place.key.until = until;
         place.denied_at = now;
         place.is_forgotten = false;
+        if place.key.plan.as_deref() != name.rule.plan() {
+            place.key.plan = name.rule.plan().map(Arc::from);
+        }
     }
 
+    /// A place for a name that has none; its denials are those that it may have had before.
     #[cold]
-    fn add_new(&mut self, name: &CountName, hash: u64, now: u64, until: Option<u64>) {
+    fn add_new(&mut self, name: &CountName, hash: u64, now: u64) -> usize {
         let path = name.rule.shared_path();
         let (at, fewest) = if self.keys.len() < PLACES {
-            self.keys.push(Place {
-                hash,
-                denied_at: now,
-                is_forgotten: false,
-                key: LimitedKey {
-                    path: Arc::clone(path),
-                    key: name.key.clone(),
-                    denials: 0,
-                    error: 0,
-                    since: now,
-                    until,
-                },
-            });
+            self.keys.push(Place::default());
             (self.keys.len() - 1, 0)
         } else {
             let (at, fewest) = self.fewest(now);
@@ -180,16 +193,17 @@ impl Shard {
         };
         let place = &mut self.keys[at];
         (place.hash, place.denied_at, place.is_forgotten) = (hash, now, false);
+        (place.by_second, place.key.since) = ([0; SECONDS], now);
         // The memory of the key that was there is used again.
         place.key.key.clone_from(&name.key);
         if !Arc::ptr_eq(&place.key.path, path) {
             place.key.path = Arc::clone(path);
         }
-        (place.key.denials, place.key.error) = (fewest + 1, fewest);
-        (place.key.since, place.key.until) = (now, until);
+        (place.key.denials, place.key.error) = (fewest, fewest);
         let keys = &self.keys;
         let hash_of = |at: &u32| keys[*at as usize].hash;
         self.places.insert_unique(hash, at as u32, hash_of);
+        at
     }
 }
 
@@ -202,8 +216,8 @@ impl Shard {
         }
     }
 
-    /// The place with the fewest denials, and their number. Numbers grow, and in a flood of new keys
-    /// many places have the same, so it is one of the next few.
+    /// The place with the fewest denials, and their number. Numbers grow, and in a flood of new
+    /// keys many places have the same, so it is one of the next few.
     fn fewest(&mut self, now: u64) -> (usize, u64) {
         for _ in 0..self.keys.len() {
             let at = self.cursor;
@@ -228,6 +242,19 @@ impl Place {
         let path = name.rule.shared_path();
         let is_path = || Arc::ptr_eq(&self.key.path, path) || self.key.path == *path;
         self.hash == hash && self.key.key == name.key && is_path()
+    }
+
+    /// How often it was denied in this second, one of the last [`SECONDS`].
+    fn in_second(&mut self, second: u64) -> &mut u32 {
+        &mut self.by_second[second as usize % SECONDS]
+    }
+
+    /// Its denials in the whole seconds before this one.
+    fn recent(&self, now: u64) -> u64 {
+        let seconds = now.saturating_sub(RECENT)..now;
+        let seconds = seconds.filter(|second| *second <= self.denied_at);
+        let denials = seconds.map(|second| self.by_second[second as usize % SECONDS]);
+        denials.map(u64::from).sum()
     }
 
     /// Whether its time has ended long ago.

@@ -38,20 +38,23 @@
 
 #[cfg(feature = "tracing")]
 mod denial_summary;
+#[cfg(feature = "page")]
+mod last_rules;
 mod latency;
 #[cfg(feature = "page")]
 mod limited_keys;
 mod named_counters;
+mod open_charges;
 #[cfg(feature = "metrics")]
 mod publisher;
 mod rule_counters;
 mod rule_snapshot;
-#[cfg(feature = "page")]
-mod totals;
 
 pub use latency::LATENCY_BUCKETS;
+
 #[cfg(feature = "page")]
-pub(crate) use limited_keys::{LimitedKey, LimitedKeys};
+pub(crate) use limited_keys::{LimitedKeys, RECENT};
+pub(crate) use open_charges::{OpenCharge, WaitingPlace};
 #[cfg(all(feature = "config", feature = "metrics"))]
 pub(crate) use publisher::Metric;
 #[cfg(feature = "metrics")]
@@ -60,5 +63,3 @@ pub(crate) use rule_counters::{NearLimit, RuleCounters};
 pub use rule_snapshot::{
     DecisionOutcome, LatencyBucket, LatencySnapshot, PlanSnapshot, RuleSnapshot, Snapshot,
 };
-#[cfg(feature = "page")]
-pub(crate) use totals::{Rates, Totals};

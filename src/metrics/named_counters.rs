@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 pub(super) struct NamedCounters<T>(ArcSwap<Names<T>>);
 
 /// In alphabetical order.
-type Names<T> = Vec<(Box<str>, Arc<T>)>;
+type Names<T> = Vec<(Arc<str>, Arc<T>)>;
 
 /// Beyond this number of names, those that are not in use any more are forgotten. A rule that is
 /// changed back continues with its numbers, and ever new names take no memory.

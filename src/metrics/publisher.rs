@@ -7,107 +7,18 @@ use ::metrics::{
 };
 
 use super::latency::BOUNDS;
-use super::rule_snapshot::{DecisionOutcome, LatencySnapshot, RuleSnapshot, Snapshot};
-use crate::decision::Source;
+use super::rule_snapshot::{LatencySnapshot, METRICS, Snapshot};
 use crate::sync::lock;
 
 /// How many latencies one publication records: more than a process has answers in a second. An
 /// exporter may keep each of them until it is asked. The rest is recorded later.
 const MAX_LATENCIES: u64 = 250_000;
 
-const DECISIONS: Metric = Metric::counter(
-    "tidegate_decisions_total",
-    "Requests by rule, by what became of them, and by who decided.",
-);
-const DENIALS: Metric = Metric::counter(
-    "tidegate_denials_total",
-    "Denied requests by the quota that had no room for them.",
-);
-const SHADOW_DENIALS: Metric = Metric::counter(
-    "tidegate_shadow_denials_total",
-    "Requests that a quota of a shadow rule would have denied.",
-);
-const SHADOW_ERRORS: Metric = Metric::counter(
-    "tidegate_shadow_errors_total",
-    "Takes of a shadow rule that got no answer.",
-);
-const UNITS: Metric = Metric::counter(
-    "tidegate_units_total",
-    "Units that allowed requests were charged.",
-);
-const NEAR_LIMIT: Metric = Metric::counter(
-    "tidegate_near_limit_total",
-    "Allowed requests after which a quota was nearly used up.",
-);
-const REFUNDS: Metric = Metric::counter(
-    "tidegate_refunds_total",
-    "Charges that were given back, wholly or in part.",
-);
-const REFUNDED_UNITS: Metric = Metric::counter(
-    "tidegate_refunded_units_total",
-    "Units that were given back.",
-);
-const REFUNDS_LOST: Metric = Metric::counter(
-    "tidegate_refunds_lost_total",
-    "Charges that were to be given back by their outcome, and stay charged.",
-);
-const ERRORS: Metric = Metric::counter(
-    "tidegate_errors_total",
-    "Failures of the store, and requests without a key, by kind.",
-);
-const WITHOUT_DECISION: Metric = Metric::counter(
-    "tidegate_admitted_without_decision_total",
-    "Requests that were admitted although no store decided.",
-);
-const LET_THROUGH: Metric = Metric::counter(
-    "tidegate_let_through_total",
-    "Requests of keys that an operator lets through: admitted without a question.",
-);
-const WAITED: Metric = Metric::counter(
-    "tidegate_waited_requests_total",
-    "Requests that waited for units, or still do.",
-);
-const WAITING: Metric = Metric::gauge(
-    "tidegate_waiting_requests",
-    "Requests that wait for units now.",
-);
-const PLAN_DECISIONS: Metric = Metric::counter(
-    "tidegate_plan_decisions_total",
-    "Decisions about requests with a plan of the rule: a part of tidegate_decisions_total.",
-);
-const UNKNOWN_PLANS: Metric = Metric::counter(
-    "tidegate_unknown_plans_total",
-    "Requests with a plan that the rule does not have: its own quotas applied.",
-);
-const STORE_DURATION: Metric = Metric::histogram(
-    "tidegate_store_duration_seconds",
-    "How long the store took to answer.",
-);
 const UNMATCHED: Metric = Metric::counter(
     "tidegate_unmatched_requests_total",
     "Requests of layers whose path has no rule.",
 );
-
-const ALL: [&Metric; 18] = [
-    &DECISIONS,
-    &PLAN_DECISIONS,
-    &UNKNOWN_PLANS,
-    &DENIALS,
-    &SHADOW_DENIALS,
-    &SHADOW_ERRORS,
-    &UNITS,
-    &NEAR_LIMIT,
-    &REFUNDS,
-    &REFUNDED_UNITS,
-    &REFUNDS_LOST,
-    &ERRORS,
-    &WITHOUT_DECISION,
-    &LET_THROUGH,
-    &WAITED,
-    &WAITING,
-    &STORE_DURATION,
-    &UNMATCHED,
-];
+const STORE_DURATION: &str = "tidegate_store_duration_seconds";
 
 /// Publishes snapshots to the recorder that is installed at that time.
 ///
@@ -130,16 +41,30 @@ impl Publisher {
         let snapshot = take_snapshot();
         with_recorder(|recorder| {
             // The recorder may have been installed since the last publication.
-            ALL.iter().for_each(|metric| metric.describe(recorder));
-            UNMATCHED.count(recorder, Vec::new(), snapshot.unmatched);
+            METRICS.iter().for_each(|(one, _)| one.describe(recorder));
+            UNMATCHED.describe(recorder);
+            recorder.describe_histogram(
+                KeyName::from_const_str(STORE_DURATION),
+                Some(Unit::Seconds),
+                "How long the store took to answer.".into(),
+            );
+            UNMATCHED.publish(recorder, Vec::new(), snapshot.unmatched);
             let mut remaining = MAX_LATENCIES;
             for rule in &snapshot.rules {
-                let label =
-                    Label::new("rule", SharedString::from_shared(rule.path.as_str().into()));
-                publish_counters(recorder, &label, rule);
+                let path = SharedString::from_shared(rule.path.as_str().into());
+                let label = Label::new("rule", path);
+                for (metric, samples) in &METRICS {
+                    samples(rule, &mut |mut labels, number| {
+                        labels.insert(0, label.clone());
+                        metric.publish(recorder, labels, number);
+                    });
+                }
                 if rule.latency.count() > 0 {
+                    let key = Key::from_parts(STORE_DURATION, vec![label]);
+                    let histogram = recorder.register_histogram(&key, &METADATA);
                     let published = latencies.entry(rule.path.as_str().into()).or_default();
-                    remaining -= publish_latency(recorder, label, rule, published, remaining);
+                    let record = |seconds, number| histogram.record_many(seconds, number);
+                    remaining -= published.record_new(&rule.latency, remaining, record);
                 }
             }
         });
@@ -151,93 +76,18 @@ impl Publisher {
     }
 }
 
-fn publish_counters(recorder: &dyn Recorder, rule: &Label, counted: &RuleSnapshot) {
-    for outcome in DecisionOutcome::ALL {
-        for source in Source::ALL {
-            let labels = vec![
-                rule.clone(),
-                Label::from_static_parts("outcome", outcome.name()),
-                Label::from_static_parts("source", source.name()),
-            ];
-            DECISIONS.count(recorder, labels, counted.decisions_by(outcome, source));
-        }
-    }
-    let by_quota = [
-        (DENIALS, &counted.denials),
-        (SHADOW_DENIALS, &counted.shadow_denials),
-    ];
-    for (metric, denials) in by_quota {
-        for (quota, number) in denials {
-            let labels = vec![rule.clone(), Label::new("quota", quota.clone())];
-            metric.count(recorder, labels, *number);
-        }
-    }
-    if !counted.plans.is_empty() {
-        UNKNOWN_PLANS.count(recorder, vec![rule.clone()], counted.unknown_plans);
-    }
-    for plan in &counted.plans {
-        let outcomes = [
-            (DecisionOutcome::Allowed, plan.allowed),
-            (DecisionOutcome::Denied, plan.denied),
-        ];
-        for (outcome, number) in outcomes {
-            let labels = vec![
-                rule.clone(),
-                Label::new("plan", plan.name.clone()),
-                Label::from_static_parts("outcome", outcome.name()),
-            ];
-            PLAN_DECISIONS.count(recorder, labels, number);
-        }
-    }
-    for (kind, number) in counted.errors() {
-        let labels = vec![rule.clone(), Label::from_static_parts("kind", kind)];
-        ERRORS.count(recorder, labels, number);
-    }
-    let by_rule = [
-        (SHADOW_ERRORS, counted.shadow_errors),
-        (UNITS, counted.units),
-        (NEAR_LIMIT, counted.near_limit),
-        (REFUNDS, counted.refunds),
-        (REFUNDED_UNITS, counted.refunded_units),
-        (REFUNDS_LOST, counted.refunds_lost),
-        (WITHOUT_DECISION, counted.proceeded),
-        (LET_THROUGH, counted.let_through),
-        (WAITED, counted.waited),
-    ];
-    for (metric, number) in by_rule {
-        metric.count(recorder, vec![rule.clone()], number);
-    }
-    WAITING.set(recorder, vec![rule.clone()], counted.waiting as f64);
-}
-
-/// Returns how many latencies were recorded, at most `max`.
-fn publish_latency(
-    recorder: &dyn Recorder,
-    rule: Label,
-    counted: &RuleSnapshot,
-    published: &mut PublishedLatency,
-    max: u64,
-) -> u64 {
-    let histogram = STORE_DURATION.histogram_of(recorder, vec![rule]);
-    published.record_new(&counted.latency, max, |seconds, number| {
-        histogram.record_many(seconds, number);
-    })
-}
-
 /// A metric that is published: its name, and what it counts or measures.
 #[derive(Debug)]
 pub(crate) struct Metric {
     name: &'static str,
-    kind: Kind,
     help: &'static str,
+    kind: Kind,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum Kind {
     Counter,
     Gauge,
-    /// The unit is seconds.
-    Histogram,
 }
 
 const METADATA: Metadata<'static> =
@@ -246,52 +96,30 @@ const METADATA: Metadata<'static> =
 impl Metric {
     pub(crate) const fn counter(name: &'static str, help: &'static str) -> Self {
         let kind = Kind::Counter;
-        Self { name, kind, help }
+        Self { name, help, kind }
     }
 
     pub(crate) const fn gauge(name: &'static str, help: &'static str) -> Self {
         let kind = Kind::Gauge;
-        Self { name, kind, help }
-    }
-
-    pub(crate) const fn histogram(name: &'static str, help: &'static str) -> Self {
-        let kind = Kind::Histogram;
-        Self { name, kind, help }
+        Self { name, help, kind }
     }
 
     /// Tells a recorder the unit and the meaning. Recorders keep the first that they are told.
     pub(crate) fn describe(&self, recorder: &dyn Recorder) {
         let (name, help) = (KeyName::from_const_str(self.name), self.help.into());
         match self.kind {
-            Kind::Counter => recorder.describe_counter(name, Some(Unit::Count), help),
             Kind::Gauge => recorder.describe_gauge(name, Some(Unit::Count), help),
-            Kind::Histogram => recorder.describe_histogram(name, Some(Unit::Seconds), help),
+            Kind::Counter => recorder.describe_counter(name, Some(Unit::Count), help),
         }
     }
 
-    /// Sets the counter with these labels to a number that never falls.
-    pub(crate) fn count(&self, recorder: &dyn Recorder, labels: Vec<Label>, number: u64) {
-        let counter = recorder.register_counter(&self.key(labels), &METADATA);
-        counter.absolute(number);
-    }
-
-    /// Sets the gauge with these labels.
-    pub(crate) fn set(&self, recorder: &dyn Recorder, labels: Vec<Label>, value: f64) {
-        let gauge = recorder.register_gauge(&self.key(labels), &METADATA);
-        gauge.set(value);
-    }
-
-    /// The histogram with these labels. It exists from now on, also if nothing is recorded.
-    pub(crate) fn histogram_of(
-        &self,
-        recorder: &dyn Recorder,
-        labels: Vec<Label>,
-    ) -> ::metrics::Histogram {
-        recorder.register_histogram(&self.key(labels), &METADATA)
-    }
-
-    fn key(&self, labels: Vec<Label>) -> Key {
-        Key::from_parts(KeyName::from_const_str(self.name), labels)
+    /// Sets what has these labels to a number, which for a counter never falls.
+    pub(crate) fn publish(&self, recorder: &dyn Recorder, labels: Vec<Label>, number: u64) {
+        let key = Key::from_parts(self.name, labels);
+        match self.kind {
+            Kind::Gauge => recorder.register_gauge(&key, &METADATA).set(number as f64),
+            Kind::Counter => recorder.register_counter(&key, &METADATA).absolute(number),
+        }
     }
 }
 

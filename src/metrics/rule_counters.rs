@@ -1,19 +1,22 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 #[cfg(feature = "tracing")]
 use super::denial_summary::{DenialSummaries, DenialSummary};
+#[cfg(feature = "page")]
+use super::last_rules::LastRules;
 use super::latency::Latency;
 #[cfg(feature = "page")]
 use super::limited_keys::LimitedKeys;
 use super::named_counters::NamedCounters;
+use super::open_charges::OpenCharges;
 use super::rule_snapshot::{DecisionOutcome, PlanSnapshot, RuleSnapshot};
-#[cfg(feature = "page")]
-use super::totals::Totals;
 use crate::decision::{Decision, Source};
 use crate::error::{KeyErrorKind, StoreErrorKind};
+use crate::key::KeyExtractor;
 use crate::rule::{CountName, Rule};
+use crate::sync::lock;
 
 /// What all layers of one path count.
 ///
@@ -35,6 +38,7 @@ pub(crate) struct RuleCounters {
     store_errors: [Counter; StoreErrorKind::ALL.len()],
     key_errors: [Counter; KeyErrorKind::ALL.len()],
     shadow_errors: Counter,
+    lagged: Counter,
     let_through: Counter,
     proceeded: Counter,
     unknown_plans: Counter,
@@ -42,10 +46,15 @@ pub(crate) struct RuleCounters {
     waited: Counter,
     unmatched: Counter,
     latency: Latency,
+    pub(crate) open: OpenCharges,
     #[cfg(feature = "tracing")]
     summaries: DenialSummaries,
     #[cfg(feature = "page")]
     limited: Option<Arc<LimitedKeys>>,
+    #[cfg(feature = "page")]
+    last_rules: LastRules,
+    /// What makes the keys of layers that have a key of their own.
+    extractors: Mutex<Vec<Weak<dyn KeyExtractor>>>,
 }
 
 impl RuleCounters {
@@ -66,14 +75,34 @@ impl RuleCounters {
         }
     }
 
+    /// A layer has this key of its own.
+    pub(crate) fn add_extractor(&self, extractor: &Arc<dyn KeyExtractor>) {
+        let mut extractors = lock(&self.extractors);
+        extractors.retain(|known| known.strong_count() > 0);
+        extractors.push(Arc::downgrade(extractor));
+    }
+
+    /// The keys that layers have of their own.
+    #[cfg(feature = "page")]
+    pub(crate) fn extractors(&self) -> Vec<Arc<dyn KeyExtractor>> {
+        let extractors = lock(&self.extractors);
+        extractors.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// The decision about a request of this cost.
     #[inline]
     pub(crate) fn decided(&self, rule: &Arc<Rule>, decision: &Decision, cost: u64) {
         self.count(DecisionOutcome::of(decision), decision.source());
         if let Some(plan) = rule.plan() {
             let is_allowed = decision.is_allowed();
-            self.plans
-                .count(plan, |_| true, |counters| counters.decided(is_allowed));
+            self.plans.count(
+                plan,
+                |_| true,
+                |plan| match is_allowed {
+                    true => plan.allowed.add(1),
+                    false => plan.denied.add(1),
+                },
+            );
         }
         if !decision.is_allowed() {
             self.quota_denials.add(rule, decision);
@@ -85,6 +114,23 @@ impl RuleCounters {
         if self.near_limit_ratio.is_near(rule, decision) {
             self.near_limit.add(1);
         }
+    }
+
+    /// Notes by which quotas a request was decided, while a page or the fleet shows that.
+    #[inline]
+    pub(crate) fn chose(&self, name: &CountName) {
+        #[cfg(feature = "page")]
+        if self.limited.as_ref().is_some_and(|it| it.is_on()) {
+            self.last_rules.note(name);
+        }
+        #[cfg(not(feature = "page"))]
+        let _ = name;
+    }
+
+    /// The rule by which this count was decided last, where requests choose their quotas.
+    #[cfg(feature = "page")]
+    pub(crate) fn last_rule(&self, name: &CountName) -> Option<Arc<Rule>> {
+        self.last_rules.get(name)
     }
 
     /// Notes whose request was denied, while a page or the fleet shows that.
@@ -123,6 +169,11 @@ impl RuleCounters {
     /// A store failed, whether or not a fallback decided in its place.
     pub(crate) fn store_failed(&self, kind: StoreErrorKind) {
         self.store_errors[kind as usize].add(1);
+    }
+
+    /// A decision came late, because this process was slow.
+    pub(crate) fn lagged(&self) {
+        self.lagged.add(1);
     }
 
     /// There is no answer of a shadow rule.
@@ -193,48 +244,35 @@ impl RuleCounters {
         self.unmatched.get()
     }
 
-    /// The numbers that rates are made of.
-    #[cfg(feature = "page")]
-    pub(crate) fn totals(&self) -> Totals {
-        let sum = |counters: &[Counter]| counters.iter().map(Counter::get).sum::<u64>();
-        let [allowed, denied, never, shadow] = self.decisions.each_ref();
-        Totals {
-            allowed: sum(allowed),
-            denied: sum(denied) + sum(never),
-            shadow: sum(shadow),
-            errors: sum(&self.store_errors) + sum(&self.key_errors),
-            near: self.near_limit.get(),
-            let_through: self.let_through.get(),
-            by_fallback: [allowed, denied, never]
-                .map(|sources| sources[Source::Fallback as usize].get())
-                .iter()
-                .sum(),
-            store_errors: self.store_errors.each_ref().map(Counter::get),
-            latency: self.latency.numbers(),
-        }
-    }
-
+    /// What was counted under this rule.
     pub(crate) fn snapshot(&self, rule: &Rule) -> RuleSnapshot {
-        let decisions = self.decisions.each_ref();
-        let decisions = decisions.map(|sources| sources.each_ref().map(Counter::get));
-        let allowed = decisions[DecisionOutcome::Allowed as usize]
-            .iter()
-            .sum::<u64>();
-        let shadow = if rule.is_shadow() {
-            Some(rule)
-        } else {
-            rule.shadow().map(|it| &**it)
+        let shadow = match rule.is_shadow() {
+            true => Some(rule),
+            false => rule.shadow().map(|it| &**it),
         };
         RuleSnapshot {
-            path: rule.path().to_owned(),
-            // A request of cost 0 may be in the second number and not in the first yet.
-            units: allowed.saturating_add_signed(self.units_beyond_one.get() as i64),
-            decisions,
             denials: self.quota_denials.snapshot(rule),
             plans: rule.plans().map(|plan| self.plan_snapshot(plan)).collect(),
             shadow_denials: shadow.map_or_else(Vec::new, |shadow| {
                 self.shadow_quota_denials.snapshot(shadow)
             }),
+            ..self.numbers(rule.path())
+        }
+    }
+
+    /// A snapshot without what rules give names to: quotas and plans.
+    pub(crate) fn numbers(&self, path: &str) -> RuleSnapshot {
+        let decisions = self.decisions.each_ref();
+        let decisions = decisions.map(|sources| sources.each_ref().map(Counter::get));
+        let allowed: u64 = decisions[DecisionOutcome::Allowed as usize].iter().sum();
+        RuleSnapshot {
+            path: path.to_owned(),
+            // A request of cost 0 may be in the second number and not in the first yet.
+            units: allowed.saturating_add_signed(self.units_beyond_one.get() as i64),
+            decisions,
+            denials: Vec::new(),
+            plans: Vec::new(),
+            shadow_denials: Vec::new(),
             near_limit: self.near_limit.get(),
             refunds: self.refunds.get(),
             refunded_units: self.refunded_units.get(),
@@ -242,12 +280,23 @@ impl RuleCounters {
             store_errors: self.store_errors.each_ref().map(Counter::get),
             key_errors: self.key_errors.each_ref().map(Counter::get),
             shadow_errors: self.shadow_errors.get(),
+            lagged: self.lagged.get(),
             let_through: self.let_through.get(),
             proceeded: self.proceeded.get(),
             unknown_plans: self.unknown_plans.get(),
             waiting: self.waiting.get(),
             waited: self.waited.get(),
             latency: self.latency.snapshot(),
+        }
+    }
+
+    fn plan_snapshot(&self, name: &str) -> PlanSnapshot {
+        let read = |plan: &PlanCounters| (plan.allowed.get(), plan.denied.get());
+        let (allowed, denied) = self.plans.read(name, read);
+        PlanSnapshot {
+            name: name.to_owned(),
+            allowed,
+            denied,
         }
     }
 }
@@ -257,27 +306,6 @@ impl RuleCounters {
 struct PlanCounters {
     allowed: Counter,
     denied: Counter,
-}
-
-impl PlanCounters {
-    fn decided(&self, is_allowed: bool) {
-        match is_allowed {
-            true => self.allowed.add(1),
-            false => self.denied.add(1),
-        }
-    }
-}
-
-impl RuleCounters {
-    fn plan_snapshot(&self, name: &str) -> PlanSnapshot {
-        let read = |counters: &PlanCounters| (counters.allowed.get(), counters.denied.get());
-        let (allowed, denied) = self.plans.read(name, read);
-        PlanSnapshot {
-            name: name.to_owned(),
-            allowed,
-            denied,
-        }
-    }
 }
 
 /// A number that many threads add to. Its readers see every addition, in no particular order.

@@ -1,5 +1,10 @@
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+use ::metrics::Label;
+
+#[cfg(feature = "metrics")]
+use super::publisher::Metric;
 use crate::decision::{Decision, Source, Verdict};
 use crate::error::{KeyErrorKind, StoreErrorKind};
 
@@ -41,6 +46,9 @@ pub struct RuleSnapshot {
     /// [errors](Self::store_errors) of the store, and their times are not in the
     /// [latency](Self::latency).
     pub shadow_errors: u64,
+    /// Decisions of Redis that came after the time-out and still count, because this process was
+    /// late to send the take or to read the reply. They are not among the errors.
+    pub lagged: u64,
     /// Requests of keys that were let through for a while, as the page lets an operator do: they
     /// were admitted without a question, and charged nothing.
     pub let_through: u64,
@@ -88,6 +96,148 @@ impl RuleSnapshot {
         let store = StoreErrorKind::ALL.map(|kind| (kind.name(), self.store_errors(kind)));
         let key = KeyErrorKind::ALL.map(|kind| (kind.name(), self.key_errors(kind)));
         store.into_iter().chain(key)
+    }
+}
+
+/// Reads the numbers of a metric: one for each set of labels, which come beside the rule's.
+#[cfg(feature = "metrics")]
+type Samples = fn(&RuleSnapshot, &mut dyn FnMut(Vec<Label>, u64));
+
+#[cfg(feature = "metrics")]
+const fn counter(name: &'static str, help: &'static str, samples: Samples) -> (Metric, Samples) {
+    (Metric::counter(name, help), samples)
+}
+
+/// The metrics of a rule.
+#[cfg(feature = "metrics")]
+pub(super) const METRICS: [(Metric, Samples); 17] = [
+    counter(
+        "tidegate_decisions_total",
+        "Requests by rule, by what became of them, and by who decided.",
+        |rule, publish| {
+            for outcome in DecisionOutcome::ALL {
+                for source in Source::ALL {
+                    let labels = [
+                        label("outcome", outcome.name()),
+                        label("source", source.name()),
+                    ];
+                    publish(labels.into(), rule.decisions_by(outcome, source));
+                }
+            }
+        },
+    ),
+    counter(
+        "tidegate_plan_decisions_total",
+        "Decisions about requests with a plan of the rule: a part of tidegate_decisions_total.",
+        |rule, publish| {
+            for plan in &rule.plans {
+                let numbers = [
+                    (DecisionOutcome::Allowed, plan.allowed),
+                    (DecisionOutcome::Denied, plan.denied),
+                ];
+                for (outcome, number) in numbers {
+                    let plan = Label::new("plan", plan.name.clone());
+                    publish(vec![plan, label("outcome", outcome.name())], number);
+                }
+            }
+        },
+    ),
+    counter(
+        "tidegate_unknown_plans_total",
+        "Requests with a plan that the rule does not have: its own quotas applied.",
+        |rule, publish| {
+            if !rule.plans.is_empty() {
+                publish(Vec::new(), rule.unknown_plans);
+            }
+        },
+    ),
+    counter(
+        "tidegate_denials_total",
+        "Denied requests by the quota that had no room for them.",
+        |rule, publish| by_quota(&rule.denials, publish),
+    ),
+    counter(
+        "tidegate_shadow_denials_total",
+        "Requests that a quota of a shadow rule would have denied.",
+        |rule, publish| by_quota(&rule.shadow_denials, publish),
+    ),
+    counter(
+        "tidegate_errors_total",
+        "Failures of the store, and requests without a key, by kind.",
+        |rule, publish| {
+            for (kind, number) in rule.errors() {
+                publish(vec![label("kind", kind)], number);
+            }
+        },
+    ),
+    counter(
+        "tidegate_shadow_errors_total",
+        "Takes of a shadow rule that got no answer.",
+        |rule, publish| publish(Vec::new(), rule.shadow_errors),
+    ),
+    counter(
+        "tidegate_lagged_decisions_total",
+        "Decisions that came after the time-out because this process was slow, not the store.",
+        |rule, publish| publish(Vec::new(), rule.lagged),
+    ),
+    counter(
+        "tidegate_units_total",
+        "Units that allowed requests were charged.",
+        |rule, publish| publish(Vec::new(), rule.units),
+    ),
+    counter(
+        "tidegate_near_limit_total",
+        "Allowed requests after which a quota was nearly used up.",
+        |rule, publish| publish(Vec::new(), rule.near_limit),
+    ),
+    counter(
+        "tidegate_refunds_total",
+        "Charges that were given back, wholly or in part.",
+        |rule, publish| publish(Vec::new(), rule.refunds),
+    ),
+    counter(
+        "tidegate_refunded_units_total",
+        "Units that were given back.",
+        |rule, publish| publish(Vec::new(), rule.refunded_units),
+    ),
+    counter(
+        "tidegate_refunds_lost_total",
+        "Charges that were to be given back by their outcome, and stay charged.",
+        |rule, publish| publish(Vec::new(), rule.refunds_lost),
+    ),
+    counter(
+        "tidegate_admitted_without_decision_total",
+        "Requests that were admitted although no store decided.",
+        |rule, publish| publish(Vec::new(), rule.proceeded),
+    ),
+    counter(
+        "tidegate_let_through_total",
+        "Requests of keys that an operator lets through: admitted without a question.",
+        |rule, publish| publish(Vec::new(), rule.let_through),
+    ),
+    counter(
+        "tidegate_waited_requests_total",
+        "Requests that waited for units, or still do.",
+        |rule, publish| publish(Vec::new(), rule.waited),
+    ),
+    (
+        Metric::gauge(
+            "tidegate_waiting_requests",
+            "Requests that wait for units now.",
+        ),
+        |rule, publish| publish(Vec::new(), rule.waiting),
+    ),
+];
+
+#[cfg(feature = "metrics")]
+fn label(name: &'static str, value: &'static str) -> Label {
+    Label::from_static_parts(name, value)
+}
+
+#[cfg(feature = "metrics")]
+fn by_quota(denials: &[(String, u64)], publish: &mut dyn FnMut(Vec<Label>, u64)) {
+    for (quota, number) in denials {
+        publish(vec![Label::new("quota", quota.clone())], *number);
     }
 }
 
@@ -164,7 +314,7 @@ impl DecisionOutcome {
 
 /// How long a store took to answer, as a histogram.
 ///
-/// Only answers that a request had to wait for are in it. A memory store has its answers at once,
+/// Only answers that a request had to wait for are in it. A memory store answers immediately,
 /// and the clock is not read for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatencySnapshot(Vec<LatencyBucket>);

@@ -1,36 +1,19 @@
-/// A file of the page.
-pub(super) struct Asset {
-    /// Behind the path of the page.
-    pub(super) url: &'static str,
-    pub(super) content_type: &'static str,
-    pub(super) text: &'static str,
-}
-
-macro_rules! assets {
-    ($($name:literal: $kind:literal,)+) => {
-        &[$(Asset {
-            url: concat!("/", $name),
-            content_type: concat!("text/", $kind, "; charset=utf-8"),
-            text: include_str!(concat!("assets/", $name)),
-        }),+]
-    };
-}
-
 /// The page itself; `<!--base-->` is where its base goes.
 pub(super) const INDEX: &str = include_str!("assets/index.html");
 
-pub(super) const ASSETS: &[Asset] = assets![
-    "style.css": "css",
-    "actions.js": "javascript",
-    "api.js": "javascript",
-    "chart.js": "javascript",
-    "confirm.js": "javascript",
-    "fleet.js": "javascript",
-    "limited.js": "javascript",
-    "now.js": "javascript",
-    "one_key.js": "javascript",
-    "page.js": "javascript",
-    "rows.js": "javascript",
-    "series.js": "javascript",
-    "words.js": "javascript",
+/// The other files of the page, by what stands behind its path.
+pub(super) const ASSETS: [(&str, &str); 13] = [
+    ("/style.css", include_str!("assets/style.css")),
+    ("/actions.js", include_str!("assets/actions.js")),
+    ("/api.js", include_str!("assets/api.js")),
+    ("/chart.js", include_str!("assets/chart.js")),
+    ("/confirm.js", include_str!("assets/confirm.js")),
+    ("/fleet.js", include_str!("assets/fleet.js")),
+    ("/limited.js", include_str!("assets/limited.js")),
+    ("/now.js", include_str!("assets/now.js")),
+    ("/one_key.js", include_str!("assets/one_key.js")),
+    ("/page.js", include_str!("assets/page.js")),
+    ("/rows.js", include_str!("assets/rows.js")),
+    ("/series.js", include_str!("assets/series.js")),
+    ("/words.js", include_str!("assets/words.js")),
 ];

@@ -1,6 +1,6 @@
 //! Which requests may change something.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 
 use http::request::Parts;
 use http::uri::Authority;
@@ -71,7 +71,7 @@ pub(super) fn check_change(page: &Page, head: &Parts) -> Result<(), Refused> {
              name the Origin in Page::hosts",
         )));
     }
-    match is_own_name(&host) || page.lists(&host) {
+    match is_own_name(origin.host()) {
         true => Ok(()),
         false => Err(forbidden(&format!(
             "the Host is {host}, expected an IP address, localhost or a name of Page::hosts: other \
@@ -90,33 +90,21 @@ impl Page {
     }
 }
 
-/// Whether no other site can take this name. The whole authority has to be a name and a port:
-/// `[::1].example` begins with an address.
-fn is_own_name(authority: &Authority) -> bool {
-    let text = authority.as_str();
-    let is_port = |text: &str| text.parse::<u16>().is_ok();
-    let is_address = |text: &str| {
-        text.parse::<SocketAddr>().is_ok()
-            || text.parse::<Ipv4Addr>().is_ok()
-            || text
-                .strip_prefix('[')
-                .and_then(|text| text.strip_suffix(']'))
-                .is_some_and(|text| text.parse::<Ipv6Addr>().is_ok())
-    };
-    let name = match text.rsplit_once(':') {
-        Some((name, port)) if is_port(port) => name,
-        _ => text,
-    };
-    is_address(text) || name.eq_ignore_ascii_case("localhost")
+/// Whether no other site can take this name.
+fn is_own_name(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
-/// The host and port of an origin. That of a page without one is `null`.
+/// The host and port of an origin, as browsers write them. That of a page without one is `null`.
 fn authority_of_origin(origin: &str) -> Option<Authority> {
     let (scheme, authority) = origin.split_once("://")?;
-    if !["http", "https"].contains(&scheme) || authority.contains(['/', '@']) {
-        return None;
-    }
-    authority.parse().ok()
+    let authority: Authority = authority.parse().ok()?;
+    let host = authority.host();
+    // The parser takes anything behind the host for a port.
+    let port = authority.port_u16().map(|port| format!(":{port}"));
+    let is_whole = authority == *[host, &port.unwrap_or_default()].concat();
+    (["http", "https"].contains(&scheme) && !host.is_empty() && is_whole).then_some(authority)
 }
 
 fn text(fields: &HeaderMap, name: HeaderName) -> Option<&str> {

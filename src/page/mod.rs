@@ -1,8 +1,8 @@
 //! A page that shows who is limited now, and lets an operator help a customer.
 //!
 //! [`Limits::page`] makes it; the application mounts it behind its own authentication. It is
-//! read-only until it is [told otherwise](Page::allow_changes), and shows no keys until it is told
-//! [to](Page::show_keys).
+//! read-only without [`allow_changes`](Page::allow_changes), and shows no keys without
+//! [`show_keys`](Page::show_keys).
 //!
 //! ```
 //! use axum::{Router, routing::post};
@@ -14,7 +14,7 @@
 //! let page = limits.page().allow_changes().show_keys();
 //! let app: Router = Router::new()
 //!     .route("/login", post("welcome").layer(limits.layer("login")))
-//!     // Whoever may open this may let a customer through: put your authentication around it.
+//!     // Everybody who may open this may let a customer through: put your authentication around it.
 //!     .nest_service("/limits", page.router());
 //! # let _ = app;
 //! # Ok(())
@@ -31,8 +31,12 @@ mod assets;
 mod cache;
 mod guard;
 mod keys;
+mod monitor;
+mod process;
+mod rates;
 mod router;
 mod views;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -70,8 +74,8 @@ impl Limits {
 }
 
 impl Page {
-    /// Lets whoever opens the page reset a key, and let it through for at most a day. Default: the
-    /// page is read-only.
+    /// Lets everybody who opens the page reset a key, and let it through for at most a day.
+    /// Default: the page is read-only.
     ///
     /// A change has to come from the page itself: from a browser that says so, and at an address
     /// that no other site can take. That is an IP address, `localhost`, or one of the
@@ -82,8 +86,8 @@ impl Page {
     }
 
     /// Shows keys, addresses, messages of errors, the names of files and of those who let a key
-    /// through. Default: a key is shown as a hash of it, made with a secret of the service, and an
-    /// error by its kind.
+    /// through. The events that log a change name the key, too. Default: a key is shown as a hash of
+    /// it, made with a secret of the service, and an error by its kind.
     pub fn show_keys(mut self) -> Self {
         self.shows_keys = true;
         self
@@ -122,6 +126,11 @@ impl Page {
     ) -> Self {
         self.actor = Some(Arc::new(actor));
         self
+    }
+
+    /// A key, where keys are shown.
+    pub(super) fn shown<'a>(&self, key: &'a str) -> Option<&'a str> {
+        self.shows_keys.then_some(key)
     }
 
     /// The routes of the page, to be mounted by `nest_service`, at any path: the page is there with

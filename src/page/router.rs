@@ -38,13 +38,18 @@ pub(super) struct PageState {
 
 pub(super) fn router(page: Page) -> Router {
     let cache = Cache::default();
-    let files = ASSETS.iter().fold(Router::new(), |router, asset| {
+    let files = ASSETS.into_iter().fold(Router::new(), |router, file| {
+        let (path, text) = file;
+        let kind = match path.ends_with(".css") {
+            true => "text/css; charset=utf-8",
+            false => "text/javascript; charset=utf-8",
+        };
         let fields = [
-            (header::CONTENT_TYPE, asset.content_type),
+            (header::CONTENT_TYPE, kind),
             // Another build of the service has another page.
             (header::CACHE_CONTROL, "no-cache"),
         ];
-        router.route(asset.url, get((fields, asset.text)))
+        router.route(path, get((fields, text)))
     });
     let views = Router::new()
         .route("/api/now", get(view))
@@ -94,6 +99,9 @@ async fn view(State(state): State<Arc<PageState>>, request: Request) -> Response
         let message = "after is no number, expected the tick of an earlier answer";
         return keys::refuse(StatusCode::BAD_REQUEST, message);
     };
+    if view.is_of_fleet() {
+        page.limits.monitor().want_fleet();
+    }
     let (tag, text) = state.cache.get(page, view);
     let fields = [
         (header::CONTENT_TYPE, "application/json"),
@@ -109,10 +117,7 @@ async fn view(State(state): State<Arc<PageState>>, request: Request) -> Response
 
 fn is_known(fields: &HeaderMap, tag: &str) -> bool {
     let known = fields.get_all(header::IF_NONE_MATCH).iter();
-    let mut known = known.filter_map(|value| value.to_str().ok());
-    known.any(|known| {
-        known
-            .split(',')
-            .any(|one| one.trim().trim_start_matches("W/") == tag)
-    })
+    let known = known.filter_map(|value| value.to_str().ok());
+    let mut known = known.flat_map(|known| known.split(','));
+    known.any(|one| one.trim().trim_start_matches("W/") == tag)
 }

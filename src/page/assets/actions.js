@@ -11,10 +11,15 @@ const SAID = 10_000;
 export function actions(changed, isShared) {
   const everywhere = () => (isShared() ? "in every process" : "in this process");
   let timer;
-  const done = (text) => {
+  const tell = (text) => {
     say(byId("said"), text);
+    // Where it is longer than its place.
+    byId("said").title = text;
+  };
+  const done = (text) => {
+    tell(text);
     clearTimeout(timer);
-    timer = setTimeout(() => say(byId("said"), ""), SAID);
+    timer = setTimeout(() => tell(""), SAID);
     changed();
   };
   const whom = (item) => `${keyWords(item)}, rule ${visible(item.rule)}`;
@@ -47,7 +52,7 @@ export function actions(changed, isShared) {
     reset: (item) => confirm({
       ...named(item),
       title: "Reset this key?",
-      effect: "What it used is forgotten: its quotas are full again at once, "
+      effect: "What it used is forgotten: its quotas are full again immediately, "
         + `${everywhere()}. The rule goes on limiting it.`,
       button: "Reset",
       async act() {

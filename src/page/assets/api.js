@@ -1,5 +1,9 @@
 // The JSON of the process behind this page. URLs are relative to where the page is mounted.
 
+/** Where the page is. Its address may have a user and a password, with which nothing is fetched. */
+const base = new URL(document.baseURI);
+base.username = base.password = "";
+
 /** How long an answer may take. */
 const PATIENCE = 5_000;
 
@@ -28,7 +32,8 @@ export function send(command, body) {
 async function ask(path, options) {
   let response, text;
   try {
-    response = await fetch(`api/${path}`, { ...options, signal: AbortSignal.timeout(PATIENCE) });
+    const signal = AbortSignal.timeout(PATIENCE);
+    response = await fetch(new URL(`api/${path}`, base), { ...options, signal });
     text = await response.text();
   } catch {
     throw new NoAnswer("This process does not answer.");

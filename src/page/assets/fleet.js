@@ -3,7 +3,7 @@
 import { read } from "./api.js";
 import { Rows, showFold } from "./rows.js";
 import {
-  ago, byId, duration, element, fromTemplate, grouped, say, sayAll, shortly, visible,
+  ago, byId, duration, element, fromTemplate, grouped, processWords, say, sayAll, shortly, visible,
 } from "./words.js";
 
 /** So many processes are shown before somebody asks for more. */
@@ -61,8 +61,9 @@ function mostCommon(hashes) {
 class ProcessCard {
   constructor(process) {
     this.node = fromTemplate("process-card");
-    this.node.setAttribute("aria-label", `process ${process}`);
-    this.node.querySelector("h3").append(element("code", { textContent: shortly(process) }));
+    this.name = element("span");
+    const number = element("code", { textContent: shortly(process) });
+    this.node.querySelector("h3").append(this.name, number);
     this.values = new Map();
     for (const [name, label] of FACTS) {
       const value = element("dd");
@@ -74,7 +75,9 @@ class ProcessCard {
   }
 
   show(it) {
+    this.node.setAttribute("aria-label", `process ${processWords(it.process, it.name)}`);
     this.node.classList.toggle("this", it.this);
+    say(this.name, visible(it.name));
     const late = it.seen_ago_s > 3 ? [`not seen for ${duration(it.seen_ago_s)}`] : [];
     const flags = [...(it.this ? ["this one"] : []), ...late];
     sayAll(this.node.querySelector(".flags"), "span", flags);

@@ -2,7 +2,9 @@
 
 import { read } from "./api.js";
 import { Rows, cells, showFold, tableRow } from "./rows.js";
-import { ago, byId, duration, element, grouped, keyWords, say, soon, visible } from "./words.js";
+import {
+  ago, byId, duration, element, grouped, keyWords, perSecond, say, soon, visible,
+} from "./words.js";
 
 const FEW = 10;
 
@@ -16,6 +18,12 @@ export class Limited {
       this.isOpen = !this.isOpen;
       this.show();
     });
+    this.filter = byId("filter");
+    this.filter.addEventListener("input", () => {
+      // Typing here changes the rows, wherever the pointer is.
+      if (this.view) [this.rows, this.through].forEach((rows) => rows.clear());
+      if (this.view) this.show();
+    });
   }
 
   async look(now) {
@@ -26,20 +34,33 @@ export class Limited {
   }
 
   show() {
-    const { rows, let_through: through, of } = this.view;
+    const { rows: all, of } = this.view;
+    const [rows, through] = [all, this.view.let_through].map((it) => this.filtered(it));
     const name = ({ rule, row }) => JSON.stringify([rule, row]);
     const withRights = (row) => ({ ...row, canChange: this.canChange });
     this.rows.show(rows.map(withRights), name, this.isOpen ? Infinity : FEW);
     this.through.show(through.map(withRights), name);
     byId("let-through").hidden = this.through.made.size === 0;
     byId("nobody").hidden = this.rows.made.size > 0;
+    say(byId("nobody"), all.length === 0 ? "Nobody is limited."
+      : `None of these ${grouped(all.length)} keys matches the filter.`);
     byId("limited-table").hidden = this.rows.made.size === 0;
-    const limited = rows.filter((row) => !hasEnded(row)).length;
+    byId("limited").classList.toggle("planless", rows.every((row) => row.plan === null));
+    const limited = all.filter((row) => !hasEnded(row)).length;
     say(byId("limited-count"), limited > 0 ? grouped(limited) : "");
     say(byId("limited-of"), of === "fleet" ? "in all processes, most denied first"
       : "in this process, most denied first");
     showFold(this.all, rows.length, FEW, this.isOpen, "keys");
     say(byId("limited-error"), rows.length === 0 ? "" : errorWords(this.view));
+  }
+
+  /** The rows with all words of the filter, each somewhere in the rule, the key or the plan. */
+  filtered(rows) {
+    const words = this.filter.value.toLowerCase().split(/\s+/);
+    return rows.filter((row) => {
+      const text = [visible(row.rule), keyWords(row), visible(row.plan ?? "")].join("\n");
+      return words.every((word) => text.toLowerCase().includes(word));
+    });
   }
 }
 
@@ -56,10 +77,10 @@ const hasEnded = ({ until_in_s: until, never }) => !never && until !== null && u
 
 class LimitedRow {
   constructor({ look, reset, letThrough }) {
-    this.cells = cells(["Rule", "Key", "Since", "Until", "Denials", ""]);
-    const [, key, , , denials, buttons] = this.cells;
+    this.cells = cells(["Rule", "Key", "Plan", "Since", "Until", "Denials", "Denials/s", ""]);
+    const [, key, , , , denials, rate, buttons] = this.cells;
     this.node = tableRow(this.cells);
-    denials.className = "number";
+    denials.className = rate.className = "number";
     buttons.className = "actions";
     this.key = element("bdi");
     this.through = element("span", { className: "flag" });
@@ -79,12 +100,14 @@ class LimitedRow {
 
   show(item) {
     this.item = item;
-    const [rule, , since, until, denials] = this.cells;
+    const [rule, , plan, since, until, denials, rate] = this.cells;
     say(rule, visible(item.rule));
     say(this.key, keyWords(item));
     say(since, ago(item.since_ago_s));
     say(until, untilWords(item));
     say(denials, grouped(item.denials));
+    say(rate, perSecond(item.denials_per_s));
+    say(plan, item.plan === null ? "–" : visible(item.plan));
     this.node.classList.toggle("over", hasEnded(item));
     const through = item.let_through_in_s;
     say(this.through, through === null ? "" : `let through for ${duration(through)}`);

@@ -5,8 +5,7 @@ import { Chart } from "./chart.js";
 import { Rows, showFold } from "./rows.js";
 import { Recent } from "./series.js";
 import {
-  byId, element, fromTemplate, grouped, latency, quotaWords, say, sayAll, shortly,
-  visible,
+  byId, element, fromTemplate, grouped, latency, processWords, quotaWords, say, sayAll, visible,
 } from "./words.js";
 
 /** So many rules are shown before somebody asks for more. */
@@ -55,12 +54,12 @@ export class Now {
   }
 
   show() {
-    const { rules, process, more_rules: more } = this.view;
+    const { rules, process, process_name: name, more_rules: more } = this.view;
     const hour = this.span === "hour" && new Map(this.hour?.rules.map((it) => [it.rule, it]));
     const items = sorted(rules).map((rule) =>
       ({ rule, charted: hour ? hour.get(rule.rule) : rule, isHour: Boolean(hour) }));
     this.rows.show(items, (item) => item.rule.rule, this.isOpen ? Infinity : FEW);
-    say(byId("now-process"), `requests of the process ${shortly(process)}`);
+    say(byId("now-process"), `requests of the process ${processWords(process, name)}`);
     say(byId("other-rules"), more > 0 ? `${grouped(more)} rules with fewer requests are not shown.`
       : rules.length === 0 ? "There are no rules: nothing is limited." : "");
     showFold(this.all, rules.length, FEW, this.isOpen, "rules");

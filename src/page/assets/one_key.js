@@ -68,8 +68,9 @@ export class OneKey {
     rule.value = item.rule;
     key.value = item.key ?? "";
     this.setRow(item.key === null ? item.row : undefined);
-    plan.value = "";
     this.showPlans();
+    // A plan that the rule no longer has leaves the choice empty.
+    plan.value = item.plan ?? "";
     this.ask(item);
   }
 
@@ -109,8 +110,9 @@ export class OneKey {
   }
 
   showAnswer() {
-    const { answer, asked } = this;
-    const planned = asked.plan ? `, plan ${visible(asked.plan)}` : "";
+    const { answer } = this;
+    // Without a choice it is the plan of the key's last request.
+    const planned = answer.plan === null ? "" : `, plan ${visible(answer.plan)}`;
     say(byId("key-name"), `${keyWords(this.item())}, rule ${visible(answer.rule)}${planned}`);
     const verdict = `A request would be ${answer.allowed ? "allowed" : "denied"} now.`;
     // Without its mark, a key is another key.

@@ -6,7 +6,7 @@ import { Fleet } from "./fleet.js";
 import { Limited } from "./limited.js";
 import { Now } from "./now.js";
 import { OneKey } from "./one_key.js";
-import { byId, say, sayAll, shortly, visible } from "./words.js";
+import { byId, processWords, say, sayAll, shortly, visible } from "./words.js";
 
 const BETWEEN_LOOKS = 1_000;
 
@@ -42,7 +42,7 @@ const STORES = { redis: "Redis", memory: "the memory of this process", other: "a
 
 function showFacts(view) {
   const facts = [
-    `Shown by process ${shortly(view.process)}`,
+    `Shown by process ${processWords(view.process, view.process_name)}`,
     `decided by ${view.store_name ? visible(view.store_name) : STORES[view.store]}`,
     `rules of version ${view.version}`
       + (view.content_hash ? ` (${view.content_hash.slice(0, 8)})` : "")

@@ -45,6 +45,10 @@ export class Rows {
     return row;
   }
 
+  clear() {
+    this.made.forEach((row, name) => this.remove(name));
+  }
+
   remove(name) {
     this.made.get(name).node.remove();
     this.made.delete(name);

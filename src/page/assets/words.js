@@ -75,4 +75,8 @@ export function keyWords({ key, row }) {
   return key == null ? `#${row.slice(0, 8)}` : visible(key);
 }
 
-export const shortly = (process) => process.slice(0, 8);
+export const shortly = (process) => visible(process.slice(0, 8));
+
+/** The name of a process, if it has one, and its number. */
+export const processWords = (process, name) =>
+  (name ? `${visible(name)} (${shortly(process)})` : shortly(process));

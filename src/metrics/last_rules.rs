@@ -1,0 +1,42 @@
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::rule::{CountName, Rule};
+use crate::sync::lock;
+
+/// By which quotas the keys of a path were decided last, where requests choose them: the plan, or
+/// the quotas from code. It knows at least the last [`MAX_KEYS`](Self::MAX_KEYS) keys.
+#[derive(Debug, Default)]
+pub(super) struct LastRules {
+    /// Whether a request has chosen.
+    is_on: AtomicBool,
+    /// By the hashes of the counts: the newer ones, and the older ones.
+    rules: Mutex<[HashMap<u64, Arc<Rule>>; 2]>,
+}
+
+impl LastRules {
+    const MAX_KEYS: usize = 5_000;
+
+    /// A request was decided.
+    #[inline]
+    pub(super) fn note(&self, name: &CountName) {
+        if name.rule.is_chosen() {
+            self.is_on.store(true, Ordering::Relaxed);
+        }
+        if self.is_on.load(Ordering::Relaxed) {
+            let mut rules = lock(&self.rules);
+            if rules[0].len() >= Self::MAX_KEYS {
+                rules[1] = std::mem::take(&mut rules[0]);
+            }
+            rules[0].insert(name.hash(), Arc::clone(&name.rule));
+        }
+    }
+
+    /// The rule by which this count was decided last.
+    pub(super) fn get(&self, name: &CountName) -> Option<Arc<Rule>> {
+        let hash = name.hash();
+        let rules = lock(&self.rules);
+        rules.iter().find_map(|rules| rules.get(&hash).cloned())
+    }
+}
