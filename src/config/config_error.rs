@@ -2,8 +2,6 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use super::table::Mistake;
-
 /// The most characters of a key in a message.
 const MAX_KEY: usize = 200;
 /// The most characters of a message behind the key.
@@ -23,14 +21,13 @@ const MAX_MESSAGE: usize = 600;
 /// assert_eq!(error.key(), Some("rules.getId.window"));
 /// assert_eq!(error.file(), None);
 /// ```
-#[derive(Debug)]
 pub struct ConfigError {
     /// `None` for a text that was not read from a file.
     file: Option<PathBuf>,
     /// Counted from 1. `None` if the file cannot be read, lacks something, or nests tables too
     /// deeply.
     line: Option<usize>,
-    /// With all tables around it, unless it is a key that stands there twice. `None` outside of
+    /// With all tables around it, unless it is a key that is there twice. `None` outside of
     /// keys and values.
     key: Option<String>,
     /// The mistake and what was expected. Long values are shortened.
@@ -38,6 +35,8 @@ pub struct ConfigError {
     /// Why the file cannot be read.
     source: Option<io::Error>,
 }
+
+crate::error::debug_as_message!(ConfigError);
 
 impl ConfigError {
     /// A file that cannot be read.
@@ -54,11 +53,11 @@ impl ConfigError {
         Self::new(message, None).in_file(file)
     }
 
-    /// A mistake in this text.
-    pub(super) fn mistake(text: &str, mistake: Mistake) -> Self {
+    /// A mistake at this byte of a text: lowercase, and without a full stop.
+    pub(super) fn mistake(text: &str, key: &str, at: usize, message: &str) -> Self {
         Self {
-            key: Some(mistake.key).filter(|key| !key.is_empty()),
-            ..Self::new(&mistake.message, Some(line_at(text, mistake.at)))
+            key: Some(key.to_owned()).filter(|key| !key.is_empty()),
+            ..Self::new(message, Some(line_at(text, at)))
         }
     }
 
@@ -127,7 +126,7 @@ impl ConfigError {
     }
 
     /// The key with all tables around it, such as `rules.getId.window`; without them for a key that
-    /// stands there twice. `None` if the mistake is not in the name or value of a key. Messages
+    /// is there twice. `None` if the mistake is not in the name or value of a key. Messages
     /// show at most 200 characters of it.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
@@ -162,7 +161,7 @@ fn is_about_bare_words(message: &str) -> bool {
 }
 
 /// The key of the value that contains the byte at this index, with the table around it as far as it
-/// stands in the text, and the value up to its first blank or comma. `None` outside of values.
+/// is in the text, and the value up to its first blank or comma. `None` outside of values.
 fn value_at(text: &str, at: usize) -> Option<(String, &str)> {
     let before = text.get(..at)?;
     let begin = before.rfind('\n').map_or(0, |end| end + 1);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::config_error::shorten_value;
-use super::table::{Mistake, Table, Value};
+use super::config_error::{ConfigError, shorten_value};
+use super::table::{Table, Value};
 use crate::key::header::Header;
 use crate::key::ip::{ClientIp, PeerIp, unmapped};
 #[cfg(feature = "axum")]
@@ -16,8 +16,8 @@ const EXPECTED: &str = "\"client-ip\", \"peer-ip\", \"bearer\", \"header:<name>\
      \"cookie:<name>\", \"method\", \"matched-path\" (with the feature \"axum\"), \"everyone\", \
      or alternatives such as \"bearer | client-ip\"";
 
-/// More alternatives than any request is told by. What they cost a request, and what the file costs
-/// that they stand in, is bounded.
+/// More alternatives than any service needs. It bounds what they cost a request, and what reading
+/// a file costs.
 const MAX_ALTERNATIVES: usize = 16;
 
 /// The key "client-ip" has no default for the trusted proxies: behind a proxy, all clients would
@@ -30,7 +30,7 @@ const NO_CLIENT_IP: &str = "the key \"client-ip\" without a table [client-ip], e
 pub(super) fn key_extractor(
     value: &Value<'_>,
     client_ip: Option<&ClientIp>,
-) -> Result<Arc<dyn KeyExtractor>, Mistake> {
+) -> Result<Arc<dyn KeyExtractor>, ConfigError> {
     let Some(list) = value.list() else {
         return alternatives(value, client_ip);
     };
@@ -45,7 +45,7 @@ pub(super) fn key_extractor(
 fn alternatives(
     value: &Value<'_>,
     client_ip: Option<&ClientIp>,
-) -> Result<Arc<dyn KeyExtractor>, Mistake> {
+) -> Result<Arc<dyn KeyExtractor>, ConfigError> {
     let names = value.text(EXPECTED, Some)?;
     let mut names = names.split('|').map(str::trim);
     if names.clone().count() > MAX_ALTERNATIVES {
@@ -78,7 +78,7 @@ fn extractor(
     value: &Value<'_>,
     name: &str,
     client_ip: Option<&ClientIp>,
-) -> Result<Arc<dyn KeyExtractor>, Mistake> {
+) -> Result<Arc<dyn KeyExtractor>, ConfigError> {
     let unknown = || {
         let found = shorten_value(name);
         value.mistake(format!("found \"{found}\", expected {EXPECTED}"))
@@ -108,17 +108,17 @@ const NO_TRUST: &str = "neither trusted nor hops, expected trusted = [\"10.0.0.0
      directly";
 
 /// The extractor of the table `[client-ip]`, which says which proxies are trusted.
-pub(super) fn client_ip(table: &Table<'_>) -> Result<ClientIp, Mistake> {
-    table.only(&["trusted", "hops", "field", "ipv6-prefix"])?;
+pub(super) fn client_ip(table: &Table<'_>) -> Result<ClientIp, ConfigError> {
+    table.only(&["trusted hops field ipv6-prefix"])?;
     let field = table.read("field", |name| {
         name.text("the name of a header field", header_name)
     })?;
     let trusted = table.read("trusted", networks)?;
-    let mut client_ip = match (trusted, table.read("hops", Value::number)?) {
+    let mut client_ip = match (trusted, table.read("hops", hops)?) {
         (Some(_), Some(_)) => {
             return Err(table.mistake("both trusted and hops, expected one of them"));
         }
-        (None, Some(hops)) => ClientIp::behind_hops(hops.try_into().unwrap_or(usize::MAX)),
+        (None, Some(hops)) => ClientIp::behind_hops(hops),
         (Some(networks), None) => ClientIp::behind(networks),
         (None, None) => return Err(table.mistake(NO_TRUST)),
     };
@@ -138,8 +138,17 @@ pub(super) fn client_ip(table: &Table<'_>) -> Result<ClientIp, Mistake> {
     }
 }
 
+/// The number of proxies that a request comes through.
+fn hops(value: &Value<'_>) -> Result<usize, ConfigError> {
+    const MAX: usize = ClientIp::MAX_HOPS;
+    match usize::try_from(value.number()?) {
+        Ok(number @ 0..=MAX) => Ok(number),
+        _ => Err(value.mistake(format!("more proxies than expected, 0 to {MAX}"))),
+    }
+}
+
 /// A list of networks.
-pub(super) fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, Mistake> {
+pub(super) fn networks(value: &Value<'_>) -> Result<Vec<IpNet>, ConfigError> {
     let expected = "a network such as \"10.0.0.0/8\", or an address";
     value.texts("a list of networks", expected, |text| {
         let network = text.parse();

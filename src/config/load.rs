@@ -3,18 +3,20 @@
 //! - The parser reads TOML into a table whose keys and values know their places in the text.
 //! - Each table of it is read by its names: every value gets its type, what depends on several
 //!   values is checked, and what is not known is refused.
-//! - A mistake names its key and its place. [`ConfigError`] adds the line.
+//! - A mistake names its key and its line: see [`ConfigError`].
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use http::Method;
 use toml::de::{DeTable, DeValue};
 
 use super::config_error::ConfigError;
-use super::rule_table::{Defaults, rule};
-use super::table::{Mistake, Value};
-use crate::rule::Rules;
+use super::key_names::{client_ip, networks};
+use super::rule_table::rule;
+use super::table::{Table, Value};
+use crate::rule::{Exemptions, FileSwitches, Rules};
 
 impl Rules {
     /// Reads the rules from a TOML file. [`config`](crate::config) describes the file.
@@ -64,39 +66,31 @@ impl Rules {
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let file = DeTable::parse(text).map_err(|error| ConfigError::syntax(text, &error))?;
         let file = DeValue::Table(file.into_inner());
-        rules(Value::file(&file)).map_err(|mistake| ConfigError::mistake(text, mistake))
+        rules(Value::file(text, &file))
     }
 }
 
 /// The rules of a whole file.
-fn rules(file: Value<'_>) -> Result<Rules, Mistake> {
+fn rules(file: Value<'_>) -> Result<Rules, ConfigError> {
     let file = file.table("a table")?;
-    file.only(&[
-        "enabled",
-        "shadow",
-        "prefix",
-        "client-ip",
-        "exempt",
-        "rules",
-    ])?;
+    file.only(&["enabled shadow prefix client-ip exempt rules"])?;
     let is_enabled = file.read("enabled", Value::boolean)?.unwrap_or(true);
-    let is_shadow = file.read("shadow", Value::boolean)?.unwrap_or(false);
     let prefix = file.read("prefix", |prefix| prefix.text("a text", Some))?;
     let prefix: Option<Arc<str>> = prefix.map(Into::into);
-    let defaults = Defaults::of(&file)?;
-
-    let mut rules = Rules::default().enabled(is_enabled);
+    let mut switches = FileSwitches {
+        is_shadow: file.read("shadow", Value::boolean)?.unwrap_or(false),
+        exemptions: file.read_table("exempt", exemptions)?.unwrap_or_default(),
+    };
+    switches.exemptions.client_ip = file.read_table("client-ip", client_ip)?;
+    let mut rules = Rules::of_file(switches.clone()).enabled(is_enabled);
     let Some(tables) = file.get("rules") else {
         return Ok(rules);
     };
     for (path, table) in tables.table("tables of rules: [rules.<path>]")?.iter() {
         let table = table.table("a table of a rule")?;
-        let mut rule = rule(path, &table, &defaults)?;
+        let mut rule = rule(path, &table, &switches)?;
         if let Some(prefix) = &prefix {
             rule = rule.with_prefix(Arc::clone(prefix));
-        }
-        if is_shadow {
-            rule = rule.into_shadow();
         }
         rules.insert(rule);
         if !table.read("enabled", Value::boolean)?.unwrap_or(true) {
@@ -104,4 +98,38 @@ fn rules(file: Value<'_>) -> Result<Rules, Mistake> {
         }
     }
     Ok(rules)
+}
+
+/// The table `exempt` of a file or of a rule.
+pub(super) fn exemptions(table: &Table<'_>) -> Result<Exemptions, ConfigError> {
+    table.only(&["paths methods networks"])?;
+    Ok(Exemptions {
+        paths: table.read("paths", paths)?.unwrap_or_default(),
+        methods: table.read("methods", methods)?.unwrap_or_default(),
+        networks: table.read("networks", networks)?.unwrap_or_default(),
+        client_ip: None,
+    })
+}
+
+/// Paths that a request can have.
+fn paths(value: &Value<'_>) -> Result<Vec<Box<str>>, ConfigError> {
+    let expected = "a whole path such as \"/healthz\", without \"*\", \"{\", \"?\" and \"#\"";
+    value.texts("a list of paths", expected, |path| {
+        let is_plain = |byte: u8| !byte.is_ascii_control() && !b" *{?#".contains(&byte);
+        let is_path = path.starts_with('/') && path.bytes().all(is_plain);
+        is_path.then(|| path.into())
+    })
+}
+
+/// Methods, which are written in capitals. HTTP allows other characters, as in `*` and `GET|POST`:
+/// a file with these means something else.
+fn methods(value: &Value<'_>) -> Result<Vec<Method>, ConfigError> {
+    let expected = "a method in capitals such as \"OPTIONS\"";
+    value.texts("a list of methods", expected, |name| {
+        let is_plain =
+            |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_method = name.bytes().all(is_plain);
+        let method = Method::from_bytes(name.as_bytes()).ok();
+        method.filter(|_| is_method)
+    })
 }

@@ -20,7 +20,6 @@
 #![doc = include_str!("../../docs/config.md")]
 
 mod config_error;
-mod exempt;
 mod key_names;
 mod load;
 mod rule_table;

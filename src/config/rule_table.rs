@@ -1,44 +1,27 @@
 use std::time::Duration;
 
-use super::exempt::exemptions;
+use super::config_error::ConfigError;
 use super::key_names::{client_ip, key_extractor};
-use super::table::{Mistake, Table, Value};
-use crate::algorithm::{Algorithm, Counting, SlidingWindow};
-use crate::key::ip::ClientIp;
+use super::load::exemptions;
+use super::table::{Table, Value};
+use crate::algorithm::{Algorithm, AlgorithmConfig, SlidingWindow};
 use crate::quota::{Quota, QuotaError};
-use crate::rule::{Exemptions, OnError, Outcomes, Quotas, Rule};
+use crate::rule::{FileSwitches, OnError, Outcomes, Quotas, Rule, RuleError};
 
-/// The keys of a rule's table beside those of its quotas.
-const KEYS: [&str; 10] = [
-    "enabled",
-    "key",
-    "client-ip",
-    "exempt",
-    "cost",
-    "on-error",
-    "lease",
-    "refund-on",
-    "shadow",
-    "plans",
-];
+/// The keys of a table that describe one quota.
+const QUOTA_KEYS: &str = "max-count window window-time window-time-unit burst";
+/// The keys of a rule's table, and of a candidate's, that say besides how requests are counted.
+const COUNT_KEYS: &str = "quotas algorithm sub-windows";
+/// The other keys of a rule's table.
+const KEYS: &str =
+    "enabled key client-ip exempt cost on-error lease refund-on settles shadow plans";
 
-/// What a file says for all its rules.
-pub(super) struct Defaults {
-    client_ip: Option<ClientIp>,
-    exemptions: Exemptions,
-}
-
-impl Defaults {
-    pub(super) fn of(file: &Table<'_>) -> Result<Self, Mistake> {
-        Ok(Self {
-            client_ip: file.read_table("client-ip", client_ip)?,
-            exemptions: file.read_table("exempt", exemptions)?.unwrap_or_default(),
-        })
-    }
-}
-
-/// The rule of the table `[rules.<path>]`.
-pub(super) fn rule(path: &str, table: &Table<'_>, defaults: &Defaults) -> Result<Rule, Mistake> {
+/// The rule of the table `[rules.<path>]` in a file that says this for all its rules.
+pub(super) fn rule(
+    path: &str,
+    table: &Table<'_>,
+    file: &FileSwitches,
+) -> Result<Rule, ConfigError> {
     // TOML reads `[rules.api.v1]` as a table `v1` in the rule `api`.
     let may_be_table =
         |name: &str| ["shadow", "quotas", "client-ip", "exempt", "plans"].contains(&name);
@@ -48,39 +31,36 @@ pub(super) fn rule(path: &str, table: &Table<'_>, defaults: &Defaults) -> Result
              [rules.\"api.v1\"]";
         return Err(inner.mistake(message));
     }
-    table.only(&[&QUOTAS_KEYS[..], &KEYS].concat())?;
+    table.only(&[QUOTA_KEYS, COUNT_KEYS, KEYS])?;
     let mut rule = rule_with_quotas(path, table, Algorithm::default())?;
     if let Some(plans) = table.get("plans") {
         rule = with_plans(rule, plans)?;
     }
-    if let Some(cost) = table.get("cost") {
-        let units = checked_cost(&rule, &cost)?;
-        rule = rule.with_cost(units);
+    if let Some(cost) = table.read("cost", |cost| checked_cost(&rule, cost))? {
+        rule = rule.with_cost(cost);
     }
     let client_ip = table.read_table("client-ip", client_ip)?;
-    let client_ip = client_ip.or_else(|| defaults.client_ip.clone());
     if let Some(names) = table.get("key") {
-        rule = rule.with_key(key_extractor(&names, client_ip.as_ref())?);
+        let client_ip = client_ip.as_ref().or(file.exemptions.client_ip.as_ref());
+        rule = rule.with_key(key_extractor(&names, client_ip)?);
     }
-    let exemptions = table.read_table("exempt", exemptions)?.unwrap_or_default();
-    rule = rule.with_exemptions(Exemptions {
-        client_ip,
-        ..exemptions.and(&defaults.exemptions)
-    });
+    let mut exemptions = table.read_table("exempt", exemptions)?.unwrap_or_default();
+    exemptions.client_ip = client_ip;
+    rule = rule.with_exemptions(exemptions);
     if let Some(choice) = table.read("on-error", on_error)? {
         rule = rule.with_on_error(choice);
     }
     if let Some(lease) = table.get("lease") {
-        let leased = rule.with_lease(duration(&lease)?);
-        rule = leased.map_err(|error| lease.mistake(error))?;
+        rule = lease.check(rule.with_lease(duration(&lease)?))?;
     }
     if let Some(refund_on) = table.get("refund-on") {
         let outcomes = refund_on.texts("a list of outcomes", Outcomes::EXPECTED, |outcome| {
             Outcomes::parse([outcome]).ok().map(|_| outcome)
         })?;
-        let refunding = rule.with_refund_on(outcomes);
-        rule = refunding.map_err(|error| refund_on.mistake(error))?;
+        rule = refund_on.check(rule.with_refund_on(outcomes))?;
     }
+    let settles = table.read("settles", Value::boolean)?;
+    rule = rule.with_settling(settles.unwrap_or(false));
     match table.get("shadow") {
         Some(shadow) => with_shadow(rule, shadow),
         None => Ok(rule),
@@ -88,19 +68,22 @@ pub(super) fn rule(path: &str, table: &Table<'_>, defaults: &Defaults) -> Result
 }
 
 /// The rule with the plans of the table `plans`.
-fn with_plans(mut rule: Rule, plans: Value<'_>) -> Result<Rule, Mistake> {
+fn with_plans(rule: Rule, plans: Value<'_>) -> Result<Rule, ConfigError> {
     let algorithm = rule.algorithm().algorithm();
-    for (name, plan) in plans.table("a table of plans")?.iter() {
+    let table = plans.table("a table of plans")?;
+    let of_plans = table.iter().map(|(name, plan)| {
         let table = plan.table("a table with quotas")?;
-        table.only(&[QUOTA_KEYS, &["quotas"]].concat())?;
-        let quotas = quotas(rule.path(), &table, algorithm)?;
-        let with_plan = rule.with_plan(name, quotas);
-        rule = with_plan.map_err(|error| table.mistake(error))?;
-    }
-    Ok(rule)
+        table.only(&[QUOTA_KEYS, "quotas"])?;
+        match name {
+            "" => Err(table.mistake(RuleError::EmptyPlan)),
+            name => Ok((name, quotas(rule.path(), &table, algorithm)?)),
+        }
+    });
+    let of_plans = of_plans.collect::<Result<Vec<_>, _>>()?;
+    table.check(rule.with_plans(of_plans))
 }
 
-fn on_error(value: &Value<'_>) -> Result<OnError, Mistake> {
+fn on_error(value: &Value<'_>) -> Result<OnError, ConfigError> {
     let expected = "\"respond\", \"proceed\" or \"fallback\"";
     value.text(expected, |name| match name {
         "respond" => Some(OnError::Respond),
@@ -111,7 +94,7 @@ fn on_error(value: &Value<'_>) -> Result<OnError, Mistake> {
 }
 
 /// A cost of 0, or one that no quota can ever admit, is a mistake.
-fn checked_cost(rule: &Rule, cost: &Value<'_>) -> Result<u64, Mistake> {
+fn checked_cost(rule: &Rule, cost: &Value<'_>) -> Result<u64, ConfigError> {
     let units = cost.number()?;
     let algorithm = rule.algorithm().algorithm();
     let too_small = |quota: &Quota| quota.max() > 0 && units > algorithm.limit(quota);
@@ -126,7 +109,7 @@ fn checked_cost(rule: &Rule, cost: &Value<'_>) -> Result<u64, Mistake> {
 }
 
 /// The rule as a shadow rule, or with a candidate that is tried beside it.
-fn with_shadow(rule: Rule, shadow: Value<'_>) -> Result<Rule, Mistake> {
+fn with_shadow(rule: Rule, shadow: Value<'_>) -> Result<Rule, ConfigError> {
     if let Ok(is_shadow) = shadow.boolean() {
         return Ok(match is_shadow {
             true => rule.into_shadow(),
@@ -134,40 +117,29 @@ fn with_shadow(rule: Rule, shadow: Value<'_>) -> Result<Rule, Mistake> {
         });
     }
     let table = shadow.table("true, false, or a table with quotas")?;
-    table.only(&QUOTAS_KEYS)?;
+    table.only(&[QUOTA_KEYS, COUNT_KEYS])?;
     let candidate = rule_with_quotas(rule.path(), &table, rule.algorithm().algorithm())?;
     Ok(rule.with_shadow(candidate))
 }
-
-/// The keys of a rule's table, and of a candidate's, that say how requests are counted.
-const QUOTAS_KEYS: [&str; 8] = [
-    "max-count",
-    "window",
-    "window-time",
-    "window-time-unit",
-    "burst",
-    "quotas",
-    "algorithm",
-    "sub-windows",
-];
-
-/// The keys among them that describe one quota.
-const QUOTA_KEYS: &[&str] = QUOTAS_KEYS.split_at(5).0;
 
 /// What messages about missing or contradictory quotas expect.
 const EXPECTED: &str = "either max-count and window, or quotas";
 
 /// The rule of a path with the quotas and the algorithm of this table.
-fn rule_with_quotas(path: &str, table: &Table<'_>, default: Algorithm) -> Result<Rule, Mistake> {
+fn rule_with_quotas(
+    path: &str,
+    table: &Table<'_>,
+    default: Algorithm,
+) -> Result<Rule, ConfigError> {
     let algorithm = table.read("algorithm", algorithm)?.unwrap_or(default);
     let policies = quotas(path, table, algorithm)?.policies(path);
-    let rule = Rule::with_policies(path, policies).map_err(|error| table.mistake(error))?;
-    Ok(rule.with_algorithm(counting(algorithm, table.get("sub-windows"))?))
+    let rule = table.check(Rule::with_policies(path, policies))?;
+    Ok(rule.with_algorithm(config(algorithm, table.get("sub-windows"))?))
 }
 
 /// The quotas of this table.
-fn quotas(path: &str, table: &Table<'_>, algorithm: Algorithm) -> Result<Quotas, Mistake> {
-    let describes_one = QUOTA_KEYS.iter().any(|name| table.get(name).is_some());
+fn quotas(path: &str, table: &Table<'_>, algorithm: Algorithm) -> Result<Quotas, ConfigError> {
+    let describes_one = QUOTA_KEYS.split(' ').any(|name| table.get(name).is_some());
     let quotas = match (table.get("quotas"), describes_one) {
         (None, true) => vec![(None, quota(table, algorithm)?)],
         (Some(list), false) => quota_list(&list, algorithm)?,
@@ -178,20 +150,19 @@ fn quotas(path: &str, table: &Table<'_>, algorithm: Algorithm) -> Result<Quotas,
     };
     // Quotas without a name get the names that they have in code.
     let named = |(name, quota): (Option<&str>, Quota)| (name.map(Box::from), quota);
-    let quotas = Quotas::of(path, quotas.into_iter().map(named).collect());
-    quotas.map_err(|error| table.mistake(error))
+    table.check(Quotas::of(path, quotas.into_iter().map(named).collect()))
 }
 
 /// The quotas of a list, with the names that the file gives them.
 fn quota_list<'a>(
     list: &Value<'a>,
     algorithm: Algorithm,
-) -> Result<Vec<(Option<&'a str>, Quota)>, Mistake> {
+) -> Result<Vec<(Option<&'a str>, Quota)>, ConfigError> {
     let expected = "a list of quotas: { max-count = 5, window = \"1m\" }";
     let items = list.list().ok_or_else(|| list.not(expected))?;
     let quotas = items.map(|item| {
         let table = item.table("a quota: { max-count = 5, window = \"1m\" }")?;
-        table.only(&[QUOTA_KEYS, &["name"]].concat())?;
+        table.only(&[QUOTA_KEYS, "name"])?;
         let name = table.read("name", |name| name.text("a name", Some))?;
         Ok((name, quota(&table, algorithm)?))
     });
@@ -199,7 +170,7 @@ fn quota_list<'a>(
 }
 
 /// The one quota that a table describes.
-fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, Mistake> {
+fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, ConfigError> {
     let Some(max) = table.get("max-count") else {
         return Err(table.mistake("a window without max-count, expected both"));
     };
@@ -233,15 +204,12 @@ fn quota(table: &Table<'_>, algorithm: Algorithm) -> Result<Quota, Mistake> {
         Some(burst) if !algorithm.has_burst() => {
             Err(only_with(&burst, Algorithm::has_burst, "a burst"))
         }
-        Some(burst) => {
-            let with_burst = quota.with_burst(burst.number()?);
-            with_burst.map_err(|error| burst.mistake(error))
-        }
+        Some(burst) => burst.check(quota.with_burst(burst.number()?)),
     }
 }
 
 /// A duration as people write it.
-pub(super) fn duration(value: &Value<'_>) -> Result<Duration, Mistake> {
+pub(super) fn duration(value: &Value<'_>) -> Result<Duration, ConfigError> {
     let expected = "a duration such as \"10s\", \"500ms\" or \"1h 30m\"";
     value.text(expected, |text| {
         // The parser panics on sums that are too large. They have longer numbers, or more of them.
@@ -252,7 +220,7 @@ pub(super) fn duration(value: &Value<'_>) -> Result<Duration, Mistake> {
 }
 
 /// The milliseconds of a unit of time that is named as in Java's `TimeUnit`.
-fn unit_millis(value: &Value<'_>) -> Result<u64, Mistake> {
+fn unit_millis(value: &Value<'_>) -> Result<u64, ConfigError> {
     let expected = "\"MILLISECONDS\", \"SECONDS\", \"MINUTES\", \"HOURS\" or \"DAYS\"";
     value.text(expected, |name| match &*name.to_ascii_uppercase() {
         "MILLISECONDS" => Some(1),
@@ -264,7 +232,7 @@ fn unit_millis(value: &Value<'_>) -> Result<u64, Mistake> {
     })
 }
 
-fn algorithm(value: &Value<'_>) -> Result<Algorithm, Mistake> {
+fn algorithm(value: &Value<'_>) -> Result<Algorithm, ConfigError> {
     let expected = Algorithm::ALL.map(|known| format!("\"{}\"", known.name()));
     value.text(&format!("one of {}", expected.join(", ")), |text| {
         // The leaky bucket as a meter is the same algorithm.
@@ -276,7 +244,10 @@ fn algorithm(value: &Value<'_>) -> Result<Algorithm, Mistake> {
 }
 
 /// The algorithm with its sub-windows.
-fn counting(algorithm: Algorithm, sub_windows: Option<Value<'_>>) -> Result<Counting, Mistake> {
+fn config(
+    algorithm: Algorithm,
+    sub_windows: Option<Value<'_>>,
+) -> Result<AlgorithmConfig, ConfigError> {
     let Some(sub_windows) = sub_windows else {
         return Ok(algorithm.into());
     };
@@ -286,13 +257,13 @@ fn counting(algorithm: Algorithm, sub_windows: Option<Value<'_>>) -> Result<Coun
     }
     const MAX: u16 = SlidingWindow::MAX_SUB_WINDOWS;
     match u16::try_from(sub_windows.number()?) {
-        Ok(number @ 1..=MAX) => Ok(Counting::from(algorithm).sub_windows(number)),
+        Ok(number @ 1..=MAX) => Ok(AlgorithmConfig::from(algorithm).sub_windows(number)),
         _ => Err(sub_windows.mistake(format!("expected 1 to {MAX} sub-windows"))),
     }
 }
 
 /// The mistake of a setting that only one algorithm has.
-fn only_with(value: &Value<'_>, has: fn(Algorithm) -> bool, what: &str) -> Mistake {
+fn only_with(value: &Value<'_>, has: fn(Algorithm) -> bool, what: &str) -> ConfigError {
     let algorithm = Algorithm::ALL.into_iter().find(|known| has(*known));
     let name = algorithm.map_or("", Algorithm::name);
     value.mistake(format!("only algorithm = \"{name}\" has {what}"))
@@ -308,7 +279,7 @@ mod tests {
     fn a_sum_is_the_sum_of_its_terms() {
         let millis = |text: &str| {
             let value = DeValue::String(text.into());
-            let sum = duration(&Value::file(&value));
+            let sum = duration(&Value::file(text, &value));
             sum.ok().map(|sum| sum.as_millis())
         };
         assert_eq!(millis("1h 30m"), Some(5_400_000));

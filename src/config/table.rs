@@ -1,4 +1,4 @@
-//! The tables and values of a file, each with its key and its place, so that a mistake can name
+//! The tables and values of a file, each with its key and its place, so that an error can name
 //! both.
 
 use std::num::IntErrorKind;
@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use super::config_error::shorten_value;
+use super::config_error::{ConfigError, shorten_value};
 
 /// A table of a file.
 pub(super) struct Table<'a> {
@@ -16,20 +16,12 @@ pub(super) struct Table<'a> {
 
 /// A value of a file.
 pub(super) struct Value<'a> {
+    /// The whole file.
+    text: &'a str,
     /// With all tables around it, such as `rules.getId.window`.
     key: String,
     span: Range<usize>,
     value: &'a DeValue<'a>,
-}
-
-/// A mistake in a file.
-#[derive(Debug)]
-pub(super) struct Mistake {
-    pub(super) key: String,
-    /// The first byte in the text.
-    pub(super) at: usize,
-    /// What is wrong and what was expected: lowercase, and without a full stop.
-    pub(super) message: String,
 }
 
 impl<'a> Table<'a> {
@@ -43,8 +35,8 @@ impl<'a> Table<'a> {
     pub(super) fn read<T>(
         &self,
         name: &str,
-        read: impl FnOnce(&Value<'a>) -> Result<T, Mistake>,
-    ) -> Result<Option<T>, Mistake> {
+        read: impl FnOnce(&Value<'a>) -> Result<T, ConfigError>,
+    ) -> Result<Option<T>, ConfigError> {
         self.get(name).map(|value| read(&value)).transpose()
     }
 
@@ -52,8 +44,8 @@ impl<'a> Table<'a> {
     pub(super) fn read_table<T>(
         &self,
         name: &str,
-        read: impl FnOnce(&Table<'a>) -> Result<T, Mistake>,
-    ) -> Result<Option<T>, Mistake> {
+        read: impl FnOnce(&Table<'a>) -> Result<T, ConfigError>,
+    ) -> Result<Option<T>, ConfigError> {
         let table = self.get(name).map(|value| value.table("a table"));
         table.transpose()?.map(|table| read(&table)).transpose()
     }
@@ -67,8 +59,9 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Refuses keys that are not among these.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), Mistake> {
+    /// Refuses keys that are not among these, which have blanks between them.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
+        let known: Vec<_> = known.iter().flat_map(|keys| keys.split(' ')).collect();
         match self.iter().find(|(name, _)| !known.contains(name)) {
             Some((name, value)) => {
                 let (name, known) = (shorten_value(name), known.join("`, `"));
@@ -79,16 +72,26 @@ impl<'a> Table<'a> {
         }
     }
 
-    pub(super) fn mistake(&self, message: impl ToString) -> Mistake {
+    /// The value of a result. Its error is a mistake of this table.
+    pub(super) fn check<T>(&self, result: Result<T, impl ToString>) -> Result<T, ConfigError> {
+        self.at.check(result)
+    }
+
+    pub(super) fn mistake(&self, message: impl ToString) -> ConfigError {
         self.at.mistake(message)
     }
 }
 
 impl<'a> Value<'a> {
     /// The whole file.
-    pub(super) fn file(value: &'a DeValue<'a>) -> Self {
+    pub(super) fn file(text: &'a str, value: &'a DeValue<'a>) -> Self {
         let (key, span) = (String::new(), 0..0);
-        Self { key, span, value }
+        Self {
+            text,
+            key,
+            span,
+            value,
+        }
     }
 
     fn within(&self, name: &str, span: Range<usize>, value: &'a DeValue<'a>) -> Self {
@@ -97,14 +100,19 @@ impl<'a> Value<'a> {
             true => name,
             false => format!("{}.{name}", self.key),
         };
-        Self { key, span, value }
+        Self {
+            key,
+            span,
+            value,
+            ..*self
+        }
     }
 
     pub(super) fn is_table(&self) -> bool {
         self.value.is_table()
     }
 
-    pub(super) fn table(self, expected: &str) -> Result<Table<'a>, Mistake> {
+    pub(super) fn table(self, expected: &str) -> Result<Table<'a>, ConfigError> {
         match self.value {
             DeValue::Table(entries) => Ok(Table { at: self, entries }),
             _ => Err(self.not(expected)),
@@ -118,17 +126,18 @@ impl<'a> Value<'a> {
             key: self.key.clone(),
             span: item.span(),
             value: item.get_ref(),
+            ..*self
         }))
     }
 
-    pub(super) fn boolean(&self) -> Result<bool, Mistake> {
+    pub(super) fn boolean(&self) -> Result<bool, ConfigError> {
         let value = self.value.as_bool();
         value.ok_or_else(|| self.not("true or false"))
     }
 
     /// A whole number. One of more than 64 bits is the largest, which every setting refuses as too
     /// large, or takes as without a bound.
-    pub(super) fn number(&self) -> Result<u64, Mistake> {
+    pub(super) fn number(&self) -> Result<u64, ConfigError> {
         let wrong = || self.not("a whole number, 0 or more");
         let number = self.value.as_integer().ok_or_else(wrong)?;
         match u64::from_str_radix(number.as_str(), number.radix()) {
@@ -142,7 +151,7 @@ impl<'a> Value<'a> {
         &self,
         expected: &str,
         parse: impl FnOnce(&'a str) -> Option<T>,
-    ) -> Result<T, Mistake> {
+    ) -> Result<T, ConfigError> {
         let parsed = self.value.as_str().and_then(parse);
         parsed.ok_or_else(|| self.not(expected))
     }
@@ -153,13 +162,13 @@ impl<'a> Value<'a> {
         expected_list: &str,
         expected: &str,
         parse: impl Fn(&'a str) -> Option<T>,
-    ) -> Result<Vec<T>, Mistake> {
+    ) -> Result<Vec<T>, ConfigError> {
         let list = self.list().ok_or_else(|| self.not(expected_list))?;
         list.map(|item| item.text(expected, &parse)).collect()
     }
 
     /// The mistake that the value is not what is expected.
-    pub(super) fn not(&self, expected: &str) -> Mistake {
+    pub(super) fn not(&self, expected: &str) -> ConfigError {
         let found = match self.value {
             DeValue::String(text) => format!("\"{}\"", shorten_value(text)),
             DeValue::Integer(number) => shorten_value(&number.to_string()),
@@ -172,12 +181,13 @@ impl<'a> Value<'a> {
         self.mistake(format!("found {found}, expected {expected}"))
     }
 
-    pub(super) fn mistake(&self, message: impl ToString) -> Mistake {
-        Mistake {
-            key: self.key.clone(),
-            at: self.span.start,
-            message: message.to_string(),
-        }
+    /// The value of a result. Its error is a mistake of this value.
+    pub(super) fn check<T>(&self, result: Result<T, impl ToString>) -> Result<T, ConfigError> {
+        result.map_err(|error| self.mistake(error))
+    }
+
+    pub(super) fn mistake(&self, message: impl ToString) -> ConfigError {
+        ConfigError::mistake(self.text, &self.key, self.span.start, &message.to_string())
     }
 }
 

@@ -2,36 +2,31 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::paths::MAX_PATHS;
-use crate::layer::Settings;
+use crate::layer::Gate;
 
-/// What [`Limits::check`](crate::Limits::check) asks with, by path: the settings of a layer.
+/// What [`Limits::check`](crate::Limits::check) asks with, by path: a gate like that of a layer.
 #[derive(Debug, Default)]
-pub(super) struct Checks(RwLock<HashMap<Box<str>, Arc<Settings>>>);
+pub(super) struct Checks(RwLock<HashMap<Box<str>, Arc<Gate>>>);
 
 impl Checks {
-    /// The settings of a path, if it was asked about before.
-    pub(super) fn get(&self, path: &str) -> Option<Arc<Settings>> {
+    /// The gate of a path. One that is asked about for the first time is made, if it may be: that
+    /// may depend on the number of known paths. A path too many is not remembered.
+    pub(super) fn gate(
+        &self,
+        path: &str,
+        make: impl FnOnce(usize) -> Option<Gate>,
+    ) -> Option<Arc<Gate>> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(path).map(Arc::clone)
-    }
-
-    /// How many paths were asked about.
-    pub(super) fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// The settings of a path that is asked about for the first time. A path too many is not
-    /// remembered.
-    pub(super) fn add(&self, path: &str, made: Arc<Settings>) -> Arc<Settings> {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        match all.get(path) {
-            Some(known) => Arc::clone(known),
-            None => {
-                if all.len() < MAX_PATHS {
-                    all.insert(path.into(), Arc::clone(&made));
-                }
-                made
-            }
+        if let Some(gate) = known.get(path) {
+            return Some(Arc::clone(gate));
         }
+        let number = known.len();
+        drop(known);
+        let made = Arc::new(make(number)?);
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        Some(match all.len() < MAX_PATHS {
+            true => Arc::clone(all.entry(path.into()).or_insert(made)),
+            false => made,
+        })
     }
 }

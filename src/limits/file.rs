@@ -8,7 +8,7 @@ use crate::live::{FileWatcher, ReloadStatus, WatchError};
 use crate::rule::{ContentHash, Rules, SharedRules};
 
 impl Limits {
-    /// The rules of a TOML file; see [`config`](crate::config) for what may stand in it.
+    /// The rules of a TOML file; see [`config`](crate::config) for what may be in it.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl Limits {
     /// Watches a file, and replaces all rules by those of the file whenever it changes, also in the
     /// layers that were made already. [`live`](crate::live) says what is guaranteed.
     ///
-    /// The file is read by a task of the current tokio runtime: for the first time at once, but
+    /// The file is read by a task of the current tokio runtime: for the first time immediately, but
     /// this call does not wait for it. The task ends with the runtime, with the last layer and the
     /// last clone of these limits, and when another file is watched. The file need not exist yet.
     ///

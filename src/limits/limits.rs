@@ -12,7 +12,9 @@ use crate::callback::{DegradeCallback, Denied, ErrorCallback, Failed, Recovery};
 use crate::error::KeyError;
 use crate::key::ip::PeerHook;
 use crate::key::{Key, KeyExtractor};
-use crate::layer::{Defaults, Headers, RateLimitLayer, Settings, Warnings};
+#[cfg(feature = "page")]
+use crate::layer::LetThroughKeys;
+use crate::layer::{Gate, Headers, Options, RateLimitLayer, Warnings};
 #[cfg(feature = "config")]
 use crate::live::Reloads;
 use crate::metrics::{NearLimit, Snapshot};
@@ -48,14 +50,19 @@ use crate::warning::{Warning, WarningKind};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "limits do nothing until they make a layer or are asked"]
 pub struct Limits {
     pub(super) rules: SharedRules,
     /// Filled when the first layer is made: a memory store takes time to start its clock.
     pub(super) store: Arc<OnceLock<Arc<dyn Store>>>,
     /// What the layers of that store give back.
     pub(super) refunds: RefundQueue,
-    pub(super) paths: Arc<Paths>,
-    pub(super) defaults: Defaults,
+    pub(crate) paths: Arc<Paths>,
+    /// What the layers made from now on begin with.
+    pub(crate) defaults: Options,
+    /// Keys that an operator lets through, the same for all layers.
+    #[cfg(feature = "page")]
+    pub(crate) let_through: Arc<LetThroughKeys>,
     pub(super) checks: Arc<Checks>,
     #[cfg(feature = "metrics")]
     pub(super) publisher: Arc<crate::metrics::Publisher>,
@@ -63,8 +70,9 @@ pub struct Limits {
     near_limit: NearLimit,
     #[cfg(feature = "config")]
     pub(super) reloads: Arc<Reloads>,
+    /// What the page keeps, of a type of its own, for all clones of these limits.
     #[cfg(feature = "page")]
-    pub(crate) monitor: Arc<super::monitor::Monitor>,
+    pub(crate) page_state: Arc<OnceLock<Box<dyn std::any::Any + Send + Sync>>>,
 }
 
 impl Limits {
@@ -79,7 +87,6 @@ impl Limits {
     /// # let _ = layer;
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
-    #[must_use]
     pub fn new(rules: impl Into<Rules>) -> Self {
         Self::of(SharedRules::new(rules.into()))
     }
@@ -90,7 +97,9 @@ impl Limits {
             store: Arc::default(),
             refunds: RefundQueue::default(),
             paths: Arc::default(),
-            defaults: Defaults::default(),
+            defaults: Options::default(),
+            #[cfg(feature = "page")]
+            let_through: Arc::default(),
             checks: Arc::default(),
             #[cfg(feature = "metrics")]
             publisher: Arc::default(),
@@ -99,7 +108,7 @@ impl Limits {
             #[cfg(feature = "config")]
             reloads: Arc::default(),
             #[cfg(feature = "page")]
-            monitor: Arc::default(),
+            page_state: Arc::default(),
         }
     }
 
@@ -108,7 +117,6 @@ impl Limits {
     /// reads tokio's clock, so that tests may pause time.
     ///
     /// A store that is shared with other code is given as an `Arc`.
-    #[must_use]
     pub fn store(self, store: impl Store) -> Self {
         let mut limits = self.with("store", |_| {});
         limits.store = Arc::new(OnceLock::from(shared(store)));
@@ -126,15 +134,28 @@ impl Limits {
     /// layer's key comes first, then the rule's, then this one. Default: all requests of a path
     /// are counted together.
     ///
+    /// A limit for all clients together says so by its own key: [`Everyone`](crate::key::Everyone),
+    /// or `key = "everyone"` in a file. Without one it becomes a limit for each key.
+    ///
+    /// ```
+    /// use tidegate::key::Everyone;
+    /// use tidegate::{Header, Limits, Quota, Rule};
+    ///
+    /// // Each user has 10 searches a minute, and all users together have 100 exports an hour.
+    /// let search = Rule::new("search", [Quota::per_minute(10)])?;
+    /// let export = Rule::new("export", [Quota::per_hour(100)])?.with_key(Everyone);
+    /// let limits = Limits::new([search, export]).key(Header::new("x-user"));
+    /// # let _ = limits;
+    /// # Ok::<(), tidegate::rule::RuleError>(())
+    /// ```
+    ///
     /// This setter and the ones below are for layers made from now on. One that is called after a
     /// layer was made is a [warning](WarningKind::SetTooLate).
-    #[must_use]
     pub fn key(self, key: impl KeyExtractor) -> Self {
-        self.with("key", |defaults| defaults.key = Some(Arc::new(key)))
+        self.with("key", |it| it.default_key = Some(Arc::new(key)))
     }
 
     /// The same with a closure, as [`RateLimitLayer::key_by`].
-    #[must_use]
     pub fn key_by(
         self,
         key: impl Fn(&Parts) -> Result<Key, KeyError> + Send + Sync + 'static,
@@ -143,50 +164,35 @@ impl Limits {
     }
 
     /// What answers denied requests, as [`RateLimitLayer::degrade`]. A layer may have its own.
-    #[must_use]
     pub fn degrade(self, callback: impl DegradeCallback) -> Self {
-        self.with("degrade", |defaults| {
-            defaults.degrade = Some(Arc::new(callback))
-        })
+        self.with("degrade", |it| it.degrade = Some(Arc::new(callback)))
     }
 
     /// The same with a closure, as [`RateLimitLayer::degrade_fn`].
-    #[must_use]
-    pub fn degrade_fn<Answer>(
-        self,
-        callback: impl Fn(Denied) -> Answer + Send + Sync + 'static,
-    ) -> Self
+    pub fn degrade_fn<A>(self, callback: impl Fn(Denied) -> A + Send + Sync + 'static) -> Self
     where
-        Answer: Future<Output: IntoResponse> + Send + 'static,
+        A: Future<Output: IntoResponse> + Send + 'static,
     {
         self.degrade(callback)
     }
 
     /// What answers requests without a decision, as [`RateLimitLayer::on_error`]. A layer may have
     /// its own.
-    #[must_use]
     pub fn on_error(self, callback: impl ErrorCallback) -> Self {
-        self.with("on_error", |defaults| {
-            defaults.on_error = Some(Arc::new(callback))
-        })
+        self.with("on_error", |it| it.on_error = Some(Arc::new(callback)))
     }
 
     /// The same with a closure, as [`RateLimitLayer::on_error_fn`].
-    #[must_use]
-    pub fn on_error_fn<Answer>(
-        self,
-        callback: impl Fn(Failed) -> Answer + Send + Sync + 'static,
-    ) -> Self
+    pub fn on_error_fn<A>(self, callback: impl Fn(Failed) -> A + Send + Sync + 'static) -> Self
     where
-        Answer: Future<Output: Into<Recovery>> + Send + 'static,
+        A: Future<Output: Into<Recovery>> + Send + 'static,
     {
         self.on_error(callback)
     }
 
     /// Which fields the responses get. A layer may have its own. Default: [`Headers::Draft11`].
-    #[must_use]
     pub fn headers(self, headers: Headers) -> Self {
-        self.with("headers", |defaults| defaults.headers = headers)
+        self.with("headers", |it| it.write_fields = headers.writer())
     }
 
     /// Requests that pass without being limited, as [`RateLimitLayer::exempt`]. Exemptions add up:
@@ -201,16 +207,14 @@ impl Limits {
     /// # let _ = limits;
     /// # Ok::<(), tidegate::rule::RuleError>(())
     /// ```
-    #[must_use]
     pub fn exempt(self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.with("exempt", |defaults| defaults.exempt.push(Arc::new(exempt)))
+        self.with("exempt", |it| it.exempt.push(Arc::new(exempt)))
     }
 
     /// The plan of a request, as [`RateLimitLayer::plan`]. A layer may have its own. Default: the
     /// [`Plan`](crate::rule::Plan) among the request's extensions.
-    #[must_use]
     pub fn plan(self, plan: impl Fn(&Parts) -> Option<&str> + Send + Sync + 'static) -> Self {
-        self.with("plan", |defaults| defaults.plan = Some(Arc::new(plan)))
+        self.with("plan", |it| it.plan = Some(Arc::new(plan)))
     }
 
     /// The same counters and rules, and no store.
@@ -218,14 +222,23 @@ impl Limits {
     pub(super) fn without_store(&self) -> Self {
         Self {
             store: Arc::default(),
-            defaults: Defaults::default(),
+            defaults: Options::default(),
+            checks: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// The same for a task that ends with the last layer. Checks own counters as layers do.
+    #[cfg(feature = "page")]
+    pub(crate) fn for_watcher(&self) -> Self {
+        Self {
             checks: Arc::default(),
             ..self.clone()
         }
     }
 
     /// The same limits with another default for the layers made from now on.
-    fn with(mut self, setting: &'static str, change: impl FnOnce(&mut Defaults)) -> Self {
+    fn with(mut self, setting: &'static str, change: impl FnOnce(&mut Options)) -> Self {
         if !self.paths.is_empty() {
             self.warnings
                 .add(Warning::named(WarningKind::SetTooLate, setting));
@@ -261,16 +274,15 @@ impl Limits {
     ///     .peer(|extensions| Some(extensions.get::<Connection>()?.remote));
     /// # let _ = limits;
     /// ```
-    #[must_use]
     pub fn peer(
         self,
         hook: impl Fn(&Extensions) -> Option<SocketAddr> + Send + Sync + 'static,
     ) -> Self {
-        self.with("peer", |defaults| defaults.peer = Some(PeerHook::new(hook)))
+        self.with("peer", |it| it.peer = Some(PeerHook::new(hook)))
     }
 
     /// A layer for a path. While there is no rule for it, requests pass straight through: the
-    /// log is told so once (a warning, with the feature `tracing`), and
+    /// log says so once (a warning, with the feature `tracing`), and
     /// [`paths_without_rule`](Limits::paths_without_rule) lists the path.
     ///
     /// # Panics
@@ -278,32 +290,34 @@ impl Limits {
     /// If the path is empty.
     pub fn layer(&self, path: &str) -> RateLimitLayer {
         assert!(!path.is_empty(), "the path is empty");
-        RateLimitLayer::of_limits(self.settings(path))
+        RateLimitLayer::of(self.gate(path))
     }
 
-    pub(super) fn settings(&self, path: &str) -> Arc<Settings> {
+    /// A gate of the path, for a layer or for checks. All gates of a path share its counters.
+    pub(super) fn gate(&self, path: &str) -> Gate {
         let is_new = !self.rules.uses(path);
         self.rules.mark_used(path);
-        if is_new && !self.rules.peek().contains(path) {
+        if is_new && !self.rules.guard().contains(path) {
             self.warnings
                 .add(Warning::new(WarningKind::NoRule).about(path));
         }
-        Arc::new(Settings::of_limits(
-            &self.rules,
-            path,
-            Arc::clone(self.shared_store()),
-            &self.refunds,
-            self.paths.add(path, self.near_limit),
-            &self.warnings,
-            self.defaults.clone(),
-        ))
+        let mut gate = Gate::named(&self.rules, path);
+        gate.options = self.defaults.clone();
+        // The store is made now, so that no request has to wait for it.
+        self.store.get_or_init(default_store);
+        gate.store = Arc::clone(&self.store);
+        gate.refunds = self.refunds.clone();
+        gate.counters = self.paths.add(path, self.near_limit);
+        gate.warnings = Arc::clone(&self.warnings);
+        #[cfg(feature = "page")]
+        gate.let_through.replace(Arc::clone(&self.let_through));
+        gate
     }
 
     /// From which part of a quota on an allowed request is counted as
     /// [near the limit](crate::metrics::RuleSnapshot::near_limit): 0.0 to 1.0, in steps of a
     /// thousandth; for paths that no layer was made for yet. Smaller values and NaN count as 0.0,
     /// larger ones as 1.0. Default: 0.8.
-    #[must_use]
     pub fn near_limit_ratio(mut self, ratio: f64) -> Self {
         self.near_limit = NearLimit::new(ratio);
         self
@@ -313,7 +327,7 @@ impl Limits {
     /// 10,000 paths are counted.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.paths.snapshot(&self.rules.peek())
+        self.paths.snapshot(&self.rules.guard())
     }
 
     /// The rules, to look at or to replace while requests run.
@@ -328,7 +342,7 @@ mod tests {
     use super::*;
     use crate::store::MemoryStore;
 
-    /// A memory store that is replaced at once would have started its clock for nothing.
+    /// A memory store that is replaced immediately would have started its clock for nothing.
     #[test]
     fn the_default_store_is_made_with_the_first_layer() {
         let limits = Limits::new(Rules::default());

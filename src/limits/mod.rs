@@ -18,24 +18,12 @@
 mod checks;
 #[cfg(feature = "config")]
 mod file;
-#[cfg(feature = "page")]
-mod fleet;
 #[allow(clippy::module_inception)]
 mod limits;
-#[cfg(feature = "page")]
-mod monitor;
 mod paths;
 #[cfg(feature = "metrics")]
 mod publish;
 mod questions;
-#[cfg(feature = "page")]
-mod rates;
 mod set_up;
-#[cfg(feature = "page")]
-mod watch;
 
-#[cfg(feature = "page")]
-pub(crate) use fleet::{LimitedRow, Process};
 pub use limits::Limits;
-#[cfg(feature = "page")]
-pub(crate) use rates::Step;

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[cfg(feature = "page")]
-use super::rates::Counted;
-#[cfg(feature = "page")]
 use crate::metrics::{LimitedKeys, RuleSnapshot};
 use crate::metrics::{NearLimit, RuleCounters, Snapshot};
 #[cfg(feature = "page")]
 use crate::rule::Rule;
 use crate::rule::Rules;
+use crate::store::Take;
 use crate::sync::lock;
 
 /// More paths than an application has routes; paths beyond it are not remembered.
@@ -19,15 +18,15 @@ pub(super) const MAX_PATHS: usize = 10_000;
 
 /// What the layers count, by their paths.
 #[derive(Debug, Default)]
-pub(super) struct Paths {
-    counters: Mutex<BTreeMap<Box<str>, Arc<RuleCounters>>>,
+pub(crate) struct Paths {
+    pub(crate) counters: Mutex<BTreeMap<Box<str>, Arc<RuleCounters>>>,
     /// Questions about paths that have no counters.
     unmatched: AtomicU64,
     /// Threads and tasks that own the paths and end with the last layer.
     #[cfg(any(feature = "metrics", feature = "page"))]
     watchers: AtomicUsize,
     #[cfg(feature = "page")]
-    pub(super) limited: Arc<LimitedKeys>,
+    pub(crate) limited: Arc<LimitedKeys>,
 }
 
 impl Paths {
@@ -54,6 +53,14 @@ impl Paths {
         counters
     }
 
+    /// The count of this take was reset: all requests that wait for its units ask.
+    pub(super) fn was_reset(&self, take: &Take) {
+        if let Some(counters) = lock(&self.counters).get(take.rule().path()) {
+            let hash = take.count_name().hash();
+            counters.open.was_reset(hash);
+        }
+    }
+
     /// Counts a question about a path that has neither a rule nor counters.
     pub(super) fn count_unmatched(&self) {
         self.unmatched.fetch_add(1, Ordering::Relaxed);
@@ -75,38 +82,36 @@ impl Paths {
 
     /// What the layers of a path have counted under its rule.
     #[cfg(feature = "page")]
-    pub(super) fn snapshot_of(&self, rule: &Rule) -> Option<RuleSnapshot> {
+    pub(crate) fn snapshot_of(&self, rule: &Rule) -> Option<RuleSnapshot> {
         let paths = lock(&self.counters);
         Some(paths.get(rule.path())?.snapshot(rule))
     }
 
     /// What the layers of each path have counted, and whether these rules have it.
     #[cfg(feature = "page")]
-    pub(super) fn counted(&self, rules: &Rules) -> Vec<Counted> {
+    pub(crate) fn counted(&self, rules: &Rules) -> Vec<(RuleSnapshot, bool)> {
         let paths = lock(&self.counters);
-        let counted = paths.iter().map(|(path, counters)| Counted {
-            path: path.clone(),
-            totals: counters.totals(),
-            has_rule: rules.find(path).is_some(),
-        });
-        counted.collect()
+        let counted = paths.iter();
+        counted
+            .map(|(path, counters)| (counters.numbers(path), rules.find(path).is_some()))
+            .collect()
     }
 
     /// One more thread or task owns the paths from now on, until they are unused.
     #[cfg(any(feature = "metrics", feature = "page"))]
-    pub(super) fn add_watcher(&self) {
+    pub(crate) fn add_watcher(&self) {
         self.watchers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A watcher ends.
     #[cfg(any(feature = "metrics", feature = "page"))]
-    pub(super) fn remove_watcher(&self) {
+    pub(crate) fn remove_watcher(&self) {
         self.watchers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether only watchers own the paths, and no layer of them is left.
     #[cfg(any(feature = "metrics", feature = "page"))]
-    pub(super) fn are_unused(self: &Arc<Self>) -> bool {
+    pub(crate) fn are_unused(self: &Arc<Self>) -> bool {
         // Without another owner, no layer can be made any more.
         let is_only_watched = Arc::strong_count(self) <= self.watchers.load(Ordering::Relaxed);
         is_only_watched

@@ -10,8 +10,9 @@ impl Limits {
     const INTERVAL: Duration = Duration::from_secs(1);
 
     /// Publishes what the layers have counted to the recorder of the
-    /// [`metrics`](https://docs.rs/metrics) facade: at once, and then once per second. The recorder
-    /// may be installed later. It then gets the whole counts, and the durations from then on.
+    /// [`metrics`](https://docs.rs/metrics) facade: immediately, and then once per second. The
+    /// recorder may be installed later. It then gets the whole counts, and the durations from then
+    /// on.
     ///
     /// A thread publishes, so this needs no runtime, and no request waits for a recorder. The
     /// thread ends within a second after all clones of these limits and all layers that they made
@@ -88,15 +89,17 @@ fn publish_reloads(status: &crate::live::ReloadStatus) {
         "How often a file was refused.",
     );
 
+    let numbers = [
+        (VERSION, status.version),
+        (FAILING, u64::from(status.error.is_some())),
+        (RELOADS, status.reloads),
+        (ERRORS, status.failures),
+    ];
     ::metrics::with_recorder(|recorder| {
-        for metric in [VERSION, FAILING, RELOADS, ERRORS] {
+        for (metric, number) in numbers {
             metric.describe(recorder);
+            metric.publish(recorder, Vec::new(), number);
         }
-        VERSION.set(recorder, Vec::new(), status.version as f64);
-        let is_failing = status.error.is_some();
-        FAILING.set(recorder, Vec::new(), f64::from(u8::from(is_failing)));
-        RELOADS.count(recorder, Vec::new(), status.reloads);
-        ERRORS.count(recorder, Vec::new(), status.failures);
     });
 }
 
@@ -120,7 +123,7 @@ mod tests {
         assert_eq!(paths.strong_count(), 3, "one thread");
 
         drop((limits, clone));
-        assert_eq!(store.strong_count(), 0, "the thread has no store");
+        assert_eq!(store.strong_count(), 1, "the layer alone has the store");
         thread::sleep(INTERVAL * 2);
         assert_eq!(paths.strong_count(), 1, "a layer is there");
         drop(layer);

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{OptionFuture, join};
+
 use super::limits::Limits;
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::layer::{Check, Peek, Settings};
+use crate::layer::{Check, Gate, Peek};
 use crate::store::{Store, Take};
 
 /// From so many checked paths on, a path without a rule is not remembered, nor warned about.
@@ -46,19 +48,18 @@ impl Limits {
     ///
     /// [`Refused`](crate::layer::Refused) if the store denied it, or gave no decision.
     pub fn check(&self, path: &str, key: impl Into<Key>) -> Check {
-        let settings = self.settings_of_check(path);
-        if settings.is_none() {
+        let gate = self.gate_of_checks(path);
+        if gate.is_none() {
             self.paths.count_unmatched();
         }
-        Check::new(settings, key.into())
+        Check::new(gate, key.into())
     }
 
-    fn settings_of_check(&self, path: &str) -> Option<Arc<Settings>> {
-        self.checks.get(path).or_else(|| {
+    fn gate_of_checks(&self, path: &str) -> Option<Arc<Gate>> {
+        self.checks.gate(path, |number| {
             // Clients may choose the paths: those without a rule must not take all places.
-            let has_place =
-                self.rules.peek().contains(path) || self.checks.len() < MAX_CHECKED_WITHOUT_RULE;
-            has_place.then(|| self.checks.add(path, self.settings(path)))
+            let has_place = number < MAX_CHECKED_WITHOUT_RULE || self.rules.guard().contains(path);
+            has_place.then(|| self.gate(path))
         })
     }
 
@@ -78,7 +79,7 @@ impl Limits {
     /// ```
     pub fn declare_checks<'a>(&self, paths: impl IntoIterator<Item = &'a str>) {
         for path in paths {
-            let _ = self.settings_of_check(path);
+            let _ = self.gate_of_checks(path);
         }
     }
 
@@ -104,23 +105,29 @@ impl Limits {
     ///
     /// [`StoreError`] if the store gives no answer.
     pub fn peek(&self, path: &str, key: impl Into<Key>) -> Peek {
-        let rule = self.rules.peek().find(path).cloned();
+        let rule = self.rules.guard().find(path).cloned();
         Peek::new(Arc::clone(self.shared_store()), rule, key.into())
     }
 
-    /// Forgets what a key has used by the rule of a path. Says whether there was a count to forget;
-    /// there is none without a rule.
+    /// Forgets what a key has used by the rule of a path, under all its plans, and by the rule's
+    /// candidate. Says whether the rule had a count to forget; there is none without a rule.
     ///
     /// # Errors
     ///
     /// [`StoreError`] if the store gives no answer. Whether the count was forgotten is then
     /// unknown; it is safe to ask again.
     pub async fn reset(&self, path: &str, key: impl Into<Key>) -> Result<bool, StoreError> {
-        let rule = self.rules.peek().find(path).cloned();
-        match rule.map(|rule| Take::new(rule, key.into())) {
-            None => Ok(false),
-            Some(take) => self.shared_store().reset(&take).await,
-        }
+        let rule = self.rules.guard().find(path).cloned();
+        let Some(take) = rule.map(|rule| Take::new(rule, key.into())) else {
+            return Ok(false);
+        };
+        let (rule, store) = (take.rule(), self.shared_store());
+        let candidate = rule.shadow().map(|it| take.under(Arc::clone(it)));
+        let candidate = candidate.map(|candidate| store.reset(&candidate));
+        // As with its takes, what becomes of the candidate changes no answer.
+        let both = join(store.reset(&take), OptionFuture::from(candidate)).await;
+        self.paths.was_reset(&take);
+        both.0
     }
 
     /// Waits until the store has answered all refunds [by outcome](crate::Rule::with_refund_on),

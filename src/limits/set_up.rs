@@ -1,11 +1,13 @@
 //! Mistakes in the set-up.
 
+use std::time::Duration;
+
 use super::limits::Limits;
 use crate::callback::caught;
 use crate::layer::Warnings;
 #[cfg(doc)]
 use crate::rule::Rules;
-use crate::store::Store;
+use crate::store::{Store, StoreFuture};
 use crate::warning::{VerifyError, Warning, WarningKind};
 
 impl Limits {
@@ -49,12 +51,47 @@ impl Limits {
             all.extend(unused.into_iter().map(about(WarningKind::UnusedRule)));
         }
         if let Some(store) = self.store.get() {
-            all.extend(caught("store", "", || store.warnings()).unwrap_or_default());
+            all.extend(caught("store", "", || store.condition().warnings).unwrap_or_default());
         }
         all.sort();
         all.dedup_by(|a, b| (a.kind, &a.path) == (b.kind, &b.path));
         all.truncate(Warnings::MAX);
         all
+    }
+
+    /// Waits until the store can answer, for at most `bound`: a server awaits it before it listens,
+    /// so that its first requests do not meet a connection that is still being made. A memory store
+    /// is ready immediately, and a Redis when each server is connected that questions go to: of a
+    /// cluster, the masters of all slots. A server that is not there yet is waited for.
+    ///
+    /// Whether a server starts without its Redis is for it to decide. After an error the store goes
+    /// on connecting in the background.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limits, Quota, Rule};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::new([Rule::new("login", [Quota::per_minute(5)])?]);
+    /// if let Err(error) = limits.ready(Duration::from_secs(5)).await {
+    ///     eprintln!("the limits begin without their store: {error}");
+    /// }
+    /// // axum::serve(listener, app).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`](crate::StoreError) that says what is missing, once the bound is over. What
+    /// will not pass by itself, such as a wrong password, is an error immediately.
+    ///
+    /// # Panics
+    ///
+    /// With a Redis outside of a tokio runtime with its timer enabled.
+    pub fn ready(&self, bound: Duration) -> StoreFuture<()> {
+        self.shared_store().ready(bound)
     }
 
     /// Checks that layers and rules fit together, once all layers are made.

@@ -274,7 +274,7 @@ fn check_length(length: u64) -> io::Result<()> {
 }
 
 /// Why [`Limits::watch`](crate::Limits::watch) cannot watch a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
     /// There is no tokio runtime that the watching task could run on.
@@ -286,6 +286,8 @@ pub enum WatchError {
     )]
     NoTimer,
 }
+
+crate::error::debug_as_message!(WatchError);
 
 #[cfg(test)]
 mod tests {

@@ -39,9 +39,10 @@
 //!   and network mounts are noticed, because the content is read every time.
 //! - On any error the old rules stay: a mistake in the file, no file, an empty one, no permission,
 //!   what is not a regular file, more than 16 MiB. Each error is logged and counted once.
-//! - A rule that a layer uses never disappears: while the file lacks it, it stays as it was, is
-//!   logged, and is listed by [`ReloadStatus::kept_rules`]. A file that was cut off may be valid
-//!   with fewer rules. To switch a rule off, write `enabled = false` into its table.
+//! - A rule that a layer uses never disappears: while the file lacks it, it stays as it was, but
+//!   for what the file says for all rules (`enabled`, `shadow`, `exempt`), is logged, and is listed
+//!   by [`ReloadStatus::kept_rules`]. A file that was cut off may be valid with fewer rules. To switch
+//!   a rule off, write `enabled = false` into its table.
 //! - What parses and stays for 250 ms is an edit, also if its writer is not finished. Write to
 //!   another file and rename it if you need more than that.
 //! - Rules that code replaced with [`SharedRules::replace`](crate::rule::SharedRules::replace) stay
