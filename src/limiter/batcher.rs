@@ -1,18 +1,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::acquire_queue::{AcquireAnswer, AcquireQueue, PendingAcquire, PendingBatch};
 use super::client::LimiterState;
 use super::error::{LimiterError, LimiterErrorKind};
-use super::give_back_queue::GiveBackQueue;
 use super::limiter_backend::{
     AcquireCall, AcquireReply, AcquireRequest, Generation, Grant, GrantId, Limiters,
 };
-use super::rate_choice::Chosen;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::sync::lock;
 use crate::trace;
 
@@ -24,9 +24,26 @@ pub(super) struct Batcher {
     queue: Mutex<AcquireQueue>,
     /// Notified when denied callers may be asked for at another instant than before.
     retry_changed: Notify,
-    give_back: Arc<GiveBackQueue>,
+    unused: Mutex<UnusedGrants>,
     state: Arc<LimiterState>,
 }
+
+/// Grants, and places in the fair queue, that no caller uses. A background task gives them back.
+///
+/// No caller is left to hear of an error. Permits that cannot be given back expire after the
+/// interval.
+#[derive(Default)]
+struct UnusedGrants {
+    grants: Vec<Grant>,
+    has_task: bool,
+}
+
+/// The largest number of grants that are given back in one call.
+const GIVE_BACK_BATCH: usize = 64;
+/// How often a server that does not answer is asked to take grants back.
+const GIVE_BACK_ATTEMPTS: u32 = 12;
+/// From one attempt to the next.
+const GIVE_BACK_PAUSE: Duration = Duration::from_millis(250);
 
 impl Batcher {
     pub(super) fn new(
@@ -39,7 +56,7 @@ impl Batcher {
             limiters: Arc::clone(limiters),
             queue: Mutex::default(),
             retry_changed: Notify::new(),
-            give_back: GiveBackQueue::new(limiters, request, state),
+            unused: Mutex::default(),
             state: Arc::clone(state),
         }
     }
@@ -67,7 +84,8 @@ impl Batcher {
                 Err(_) => tokio::task::yield_now().await,
             }
         }
-        Err(LimiterError::runtime_ended())
+        let ended = StoreError::new(StoreErrorKind::Unavailable, "the runtime has ended");
+        Err(ended.into())
     }
 
     /// Lets all waiting callers ask again: the rate has changed, or permits were given back.
@@ -78,21 +96,23 @@ impl Batcher {
 
     /// A guard that gives back the grant of this caller. Grants of earlier generations cannot be
     /// given back.
-    pub(super) fn guard(&self, id: GrantId, stamp: u64) -> GrantGuard {
-        let grant = Grant {
-            id,
-            stamp,
-            permits: self.request.permits,
-        };
-        let can_give_back = self.request.generation == Generation::Third;
-        GrantGuard::new(&self.give_back, grant, can_give_back)
+    pub(super) fn guard(self: &Arc<Self>, id: GrantId, stamp: u64) -> GrantGuard {
+        GrantGuard {
+            batcher: Arc::clone(self),
+            grant: Grant {
+                id,
+                stamp,
+                permits: self.request.permits,
+            },
+            is_armed: self.request.generation == Generation::Third,
+        }
     }
 
     /// Sends as many calls as may be in progress, and starts a timer for the callers that have to
     /// wait.
     ///
-    /// A runtime that has ended drops at once what it is given to run. The dropped task locks the
-    /// queue, so the queue must not be locked here at that moment.
+    /// A runtime that has ended drops immediately what it is given to run. The dropped task locks
+    /// the queue, so the queue must not be locked here at that moment.
     fn send_pending(self: &Arc<Self>) {
         let runtime = match self.limiters.runtime() {
             Some(runtime) => Ok(runtime.clone()),
@@ -156,10 +176,12 @@ impl Batcher {
         if !self.request.has_rate {
             return self.limiters.acquire(self.request.clone(), call).await;
         }
-        let chosen = lock(&self.state.rate).get().map(|rate| rate.chosen);
-        let chosen_at = match chosen {
-            Some(Chosen::At(at)) => Some(at),
-            _ => self.ensure_rate().await?,
+        let chosen_at = lock(&self.state.rate)
+            .as_ref()
+            .and_then(|rate| rate.chosen_at);
+        let chosen_at = match chosen_at {
+            Some(at) => Some(at),
+            None => self.set_own_rate().await?,
         };
         let first = AcquireCall {
             chosen_at,
@@ -167,7 +189,7 @@ impl Batcher {
         };
         match self.limiters.acquire(self.request.clone(), first).await {
             Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => {
-                let chosen_at = self.ensure_rate().await?;
+                let chosen_at = self.set_own_rate().await?;
                 let again = AcquireCall { chosen_at, ..call };
                 self.limiters.acquire(self.request.clone(), again).await
             }
@@ -176,19 +198,27 @@ impl Batcher {
     }
 
     /// Sets the rate that this process chose, and returns when it chose it.
-    async fn ensure_rate(&self) -> Result<Option<u64>, LimiterError> {
-        let Some(chosen) = lock(&self.state.rate).get() else {
+    async fn set_own_rate(&self) -> Result<Option<u64>, LimiterError> {
+        let Some(choice) = lock(&self.state.rate).clone() else {
             return Ok(None);
         };
-        let chosen_at = self.limiters.ensure(&self.request.name, chosen).await?;
-        lock(&self.state.rate).is_known(&chosen, chosen_at);
+        let (name, own) = (&self.request.name, &choice.own);
+        let set = self
+            .limiters
+            .set_rate(name, own.rate, own.sharing, choice.mode());
+        let chosen_at = set.await?;
+        if let Some(current) = &mut *lock(&self.state.rate)
+            && current.is_same_as(&choice)
+        {
+            current.chosen_at = chosen_at;
+        }
         self.state.notify_waiters();
-        Ok(Some(chosen_at))
+        Ok(chosen_at)
     }
 
-    /// All pending callers hear of the error at once, or wait for a better answer. Otherwise
+    /// All pending callers hear of the error immediately, or wait for a better answer. Otherwise
     /// thousands of callers would run into a timeout one batch after the other.
-    fn fail(&self, mut batch: PendingBatch, error: &LimiterError) {
+    fn fail(self: &Arc<Self>, mut batch: PendingBatch, error: &LimiterError) {
         for (_, pending) in &mut batch {
             pending.is_in_doubt |= error.is_store_error();
         }
@@ -218,7 +248,7 @@ impl Batcher {
         lock(&self.queue).failure()
     }
 
-    fn deny(&self, batch: PendingBatch, wait: Duration, changes: u64) {
+    fn deny(self: &Arc<Self>, batch: PendingBatch, wait: Duration, changes: u64) {
         let is_fair = self.request.is_fair;
         let have_left = lock(&self.queue).deny(batch, wait, changes, is_fair);
         // The call may have put a caller into the fair queue after that caller had left.
@@ -226,6 +256,53 @@ impl Batcher {
             have_left.into_iter().for_each(|id| drop(self.guard(id, 0)));
         }
         self.retry_changed.notify_one();
+    }
+
+    /// Adds a grant that no caller uses, and starts the task if none runs.
+    fn give_back(self: &Arc<Self>, grant: Grant) {
+        let mut unused = lock(&self.unused);
+        unused.grants.push(grant);
+        let has_task = std::mem::replace(&mut unused.has_task, true);
+        drop(unused);
+        if has_task {
+            return;
+        }
+        let task = Arc::clone(self).give_back_all();
+        match self.limiters.runtime() {
+            // A runtime that has ended drops the task.
+            Some(runtime) => drop(runtime.spawn(task)),
+            // Limiters without a runtime answer immediately.
+            None => drop(task.now_or_never()),
+        }
+    }
+
+    async fn give_back_all(self: Arc<Self>) {
+        while let Some(grants) = self.next_unused() {
+            self.give_back_batch(grants).await;
+        }
+    }
+
+    async fn give_back_batch(&self, grants: Vec<Grant>) {
+        let AcquireRequest { name, is_fair, .. } = &self.request;
+        for _ in 0..GIVE_BACK_ATTEMPTS {
+            let given_back = self.limiters.give_back(Arc::clone(name), grants.clone());
+            match given_back.await {
+                Err(error) if error.is_store_error() => sleep(GIVE_BACK_PAUSE).await,
+                // A place in the fair queue that is given up belongs to the next caller.
+                Ok(permits) if permits > 0 || *is_fair => return self.state.notify_waiters(),
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// The grants of the task's next call. `None` ends the task; a grant that is added later starts
+    /// another one.
+    fn next_unused(&self) -> Option<Vec<Grant>> {
+        let mut unused = lock(&self.unused);
+        let from = unused.grants.len().saturating_sub(GIVE_BACK_BATCH);
+        let batch = unused.grants.split_off(from);
+        unused.has_task = !batch.is_empty();
+        unused.has_task.then_some(batch)
     }
 
     async fn sleep_until_retry(self: Arc<Self>) {
@@ -242,7 +319,8 @@ impl Batcher {
     }
 }
 
-/// A background task of a batcher. When it ends, the queue is told, and pending calls are sent.
+/// A background task of a batcher. When it ends, the queue learns of it, and pending calls are
+/// sent.
 ///
 /// A task that is dropped before its end says that its runtime has ended. Then the pending callers
 /// are dropped from the queue, and [`Batcher::acquire`] asks for them again.
@@ -284,20 +362,12 @@ impl Drop for Task {
 ///
 /// The grant may also be one that the caller has not heard of, or its place in the fair queue.
 pub(super) struct GrantGuard {
-    give_back: Arc<GiveBackQueue>,
+    batcher: Arc<Batcher>,
     grant: Grant,
     is_armed: bool,
 }
 
 impl GrantGuard {
-    pub(super) fn new(give_back: &Arc<GiveBackQueue>, grant: Grant, is_armed: bool) -> Self {
-        Self {
-            give_back: Arc::clone(give_back),
-            grant,
-            is_armed,
-        }
-    }
-
     /// The grant is used, or was never made: dropping the guard does nothing.
     pub(super) fn disarm(&mut self) -> Grant {
         self.is_armed = false;
@@ -308,7 +378,7 @@ impl GrantGuard {
 impl Drop for GrantGuard {
     fn drop(&mut self) {
         if self.is_armed {
-            self.give_back.add(self.grant);
+            self.batcher.give_back(self.grant);
         }
     }
 }

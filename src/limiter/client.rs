@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::batcher::Batcher;
-use super::limiter_backend::{AcquireRequest, ClientId, GrantId, Limiters, Sharing};
+use super::limiter_backend::{AcquireRequest, ClientId, GrantId, Limiters};
 use super::rate_choice::{OwnRate, RateChoice};
 use super::redisson_use::RedissonUse;
 use crate::log_on_change::LogOnChange;
@@ -13,32 +13,35 @@ use crate::sync::lock;
 pub(super) struct Client {
     id: ClientId,
     next_number: AtomicU64,
-    batchers: Mutex<SweptMap<Arc<str>, NamedBatchers>>,
+    limiters: Mutex<SweptMap<Arc<str>, Arc<LimiterState>>>,
     failures: Arc<LogOnChange>,
 }
 
-/// The batchers of one limiter, and what they know together.
-struct NamedBatchers {
-    batchers: Vec<Weak<Batcher>>,
-    state: Arc<LimiterState>,
-}
-
-/// What the callers of one limiter in this process know together.
+/// What the callers of one limiter in this process share.
+#[derive(Default)]
 pub(super) struct LimiterState {
-    name: Arc<str>,
-    client: Weak<Client>,
+    batchers: Mutex<Vec<Weak<Batcher>>>,
     pub(super) redisson: Mutex<RedissonUse>,
-    pub(super) rate: Mutex<RateChoice>,
+    /// `None` if no limiter with a rate of its own was used.
+    pub(super) rate: Mutex<Option<RateChoice>>,
     /// Failures of any limiter of the client.
     pub(super) failures: Arc<LogOnChange>,
 }
 
 impl LimiterState {
-    /// Lets all waiting callers of the limiter ask again: see [`Client::notify_waiters`].
+    /// Lets all waiting callers of the limiter ask again: its rate has changed, or permits were
+    /// given back.
     pub(super) fn notify_waiters(&self) {
-        if let Some(client) = self.client.upgrade() {
-            client.notify_waiters(&self.name);
+        let batchers = lock(&self.batchers).clone();
+        for batcher in batchers.iter().filter_map(Weak::upgrade) {
+            batcher.limiter_changed();
         }
+    }
+
+    fn is_needed(&self) -> bool {
+        let is_used = |batcher: &Weak<Batcher>| batcher.strong_count() > 0;
+        lock(&self.batchers).iter().any(is_used)
+            || lock(&self.rate).as_ref().is_some_and(RateChoice::is_needed)
     }
 }
 
@@ -47,7 +50,7 @@ impl Client {
         Self {
             id,
             next_number: AtomicU64::new(0),
-            batchers: Mutex::default(),
+            limiters: Mutex::default(),
             failures: Arc::default(),
         }
     }
@@ -74,19 +77,25 @@ impl Client {
 
     /// The batcher of all callers with this request. `rate` is the one that the limiter carries.
     pub(super) fn batcher(
-        self: &Arc<Self>,
+        &self,
         request: &AcquireRequest,
         limiters: &Arc<dyn Limiters>,
-        rate: Option<(&Arc<OwnRate>, Sharing)>,
+        rate: Option<&Arc<OwnRate>>,
     ) -> Arc<Batcher> {
-        let mut map = lock(&self.batchers);
-        map.sweep(NamedBatchers::are_needed);
-        let named = map.entry(Arc::clone(&request.name));
-        let named = named.or_insert_with(|| self.named_batchers(&request.name));
-        let NamedBatchers { batchers, state } = named;
-        if let Some((own, sharing)) = rate {
-            lock(&state.rate).used(own, sharing);
+        let mut by_name = lock(&self.limiters);
+        by_name.sweep(|state| state.is_needed());
+        let state = by_name.entry(Arc::clone(&request.name));
+        let state = state.or_insert_with(|| {
+            Arc::new(LimiterState {
+                failures: Arc::clone(&self.failures),
+                ..LimiterState::default()
+            })
+        });
+        if let Some(own) = rate {
+            let mut choice = lock(&state.rate);
+            *choice = Some(RateChoice::after_use(choice.take(), own));
         }
+        let mut batchers = lock(&state.batchers);
         let mut in_use = batchers.iter().filter_map(Weak::upgrade);
         if let Some(batcher) = in_use.find(|batcher| batcher.request == *request) {
             return batcher;
@@ -97,35 +106,11 @@ impl Client {
         batcher
     }
 
-    fn named_batchers(self: &Arc<Self>, name: &Arc<str>) -> NamedBatchers {
-        let state = LimiterState {
-            name: Arc::clone(name),
-            client: Arc::downgrade(self),
-            redisson: Mutex::default(),
-            rate: Mutex::default(),
-            failures: Arc::clone(&self.failures),
-        };
-        NamedBatchers {
-            batchers: Vec::new(),
-            state: Arc::new(state),
-        }
-    }
-
-    /// Lets all waiting callers of this limiter ask again: its rate has changed, or permits were
-    /// given back.
+    /// Lets all waiting callers of this limiter ask again: see [`LimiterState::notify_waiters`].
     pub(super) fn notify_waiters(&self, name: &str) {
-        let named = lock(&self.batchers);
-        let batchers = named.get(name).map(|named| named.batchers.clone());
-        drop(named);
-        for batcher in batchers.iter().flatten().filter_map(Weak::upgrade) {
-            batcher.limiter_changed();
+        let state = lock(&self.limiters).get(name).cloned();
+        if let Some(state) = state {
+            state.notify_waiters();
         }
-    }
-}
-
-impl NamedBatchers {
-    fn are_needed(&self) -> bool {
-        let mut batchers = self.batchers.iter();
-        batchers.any(|batcher| batcher.strong_count() > 0) || lock(&self.state.rate).is_needed()
     }
 }

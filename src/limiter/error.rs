@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use crate::error::{KindError, StoreError, StoreErrorKind};
 
 /// Why a call of a [`RateLimiter`](super::RateLimiter) failed. Too few permits are not an error.
@@ -8,12 +6,12 @@ use crate::error::{KindError, StoreError, StoreErrorKind};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::limiter::{LimiterErrorKind, MemoryLimiters, RateLimiter, RateType};
+/// use tidegate::limiter::{LimiterErrorKind, MemoryLimiters, Rate, RateLimiter};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let partner = RateLimiter::new(&MemoryLimiters::default(), "partner")
-///     .rate(RateType::Overall, 10, Duration::from_secs(1))?;
+///     .rate(Rate::overall(10, Duration::from_secs(1))?);
 /// // More than the rate never comes.
 /// let error = partner.acquire(11).await.unwrap_err();
 /// assert_eq!(error.kind(), LimiterErrorKind::AboveRate);
@@ -56,31 +54,14 @@ pub enum LimiterErrorKind {
 }
 
 impl LimiterError {
-    pub(super) fn new(kind: LimiterErrorKind, message: impl Into<Arc<str>>) -> Self {
-        Self::of(kind, message)
-    }
-
-    pub(super) fn no_permits() -> Self {
-        let message = "no permits were asked for, expected at least 1";
-        Self::new(LimiterErrorKind::NoPermits, message)
-    }
-
     pub(super) fn above_rate(name: &str, permits: u64) -> Self {
         let message = format!("{permits} permits of \"{name}\" are more than its rate ever grants");
-        Self::new(LimiterErrorKind::AboveRate, message)
-    }
-
-    pub(super) fn unsupported(message: impl Into<Arc<str>>) -> Self {
-        Self::new(LimiterErrorKind::Unsupported, message)
-    }
-
-    pub(super) fn runtime_ended() -> Self {
-        StoreError::new(StoreErrorKind::Unavailable, "the runtime has ended").into()
+        Self::of(LimiterErrorKind::AboveRate, message)
     }
 
     pub(super) fn unknown(name: &str) -> Self {
         let message = format!("the limiter \"{name}\" has no rate: call try_set_rate first");
-        Self::new(LimiterErrorKind::UnknownLimiter, message)
+        Self::of(LimiterErrorKind::UnknownLimiter, message)
     }
 
     pub(super) const fn is_store_error(&self) -> bool {

@@ -6,13 +6,14 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
 use super::client::Client;
-use super::error::LimiterError;
+use super::error::{LimiterError, LimiterErrorKind};
 use super::memory_limiters::MemoryLimiters;
 use super::rate::Rate;
-use super::rate_choice::ChosenRate;
 #[cfg(feature = "redis")]
 use super::redis_limiters::RedisLimiters;
 use super::redisson_use::RedissonPermits;
+#[cfg(feature = "redis")]
+use crate::clock::Clock;
 #[cfg(feature = "redis")]
 use crate::connection::Redis;
 
@@ -21,12 +22,12 @@ use crate::connection::Redis;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::limiter::{LimiterBackend, MemoryLimiters, RateLimiter, RateType};
+/// use tidegate::limiter::{LimiterBackend, MemoryLimiters, Rate, RateLimiter};
 ///
 /// /// A budget in memory for tests, and in Redis for the service.
 /// fn partner(backend: impl Into<LimiterBackend>) -> Result<RateLimiter, Box<dyn std::error::Error>> {
-///     let limiter = RateLimiter::new(backend, "partner");
-///     Ok(limiter.rate(RateType::Overall, 10, Duration::from_secs(1))?)
+///     let rate = Rate::overall(10, Duration::from_secs(1))?;
+///     Ok(RateLimiter::new(backend, "partner").rate(rate))
 /// }
 /// # let _ = partner(&MemoryLimiters::default());
 /// ```
@@ -54,11 +55,7 @@ impl From<&MemoryLimiters> for LimiterBackend {
 #[cfg(feature = "redis")]
 impl From<&Redis> for LimiterBackend {
     fn from(redis: &Redis) -> Self {
-        let client = redis.keep(|_| Client::with_uuid(redis.id()));
-        Self {
-            limiters: Arc::new(RedisLimiters::new(redis, client.id())),
-            client,
-        }
+        Self::on_redis(redis, None)
     }
 }
 
@@ -69,15 +66,21 @@ impl From<Redis> for LimiterBackend {
     }
 }
 
-#[cfg(all(feature = "redis", feature = "test-util"))]
+#[cfg(feature = "redis")]
 impl LimiterBackend {
     /// Limiters on Redis that decide by a clock that a test moves by hand, instead of the server's
     /// clock. Callers still wait by tokio's clock.
+    #[cfg(feature = "test-util")]
     #[must_use]
     pub fn redis_with_clock(redis: &Redis, clock: crate::test_util::ManualClock) -> Self {
+        Self::on_redis(redis, Some(Clock::Manual(clock)))
+    }
+
+    fn on_redis(redis: &Redis, clock: Option<Clock>) -> Self {
         let client = redis.keep(|_| Client::with_uuid(redis.id()));
+        let limiters = RedisLimiters::new(redis, client.id(), clock);
         Self {
-            limiters: Arc::new(RedisLimiters::new(redis, client.id()).with_clock(clock)),
+            limiters: Arc::new(limiters),
             client,
         }
     }
@@ -101,12 +104,12 @@ impl fmt::Debug for LimiterBackend {
 /// # #[cfg(feature = "redis")]
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// use tidegate::Redis;
-/// use tidegate::limiter::{Generation, RateLimiter, RateType};
+/// use tidegate::limiter::{Generation, Rate, RateLimiter};
 ///
 /// // The services in Java still use an early Redisson, which counts in a fixed window.
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
 /// let partner = RateLimiter::new(&redis, "partner")
-///     .rate(RateType::Overall, 10, Duration::from_secs(1))?
+///     .rate(Rate::overall(10, Duration::from_secs(1))?)
 ///     .generation(Generation::First);
 /// partner.acquire(1).await?;
 /// # Ok(())
@@ -134,6 +137,17 @@ pub enum Generation {
     Third,
 }
 
+impl Generation {
+    /// Fails unless this is the third generation, which alone supports this feature.
+    pub(super) fn require_third(self, feature: &str) -> Result<(), LimiterError> {
+        if self == Self::Third {
+            return Ok(());
+        }
+        let message = format!("the {self:?} generation does not support {feature}");
+        Err(LimiterError::of(LimiterErrorKind::Unsupported, message))
+    }
+}
+
 /// The future of a call to [`Limiters`].
 pub(super) type LimiterFuture<'a, T> = BoxFuture<'a, Result<T, LimiterError>>;
 
@@ -159,24 +173,19 @@ pub(super) trait Limiters: fmt::Debug + Send + Sync + 'static {
     /// Returns the number of permits that can be granted now.
     fn available<'a>(&'a self, name: &'a str, generation: Generation) -> LimiterFuture<'a, u64>;
 
-    /// Sets the rate as `mode` says. Returns whether the rate was set.
-    fn configure<'a>(
+    /// Sets the rate as `mode` says. Returns when it was chosen, in microseconds of the server's
+    /// clock; `None` if it was not set. A choice of the process has that time in any case, for the
+    /// next time and for [`AcquireCall::chosen_at`].
+    fn set_rate<'a>(
         &'a self,
         name: &'a str,
         rate: Rate,
-        mode: ConfigureMode,
         sharing: Sharing,
-    ) -> LimiterFuture<'a, bool>;
+        mode: SetMode,
+    ) -> LimiterFuture<'a, Option<u64>>;
 
-    /// Sets the rate that a process chose, unless a later choice stands. The first time, it takes
-    /// the place of any other rate. Earlier grants still count. Returns when it was chosen, for the
-    /// next time and for [`AcquireCall::chosen_at`].
-    fn ensure<'a>(&'a self, name: &'a str, chosen: ChosenRate) -> LimiterFuture<'a, u64>;
-
-    fn rate<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<Rate>>;
-
-    /// Returns how the rate is stored; `None` without a rate.
-    fn rate_status<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<RateStatus>>;
+    /// Returns the rate as it is stored; `None` without a rate.
+    fn stored<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<StoredRate>>;
 
     /// Lets the limiter expire after this time. Returns whether the limiter exists.
     fn expire<'a>(&'a self, name: &'a str, after: Duration) -> LimiterFuture<'a, bool>;
@@ -232,7 +241,7 @@ pub(super) struct AcquireCall {
     pub(super) chosen_at: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct AcquireReply {
     /// The indices of the callers whose permits were granted.
     pub(super) granted: Vec<usize>,
@@ -254,9 +263,10 @@ pub(super) struct Grant {
     pub(super) permits: u64,
 }
 
-/// How a rate is stored.
+/// A rate that is in force.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RateStatus {
+pub(super) struct StoredRate {
+    pub(super) rate: Rate,
     pub(super) sharing: Sharing,
     /// When the rate is forgotten unless permits are granted before; `None` for never.
     pub(super) expires_in: Option<Duration>,
@@ -271,13 +281,14 @@ pub(super) enum Sharing {
 
 /// When a rate is set, and what becomes of the permits that were granted before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConfigureMode {
+pub(super) enum SetMode {
     /// Only if there is no rate. Earlier grants still count if their rate was forgotten.
-    TrySet,
+    IfMissing,
     /// Always. Earlier grants no longer count.
-    Set,
-    /// Only if there is a rate. Earlier grants no longer count.
-    Update,
-    /// Only if there is a rate. Earlier grants still count.
-    UpdateKeeping,
+    Always,
+    /// Unless a later choice is in force. Earlier grants still count. The process chose the rate
+    /// this long ago, and sets it for the first time: it replaces any other rate.
+    ChosenAgo(Duration),
+    /// As `ChosenAgo`, for a rate that was set before: at this time, as the server said then.
+    ChosenAt(u64),
 }

@@ -3,18 +3,20 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::error::LimiterError;
-use super::limiter_backend::{AcquireReply, AcquireRequest, ClientId, Grant, GrantId};
+use super::limiter_backend::{
+    AcquireReply, AcquireRequest, ClientId, Grant, GrantId, SetMode, Sharing, StoredRate,
+};
 use super::rate::{Rate, RateType};
 
 /// One limiter in memory. `now` is in microseconds since any fixed instant.
 #[derive(Debug)]
 pub(super) struct MemoryLimiter {
-    pub(super) rate: Rate,
+    rate: Rate,
     /// The budget of all clients, which has no id, and those of each client.
     budgets: HashMap<Option<ClientId>, Budget>,
     /// When the rate is forgotten, in microseconds; `None` if the limiter stays until it is
     /// deleted.
-    pub(super) expires_at: Option<u64>,
+    expires_at: Option<u64>,
     /// When the rate was chosen, in microseconds: see `chosenAt` in lua/include/permits.lua.
     pub(super) chosen_at: u64,
 }
@@ -27,11 +29,12 @@ struct Budget {
 }
 
 impl MemoryLimiter {
-    pub(super) fn new(rate: Rate) -> Self {
+    /// A limiter whose rate is not set yet.
+    pub(super) fn expired(rate: Rate) -> Self {
         Self {
             rate,
             budgets: HashMap::new(),
-            expires_at: None,
+            expires_at: Some(0),
             chosen_at: 0,
         }
     }
@@ -45,14 +48,50 @@ impl MemoryLimiter {
         self.budgets.entry(client).or_default()
     }
 
-    pub(super) fn forget_grants(&mut self) {
-        for budget in self.budgets.values_mut() {
-            budget.granted = GrantedPermits::default();
+    /// Sets the rate as the mode says, and returns when it was chosen: see
+    /// [`Limiters::set_rate`](super::limiter_backend::Limiters::set_rate).
+    pub(super) fn choose_rate(&mut self, now: u64, rate: Rate, mode: SetMode) -> Option<u64> {
+        let exists = !self.has_expired(now);
+        let before = if exists { self.chosen_at } else { 0 };
+        let is_same = exists && self.rate == rate;
+        let chosen_at = match mode {
+            SetMode::IfMissing if exists => return None,
+            SetMode::IfMissing | SetMode::Always => now.max(before + 1),
+            SetMode::ChosenAgo(ago) => {
+                let ago = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX);
+                let at = now.saturating_sub(ago).max(1);
+                if is_same { at.max(before) } else { at }
+            }
+            // The clock went back. What was chosen by this clock is later then.
+            SetMode::ChosenAt(at) if at > now && (1..=now).contains(&before) => before - 1,
+            SetMode::ChosenAt(at) => at,
+        };
+        match mode {
+            SetMode::ChosenAt(_) if chosen_at <= before => return Some(chosen_at),
+            SetMode::ChosenAgo(_) | SetMode::ChosenAt(_) if is_same => {}
+            SetMode::Always => {
+                for budget in self.budgets.values_mut() {
+                    budget.granted = GrantedPermits::default();
+                }
+                self.set_rate(now, rate);
+            }
+            _ => self.set_rate(now, rate),
+        }
+        self.chosen_at = chosen_at;
+        Some(chosen_at)
+    }
+
+    pub(super) fn stored(&self, now: u64) -> StoredRate {
+        let micros = self.expires_at.map(|at| at.saturating_sub(now));
+        StoredRate {
+            rate: self.rate,
+            sharing: Sharing::TidegateOnly,
+            expires_in: micros.map(Duration::from_micros),
         }
     }
 
     /// Sets a rate. Grants that have not expired under the old one still count.
-    pub(super) fn set_rate(&mut self, now: u64, rate: Rate) {
+    fn set_rate(&mut self, now: u64, rate: Rate) {
         for budget in self.budgets.values_mut() {
             budget.granted.drop_expired(now, &self.rate);
         }

@@ -8,12 +8,12 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
+//! use tidegate::limiter::{MemoryLimiters, Rate, RateLimiter};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
-//! let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
-//! let limiter = limiter.rate(RateType::Overall, 10, Duration::from_secs(1))?;
+//! let rate = Rate::overall(10, Duration::from_secs(1))?;
+//! let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api").rate(rate);
 //!
 //! limiter.acquire(10).await?; // waits until 10 permits are available
 //! assert!(!limiter.try_acquire(1).await?); // does not wait
@@ -32,7 +32,6 @@ mod acquire_queue;
 mod batcher;
 mod client;
 mod error;
-mod give_back_queue;
 mod limiter_backend;
 mod memory_limiter;
 mod memory_limiters;

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 
 use super::error::{LimiterError, LimiterErrorKind};
@@ -10,12 +9,12 @@ use super::limiter_backend::{Grant, LimiterBackend};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
+/// use tidegate::limiter::{MemoryLimiters, Rate, RateLimiter};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let partner = RateLimiter::new(&MemoryLimiters::default(), "partner")
-///     .rate(RateType::Overall, 10, Duration::from_secs(1))?;
+///     .rate(Rate::overall(10, Duration::from_secs(1))?);
 /// let permit = partner.acquire_permit(2).await?;
 /// // The call was not made after all.
 /// permit.release().await?;
@@ -23,6 +22,7 @@ use super::limiter_backend::{Grant, LimiterBackend};
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "the permits count as used unless they are released"]
 pub struct Permit {
     backend: LimiterBackend,
@@ -57,11 +57,11 @@ impl Permit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
+    /// # use tidegate::limiter::{MemoryLimiters, Rate, RateLimiter};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tidegate::limiter::LimiterError> {
     /// # let limiter = RateLimiter::new(MemoryLimiters::default(), "partner-api");
-    /// limiter.try_set_rate(RateType::Overall, 10, Duration::from_secs(60)).await?;
+    /// limiter.try_set_rate(Rate::overall(10, Duration::from_secs(60))?).await?;
     /// let permit = limiter.acquire_permit(3).await?;
     /// // The call turned out not to be needed.
     /// assert_eq!(permit.release().await?, 3);
@@ -80,14 +80,5 @@ impl Permit {
             Err(error) if error.kind() == LimiterErrorKind::UnknownLimiter => Ok(0),
             released => released,
         }
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
-            .field("name", &self.name)
-            .field("permits", &self.grant.permits)
-            .finish()
     }
 }

@@ -6,13 +6,11 @@ use super::error::{LimiterError, LimiterErrorKind};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::limiter::{MemoryLimiters, RateLimiter, RateType};
+/// use tidegate::limiter::{Rate, RateType};
 ///
-/// let limiters = MemoryLimiters::default();
 /// // Ten calls a second by all processes together, and not ten by each.
-/// let partner = RateLimiter::new(&limiters, "partner")
-///     .rate(RateType::Overall, 10, Duration::from_secs(1))?;
-/// # let _ = partner;
+/// let rate = Rate::new(RateType::Overall, 10, Duration::from_secs(1))?;
+/// assert_eq!(rate, Rate::overall(10, Duration::from_secs(1))?);
 /// # Ok::<(), tidegate::limiter::LimiterError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -116,7 +114,7 @@ impl Rate {
                  {interval:?}: permits would be forgotten while they count"
             );
             let kind = LimiterErrorKind::KeepAliveTooShort;
-            return Err(LimiterError::new(kind, message));
+            return Err(LimiterError::of(kind, message));
         }
         self.keep_alive = millis("a keep-alive time", keep_alive)?;
         Ok(self)
@@ -187,5 +185,5 @@ fn millis(what: &str, duration: Duration) -> Result<u64, LimiterError> {
 }
 
 fn invalid(message: String) -> LimiterError {
-    LimiterError::new(LimiterErrorKind::InvalidRate, message)
+    LimiterError::of(LimiterErrorKind::InvalidRate, message)
 }

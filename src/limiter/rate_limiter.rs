@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +7,13 @@ use super::acquire_queue::AcquireAnswer;
 use super::batcher::Batcher;
 use super::error::{LimiterError, LimiterErrorKind};
 use super::limiter_backend::{
-    AcquireRequest, ConfigureMode, Generation, Grant, GrantId, LimiterBackend, Sharing,
+    AcquireRequest, Generation, Grant, GrantId, LimiterBackend, LimiterFuture, SetMode, Sharing,
+    StoredRate,
 };
 #[cfg(doc)]
 use super::memory_limiters::MemoryLimiters;
 use super::permit::Permit;
-use super::rate::{Rate, RateType};
+use super::rate::Rate;
 use super::rate_choice::OwnRate;
 
 /// A budget of permits that code acquires and can wait for: at most a [`Rate`] in any interval.
@@ -30,12 +30,12 @@ use super::rate_choice::OwnRate;
 #[cfg_attr(not(feature = "redis"), doc = "```ignore")]
 /// use std::time::Duration;
 /// use tidegate::Redis;
-/// use tidegate::limiter::{RateLimiter, RateType};
+/// use tidegate::limiter::{Rate, RateLimiter};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let redis = Redis::connect("redis://127.0.0.1:6379").await?;
-/// let limiter = RateLimiter::new(&redis, "partner-api")
-///     .rate(RateType::Overall, 10, Duration::from_secs(1))?;
+/// let rate = Rate::overall(10, Duration::from_secs(1))?;
+/// let limiter = RateLimiter::new(&redis, "partner-api").rate(rate);
 ///
 /// limiter.acquire(1).await?; // waits until a permit is available
 /// if limiter.try_acquire_for(3, Duration::from_millis(500)).await? {
@@ -47,9 +47,9 @@ use super::rate_choice::OwnRate;
 ///
 /// # Waiting
 ///
-/// Each caller asks at once. A denied caller sleeps for as long as the reply says, but at most a
-/// second, plus up to 5 ms, and asks again. After a new rate or a release in this process it asks
-/// again at once; after one in another process, within a second. Free permits go to whichever
+/// Each caller asks immediately. A denied caller sleeps for as long as the reply says, but at most
+/// a second, plus up to 5 ms, and asks again. After a new rate or a release in this process it asks
+/// again immediately; after one in another process, within a second. Free permits go to whichever
 /// caller asks first. Only [`fair`](Self::fair) callers are served in order.
 ///
 /// Callers of one name that want the same number of permits share their calls. Ten thousand of them
@@ -64,10 +64,10 @@ use super::rate_choice::OwnRate;
 /// # When Redis fails
 ///
 /// [`acquire`](Self::acquire) goes on through time-outs, and while Redis is unavailable, loading,
-/// overloaded or read-only. So does [`try_acquire_for`](Self::try_acquire_for) within its time; then
-/// it returns the latest error. Callers ask again together, after pauses that double from 50 ms to a
-/// second. A caller whose reply was lost keeps what it was granted, and is charged once. Any other
-/// error ends a call at once, such as a missing permission. All other calls ask once.
+/// overloaded or read-only. So does [`try_acquire_for`](Self::try_acquire_for) within its time;
+/// then it returns the latest error. Callers ask again together, after pauses that double from 50
+/// ms to a second. A caller whose reply was lost keeps what it was granted, and is charged once.
+/// Any other error ends a call immediately, such as a missing permission. All other calls ask once.
 ///
 /// If Redis has lost its data, a limiter with a [`rate`](Self::rate) of its own sets it again. One
 /// interval may then hold up to twice the rate. Without a rate of its own, each call ends with
@@ -76,7 +76,7 @@ use super::rate_choice::OwnRate;
 /// # Panics
 ///
 /// Acquiring permits panics outside of a tokio runtime.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct RateLimiter {
     backend: LimiterBackend,
     name: Arc<str>,
@@ -103,33 +103,35 @@ impl RateLimiter {
     /// lost its data, so that [`acquire`](Self::acquire) never ends with
     /// [`LimiterErrorKind::UnknownLimiter`]. Default: another caller sets the rate.
     ///
-    /// Where another rate stands, it is replaced when a process uses its limiter for the first
-    /// time; the permits granted before still count. So a deploy with a new number takes effect,
-    /// and old processes do not bring their number back: of all processes that use the limiter, the
-    /// rate of the one that made its limiter last stands, by Redis's clock. A rate that is set by
-    /// hand later, as by [`set_rate`](Self::set_rate), stands until a process is started anew. In
-    /// one process, of several limiters with one name, the rate of the one made last stands from
-    /// its first use on.
+    /// Another rate is replaced when a process uses its limiter for the first time; the permits
+    /// granted before still count, unless the rate has another [type](super::RateType), which is
+    /// counted under other keys and begins afresh. So a deploy with a new number takes effect, and
+    /// old processes do not bring their number back: of all processes that use the limiter, the
+    /// rate of the one that made its limiter last is in force, by Redis's clock. A rate that is set
+    /// by hand later, by [`set_rate`](Self::set_rate), is in force until a process is started anew.
+    /// In one process, of several limiters with one name, the rate of the one made last is in force
+    /// from its first use on.
+    ///
+    /// A permit counts while it is inside the new interval and had not expired under the old one.
+    /// The counts of other clients, which exist under
+    /// [`RateType::PerClient`](super::RateType::PerClient), live only as long as the old rate
+    /// needed them, and a second longer. A client that asks meanwhile keeps them.
     ///
     /// Only acquiring permits sets the rate. Apart from the first call of a process that costs
     /// nothing: a call says which rate it expects.
     ///
-    /// # Errors
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::limiter::{MemoryLimiters, Rate, RateLimiter};
     ///
-    /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`].
-    pub fn rate(
-        self,
-        rate_type: RateType,
-        permits: u64,
-        interval: Duration,
-    ) -> Result<Self, LimiterError> {
-        Ok(self.with_rate(Rate::new(rate_type, permits, interval)?))
-    }
-
-    /// [`rate`](Self::rate) with a [`Rate`], which can have a [keep-alive time](Rate::keep_alive).
+    /// let rate = Rate::overall(10, Duration::from_secs(1))?;
+    /// let partner = RateLimiter::new(MemoryLimiters::default(), "partner").rate(rate);
+    /// # let _ = partner;
+    /// # Ok::<(), tidegate::limiter::LimiterError>(())
+    /// ```
     #[must_use]
-    pub fn with_rate(mut self, rate: Rate) -> Self {
-        self.own_rate = Some(Arc::new(OwnRate::new(rate)));
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.own_rate = Some(Arc::new(OwnRate::new(rate, self.sharing)));
         self
     }
 
@@ -162,16 +164,15 @@ impl RateLimiter {
     /// crate leave them what they used lately and a little more, up to a third of the rate. Their
     /// callers come back up to 0.1 s after a permit is free, and would find nothing. So a request
     /// may be denied although enough permits are available, and a caller may wait up to 0.1 s
-    /// longer than it was told. Two intervals after the last grant of Redisson, nothing is left to
-    /// it but one permit now and then, at most half a percent of the rate, by which it can begin
+    /// longer than its reply said. Two intervals after the last grant of Redisson, nothing is left
+    /// to it but one permit now and then, at most half a percent of the rate, by which it can begin
     /// again.
     #[must_use]
     pub fn shared_with_redisson(mut self) -> Self {
         self.sharing = Sharing::WithRedisson;
         // It is another choice than that of clones without this.
-        let rate = self.own_rate.as_ref().map(|own| own.rate);
-        match rate {
-            Some(rate) => self.with_rate(rate),
+        match self.own_rate.as_ref().map(|own| own.rate) {
+            Some(rate) => self.rate(rate),
             None => self,
         }
     }
@@ -189,104 +190,42 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`]; [`LimiterErrorKind::Store`].
-    pub async fn try_set_rate(
-        &self,
-        rate_type: RateType,
-        permits: u64,
-        interval: Duration,
-    ) -> Result<bool, LimiterError> {
-        self.try_set(Rate::new(rate_type, permits, interval)?).await
+    /// [`LimiterErrorKind::Store`].
+    pub async fn try_set_rate(&self, rate: Rate) -> Result<bool, LimiterError> {
+        let chosen_at = self.change_rate(rate, SetMode::IfMissing).await?;
+        Ok(chosen_at.is_some())
     }
 
-    /// [`try_set_rate`](Self::try_set_rate) with a [`Rate`], which can have a
-    /// [keep-alive time](Rate::keep_alive).
+    /// Sets or replaces the rate. Permits granted before no longer count, for all clients. A new
+    /// [`rate`](Self::rate) of a limiter keeps them.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
-    pub async fn try_set(&self, rate: Rate) -> Result<bool, LimiterError> {
-        self.configure(rate, ConfigureMode::TrySet).await
+    pub async fn set_rate(&self, rate: Rate) -> Result<(), LimiterError> {
+        self.change_rate(rate, SetMode::Always).await.map(|_| ())
     }
 
-    /// Sets or replaces the rate. Permits granted before no longer count, for all clients.
-    ///
-    /// # Errors
-    ///
-    /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`]; [`LimiterErrorKind::Store`].
-    pub async fn set_rate(
-        &self,
-        rate_type: RateType,
-        permits: u64,
-        interval: Duration,
-    ) -> Result<(), LimiterError> {
-        self.set(Rate::new(rate_type, permits, interval)?).await
+    async fn change_rate(&self, rate: Rate, mode: SetMode) -> Result<Option<u64>, LimiterError> {
+        let limiters = &self.backend.limiters;
+        self.change(limiters.set_rate(&self.name, rate, self.sharing, mode))
+            .await
     }
 
-    /// [`set_rate`](Self::set_rate) with a [`Rate`], which can have a
-    /// [keep-alive time](Rate::keep_alive).
-    ///
-    /// # Errors
-    ///
-    /// [`LimiterErrorKind::Store`].
-    pub async fn set(&self, rate: Rate) -> Result<(), LimiterError> {
-        self.configure(rate, ConfigureMode::Set).await.map(|_| ())
+    /// Makes a call that changes the limiter, after which waiting callers ask again.
+    async fn change<T>(&self, call: LimiterFuture<'_, T>) -> Result<T, LimiterError> {
+        let changed = call.await;
+        self.backend.client.notify_waiters(&self.name);
+        changed
     }
 
-    /// Replaces the rate if there is one, and returns whether there is. Permits granted before no
-    /// longer count.
-    ///
-    /// # Errors
-    ///
-    /// [`LimiterErrorKind::InvalidRate`] as in [`Rate::new`]; [`LimiterErrorKind::Store`].
-    pub async fn update_rate(
-        &self,
-        rate_type: RateType,
-        permits: u64,
-        interval: Duration,
-    ) -> Result<bool, LimiterError> {
-        self.update(Rate::new(rate_type, permits, interval)?).await
-    }
-
-    /// [`update_rate`](Self::update_rate) with a [`Rate`], which can have a
-    /// [keep-alive time](Rate::keep_alive).
-    ///
-    /// # Errors
-    ///
-    /// [`LimiterErrorKind::Store`].
-    pub async fn update(&self, rate: Rate) -> Result<bool, LimiterError> {
-        self.configure(rate, ConfigureMode::Update).await
-    }
-
-    /// Replaces the rate if there is one, and returns whether there is. Permits granted before
-    /// still count.
-    ///
-    /// A permit counts while it is inside the new interval and had not expired under the old one.
-    /// The counts of other clients, which exist under [`RateType::PerClient`], live only as long as
-    /// the old rate needed them, and a second longer. A client that asks meanwhile keeps them.
-    ///
-    /// # Errors
-    ///
-    /// [`LimiterErrorKind::Store`].
-    pub async fn update_keeping(&self, rate: Rate) -> Result<bool, LimiterError> {
-        self.configure(rate, ConfigureMode::UpdateKeeping).await
-    }
-
-    async fn configure(&self, rate: Rate, mode: ConfigureMode) -> Result<bool, LimiterError> {
-        let LimiterBackend { limiters, client } = &self.backend;
-        let is_set = limiters.configure(&self.name, rate, mode, self.sharing);
-        let is_set = is_set.await;
-        client.notify_waiters(&self.name);
-        is_set
-    }
-
-    /// The rate that is in force, whoever has set it; `None` if none is set.
+    /// The rate that is in force, also if another process has set it; `None` without a rate.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
     pub async fn stored_rate(&self) -> Result<Option<Rate>, LimiterError> {
-        self.backend.limiters.rate(&self.name).await
+        Ok(self.stored().await?.map(|stored| stored.rate))
     }
 
     /// Whether clients of Redisson may use the limiter as well: see
@@ -294,10 +233,10 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
     pub async fn is_shared(&self) -> Result<Option<bool>, LimiterError> {
-        let status = self.backend.limiters.rate_status(&self.name).await?;
-        Ok(status.map(|status| status.sharing == Sharing::WithRedisson))
+        let stored = self.stored().await?;
+        Ok(stored.map(|stored| stored.sharing == Sharing::WithRedisson))
     }
 
     /// The time until the rate is forgotten unless permits are granted before. `None` if it is kept
@@ -305,10 +244,13 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`LimiterErrorKind::Store`].
+    /// [`LimiterErrorKind::Malformed`], [`LimiterErrorKind::Store`].
     pub async fn remaining(&self) -> Result<Option<Duration>, LimiterError> {
-        let status = self.backend.limiters.rate_status(&self.name).await?;
-        Ok(status.and_then(|status| status.expires_in))
+        Ok(self.stored().await?.and_then(|stored| stored.expires_in))
+    }
+
+    async fn stored(&self) -> Result<Option<StoredRate>, LimiterError> {
+        self.backend.limiters.stored(&self.name).await
     }
 
     /// The number of permits that could be granted now, from 0 to the rate. It changes nothing.
@@ -327,16 +269,14 @@ impl RateLimiter {
     /// after at least one. Returns whether the limiter exists.
     ///
     /// The permits granted so far count until they expire, also if a rate is
-    /// [set](Self::try_set) meanwhile.
+    /// [set](Self::try_set_rate) meanwhile.
     ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn expire(&self, after: Duration) -> Result<bool, LimiterError> {
-        let LimiterBackend { limiters, client } = &self.backend;
-        let exists = limiters.expire(&self.name, after).await;
-        client.notify_waiters(&self.name);
-        exists
+        let expire = self.backend.limiters.expire(&self.name, after);
+        self.change(expire).await
     }
 
     /// Deletes the limiter, its rate and its counts. Returns whether the limiter existed: of
@@ -346,10 +286,7 @@ impl RateLimiter {
     ///
     /// [`LimiterErrorKind::Store`].
     pub async fn delete(&self) -> Result<bool, LimiterError> {
-        let LimiterBackend { limiters, client } = &self.backend;
-        let existed = limiters.delete(&self.name).await;
-        client.notify_waiters(&self.name);
-        existed
+        self.change(self.backend.limiters.delete(&self.name)).await
     }
 
     /// Whether the limiter exists.
@@ -442,12 +379,16 @@ impl RateLimiter {
     /// The client is this `Redis` handle with its clones, in this process. The permits that still
     /// count come back, the earliest first. A [`Permit`] gives back its own permits.
     ///
+    /// If Redis lost the key of the grants, the permits that were in it count for one more
+    /// interval, for nobody in particular. They may be this client's earliest, so until then each
+    /// call gives back fewer by their number.
+    ///
     /// # Errors
     ///
     /// [`LimiterErrorKind::UnknownLimiter`], [`LimiterErrorKind::Malformed`],
     /// [`LimiterErrorKind::Unsupported`] with an earlier generation, [`LimiterErrorKind::Store`].
     pub async fn release(&self, permits: u64) -> Result<u64, LimiterError> {
-        self.require_third("release")?;
+        self.generation.require_third("release")?;
         if permits == 0 {
             return Ok(0);
         }
@@ -480,18 +421,18 @@ impl RateLimiter {
         until: Option<Instant>,
     ) -> Result<Result<Permit, Duration>, LimiterError> {
         if request.is_fair {
-            self.require_third("fair waiting")?;
+            self.generation.require_third("fair waiting")?;
         }
         let LimiterBackend { limiters, client } = &self.backend;
-        let rate = self.own_rate.as_ref().map(|own| (own, self.sharing));
-        let batcher = client.batcher(&request, limiters, rate);
+        let batcher = client.batcher(&request, limiters, self.own_rate.as_ref());
         let acquired = acquire(&batcher, client.next_grant_id(), until).await?;
         Ok(acquired.map(|grant| Permit::new(&self.backend, &self.name, grant)))
     }
 
     fn request(&self, permits: u64) -> Result<AcquireRequest, LimiterError> {
         if permits == 0 {
-            return Err(LimiterError::no_permits());
+            let message = "no permits were asked for, expected at least 1";
+            return Err(LimiterError::of(LimiterErrorKind::NoPermits, message));
         }
         // No rate is higher. Far higher numbers are also more than a script can count.
         if permits > Rate::MAX_PERMITS {
@@ -506,30 +447,10 @@ impl RateLimiter {
             timeout: self.backend.limiters.timeout(),
         })
     }
-
-    fn require_third(&self, feature: &str) -> Result<(), LimiterError> {
-        if self.generation == Generation::Third {
-            return Ok(());
-        }
-        let generation = self.generation;
-        Err(LimiterError::unsupported(format!(
-            "the {generation:?} generation does not support {feature}"
-        )))
-    }
 }
 
-impl fmt::Debug for RateLimiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimiter")
-            .field("name", &self.name)
-            .field("generation", &self.generation)
-            .field("is_fair", &self.is_fair)
-            .field("backend", &self.backend)
-            .finish()
-    }
-}
-
-/// Asks for permits at once, and again whenever they may be granted, until the caller's deadline.
+/// Asks for permits immediately, and again whenever they may be granted, until the caller's
+/// deadline.
 ///
 /// Returns the grant, or how long the caller would have to wait for it.
 pub(super) async fn acquire(

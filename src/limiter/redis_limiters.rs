@@ -7,11 +7,10 @@ use tokio::runtime::Handle;
 
 use super::error::{LimiterError, LimiterErrorKind};
 use super::limiter_backend::{
-    AcquireCall, AcquireReply, AcquireRequest, ClientId, ConfigureMode, Generation, Grant, GrantId,
-    LimiterFuture, Limiters, RateStatus, Sharing,
+    AcquireCall, AcquireReply, AcquireRequest, ClientId, Generation, Grant, GrantId, LimiterFuture,
+    Limiters, SetMode, Sharing, StoredRate,
 };
 use super::rate::{Rate, RateType};
-use super::rate_choice::{Chosen, ChosenRate};
 use super::redisson_use::RedissonPermits;
 use crate::clock::Clock;
 use crate::connection::{
@@ -25,23 +24,17 @@ use crate::connection::{
 pub(super) struct RedisLimiters {
     redis: Redis,
     client_id: ClientId,
-    /// The clock of a test, which stands in for the server's clock.
-    clock: Option<Arc<Clock>>,
+    /// The clock of a test, instead of the server's clock.
+    clock: Option<Clock>,
 }
 
 impl RedisLimiters {
-    pub(super) fn new(redis: &Redis, client_id: ClientId) -> Self {
+    pub(super) fn new(redis: &Redis, client_id: ClientId, clock: Option<Clock>) -> Self {
         Self {
             redis: redis.clone(),
             client_id,
-            clock: None,
+            clock,
         }
-    }
-
-    #[cfg(feature = "test-util")]
-    pub(super) fn with_clock(mut self, clock: crate::test_util::ManualClock) -> Self {
-        self.clock = Some(Arc::new(Clock::Manual(clock)));
-        self
     }
 
     fn connection(&self) -> &Connection {
@@ -55,12 +48,14 @@ impl RedisLimiters {
         name: &str,
         arguments: impl FnOnce(&mut Cmd),
     ) -> Result<Value, LimiterError> {
-        let keys = LimiterKeys::new(name, self.redis.id());
+        let keys = limiter_keys(name, self.redis.id());
         let with_time = |command: &mut Cmd| {
-            argument(command, self.clock.as_ref().map(|clock| clock.now()));
+            argument(command, self.clock.as_ref().map(Clock::now));
             arguments(command);
         };
-        let reply = self.connection().call(script, &keys.all(), with_time);
+        let reply = self
+            .connection()
+            .call(script, &keys.each_ref().map(String::as_str), with_time);
         Ok(reply.await?)
     }
 
@@ -116,29 +111,26 @@ impl RedisLimiters {
             self.number(&request.name, request.permits, &reply)?;
             return Err(self.connection().protocol_error(&reply).into());
         };
-        let granted: Option<Vec<_>> = match &parts[..] {
-            [Value::Int(number @ 0..), _, ..] => {
-                Some((0..usize::try_from(*number).unwrap_or(0)).collect())
-            }
-            [Value::Array(positions), _, ..] => positions.iter().map(index).collect(),
+        let [granted, Value::Int(micros @ 0..), counted @ ..] = &parts[..] else {
+            return Err(self.connection().protocol_error(&reply).into());
+        };
+        let granted: Option<Vec<_>> = match granted {
+            Value::Int(number @ 0..) => Some((0..usize::try_from(*number).unwrap_or(0)).collect()),
+            Value::Array(positions) => positions.iter().map(index).collect(),
             _ => None,
         };
-        let redisson = match &parts[..] {
-            [_, _, Value::Int(permits @ 0..), Value::Int(millis @ 0..)] => Some(RedissonPermits {
-                permits: permits.unsigned_abs(),
-                interval: Duration::from_millis(millis.unsigned_abs()),
-            }),
-            _ => None,
-        };
-        match (granted, &parts[..]) {
-            (Some(granted), [_, Value::Int(micros @ 0..), ..]) => Ok(AcquireReply {
-                granted,
-                stamp: 0,
-                wait: Duration::from_micros(micros.unsigned_abs()),
-                redisson,
-            }),
-            _ => Err(self.connection().protocol_error(&reply).into()),
-        }
+        Ok(AcquireReply {
+            granted: granted.ok_or_else(|| self.connection().protocol_error(&reply))?,
+            stamp: 0,
+            wait: Duration::from_micros(micros.unsigned_abs()),
+            redisson: match counted {
+                [Value::Int(permits @ 0..), Value::Int(millis @ 0..)] => Some(RedissonPermits {
+                    permits: permits.unsigned_abs(),
+                    interval: Duration::from_millis(millis.unsigned_abs()),
+                }),
+                _ => None,
+            },
+        })
     }
 
     /// The scripts of earlier generations take one caller in each call.
@@ -167,20 +159,9 @@ impl RedisLimiters {
         }
         Ok(AcquireReply {
             granted: (0..granted).collect(),
-            stamp: 0,
             wait,
-            redisson: None,
+            ..AcquireReply::default()
         })
-    }
-
-    async fn hash_fields(
-        &self,
-        name: &str,
-        fields: &[&str],
-    ) -> Result<Vec<Option<String>>, LimiterError> {
-        let mut command = cmd("HMGET");
-        command.arg(name).arg(fields);
-        Ok(self.connection().query(command, name).await?)
     }
 }
 
@@ -190,18 +171,6 @@ fn argument(command: &mut Cmd, number: Option<u64>) {
         Some(number) => command.arg(number),
         None => command.arg(""),
     };
-}
-
-/// Adds the arguments of lua/limiter/configure.lua that all modes have.
-fn rate_arguments(command: &mut Cmd, mode: &str, rate: Rate, sharing: Sharing) {
-    let rate_type = match rate.rate_type() {
-        RateType::Overall => "0",
-        RateType::PerClient => "1",
-    };
-    command.arg(mode).arg(rate.permits());
-    command.arg(rate.interval_millis()).arg(rate_type);
-    command.arg(rate.keep_alive);
-    command.arg(u8::from(sharing == Sharing::WithRedisson));
 }
 
 /// Scripts count callers from 1.
@@ -223,7 +192,7 @@ fn malformed(name: &str) -> LimiterError {
         "the key \"{name}\" does not hold a rate, expected a hash with whole numbers in rate, \
          interval and type"
     );
-    LimiterError::new(LimiterErrorKind::Malformed, message)
+    LimiterError::of(LimiterErrorKind::Malformed, message)
 }
 
 impl Limiters for RedisLimiters {
@@ -264,90 +233,81 @@ impl Limiters for RedisLimiters {
         Box::pin(self.call_for_number(script, name, |_| {}))
     }
 
-    fn configure<'a>(
+    fn set_rate<'a>(
         &'a self,
         name: &'a str,
         rate: Rate,
-        mode: ConfigureMode,
         sharing: Sharing,
-    ) -> LimiterFuture<'a, bool> {
+        mode: SetMode,
+    ) -> LimiterFuture<'a, Option<u64>> {
         Box::pin(async move {
-            let mode = match mode {
-                ConfigureMode::TrySet => "try_set",
-                ConfigureMode::Set => "set",
-                ConfigureMode::Update => "update",
-                ConfigureMode::UpdateKeeping => "update_keeping",
+            let (mode, chosen_at, chosen_ago) = match mode {
+                SetMode::IfMissing => ("if_missing", None, None),
+                SetMode::Always => ("always", None, None),
+                SetMode::ChosenAgo(ago) => {
+                    let micros = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX);
+                    ("chosen", None, Some(micros))
+                }
+                SetMode::ChosenAt(at) => ("chosen", Some(at), None),
             };
             let arguments = |command: &mut Cmd| {
-                rate_arguments(command, mode, rate, sharing);
-            };
-            let is_set = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);
-            Ok(is_set.await? == 1)
-        })
-    }
-
-    fn ensure<'a>(&'a self, name: &'a str, chosen: ChosenRate) -> LimiterFuture<'a, u64> {
-        Box::pin(async move {
-            let arguments = |command: &mut Cmd| {
-                rate_arguments(command, "ensure", chosen.rate, chosen.sharing);
-                match chosen.chosen {
-                    Chosen::At(at) => command.arg(at),
-                    Chosen::Ago(ago) => {
-                        let micros = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX);
-                        command.arg("").arg(micros)
-                    }
-                };
+                command.arg(mode).arg(rate.permits());
+                command.arg(rate.interval_millis());
+                command.arg(match rate.rate_type() {
+                    RateType::Overall => "0",
+                    RateType::PerClient => "1",
+                });
+                command.arg(rate.keep_alive);
+                command.arg(u8::from(sharing == Sharing::WithRedisson));
+                argument(command, chosen_at);
+                argument(command, chosen_ago);
             };
             let chosen_at = self.call_for_number(&LIMITER_CONFIGURE, name, arguments);
-            chosen_at.await
+            Ok(Some(chosen_at.await?).filter(|at| *at > 0))
         })
     }
 
-    fn rate<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<Rate>> {
+    fn stored<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<StoredRate>> {
         Box::pin(async move {
-            let fields = ["rate", "interval", "type", "keepAliveTime"];
-            let fields = self.hash_fields(name, &fields).await?;
-            let [Some(rate), Some(interval), Some(rate_type), keep_alive] = &fields[..] else {
-                return Ok(None);
-            };
-            let number = |text: &str| text.parse::<u64>().ok();
-            let keep_alive = keep_alive.as_deref().unwrap_or("0");
-            let rate = match (number(rate), number(interval), number(keep_alive)) {
-                (Some(rate), Some(interval), Some(keep_alive)) => {
-                    Rate::stored(rate_type, rate, interval, keep_alive)
-                }
-                _ => None,
-            };
-            rate.map(Some).ok_or_else(|| malformed(name))
-        })
-    }
-
-    fn rate_status<'a>(&'a self, name: &'a str) -> LimiterFuture<'a, Option<RateStatus>> {
-        Box::pin(async move {
-            let fields = ["rate", "interval", "type", "countsExpire", "keepAliveTime"];
-            let fields = self.hash_fields(name, &fields).await?;
+            let mut fields = cmd("HMGET");
+            fields.arg(name);
+            fields.arg(&["rate", "interval", "type", "keepAliveTime", "countsExpire"]);
+            let fields = self.connection().query(fields, name).await?;
+            let fields: [Option<String>; 5] = fields;
             let [
-                Some(rate),
+                Some(permits),
                 Some(interval),
                 Some(rate_type),
-                marker,
                 keep_alive,
-            ] = &fields[..]
+                marker,
+            ] = fields
             else {
                 return Ok(None);
             };
-            let is_ours = marker.as_ref() == Some(&format!("{rate} {interval} {rate_type}"))
-                // Only Redisson writes a keep-alive time of 0.
-                && keep_alive.as_deref() != Some("0");
-            let sharing = match is_ours {
-                true => Sharing::TidegateOnly,
-                false => Sharing::WithRedisson,
+            let number = |text: &str| text.parse::<u64>().ok();
+            let keep_alive = keep_alive.as_deref();
+            let rate = match (
+                number(&permits),
+                number(&interval),
+                number(keep_alive.unwrap_or("0")),
+            ) {
+                (Some(permits), Some(interval), Some(keep_alive)) => {
+                    Rate::stored(&rate_type, permits, interval, keep_alive)
+                }
+                _ => None,
             };
+            let is_ours = marker == Some(format!("{permits} {interval} {rate_type}"))
+                // Only Redisson writes a keep-alive time of 0.
+                && keep_alive != Some("0");
             let mut pttl = cmd("PTTL");
             pttl.arg(name);
             let millis: i64 = self.connection().query(pttl, name).await?;
-            Ok(Some(RateStatus {
-                sharing,
+            Ok(Some(StoredRate {
+                rate: rate.ok_or_else(|| malformed(name))?,
+                sharing: match is_ours {
+                    true => Sharing::TidegateOnly,
+                    false => Sharing::WithRedisson,
+                },
                 expires_in: u64::try_from(millis).ok().map(Duration::from_millis),
             }))
         })
@@ -397,28 +357,20 @@ impl fmt::Debug for RedisLimiters {
 }
 
 /// The Redis keys of one limiter, in the order of `KEYS` in `lua/include/permits.lua`.
-pub(super) struct LimiterKeys([String; 10]);
-
-impl LimiterKeys {
-    pub(super) fn new(name: &str, client: &str) -> Self {
-        let tagged = tagged(name);
-        let key = |suffix: &str| format!("{tagged}:{suffix}");
-        let client_key = |suffix: &str| format!("{tagged}:{suffix}:{client}");
-        Self([
-            name.to_owned(),
-            key("value"),
-            key("permits"),
-            client_key("value"),
-            client_key("permits"),
-            client_key("epoch"),
-            key("waiting"),
-            key("waiting_clients"),
-            client_key("waiting"),
-            key("forgotten"),
-        ])
-    }
-
-    pub(super) fn all(&self) -> [&str; 10] {
-        self.0.each_ref().map(String::as_str)
-    }
+fn limiter_keys(name: &str, client: &str) -> [String; 10] {
+    let tagged = tagged(name);
+    let key = |suffix: &str| format!("{tagged}:{suffix}");
+    let client_key = |suffix: &str| format!("{tagged}:{suffix}:{client}");
+    [
+        name.to_owned(),
+        key("value"),
+        key("permits"),
+        client_key("value"),
+        client_key("permits"),
+        client_key("epoch"),
+        key("waiting"),
+        key("waiting_clients"),
+        client_key("waiting"),
+        key("forgotten"),
+    ]
 }

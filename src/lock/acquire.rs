@@ -6,14 +6,13 @@ use tokio::time::Instant;
 use super::held_lease::BackgroundTasks;
 use super::lease_request::{LeaseReply, LeaseRequest};
 use super::lock::{LockGuard, is_transient};
-use super::subscriber::{QueuedWaiter, WaiterInfo};
-use crate::connection::Redis;
+use crate::connection::{QueuedWaiter, Redis, WaiterInfo};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// Acquires a lease, and waits for it up to `wait`, or without a bound as long as it takes. With
 /// zero it makes one call. A call in progress at the end is awaited.
 ///
-/// The first call is sent at once, unless it is the turn of other processes that wait. A caller
+/// The first call is sent immediately, unless it is the turn of other processes that wait. A caller
 /// that is denied sleeps; of all callers in this process, one at a time asks again.
 pub(super) async fn acquire(
     redis: &Redis,

@@ -21,10 +21,10 @@ use super::lease_request::{LeaseRequest, Resource, ResourceKind};
 use super::lock::Lock;
 use crate::callback::{Cause, DegradeCallback, ErrorCallback};
 use crate::connection::Redis;
-use crate::decision::{self, Decision, QuotaState, Source};
+use crate::decision::{Decision, QuotaState, Source, Verdict};
 use crate::error::StoreError;
-use crate::key::{Key, KeyExtractor};
-use crate::layer::{Action, Responder, ResponseFuture, Verdict};
+use crate::key::KeyExtractor;
+use crate::layer::{Action, Gate, Options, Outcome, ResponseFuture, RuleSource, WriteFields};
 use crate::quota::Quota;
 use crate::rule::Rule;
 use crate::store::Take;
@@ -34,9 +34,9 @@ use crate::store::Take;
 /// may request once at a time.
 ///
 /// A request acquires a permit before the handler runs. It holds the permit until the response's
-/// body has ended or was dropped. The permit is free at once when the handler fails or panics, or
-/// when the client goes away. It is free after the [lease](ExclusiveLayer::lease) when the process
-/// is killed. A background task renews the lease meanwhile.
+/// body has ended or was dropped. The permit is free immediately when the handler fails or panics,
+/// or when the client goes away. It is free after the [lease](ExclusiveLayer::lease) when the
+/// process is killed. A background task renews the lease meanwhile.
 ///
 /// A response that switches protocols (101) has no body. Its permit is free when the handler has
 /// returned it, and not when the upgraded connection ends. For a WebSocket that only one
@@ -78,34 +78,39 @@ impl ExclusiveLayer {
     ///
     /// If the path is empty.
     pub fn new(redis: &Redis, path: &str) -> Self {
-        let (prefix, lease) = (Self::DEFAULT_PREFIX, Lock::DEFAULT_LEASE);
+        let (permits, lease) = (1, Lock::DEFAULT_LEASE);
+        let mut gate = Gate::new(rule(path, permits, lease));
+        gate.options.write_fields = WriteFields(write_retry_after);
         Self {
-            settings: Arc::new(ExclusiveSettings::new(redis, path, prefix, lease)),
+            settings: Arc::new(ExclusiveSettings {
+                redis: redis.clone(),
+                path: path.into(),
+                prefix: Self::DEFAULT_PREFIX.into(),
+                permits,
+                lease,
+                wait: Duration::ZERO,
+                gate: Arc::new(gate),
+            }),
         }
     }
 
     /// How many requests may be in flight at a time. All processes must set the same number. With 0
-    /// every request is denied at once. Default: 1.
-    pub fn permits(mut self, permits: u32) -> Self {
-        let settings = self.settings_mut();
-        settings.permits = permits;
-        settings.update_rule();
-        self
+    /// every request is denied immediately. Default: 1.
+    pub fn permits(self, permits: u32) -> Self {
+        self.with(|it| it.permits = permits)
     }
 
     /// Gives each key permits of its own. Default: all requests share the permits.
-    pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.responder().key = Some(Arc::new(key));
-        self
+    pub fn key(self, key: impl KeyExtractor) -> Self {
+        self.with_option(|it| it.key = Some(Arc::new(key)))
     }
 
     /// How long a request may wait for a permit. Default: it does not wait.
     ///
     /// Within a process, requests wait in the order of their arrival; a new request asks once
     /// before it waits. A waiting request keeps no instance of the inner service ready.
-    pub fn wait(mut self, max: Duration) -> Self {
-        self.settings_mut().wait = max;
-        self
+    pub fn wait(self, max: Duration) -> Self {
+        self.with(|it| it.wait = max)
     }
 
     /// After which time the permits of a killed process are free again. Default: 30 s.
@@ -113,21 +118,17 @@ impl ExclusiveLayer {
     /// # Panics
     ///
     /// If it is shorter than [`Lock::MIN_LEASE`] or longer than [`Lock::MAX_LEASE`].
-    pub fn lease(mut self, lease: Duration) -> Self {
+    pub fn lease(self, lease: Duration) -> Self {
         assert!(
             (Lock::MIN_LEASE..=Lock::MAX_LEASE).contains(&lease),
             "a lease of {lease:?}, expected 10 ms to 10 years"
         );
-        let settings = self.settings_mut();
-        settings.lease = lease;
-        settings.update_rule();
-        self
+        self.with(|it| it.lease = lease)
     }
 
     /// The prefix of all keys in Redis. End it with a separator. Default: `Exclusive:`.
-    pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
-        self.settings_mut().prefix = prefix.into();
-        self
+    pub fn prefix(self, prefix: impl Into<Arc<str>>) -> Self {
+        self.with(|it| it.prefix = prefix.into())
     }
 
     /// Answers a request that got no permit. Default: [`Problem`](crate::callback::Problem), a 429,
@@ -141,26 +142,28 @@ impl ExclusiveLayer {
     /// The response gets `Retry-After: 1` unless the callback has set the field. That is an
     /// estimate, because nobody knows how long the requests in flight will take. The response gets
     /// no `RateLimit` fields.
-    pub fn degrade(mut self, callback: impl DegradeCallback) -> Self {
-        self.responder().degrade = Some(Arc::new(callback));
-        self
+    pub fn degrade(self, callback: impl DegradeCallback) -> Self {
+        self.with_option(|it| it.degrade = Some(Arc::new(callback)))
     }
 
     /// Answers a request when Redis fails, when the request has no key, or when the inner service
     /// fails. Default: a 503 if Redis fails; a 400 or 500 without a key, by the
     /// [kind](crate::key::KeyErrorKind) of the error; errors of the inner service are returned. A
     /// gRPC request gets [a status](crate::callback::Problem) in place of these.
-    pub fn on_error(mut self, callback: impl ErrorCallback) -> Self {
-        self.responder().on_error = Some(Arc::new(callback));
+    pub fn on_error(self, callback: impl ErrorCallback) -> Self {
+        self.with_option(|it| it.on_error = Some(Arc::new(callback)))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut ExclusiveSettings)) -> Self {
+        let settings = Arc::make_mut(&mut self.settings);
+        change(settings);
+        let rule = rule(&settings.path, settings.permits, settings.lease);
+        Arc::make_mut(&mut settings.gate).rule = rule;
         self
     }
 
-    fn settings_mut(&mut self) -> &mut ExclusiveSettings {
-        Arc::make_mut(&mut self.settings)
-    }
-
-    fn responder(&mut self) -> &mut Responder {
-        Arc::make_mut(&mut self.settings_mut().responder)
+    fn with_option(self, change: impl FnOnce(&mut Options)) -> Self {
+        self.with(|settings| change(&mut Arc::make_mut(&mut settings.gate).options))
     }
 }
 
@@ -168,7 +171,8 @@ impl<S> Layer<S> for ExclusiveLayer {
     type Service = Exclusive<S>;
 
     fn layer(&self, inner: S) -> Exclusive<S> {
-        Exclusive::new(inner, Arc::clone(&self.settings))
+        let settings = Arc::clone(&self.settings);
+        Exclusive { inner, settings }
     }
 }
 
@@ -198,12 +202,6 @@ pub struct Exclusive<S> {
     settings: Arc<ExclusiveSettings>,
 }
 
-impl<S> Exclusive<S> {
-    fn new(inner: S, settings: Arc<ExclusiveSettings>) -> Self {
-        Self { inner, settings }
-    }
-}
-
 impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Exclusive<S>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
@@ -220,15 +218,16 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> ResponseFuture<S, ReqBody> {
-        let (settings, responder) = (&self.settings, &self.settings.responder);
-        let (head, body) = request.into_parts();
-        let key = responder.extract(&settings.rule, &head);
-        let request = Request::from_parts(head, body);
-        let action = match key {
-            Ok(key) => Action::Wait(Box::pin(Arc::clone(settings).decide(key))),
+        let (settings, gate) = (&self.settings, &self.settings.gate);
+        let Some(rule) = gate.rule() else {
+            return ResponseFuture::new(Action::Pass, &mut self.inner, request, gate);
+        };
+        let (take, request) = gate.take_for(rule, request);
+        let action = match take {
+            Ok(take) => Action::Wait(Box::pin(Arc::clone(settings).decide(take))),
             Err(action) => *action,
         };
-        ResponseFuture::new(action, &mut self.inner, request, responder)
+        ResponseFuture::new(action, &mut self.inner, request, gate)
     }
 }
 
@@ -236,62 +235,38 @@ where
 #[derive(Debug, Clone)]
 struct ExclusiveSettings {
     redis: Redis,
-    /// The rule that callbacks and problem documents see.
-    rule: Arc<Rule>,
+    path: Arc<str>,
     prefix: Arc<str>,
     permits: u32,
     lease: Duration,
     wait: Duration,
-    responder: Arc<Responder>,
+    /// With the rule that callbacks and problem documents see.
+    gate: Arc<Gate>,
 }
 
 impl ExclusiveSettings {
-    /// # Panics
-    ///
-    /// If the path is empty.
-    fn new(redis: &Redis, path: &str, prefix: &str, lease: Duration) -> Self {
-        let permits = 1;
-        Self {
-            redis: redis.clone(),
-            rule: rule(path, permits, lease),
-            prefix: prefix.into(),
-            permits,
-            lease,
-            wait: Duration::ZERO,
-            responder: Arc::new(Responder::new(Arc::new(write_retry_after))),
-        }
-    }
-
-    /// Adapts the rule to the permits and the lease.
-    fn update_rule(&mut self) {
-        self.rule = rule(self.rule.path(), self.permits, self.lease);
-    }
-
-    /// Acquires a permit for a request with this key, and says what becomes of the request.
-    async fn decide(self: Arc<Self>, key: Key) -> Action {
-        let rule = Arc::clone(&self.rule);
-        match self.acquire(&key).await {
+    /// Acquires a permit for a request with this take, and says what becomes of the request.
+    async fn decide(self: Arc<Self>, take: Take) -> Action {
+        match self.acquire(&take).await {
             Ok(Some(permit)) => {
-                let mut admitted = self.responder.admit(rule, None);
+                let mut admitted = self.gate.admit(Arc::clone(take.rule()));
                 admitted.permit = Some(Box::new(permit));
                 Action::Admit(admitted)
             }
-            Ok(None) => {
-                let denied = Verdict::Denied(Take::new(rule, key), self.denial());
-                self.responder.act(denied)
-            }
+            Ok(None) => self.gate.act(Outcome::Denied(take, self.denial())),
             Err(error) => {
-                let failed = Verdict::Failed(rule, Cause::Store(error, None));
-                self.responder.act(failed)
+                let cause = Cause::Store(error, None);
+                self.gate
+                    .act(Outcome::Failed(Arc::clone(take.rule()), cause))
             }
         }
     }
 
-    async fn acquire(&self, key: &Key) -> Result<Option<LockGuard>, StoreError> {
-        let (permits, prefix, id) = (self.permits, &self.prefix, self.rule.id());
-        let name = match key.is_empty() {
-            true => format!("{prefix}{id}"),
-            false => format!("{prefix}{id}:{key}"),
+    async fn acquire(&self, take: &Take) -> Result<Option<LockGuard>, StoreError> {
+        let (permits, prefix, id) = (self.permits, &self.prefix, take.rule().id());
+        let name = match take.key() {
+            key if key.is_empty() => format!("{prefix}{id}"),
+            key => format!("{prefix}{id}:{key}"),
         };
         let resource = Resource::new(&self.redis, ResourceKind::Semaphore { permits }, &name);
         let request = LeaseRequest::new(&resource, None, self.lease);
@@ -308,8 +283,8 @@ impl ExclusiveSettings {
     fn denial(&self) -> Decision {
         let retry_after = self.lease;
         let verdict = match self.permits {
-            0 => decision::Verdict::Never,
-            _ => decision::Verdict::Denied { retry_after },
+            0 => Verdict::Never,
+            _ => Verdict::Denied { retry_after },
         };
         let state = QuotaState::new(0, retry_after);
         Decision::new(verdict, Source::Redis, 1, once(state))
@@ -317,7 +292,7 @@ impl ExclusiveSettings {
 }
 
 /// One second is an estimate, because nobody knows how long the requests in flight will take.
-fn write_retry_after(_: &Arc<Rule>, decision: &Decision, fields: &mut HeaderMap) {
+fn write_retry_after(_: &Rule, decision: &Decision, fields: &mut HeaderMap) {
     if decision.retry_after().is_some() {
         let second = HeaderValue::from_static("1");
         fields.entry(RETRY_AFTER).or_insert(second);
@@ -329,9 +304,9 @@ fn write_retry_after(_: &Arc<Rule>, decision: &Decision, fields: &mut HeaderMap)
 /// # Panics
 ///
 /// If the path is empty.
-fn rule(path: &str, permits: u32, lease: Duration) -> Arc<Rule> {
+fn rule(path: &str, permits: u32, lease: Duration) -> RuleSource {
     let quota = Quota::new(lease.min(Quota::MAX_WINDOW), permits.into());
     let quota = quota.expect("the lease is checked, and a quota may have more units than u32::MAX");
     let rule = Rule::new(path, [quota]).unwrap_or_else(|error| panic!("{error}"));
-    Arc::new(rule)
+    RuleSource::Fixed(Arc::new(rule))
 }

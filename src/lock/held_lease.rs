@@ -8,9 +8,14 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::lease_request::LeaseRequest;
-use super::subscriber::{Channels, listen};
-use crate::connection::{AnswerFuture, Redis};
+use crate::connection::{Channels, Redis, ReplyFuture, listen};
 use crate::error::{StoreError, StoreErrorKind};
+
+/// How often the watchdog renews a lease before it would end: whenever a third has passed.
+const RENEWALS_PER_LEASE: u32 = 3;
+
+/// After a renewal that failed, the watchdog asks again when this part of a lease has passed.
+const ATTEMPTS_PER_LEASE: u32 = 12;
 
 /// A lease that was granted, shared by its guard and the watchdog.
 #[derive(Debug)]
@@ -93,7 +98,8 @@ impl HeldLease {
     /// When to renew the lease next: a third of the lease after the last call. `None` if the lease
     /// is over.
     fn next_renewal(&self) -> Option<Instant> {
-        Some(self.until()? - self.request.lease * 2 / 3)
+        let lease = self.request.lease;
+        Some(self.until()? - (lease - lease / RENEWALS_PER_LEASE))
     }
 
     /// Renews the lease. Returns when to renew it again; `None` if it is over.
@@ -109,7 +115,9 @@ impl HeldLease {
                 self.next_renewal()
             }
             // Several more attempts fit into the lease. The guard notices its end by itself.
-            Ok(Err(_)) => Some((Instant::now() + self.request.lease / 12).min(until)),
+            Ok(Err(_)) => {
+                Some((Instant::now() + self.request.lease / ATTEMPTS_PER_LEASE).min(until))
+            }
             Ok(Ok(false)) | Err(_) => {
                 self.set_state(LeaseState::Lost);
                 None
@@ -119,7 +127,7 @@ impl HeldLease {
 
     /// Sends the release before its reply is awaited, and wakes the next caller of this process:
     /// its call follows the release on the same connection. [`read`](Self::read) reads the reply.
-    pub(super) fn release(&self) -> AnswerFuture<Value> {
+    pub(super) fn release(&self) -> ReplyFuture<Value> {
         let until = self.end();
         let reply = self.request.release(self.token, until);
         let channel = self.request.channel();
@@ -214,7 +222,7 @@ impl BackgroundTasks {
     }
 
     /// Returns `None` if the thread ends, or if too many releases have been sent.
-    fn send(&self, held: &HeldLease) -> Option<(AnswerFuture<Value>, OwnedSemaphorePermit)> {
+    fn send(&self, held: &HeldLease) -> Option<(ReplyFuture<Value>, OwnedSemaphorePermit)> {
         let current = Handle::try_current();
         if current.is_err_and(|error| error.is_thread_local_destroyed()) {
             return None;
@@ -248,7 +256,7 @@ enum Release {
     /// Releases a lease. The first call may be under way already, and has its permit with it.
     Held(
         Arc<HeldLease>,
-        Option<(AnswerFuture<Value>, OwnedSemaphorePermit)>,
+        Option<(ReplyFuture<Value>, OwnedSemaphorePermit)>,
     ),
     /// Gives up a request that may have been granted without a reply.
     MayBeGranted(LeaseRequest),

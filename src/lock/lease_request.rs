@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::owner::{Hold, OtherHolds, Owner, unique_number};
 use crate::connection::{
-    AnswerFuture, Connection, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, SEMAPHORE_ACQUIRE,
+    Connection, LOCK_ACQUIRE, LOCK_RELEASE, LOCK_RENEW, Redis, ReplyFuture, SEMAPHORE_ACQUIRE,
     SEMAPHORE_RELEASE, SEMAPHORE_RENEW, tagged,
 };
 use crate::error::StoreError;
@@ -74,9 +74,7 @@ impl LeaseRequest {
     }
 
     pub(super) async fn acquire(&self) -> Result<LeaseReply, StoreError> {
-        let Resource {
-            connection, keys, ..
-        } = &*self.resource;
+        let (connection, keys) = (&self.resource.connection, &self.resource.keys);
         let reply = match self.resource.kind {
             ResourceKind::Lock => {
                 let keys = [&*keys.name, &*keys.token, &*self.latch];
@@ -97,9 +95,7 @@ impl LeaseRequest {
 
     /// Renews the lease. Returns whether it was still held.
     pub(super) async fn renew(&self, token: u64) -> Result<bool, StoreError> {
-        let Resource {
-            connection, keys, ..
-        } = &*self.resource;
+        let (connection, keys) = (&self.resource.connection, &self.resource.keys);
         let reply = match self.resource.kind {
             ResourceKind::Lock => self.with_other_holds(Some(token), |others| {
                 let keys = [&*keys.name, &*keys.token, &*self.latch];
@@ -119,12 +115,12 @@ impl LeaseRequest {
     }
 
     /// Releases the lease, which ends at `until`. The call is sent before its reply is awaited.
-    pub(super) fn release(&self, token: u64, until: Instant) -> AnswerFuture<Value> {
+    pub(super) fn release(&self, token: u64, until: Instant) -> ReplyFuture<Value> {
         self.send_release(Some(token), until <= Instant::now())
     }
 
     /// Gives up a request that Redis may have granted, or may still grant.
-    pub(super) fn give_up(&self) -> AnswerFuture<Value> {
+    pub(super) fn give_up(&self) -> ReplyFuture<Value> {
         self.send_release(None, false)
     }
 
@@ -133,10 +129,8 @@ impl LeaseRequest {
         self.resource.read(reply, ReleaseReply::read)
     }
 
-    fn send_release(&self, token: Option<u64>, is_lease_over: bool) -> AnswerFuture<Value> {
-        let Resource {
-            connection, keys, ..
-        } = &*self.resource;
+    fn send_release(&self, token: Option<u64>, is_lease_over: bool) -> ReplyFuture<Value> {
+        let (connection, keys) = (&self.resource.connection, &self.resource.keys);
         let is_first = self.hold.as_ref().is_some_and(Hold::end);
         self.with_other_holds(token, |others| match self.resource.kind {
             ResourceKind::Lock => {

@@ -199,9 +199,7 @@ impl Lock {
         argument: &str,
         read: fn(&Value) -> Option<T>,
     ) -> Result<T, LockError> {
-        let Resource {
-            connection, keys, ..
-        } = &*self.resource;
+        let (connection, keys) = (&self.resource.connection, &self.resource.keys);
         let arguments = |cmd: &mut Cmd| {
             cmd.arg(argument);
         };
@@ -227,7 +225,7 @@ impl fmt::Debug for Lock {
 
 /// A held lock, which is freed when this guard is [released](LockGuard::release) or dropped.
 ///
-/// Dropping the guard sends the release at once, before any later call of this process. A
+/// Dropping the guard sends the release immediately, before any later call of this process. A
 /// background task repeats the release if it is not answered. If more than a thousand guards are
 /// dropped at the same time, the last ones are released a moment later. Dropping never blocks and
 /// never panics. After the runtime has ended, nothing is released, and the lease runs out.
@@ -385,8 +383,8 @@ impl Drop for LockGuard {
 /// match Lock::new(redis, "report").try_lock().await {
 ///     Ok(Some(guard)) => drop(guard),
 ///     Ok(None) => println!("another process writes the report"),
-///     Err(error) if error.kind() == LockErrorKind::NotHeld => println!("it was held for too long"),
-///     Err(error) => println!("nobody knows: {error}"),
+///     Err(error) if error.kind() == LockErrorKind::NotHeld => println!("it was held for too
+///     long"), Err(error) => println!("nobody knows: {error}"),
 /// }
 /// # }
 /// ```

@@ -37,14 +37,15 @@
 //!   lease.
 //! - [Fencing tokens](LockGuard::fencing_token) rise from holder to holder. They rise also after
 //!   Redis has lost its data, unless its clock goes back at the same time.
-//! - A caller's first call is sent at once, and acquires the lock if it is free. Denied callers
+//! - A caller's first call is sent immediately, and acquires the lock if it is free. Denied callers
 //!   wait: those of one process are served in the order of their arrival, and one of them asks for
 //!   all. A release wakes the first of them. If the message of a release is lost, they ask once a
 //!   second.
 //! - Processes take turns. A process that has held the lock 16 times in a row, or for 10 ms, while
 //!   others wait leaves it to them until each may have had as many holds. If nobody takes the lock
-//!   for 5 ms, the process goes on. A caller asks at once, regardless of turns, if it tries once,
-//!   if its deadline comes before the end of the turn, or if its owner holds the lock already.
+//!   for 5 ms, the process goes on. A caller asks immediately, regardless of turns, if it tries
+//!   once, if its deadline comes before the end of the turn, or if its owner holds the lock
+//!   already.
 //! - An owner that holds the lock never waits behind callers that wait for its release.
 //! - When a guard is dropped, its release is sent before any later call of the process.
 //!
@@ -127,7 +128,6 @@ mod held_lease;
 mod lease_request;
 mod lock;
 mod owner;
-mod subscriber;
 
 pub use exclusive::{Exclusive, ExclusiveLayer};
 pub use lock::{Lock, LockError, LockErrorKind, LockGuard};
