@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// An error of this crate: its kind, for code to branch on, a message, and what caused it.
 ///
 /// It is cheap to clone: one failure of a store is the answer to many questions.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct KindError<K> {
     kind: K,
     message: Arc<str>,
@@ -54,6 +54,31 @@ impl<K> fmt::Display for KindError<K> {
     }
 }
 
+/// The message, the kind, and the causes that the message does not name.
+impl<K: fmt::Debug> fmt::Debug for KindError<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?})", self.message, self.kind)?;
+        match &self.source {
+            Some(source) if !self.message.contains(&source.to_string()) => {
+                write!(f, ": {source:?}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a `main` that returns such an error prints: its message.
+macro_rules! debug_as_message {
+    ($error:ty) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+pub(crate) use debug_as_message;
+
 impl<K: fmt::Debug> Error for KindError<K> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
@@ -91,10 +116,11 @@ pub type StoreError = KindError<StoreErrorKind>;
 pub enum StoreErrorKind {
     /// No answer within the configured time. The take may still have been charged.
     Timeout,
-    /// The store cannot be reached, or its [`CircuitBreaker`](crate::store::CircuitBreaker) is
+    /// The store cannot be reached, or its [circuit breaker](crate::Resilient::failures) is
     /// open.
     Unavailable,
-    /// As many questions wait for answers as [may](crate::store::InFlight): this one was not asked.
+    /// As many questions wait for answers as [may](crate::Resilient::in_flight): this one was not
+    /// asked.
     Overloaded,
     /// The store refused: a wrong password, or a missing permission.
     Refused,
@@ -146,7 +172,7 @@ impl StoreErrorKind {
 }
 
 impl StoreError {
-    /// An error of a store of your own.
+    /// An error of a custom store.
     pub fn new(kind: StoreErrorKind, message: impl Into<Arc<str>>) -> Self {
         Self::of(kind, message)
     }
@@ -236,7 +262,7 @@ impl KeyError {
 mod tests {
     use super::*;
 
-    /// Counters of errors stand in arrays that are indexed by the kind.
+    /// Counters of errors are in arrays that are indexed by the kind.
     #[test]
     fn all_kinds_stand_in_their_order() {
         let store = StoreErrorKind::ALL.map(|kind| kind as usize);

@@ -49,7 +49,8 @@
 //!
 //! # Where to look
 //!
-//! The module [`guide`] has a cookbook, a checklist for production, troubleshooting and other guides.
+//! The module [`guide`] has a cookbook, a checklist for production, troubleshooting and other
+//! guides.
 //!
 //! | to | use | more in |
 //! |---|---|---|
@@ -71,7 +72,7 @@
 //!
 //! # When a request is charged
 //!
-//! The decision that allows a request charges it to all quotas of its rule at once, and a denied
+//! The decision that allows a request charges it to all quotas of its rule together, and a denied
 //! request is charged nothing; [`guide::guarantees`] has the rare cases. A request stays charged if
 //! its handler fails, unless [`Rule::with_refund_on`] or [`RateLimitLayer::refund_if`] says
 //! otherwise, or the handler gives it back: [`Charges`](store::Charges).
@@ -79,8 +80,8 @@
 //! # The order of layers
 //!
 //! CORS and authentication go outside of this layer, the limit for each client outside of the limit
-//! for all: [`layer`]. A layer on a `Router` also sees requests that match no route; a `route_layer`
-//! does not.
+//! for all: [`layer`]. A layer on a `Router` also sees requests that match no route; a
+//! `route_layer` does not.
 //!
 //! # Features
 //!
@@ -93,10 +94,10 @@
 //! - `cluster`: Redis Cluster;
 //! - `sentinel`: a master that Redis Sentinel looks after;
 //! - `tls`: `rediss://` addresses;
-//! - `tracing` (default): warnings when decisions begin to fail and when they are made again, an error when a
-//!   callback panicked, events when a file is reloaded or refused, a debug event for each denial, a
-//!   summary of a rule's denials at most every 10 s, and the span `tidegate.take` around the
-//!   store's call;
+//! - `tracing` (default): warnings when decisions begin to fail and when they are made again, an
+//!   error when a callback panicked, events when a file is reloaded or refused, a debug event for
+//!   each denial, a summary of a rule's denials at most every 10 s, and the span `tidegate.take`
+//!   around the store's call;
 //! - `metrics`: what layers count, published once per second for Prometheus and others;
 //! - `page`: a page that shows who is limited now, and lets an operator help a customer;
 //! - `test-util`: `ManualClock`, a clock that tests move by hand;

@@ -39,6 +39,9 @@ pub struct Warning {
 pub enum WarningKind {
     /// A layer or a check has a path without a rule, so it limits nothing.
     NoRule,
+    /// A request cost more than a quota of its rule, of its plan or from code ever admits, so it was
+    /// denied for good. A quota of 0 units is no mistake.
+    CostAboveQuota,
     /// Neither a layer nor a check has used a rule: shown from 10 s after the first request on.
     UnusedRule,
     /// The key is [`PeerIp`](crate::PeerIp), and a request came through a proxy.
@@ -54,8 +57,8 @@ pub enum WarningKind {
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and
     /// [`Limits::check`](crate::Limits::check), which sees no response, has charged it.
     OutcomeOfCheck,
-    /// A rule has a [lease](crate::Rule::with_lease), and no
-    /// [`UnitLeases`](crate::store::UnitLeases) is around the store: the limit is stricter for nothing.
+    /// A rule has a [lease](crate::Rule::with_lease), and no [`Resilient`](crate::Resilient) is
+    /// around the store: the limit is stricter for nothing.
     UnusedLease,
     /// A rule [gives charges back by their outcome](crate::Rule::with_refund_on), and the status of
     /// a gRPC response is in its trailers, which come too late: nothing is given back.
@@ -90,6 +93,14 @@ impl Warning {
         }
     }
 
+    /// About this quota, whose name code may have chosen.
+    pub(crate) fn cost_above(quota: &str) -> Self {
+        Self {
+            name: Some(Cow::Owned(quota.to_owned())),
+            ..Self::new(WarningKind::CostAboveQuota)
+        }
+    }
+
     /// A client may have chosen the name.
     pub(crate) fn unknown_plan(name: &str) -> Self {
         const MAX_CHARS: usize = 64;
@@ -120,6 +131,11 @@ impl fmt::Display for Warning {
                 f,
                 "there is no rule for {path:?}, so its layer or check limits nothing: add a rule, or \
                  correct that path"
+            ),
+            WarningKind::CostAboveQuota => write!(
+                f,
+                "a request for {path:?} costs more than its quota {name:?} ever admits, so it is denied \
+                 for good: make the quota or its burst larger, or the cost smaller"
             ),
             WarningKind::UnusedRule => write!(
                 f,
@@ -156,7 +172,7 @@ impl fmt::Display for Warning {
             WarningKind::UnusedLease => write!(
                 f,
                 "{path:?} has a lease, but the store hands out no units ahead, so it only makes the \
-                 limit stricter: put UnitLeases::new(store) around the store, or take the lease out"
+                 limit stricter: put Resilient::new(store) around the store, or take the lease out"
             ),
             WarningKind::GrpcStatusInTrailers => write!(
                 f,
@@ -193,7 +209,7 @@ impl fmt::Display for Warning {
 
 /// Paths of layers and rules that do not fit together: what
 /// [`Limits::verify`](crate::Limits::verify) finds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyError {
     /// Layers and checks without a rule: they limit nothing. In alphabetical order.
@@ -202,6 +218,8 @@ pub struct VerifyError {
     /// nothing, either. In alphabetical order.
     pub paths_without_layer: Vec<String>,
 }
+
+crate::error::debug_as_message!(VerifyError);
 
 impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! The laws that every [`Store`] keeps, as a suite for stores of your own.
+//! The laws that every [`Store`] keeps, as a suite for custom stores.
 //!
 //! [`check`] runs all laws of an algorithm, each on a new store that reads a clock which the suite
 //! moves. A store that takes its decisions from [`Count`](crate::algorithm::Count) passes if it
@@ -72,7 +72,7 @@ macro_rules! run {
 }
 
 /// Checks all laws of an algorithm, each on a new store. It needs a tokio runtime; with one of
-/// several threads, takes come from several threads at once.
+/// several threads, takes come from several threads simultaneously.
 ///
 /// # Panics
 ///
